@@ -1,0 +1,18 @@
+"""The `skep` command: one cyclopts app, to which each group of commands adds itself."""
+
+from cyclopts import App
+
+import skep
+
+app = App(name="skep", help="A message queue whose messages end up in Spark.", version=skep.__version__)
+
+
+@app.command
+def version() -> None:
+    """Print the version."""
+    app.version_print()
+
+
+def main() -> None:
+    """Run the command line; the console script calls this."""
+    app()
