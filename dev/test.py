@@ -1,0 +1,49 @@
+"""All checks, in the order of their cost: lint, format, types, import directions, tests.
+
+Every step runs even when an earlier one failed, so one run shows everything; pytest comes last, and with it its summary
+line. Flags of our own are `--fast` (pytest only) and `--all` (slow tests too); all other arguments go to pytest.
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+WORKERS = 2
+
+CHECKS = {
+    "ruff check": [BIN / "ruff", "check", "--quiet"],
+    "ruff format": [BIN / "ruff", "format", "--check", "--quiet"],
+    "mypy": [BIN / "mypy", "--no-error-summary"],
+    "lint-imports": [BIN / "lint-imports", "--no-timing"],
+}
+
+
+def main(arguments: list[str]) -> int:
+    fast = "--fast" in arguments
+    failed = [] if fast else [name for name, command in CHECKS.items() if not passes(name, command)]
+    if failed:
+        print(f"\nFAILED before the tests: {', '.join(failed)}")
+    print("\n== pytest", flush=True)
+    command = [sys.executable, "-m", "pytest", "-n", str(WORKERS), "--dist", "worksteal"]
+    command += [argument for argument in arguments if argument != "--fast"]
+    status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    return status or (1 if failed else 0)
+
+
+def passes(name: str, command: list[str | Path]) -> bool:
+    """Run one check; print its time, and what it said only when it failed."""
+    print(f"== {name} ", end="", flush=True)
+    started = time.monotonic()
+    run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    outcome = "ok" if run.returncode == 0 else "FAILED"
+    print(f"{outcome} ({time.monotonic() - started:.1f} s)", flush=True)
+    if run.returncode != 0:
+        print(run.stdout, flush=True)
+    return run.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
