@@ -1,0 +1,65 @@
+"""Every error a caller can get, each with a stable code.
+
+Nothing below the edge knows HTTP: an error carries its code, a sentence for a person, and details for a
+program. ``retryable`` says whether the same call may succeed later without being changed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """Stable names of what went wrong; they are part of the API."""
+
+    QUEUE_FULL = "QUEUE_FULL"
+    QUEUE_NOT_FOUND = "QUEUE_NOT_FOUND"
+    QUEUE_EXISTS = "QUEUE_EXISTS"
+    QUEUE_PAUSED = "QUEUE_PAUSED"
+    GROUP_NOT_FOUND = "GROUP_NOT_FOUND"
+    MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
+    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
+    BATCH_REFUSED = "BATCH_REFUSED"
+    STALE_LEASE = "STALE_LEASE"
+    NOT_IN_LEASE = "NOT_IN_LEASE"
+    DEAD_LETTER_CHAIN = "DEAD_LETTER_CHAIN"
+    DEAD_LETTER_SELF = "DEAD_LETTER_SELF"
+    DEAD_LETTER_QUEUE_IN_USE = "DEAD_LETTER_QUEUE_IN_USE"
+    NOT_A_DEAD_LETTER_QUEUE = "NOT_A_DEAD_LETTER_QUEUE"
+    INVALID_NAME = "INVALID_NAME"
+    INVALID_PARTITION = "INVALID_PARTITION"
+    INVALID_TRANSACTION_ID = "INVALID_TRANSACTION_ID"
+    INVALID_TRACE_ID = "INVALID_TRACE_ID"
+    INVALID_PAYLOAD = "INVALID_PAYLOAD"
+    INVALID_HEADERS = "INVALID_HEADERS"
+    INVALID_PRIORITY = "INVALID_PRIORITY"
+    INVALID_TIME = "INVALID_TIME"
+    INVALID_SETTING = "INVALID_SETTING"
+    INVALID_REQUEST = "INVALID_REQUEST"
+    STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
+    STORE_BUSY = "STORE_BUSY"
+    STORE_CORRUPT = "STORE_CORRUPT"
+    STORE_FULL = "STORE_FULL"
+    STOPPING = "STOPPING"
+    INTERNAL = "INTERNAL"
+
+
+RETRYABLE = frozenset({Code.QUEUE_FULL, Code.STORE_UNAVAILABLE, Code.STORE_BUSY, Code.STORE_FULL, Code.STOPPING})
+
+
+class SkepError(Exception):
+    """The one exception of Skep: a code, a message for people, details for programs."""
+
+    def __init__(self, code: Code, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed later, unchanged."""
+        return self.code in RETRYABLE
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"

@@ -1,0 +1,561 @@
+"""The words of Skep as data: queues, messages, deliveries, settlements, dead letters, and figures about them.
+
+Plain structs that flow one way, from the edge to the store and back. They hold no logic beyond their defaults;
+payloads and headers stay the bytes they came as. Instants are microseconds (`skep.clock`), ids 16 bytes (`skep.ids`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NewType
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from skep.clock import Instant
+from skep.errors import Code
+from skep.ids import Id
+
+Seq = NewType("Seq", int)
+Token = NewType("Token", bytes)
+
+DEFAULT_TENANT = "default"
+DEFAULT_PARTITION = "Default"
+QUEUE_MODE_GROUP = "__QUEUE_MODE__"
+DEAD_LETTER_SUFFIX = ".dead"
+NO_DEAD_LETTER_QUEUE = "none"
+WINDOW_CAP_FACTOR = 10
+"""A window buffer holds a partition back for at most this many windows after its oldest message."""
+
+
+class Ordering(StrEnum):
+    """What is kept in order: each partition, the whole queue as one partition, or nothing."""
+
+    PER_KEY = "per_key"
+    FIFO = "fifo"
+    UNORDERED = "unordered"
+
+
+class QueueKey(Struct, frozen=True, order=True):
+    """What a queue is known by; the tenant is part of its identity."""
+
+    name: str
+    tenant: str = DEFAULT_TENANT
+
+
+class QueueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings of a queue with their defaults. Zero means "no limit", "keep" or "off" where that makes sense."""
+
+    namespace: str | None = None
+    task: str | None = None
+    priority: int = 0
+    ordering: Ordering = Ordering.PER_KEY
+    lease_seconds: float = 300.0
+    max_attempts: int = 3
+    initial_backoff_ms: int = 1000
+    max_backoff_ms: int = 60_000
+    dead_letter_queue: str | None = None
+    max_depth: int = 0
+    max_age_seconds: float = 0.0
+    retention_seconds: float = 0.0
+    completed_retention_seconds: float = 0.0
+    retention_ignores_groups: bool = False
+    delayed_processing_seconds: float = 0.0
+    window_buffer_seconds: float = 0.0
+    max_wait_seconds: float = 0.0
+    dedup_window_seconds: float = 86_400.0
+    paused: bool = False
+
+
+class QueueChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An update of settings: only what is given changes."""
+
+    namespace: str | None | UnsetType = UNSET
+    task: str | None | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    ordering: Ordering | UnsetType = UNSET
+    lease_seconds: float | UnsetType = UNSET
+    max_attempts: int | UnsetType = UNSET
+    initial_backoff_ms: int | UnsetType = UNSET
+    max_backoff_ms: int | UnsetType = UNSET
+    dead_letter_queue: str | None | UnsetType = UNSET
+    max_depth: int | UnsetType = UNSET
+    max_age_seconds: float | UnsetType = UNSET
+    retention_seconds: float | UnsetType = UNSET
+    completed_retention_seconds: float | UnsetType = UNSET
+    retention_ignores_groups: bool | UnsetType = UNSET
+    delayed_processing_seconds: float | UnsetType = UNSET
+    window_buffer_seconds: float | UnsetType = UNSET
+    max_wait_seconds: float | UnsetType = UNSET
+    dedup_window_seconds: float | UnsetType = UNSET
+    paused: bool | UnsetType = UNSET
+
+    def apply(self, settings: QueueSettings) -> QueueSettings:
+        """The settings with these changes made."""
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
+        return msgspec.structs.replace(settings, **given)
+
+
+class Queue(Struct, frozen=True, kw_only=True):
+    """A queue as the store knows it. ``id`` is never used twice, even after the queue is deleted."""
+
+    id: int
+    key: QueueKey
+    settings: QueueSettings
+    holds_dead_letters: bool
+    created_at: Instant
+    updated_at: Instant
+
+
+# --- push -----------------------------------------------------------------------------------------------------
+
+
+class NewMessage(Struct, frozen=True, gc=False):
+    """A message as it is pushed. ``content_type`` None is JSON; ``headers`` is a JSON object of strings, as bytes."""
+
+    queue: QueueKey
+    payload: bytes
+    partition: str = DEFAULT_PARTITION
+    transaction_id: str | None = None
+    trace_id: Id | None = None
+    headers: bytes | None = None
+    content_type: str | None = None
+    deliver_at: Instant | None = None
+    priority: int = 0
+
+
+class PushBatch(Struct, frozen=True):
+    """Messages that are stored whole or not at all, with the ids minted for them before the first try."""
+
+    messages: list[NewMessage]
+    ids: list[Id]
+
+
+class PushStatus(StrEnum):
+    """What became of one pushed message."""
+
+    STORED = "stored"
+    SCHEDULED = "scheduled"
+    DUPLICATE = "duplicate"
+    REFUSED = "refused"
+
+
+class PushResult(Struct, frozen=True, gc=False):
+    """The answer for one message: its own id and seq, or those of the first one when it is a duplicate."""
+
+    status: PushStatus
+    id: Id
+    seq: Seq | None = None
+    transaction_id: str | None = None
+    trace_id: Id | None = None
+    code: Code | None = None
+    reason: str | None = None
+
+
+class Depth(Struct, frozen=True):
+    """How full a queue is: unsettled by its slowest group, plus scheduled. ``remaining`` is None without a limit."""
+
+    depth: int
+    remaining: int | None
+
+
+class PushOutcome(Struct, frozen=True):
+    """One result per message in order, and the depth afterwards of every queue that was pushed to."""
+
+    results: list[PushResult]
+    depths: dict[QueueKey, Depth]
+
+    @property
+    def refused(self) -> bool:
+        """Whether the batch was refused; then nothing of it was stored."""
+        return any(result.status is PushStatus.REFUSED for result in self.results)
+
+
+# --- pop ------------------------------------------------------------------------------------------------------
+
+
+class StartMode(StrEnum):
+    """Where in the log a group starts, or is moved to."""
+
+    ALL = "all"
+    NEW = "new"
+    TIME = "time"
+    SEQ = "seq"
+
+
+class Start(Struct, frozen=True):
+    """A position: the beginning, the end, the first message at or after an instant, or a seq (inclusive)."""
+
+    mode: StartMode = StartMode.ALL
+    value: int = 0
+
+
+FROM_BEGINNING = Start(StartMode.ALL)
+FROM_NOW = Start(StartMode.NEW)
+
+
+class PopRequest(Struct, frozen=True, kw_only=True):
+    """A wish for messages of one queue. ``max_partitions`` 0 takes as many partitions as fill the batch."""
+
+    queue: QueueKey
+    token: Token
+    group: str = QUEUE_MODE_GROUP
+    batch: int = 1
+    partition: str | None = None
+    max_partitions: int = 0
+    lease_seconds: float | None = None
+    auto_ack: bool = False
+    start: Start = FROM_BEGINNING
+
+
+class Delivery(Struct, frozen=True, gc=False):
+    """A message handed out under a lease: settle it with its token before the deadline."""
+
+    queue: QueueKey
+    group: str
+    partition: str
+    seq: Seq
+    id: Id
+    transaction_id: str | None
+    trace_id: Id
+    headers: bytes | None
+    content_type: str | None
+    payload: bytes
+    priority: int
+    created_at: Instant
+    attempt: int
+    token: Token
+    lease_deadline: Instant
+
+
+class PopResult(Struct, frozen=True):
+    """What was handed out. ``next_ready_at`` is when something may next be had; ``more`` when that is at once."""
+
+    deliveries: list[Delivery]
+    next_ready_at: Instant | None = None
+    more: bool = False
+
+
+# --- settle ---------------------------------------------------------------------------------------------------
+
+
+class Outcome(StrEnum):
+    """What a consumer says of a message."""
+
+    ACK = "ack"
+    NACK = "nack"
+    REJECT = "reject"
+
+
+class Retry(StrEnum):
+    """When a nacked message comes again."""
+
+    BACKOFF = "backoff"
+    NOW = "now"
+    AT = "at"
+
+
+class Settlement(Struct, frozen=True, kw_only=True, gc=False):
+    """One message's outcome, fenced by its lease's token. ``jitter`` in [0, 1) shortens the backoff by up to a fifth."""
+
+    queue: QueueKey
+    partition: str
+    seq: Seq
+    token: Token
+    group: str = QUEUE_MODE_GROUP
+    outcome: Outcome = Outcome.ACK
+    error: str | None = None
+    retry: Retry = Retry.BACKOFF
+    retry_at: Instant | None = None
+    jitter: float = 0.0
+
+
+class SettleStatus(StrEnum):
+    """What a settlement did."""
+
+    COMPLETED = "completed"
+    RETRYING = "retrying"
+    DEAD = "dead"
+    DISCARDED = "discarded"
+    REFUSED = "refused"
+
+
+class SettleResult(Struct, frozen=True, gc=False):
+    """The answer for one settlement; REFUSED with its code means that nothing changed (I6)."""
+
+    status: SettleStatus
+    code: Code | None = None
+    retry_at: Instant | None = None
+    dead_letter_queue: str | None = None
+
+
+class Renewal(Struct, frozen=True, kw_only=True):
+    """A wish to keep a lease for longer, counted from now."""
+
+    queue: QueueKey
+    partition: str
+    token: Token
+    lease_seconds: float
+    group: str = QUEUE_MODE_GROUP
+
+
+class RenewResult(Struct, frozen=True):
+    """The new deadline, or the code that says why there is none."""
+
+    deadline: Instant | None
+    code: Code | None = None
+
+
+class Transaction(Struct, frozen=True):
+    """Settlements and pushes that happen together or not at all (I15)."""
+
+    settlements: list[Settlement]
+    push: PushBatch
+
+
+class TransactionOutcome(Struct, frozen=True):
+    """Whether it was committed; when not, the results say which parts stood in the way."""
+
+    committed: bool
+    settled: list[SettleResult]
+    pushed: PushOutcome
+
+
+# --- dead letters ---------------------------------------------------------------------------------------------
+
+
+class DeadReason(StrEnum):
+    """Why a message was given up on."""
+
+    MAX_ATTEMPTS = "max_attempts"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """A message in a dead-letter queue with its history."""
+
+    queue: QueueKey
+    seq: Seq
+    id: Id
+    partition: str
+    source_queue: str
+    source_seq: Seq
+    group: str
+    reason: DeadReason
+    error: str | None
+    attempts: int
+    transaction_id: str | None
+    trace_id: Id
+    headers: bytes | None
+    content_type: str | None
+    payload: bytes
+    created_at: Instant
+    failed_at: Instant
+
+
+class DeadLetterFilter(Struct, frozen=True, kw_only=True):
+    """Which dead letters of a dead-letter queue are meant; what is None does not narrow."""
+
+    queue: QueueKey
+    ids: list[Id] | None = None
+    seqs: list[Seq] | None = None
+    source_queue: str | None = None
+    partition: str | None = None
+    group: str | None = None
+    reason: DeadReason | None = None
+    error_contains: str | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+
+
+class Replayed(Struct, frozen=True):
+    """One dead letter that went back to its source queue as a new message."""
+
+    dead_seq: Seq
+    queue: QueueKey
+    id: Id
+    seq: Seq
+
+
+# --- looking around -------------------------------------------------------------------------------------------
+
+
+class MessageState(StrEnum):
+    """How far a group has come with one message."""
+
+    PENDING = "pending"
+    IN_FLIGHT = "in_flight"
+    SETTLED = "settled"
+    DEAD = "dead"
+
+
+class MessageFilter(Struct, frozen=True, kw_only=True):
+    """Which messages of a queue to browse. With ``state`` a group is meant; ``after`` is the seq of the last one seen."""
+
+    queue: QueueKey
+    partition: str | None = None
+    group: str | None = None
+    state: MessageState | None = None
+    transaction_id: str | None = None
+    trace_id: Id | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+    after: Seq | None = None
+    descending: bool = False
+    limit: int = 100
+    preview_bytes: int | None = None
+
+
+class StoredMessage(Struct, frozen=True, kw_only=True):
+    """A message of the log as one sees it when browsing; ``payload`` is cut to the preview that was asked for."""
+
+    queue: QueueKey
+    seq: Seq
+    partition: str
+    id: Id
+    transaction_id: str | None
+    trace_id: Id
+    headers: bytes | None
+    content_type: str | None
+    payload: bytes
+    payload_bytes: int
+    priority: int
+    created_at: Instant
+    state: MessageState | None = None
+
+
+class MessagePage(Struct, frozen=True):
+    """A page and where the next one starts; ``after`` None means there is no more."""
+
+    messages: list[StoredMessage]
+    after: Seq | None
+
+
+class Rates(Struct, frozen=True):
+    """Messages per second over the last minute."""
+
+    pushed: float = 0.0
+    completed: float = 0.0
+    retried: float = 0.0
+    dead: float = 0.0
+
+
+class GroupStats(Struct, frozen=True, kw_only=True):
+    """A group's account. I12: pushed = completed + pending + in_flight + dead + expired."""
+
+    queue: QueueKey
+    group: str
+    progress_seq: Seq
+    pushed: int
+    completed: int
+    pending: int
+    in_flight: int
+    dead: int
+    expired: int
+    retried: int
+    partitions_pending: int
+    partitions_leased: int
+    oldest_at: Instant | None
+    lag_seconds: float
+    rates: Rates
+    created_at: Instant
+
+    @property
+    def lag_messages(self) -> int:
+        """How many messages the group has yet to settle."""
+        return self.pending + self.in_flight
+
+
+class QueueStats(Struct, frozen=True, kw_only=True):
+    """A queue's figures: its log, what waits to enter it, and every group's account."""
+
+    queue: QueueKey
+    first_seq: Seq
+    last_seq: Seq
+    depth: int
+    scheduled: int
+    dead_letters: int
+    in_flight: int
+    oldest_age_seconds: float
+    rates: Rates
+    groups: list[GroupStats]
+
+
+class PartitionStats(Struct, frozen=True, kw_only=True):
+    """A partition with unsettled messages, as one group sees it."""
+
+    queue: QueueKey
+    group: str
+    partition: str
+    pending: int
+    in_flight: int
+    attempts: int
+    oldest_at: Instant
+    ready_at: Instant
+    lease_deadline: Instant | None
+
+
+class LeaseInfo(Struct, frozen=True, kw_only=True):
+    """A live lease."""
+
+    queue: QueueKey
+    group: str
+    partition: str
+    messages: int
+    first_seq: Seq
+    leased_at: Instant
+    deadline: Instant
+    attempts: int
+
+
+class ClearScope(StrEnum):
+    """What `clear` removes: what waits, what is scheduled, or everything with the leases too."""
+
+    PENDING = "pending"
+    SCHEDULED = "scheduled"
+    ALL = "all"
+
+
+class Cleared(Struct, frozen=True):
+    """How many messages were taken away: from the log, and from the schedule."""
+
+    pending: int
+    scheduled: int
+
+
+# --- the store's own chores -----------------------------------------------------------------------------------
+
+
+class Chore(Struct, frozen=True):
+    """What a bounded pass did: how many, whether there is more right now, and when there will be more."""
+
+    done: int = 0
+    more: bool = False
+    next_at: Instant | None = None
+
+
+class RetentionPass(Struct, frozen=True, kw_only=True):
+    """One row of the retention history."""
+
+    queue: QueueKey
+    at: Instant
+    deleted: int
+    first_seq: Seq
+    settled_seq: Seq
+
+
+class FinishedLease(Struct, frozen=True, kw_only=True):
+    """One row of the lease history: a lease that ended, and how."""
+
+    queue: QueueKey
+    group: str
+    partition: str
+    first_seq: Seq
+    last_seq: Seq
+    messages: int
+    completed: int
+    attempt: int
+    leased_at: Instant
+    settled_at: Instant
+    outcome: str

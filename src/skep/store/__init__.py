@@ -1,0 +1,1 @@
+"""The stores: one protocol, two implementations."""

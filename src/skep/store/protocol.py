@@ -1,0 +1,229 @@
+"""The verbs every store has.
+
+Each verb is one transaction, all or nothing, and is given ``now``: on an error assume that nothing of the call
+happened (an error of the connection during a commit is ambiguous, which is why ids and transaction ids are minted
+before the first try). Verbs are batch-shaped: the engine hands over all that is waiting and gets one answer for each.
+Errors are `skep.errors.SkepError` with a ``STORE_…`` code when the store itself failed. `docs/log.md` says how the
+log, leases and dead letters are kept and what must stay true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from skep.clock import Instant
+from skep.ids import Id
+from skep.model import (
+    Chore,
+    Cleared,
+    ClearScope,
+    DeadLetter,
+    DeadLetterFilter,
+    FinishedLease,
+    GroupStats,
+    LeaseInfo,
+    MessageFilter,
+    MessagePage,
+    PartitionStats,
+    PopRequest,
+    PopResult,
+    PushBatch,
+    PushOutcome,
+    Queue,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    QueueStats,
+    Renewal,
+    RenewResult,
+    Replayed,
+    RetentionPass,
+    Seq,
+    Settlement,
+    SettleResult,
+    Start,
+    StoredMessage,
+    Transaction,
+    TransactionOutcome,
+)
+
+
+class Store(Protocol):
+    """Where queues live."""
+
+    async def open(self) -> None:
+        """Connect and migrate. Raises STORE_UNAVAILABLE, STORE_BUSY or STORE_CORRUPT."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what runs and let go of everything."""
+        ...
+
+    # queues
+
+    async def create_queue(self, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
+        """Create; QUEUE_EXISTS when there is one, DEAD_LETTER_… when the dead-letter rules forbid it."""
+        ...
+
+    async def update_queue(self, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
+        """Change what is given. Ordering changes only while nothing is unsettled (INVALID_SETTING)."""
+        ...
+
+    async def get_queue(self, key: QueueKey) -> Queue | None:
+        """The queue, or None."""
+        ...
+
+    async def list_queues(
+        self,
+        tenant: str,
+        after: str = "",
+        limit: int = 100,
+        namespace: str | None = None,
+        task: str | None = None,
+    ) -> list[Queue]:
+        """Queues of a tenant by name, those after ``after``."""
+        ...
+
+    async def delete_queue(self, key: QueueKey, now: Instant) -> bool:
+        """Delete with all it holds; False when there is none, DEAD_LETTER_QUEUE_IN_USE while a queue names it."""
+        ...
+
+    # the log
+
+    async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
+        """Append every batch that is not refused, in one transaction and in order; each is whole or not at all.
+
+        When one message of a batch is refused, the others of that batch are refused with BATCH_REFUSED.
+        """
+        ...
+
+    async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
+        """Lease messages for each request in turn. An unknown queue is QUEUE_NOT_FOUND; a paused one gives nothing."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
+        """Settle each message on its own merits; a refused one changes nothing and does not hinder the others."""
+        ...
+
+    async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
+        """Move the deadline of each lease whose token is still good."""
+        ...
+
+    async def transact(
+        self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
+    ) -> list[TransactionOutcome]:
+        """Each transaction whole or not at all: any refusal in it undoes all of it."""
+        ...
+
+    # dead letters
+
+    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+        """Dead letters in the order of their queue, those after ``after``."""
+        ...
+
+    async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
+        """How many match: the dry run of replay and purge."""
+        ...
+
+    async def replay(
+        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant
+    ) -> list[Replayed]:
+        """Move the oldest matches up to seq ``until``, one per given id, back to their source queues, in order.
+
+        A replayed message is delivered to the group that gave it up and to no other. Deduplication is bypassed and
+        the replay recorded. A source queue that is gone is QUEUE_NOT_FOUND, and nothing moves.
+        """
+        ...
+
+    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
+        """Delete up to ``limit`` matches; how many were deleted."""
+        ...
+
+    # groups and progress
+
+    async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
+        """Move a group, making it when there is none: its leases end, its account starts anew."""
+        ...
+
+    async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:
+        """Forget a group and its leases."""
+        ...
+
+    async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
+        """Settle as expired all that is pending (ALL: in flight too, and its leases end), and drop what is scheduled."""
+        ...
+
+    # looking around: reads only
+
+    async def queue_stats(self, key: QueueKey, now: Instant) -> QueueStats:
+        """A queue's figures."""
+        ...
+
+    async def partition_stats(
+        self, key: QueueKey, group: str, now: Instant, after: str = "", limit: int = 100
+    ) -> list[PartitionStats]:
+        """Partitions with unsettled, discovered messages, by name."""
+        ...
+
+    async def leases(
+        self, tenant: str, now: Instant, key: QueueKey | None = None, expiring_before: Instant | None = None, limit: int = 100
+    ) -> list[LeaseInfo]:
+        """Live leases by deadline; with ``expiring_before`` those about to run out."""
+        ...
+
+    async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:
+        """Browse the log. A page may be short, or empty with ``after`` set: the walk per call is bounded."""
+        ...
+
+    async def message(self, key: QueueKey, seq: Seq) -> StoredMessage | None:
+        """One message with its whole payload."""
+        ...
+
+    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
+        """All messages of a trace across the tenant's queues, oldest first."""
+        ...
+
+    async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:
+        """Finished leases with their position in the history, those after ``after``."""
+        ...
+
+    async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
+        """The latest retention passes, newest first."""
+        ...
+
+    # chores: bounded passes that the engine's timers run
+
+    async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
+        """Let scheduled messages that are due enter the log, oldest due first."""
+        ...
+
+    async def expire(self, key: QueueKey, now: Instant, limit: int) -> Chore:
+        """Settle messages past max_age or max_wait, and bury those whose attempts ran out with their lease."""
+        ...
+
+    async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
+        """Delete from the head of the log what retention and clearing allow; adds a retention history row."""
+        ...
+
+    async def sample(self, now: Instant) -> None:
+        """Note every group's counters, for rates and charts."""
+        ...
+
+    async def sweep(self, now: Instant, limit: int) -> Chore:
+        """Remove what has aged out: deduplication keys, histories, samples, and the data of deleted queues."""
+        ...
+
+    async def maintain(self) -> None:
+        """The store's own upkeep (compaction, checkpoints); safe at any time."""
+        ...
+
+    # several servers
+
+    async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
+        """Say that someone here waits for messages of these queues, so that other servers announce pushes to them."""
+        ...
+
+    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
+        """Call ``callback`` when another server pushed to a watched queue."""
+        ...
