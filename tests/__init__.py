@@ -1,0 +1,1 @@
+"""The tests, in folders by kind; CONTRIBUTING.md says which is which."""
