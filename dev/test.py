@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 WORKERS = 2
 
-CHECKS = {
+CHECKS: dict[str, list[str | Path]] = {
     "ruff check": [BIN / "ruff", "check", "--quiet"],
     "ruff format": [BIN / "ruff", "format", "--check", "--quiet"],
     "mypy": [BIN / "mypy", "--no-error-summary"],
