@@ -111,13 +111,14 @@ def can_run(account: Account, programs: Path) -> bool:
 
 
 def copy_programs(programs: Path, root: Path) -> Path:
-    """Copy an installation (35 MB) to a folder named after its version, once, and return the copy's bin folder.
+    """Copy an installation (35 MB) to a folder named after its content, once, and return the copy's bin folder.
 
     The wheel's programs find their libraries by relative path, so the copy keeps the layout of site-packages.
     """
     install, package = programs.parent, programs.parent.parent
-    version = f"{programs.resolve()} {(programs / 'postgres').stat().st_mtime_ns}"
-    target = root / f"skep-postgres-{os.geteuid()}-{hashlib.sha256(version.encode()).hexdigest()[:12]}"
+    with (programs / "postgres").open("rb") as server:
+        version = hashlib.file_digest(server, "sha256").hexdigest()[:12]
+    target = root / f"skep-postgres-{os.geteuid()}-{version}"
     copied = target / package.name / install.name / programs.name
     if target.exists():
         check_ours(target)
