@@ -17,7 +17,7 @@ CHECKS: dict[str, list[str | Path]] = {
     "ruff check": [BIN / "ruff", "check", "--quiet"],
     "ruff format": [BIN / "ruff", "format", "--check", "--quiet"],
     "mypy": [BIN / "mypy", "--no-error-summary"],
-    "lint-imports": [BIN / "lint-imports", "--no-timing"],
+    "lint-imports": [BIN / "lint-imports", "--no-logo"],
 }
 
 
