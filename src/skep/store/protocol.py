@@ -85,6 +85,10 @@ class Store(Protocol):
         """Queues of a tenant by name, those after ``after``."""
         ...
 
+    async def tenants(self, after: str = "", limit: int = 100) -> list[str]:
+        """Tenants that have queues, by name, those after ``after``: how timers find queues nobody touched since start."""
+        ...
+
     async def delete_queue(self, key: QueueKey, now: Instant) -> bool:
         """Delete with all it holds; False when there is none, DEAD_LETTER_QUEUE_IN_USE while a queue names it."""
         ...
