@@ -1,0 +1,80 @@
+"""Every test here runs on every store. Each test has a tenant of its own, so PostgreSQL needs one database per session."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from skep.clock import ManualClock
+from skep.store.protocol import Store
+from tests.contract.driver import Driver
+from tests.support.postgres import PostgresServer
+from tests.support.reference_store import ReferenceStore
+
+TENANTS = (f"tenant-{number}" for number in itertools.count(1))
+
+
+def _exists(module: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(module), name)
+    except ModuleNotFoundError:
+        return False
+
+
+HAS_SQLITE = _exists("skep.store.sqlite", "SqliteStore")
+HAS_POSTGRES = _exists("skep.store.postgres", "PostgresStore")
+STORES = [
+    "reference",
+    *(["sqlite-memory", "sqlite-file"] if HAS_SQLITE else []),
+    *(["postgres"] if HAS_POSTGRES else []),
+]
+
+
+@pytest.fixture(scope="session")
+def shared_dsn(postgres_server: PostgresServer) -> Iterator[str]:
+    """One database for all tests of a worker."""
+    dsn = postgres_server.create_database()
+    yield dsn
+    postgres_server.drop_database(dsn)
+
+
+@pytest.fixture(params=STORES)
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    """Make a store on the same data each time, where it keeps any."""
+    match request.param:
+        case "sqlite-memory":
+            sqlite = import_module("skep.store.sqlite")
+            return lambda: sqlite.SqliteStore(":memory:")
+        case "sqlite-file":
+            sqlite = import_module("skep.store.sqlite")
+            return lambda: sqlite.SqliteStore(tmp_path / "skep.db")
+        case "postgres":
+            postgres = import_module("skep.store.postgres")
+            dsn = request.getfixturevalue("shared_dsn")
+            return lambda: postgres.PostgresStore(dsn)
+        case _:
+            return ReferenceStore
+
+
+@pytest.fixture
+async def store(make_store: Callable[[], Store]) -> AsyncIterator[Store]:
+    """An open store."""
+    store = make_store()
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def driver(store: Store, clock: ManualClock) -> Driver:
+    """A store with short verbs, in a tenant nobody else uses."""
+    return Driver(store, clock, next(TENANTS))

@@ -1,0 +1,279 @@
+"""What tests drive a store with: short verbs, a clock that stands still, and a check of the account after each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from skep.clock import Instant, ManualClock, seconds
+from skep.ids import Id, IdMint
+from skep.model import (
+    QUEUE_MODE_GROUP,
+    Chore,
+    Cleared,
+    ClearScope,
+    DeadLetter,
+    DeadLetterFilter,
+    Delivery,
+    GroupStats,
+    MessageFilter,
+    MessagePage,
+    NewMessage,
+    Outcome,
+    PopRequest,
+    PopResult,
+    PushBatch,
+    PushOutcome,
+    PushResult,
+    Queue,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    QueueStats,
+    Renewal,
+    RenewResult,
+    Replayed,
+    Retry,
+    Seq,
+    Settlement,
+    SettleResult,
+    Start,
+    Token,
+    Transaction,
+    TransactionOutcome,
+)
+from skep.store.protocol import Store
+
+PLENTY = 1000
+
+
+class Driver:
+    """One tenant's view of a store. After each verb that changes something, I12 and I7 are checked for every group."""
+
+    def __init__(self, store: Store, clock: ManualClock, tenant: str) -> None:
+        self.store = store
+        self.clock = clock
+        self.tenant = tenant
+        self.mint = IdMint(clock)
+        self._progress: dict[tuple[int, str, Instant], int] = {}
+
+    @property
+    def now(self) -> Instant:
+        return self.clock.now()
+
+    def later(self, by_seconds: float) -> Instant:
+        """Return an instant to come."""
+        return Instant(self.now + seconds(by_seconds))
+
+    def key(self, name: str = "q") -> QueueKey:
+        return QueueKey(name, self.tenant)
+
+    def token(self) -> Token:
+        return Token(bytes(self.mint.mint()))
+
+    # queues
+
+    async def create(self, name: str = "q", **settings: Any) -> Queue:
+        return await self.store.create_queue(self.key(name), QueueSettings(**settings), self.now)
+
+    async def update(self, name: str = "q", **changes: Any) -> Queue:
+        queue = await self.store.update_queue(self.key(name), QueueChanges(**changes), self.now)
+        await self.check_accounts()
+        return queue
+
+    async def delete(self, name: str = "q") -> bool:
+        return await self.store.delete_queue(self.key(name), self.now)
+
+    # push
+
+    def message(self, payload: str | bytes, queue: str = "q", **fields: Any) -> NewMessage:
+        return NewMessage(queue=self.key(queue), payload=_bytes(payload), **fields)
+
+    def batch(self, *messages: NewMessage) -> PushBatch:
+        return PushBatch(list(messages), self.mint.mint_many(len(messages)))
+
+    async def push_batches(self, *batches: PushBatch, create_queues: bool = True) -> list[PushOutcome]:
+        outcomes = await self.store.push(batches, self.now, create_queues)
+        await self.check_accounts()
+        return outcomes
+
+    async def push_messages(self, *messages: NewMessage, create_queues: bool = True) -> PushOutcome:
+        return (await self.push_batches(self.batch(*messages), create_queues=create_queues))[0]
+
+    async def push(self, *payloads: str, queue: str = "q", **fields: Any) -> list[PushResult]:
+        """Push one batch and return a result for each."""
+        return (await self.push_messages(*(self.message(p, queue, **fields) for p in payloads))).results
+
+    # pop
+
+    def request(self, queue: str = "q", **fields: Any) -> PopRequest:
+        given: dict[str, Any] = {"batch": PLENTY, "token": self.token()} | fields
+        return PopRequest(queue=self.key(queue), **given)
+
+    async def pop_result(self, queue: str = "q", **fields: Any) -> PopResult:
+        (result,) = await self.store.pop([self.request(queue, **fields)], self.now)
+        await self.check_accounts()
+        return result
+
+    async def pop(self, queue: str = "q", **fields: Any) -> list[Delivery]:
+        """Everything that can be had, unless ``batch`` says less."""
+        return (await self.pop_result(queue, **fields)).deliveries
+
+    async def pop_one(self, queue: str = "q", **fields: Any) -> Delivery:
+        (delivery,) = await self.pop(queue, batch=1, **fields)
+        return delivery
+
+    # settle
+
+    def settlement(self, delivery: Delivery, outcome: Outcome = Outcome.ACK, **fields: Any) -> Settlement:
+        given = {"token": delivery.token} | fields
+        return Settlement(
+            queue=delivery.queue,
+            partition=delivery.partition,
+            seq=delivery.seq,
+            group=delivery.group,
+            outcome=outcome,
+            **given,
+        )
+
+    async def settle(self, *settlements: Settlement) -> list[SettleResult]:
+        results = await self.store.settle(settlements, self.now)
+        await self.check_accounts()
+        return results
+
+    async def ack(self, *deliveries: Delivery, **fields: Any) -> list[SettleResult]:
+        return await self.settle(*(self.settlement(d, Outcome.ACK, **fields) for d in deliveries))
+
+    async def nack(self, *deliveries: Delivery, **fields: Any) -> list[SettleResult]:
+        """Give back for another try at once, unless told otherwise."""
+        given = {"retry": Retry.NOW} | fields
+        return await self.settle(*(self.settlement(d, Outcome.NACK, **given) for d in deliveries))
+
+    async def reject(self, *deliveries: Delivery, **fields: Any) -> list[SettleResult]:
+        return await self.settle(*(self.settlement(d, Outcome.REJECT, **fields) for d in deliveries))
+
+    async def renew(self, delivery: Delivery, lease_seconds: float = 60.0, **fields: Any) -> RenewResult:
+        given = {"token": delivery.token} | fields
+        renewal = Renewal(
+            queue=delivery.queue,
+            partition=delivery.partition,
+            group=delivery.group,
+            lease_seconds=lease_seconds,
+            **given,
+        )
+        (result,) = await self.store.renew([renewal], self.now)
+        await self.check_accounts()
+        return result
+
+    async def transact(
+        self, settlements: Sequence[Settlement], messages: Sequence[NewMessage], create_queues: bool = True
+    ) -> TransactionOutcome:
+        transaction = Transaction(list(settlements), self.batch(*messages))
+        (outcome,) = await self.store.transact([transaction], self.now, create_queues)
+        await self.check_accounts()
+        return outcome
+
+    # dead letters
+
+    def dead_filter(self, queue: str = "q.dead", **fields: Any) -> DeadLetterFilter:
+        return DeadLetterFilter(queue=self.key(queue), **fields)
+
+    async def dead(self, queue: str = "q.dead", **fields: Any) -> list[DeadLetter]:
+        """Return the dead letters; none when their queue was never needed."""
+        if await self.store.get_queue(self.key(queue)) is None:
+            return []
+        return await self.store.dead_letters(self.dead_filter(queue, **fields), None, PLENTY)
+
+    async def replay(
+        self, queue: str = "q.dead", limit: int = PLENTY, until: int = 2**62, **fields: Any
+    ) -> list[Replayed]:
+        ids = self.mint.mint_many(limit)
+        replayed = await self.store.replay(self.dead_filter(queue, **fields), ids, Seq(until), self.now)
+        await self.check_accounts()
+        return replayed
+
+    async def purge(self, queue: str = "q.dead", limit: int = PLENTY, **fields: Any) -> int:
+        purged = await self.store.purge(self.dead_filter(queue, **fields), limit, self.now)
+        await self.check_accounts()
+        return purged
+
+    # groups and progress
+
+    async def seek(self, start: Start, queue: str = "q", group: str = QUEUE_MODE_GROUP) -> GroupStats:
+        self._progress = {k: v for k, v in self._progress.items() if k[1] != group}
+        stats = await self.store.seek(self.key(queue), group, start, self.now)
+        await self.check_accounts()
+        return stats
+
+    async def delete_group(self, queue: str = "q", group: str = QUEUE_MODE_GROUP) -> bool:
+        self._progress = {k: v for k, v in self._progress.items() if k[1] != group}
+        return await self.store.delete_group(self.key(queue), group, self.now)
+
+    async def clear(self, scope: ClearScope, queue: str = "q") -> Cleared:
+        cleared = await self.store.clear(self.key(queue), scope, self.now)
+        await self.check_accounts()
+        return cleared
+
+    # chores
+
+    async def promote(self, queue: str = "q", limit: int = PLENTY) -> Chore:
+        return await self._chore(await self.store.promote(self.key(queue), self.now, limit))
+
+    async def expire(self, queue: str = "q", limit: int = PLENTY) -> Chore:
+        return await self._chore(await self.store.expire(self.key(queue), self.now, limit))
+
+    async def retain(self, queue: str = "q", limit: int = PLENTY) -> Chore:
+        return await self._chore(await self.store.retain(self.key(queue), self.now, limit))
+
+    async def _chore(self, chore: Chore) -> Chore:
+        await self.check_accounts()
+        return chore
+
+    # looking
+
+    async def queue_stats(self, queue: str = "q") -> QueueStats:
+        return await self.store.queue_stats(self.key(queue), self.now)
+
+    async def stats(self, queue: str = "q", group: str = QUEUE_MODE_GROUP) -> GroupStats:
+        """Return the account of one group."""
+        (stats,) = [g for g in (await self.queue_stats(queue)).groups if g.group == group]
+        return stats
+
+    async def browse(self, queue: str = "q", **fields: Any) -> MessagePage:
+        return await self.store.messages(MessageFilter(queue=self.key(queue), **fields), self.now)
+
+    async def check_accounts(self) -> None:
+        """I12 and I7 for every group of every queue: the account adds up, nothing is negative, progress never falls."""
+        for queue in await self.store.list_queues(self.tenant, limit=PLENTY):
+            for group in (await self.store.queue_stats(queue.key, self.now)).groups:
+                check_account(group)
+                known = (queue.id, group.group, group.created_at)
+                assert group.progress_seq >= self._progress.get(known, 0), f"I7: progress fell: {group}"
+                self._progress[known] = group.progress_seq
+
+
+def check_account(group: GroupStats) -> None:
+    """Check I12 for one group."""
+    parts = (group.completed, group.pending, group.in_flight, group.dead, group.expired)
+    assert group.pushed == sum(parts), f"I12: the account does not add up: {group}"
+    assert min(parts) >= 0, f"I12: a negative figure: {group}"
+
+
+def seqs(deliveries: Iterable[Delivery]) -> list[int]:
+    return [delivery.seq for delivery in deliveries]
+
+
+def payloads(deliveries: Iterable[Delivery]) -> list[str]:
+    return [delivery.payload.decode() for delivery in deliveries]
+
+
+def attempts(deliveries: Iterable[Delivery]) -> list[int]:
+    return [delivery.attempt for delivery in deliveries]
+
+
+def ids(results: Iterable[PushResult]) -> list[Id]:
+    return [result.id for result in results]
+
+
+def _bytes(payload: str | bytes) -> bytes:
+    return payload.encode() if isinstance(payload, str) else payload

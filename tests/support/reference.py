@@ -1,0 +1,414 @@
+"""The same semantics as the stores, written as naively as possible: what the stores are compared with.
+
+A status per message and group, plain lists and dicts, everything by looking at everything. It shares no data structure
+and no algorithm with the stores, only `docs/log.md`. `ReferenceStore` (in `reference_store`) gives it the face of a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from skep.clock import Instant, seconds
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import (
+    DEAD_LETTER_SUFFIX,
+    DEFAULT_PARTITION,
+    NO_DEAD_LETTER_QUEUE,
+    WINDOW_CAP_FACTOR,
+    DeadLetter,
+    DeadReason,
+    FinishedLease,
+    NewMessage,
+    Ordering,
+    Queue,
+    QueueKey,
+    QueueSettings,
+    RetentionPass,
+    Seq,
+    Start,
+    StartMode,
+    Token,
+)
+
+State = Literal["pending", "open", "completed", "dead", "expired"]
+UNSETTLED: tuple[State, ...] = ("pending", "open")
+EXPIRED_LEASE = "lease expired"
+
+
+@dataclass
+class Entry:
+    """A message in the log."""
+
+    seq: int
+    partition: str
+    id: Id
+    transaction_id: str | None
+    trace_id: Id
+    headers: bytes | None
+    content_type: str | None
+    payload: bytes
+    priority: int
+    created_at: Instant
+    audience: int | None = None
+
+
+@dataclass
+class Lease:
+    """Some messages in somebody's hands. It lives until its last message is settled, whatever the time."""
+
+    token: Token
+    partition: str
+    leased_at: Instant
+    deadline: Instant
+    held: list[int]
+    taken: list[int]
+    attempt: int
+    completed: int = 0
+    buried: int = 0
+
+
+@dataclass
+class Mark:
+    """How far one group is with one message that it has discovered."""
+
+    state: State = "pending"
+    attempts: int = 0
+    error: str | None = None
+    retry_at: Instant | None = None
+
+
+@dataclass
+class Group:
+    """A consumer group: where it started, what it has discovered, and a mark for each of those."""
+
+    id: int
+    name: str
+    start_seq: int
+    scan_seq: int
+    created_at: Instant
+    marks: dict[int, Mark] = field(default_factory=dict)
+    leases: list[Lease] = field(default_factory=list)
+    rest_until: dict[str, Instant] = field(default_factory=dict)
+    skipped: int = 0
+    retried: int = 0
+    lost: int = 0
+
+    def count(self, state: State) -> int:
+        return sum(mark.state == state for mark in self.marks.values())
+
+    def lease_of(self, seq: int) -> Lease | None:
+        return next((lease for lease in self.leases if seq in lease.held), None)
+
+    def unsettled(self) -> list[int]:
+        return sorted(seq for seq, mark in self.marks.items() if mark.state in UNSETTLED)
+
+    @property
+    def expired(self) -> int:
+        return self.count("expired") + self.lost
+
+
+@dataclass
+class Scheduled:
+    """A message that waits for its time."""
+
+    due_at: Instant
+    message: NewMessage
+    id: Id
+
+
+@dataclass
+class Log:
+    """A queue with all it holds."""
+
+    queue: Queue
+    entries: dict[int, Entry] = field(default_factory=dict)
+    last_seq: int = 0
+    first_seq: int = 1
+    last_created_at: int = 0
+    dedup: dict[tuple[str, str], tuple[Id, int | None, Instant]] = field(default_factory=dict)
+    scheduled: list[Scheduled] = field(default_factory=list)
+    groups: dict[str, Group] = field(default_factory=dict)
+    dead: dict[int, DeadLetter] = field(default_factory=dict)
+    lease_history: list[FinishedLease] = field(default_factory=list)
+    retention_history: list[RetentionPass] = field(default_factory=list)
+
+    @property
+    def settings(self) -> QueueSettings:
+        return self.queue.settings
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.settings.ordering is not Ordering.UNORDERED
+
+    def pushed(self, group: Group) -> int:
+        return self.last_seq - group.start_seq - group.skipped
+
+    def backlog(self, group: Group) -> int:
+        return self.pushed(group) - group.count("completed") - group.count("dead") - group.expired
+
+    @property
+    def depth(self) -> int:
+        backlogs = [self.backlog(group) for group in self.groups.values()]
+        return max(backlogs, default=self.last_seq - self.first_seq + 1) + len(self.scheduled)
+
+
+class Reference:
+    """All queues, and the rules by which they change."""
+
+    def __init__(self) -> None:
+        self.logs: dict[QueueKey, Log] = {}
+        self.ids = 0
+        self.mint: Callable[[], Id] = self._next_id
+
+    def _next_id(self) -> Id:
+        self.ids += 1
+        return Id(self.ids.to_bytes(16, "big"))
+
+    # queues
+
+    def log(self, key: QueueKey) -> Log:
+        if key not in self.logs:
+            raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name}")
+        return self.logs[key]
+
+    def make(self, key: QueueKey, settings: QueueSettings, now: Instant, holds_dead_letters: bool = False) -> Log:
+        self.ids += 1
+        queue = Queue(
+            id=self.ids,
+            key=key,
+            settings=settings,
+            holds_dead_letters=holds_dead_letters,
+            created_at=now,
+            updated_at=now,
+        )
+        self.logs[key] = Log(queue)
+        return self.logs[key]
+
+    def make_dead_letter_queue(self, name: str, tenant: str, now: Instant) -> Log:
+        key = QueueKey(name, tenant)
+        if key in self.logs:
+            return self.logs[key]
+        settings = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
+        return self.make(key, settings, now, holds_dead_letters=True)
+
+    def names_one(self, key: QueueKey) -> bool:
+        return key in self.logs and self.logs[key].settings.dead_letter_queue not in (None, NO_DEAD_LETTER_QUEUE)
+
+    def grave_name(self, key: QueueKey) -> str | None:
+        """Return the name of the queue that takes this one's dead letters."""
+        log = self.logs[key]
+        given = log.settings.dead_letter_queue
+        if given == NO_DEAD_LETTER_QUEUE:
+            return None
+        if given is not None:
+            return given
+        if log.queue.holds_dead_letters or self.is_used(key):
+            return None
+        return key.name + DEAD_LETTER_SUFFIX
+
+    def is_used(self, key: QueueKey) -> bool:
+        """Return whether a queue buries its dead here, by name or by default."""
+        for other, log in self.logs.items():
+            if other.tenant != key.tenant or other == key:
+                continue
+            by_name = log.settings.dead_letter_queue == key.name
+            if by_name or (other.name + DEAD_LETTER_SUFFIX == key.name and self.grave_name(other) == key.name):
+                return True
+        return False
+
+    def check_dead_letter_rules(self, key: QueueKey, wanted: str | None) -> None:
+        if wanted in (None, NO_DEAD_LETTER_QUEUE):
+            return
+        if wanted == key.name:
+            raise SkepError(Code.DEAD_LETTER_SELF, "a queue cannot hold its own dead letters")
+        if self.is_used(key) or self.names_one(QueueKey(wanted or "", key.tenant)):
+            raise SkepError(Code.DEAD_LETTER_CHAIN, "dead-letter queues do not chain")
+
+    # the log
+
+    def append(self, log: Log, message: NewMessage, id_: Id, now: Instant, audience: int | None = None) -> Entry:
+        partition = DEFAULT_PARTITION if log.settings.ordering is Ordering.FIFO else message.partition
+        log.last_seq += 1
+        log.last_created_at = max(log.last_created_at, now)
+        entry = Entry(
+            seq=log.last_seq,
+            partition=partition,
+            id=id_,
+            transaction_id=message.transaction_id,
+            trace_id=message.trace_id or id_,
+            headers=message.headers,
+            content_type=message.content_type,
+            payload=message.payload,
+            priority=message.priority,
+            created_at=Instant(log.last_created_at),
+            audience=audience,
+        )
+        log.entries[entry.seq] = entry
+        return entry
+
+    # groups
+
+    def group(self, log: Log, name: str, start: Start, now: Instant) -> Group:
+        if name not in log.groups:
+            at = self.position(log, start) - 1
+            self.ids += 1
+            log.groups[name] = Group(id=self.ids, name=name, start_seq=at, scan_seq=at, created_at=now)
+        return log.groups[name]
+
+    def position(self, log: Log, start: Start) -> int:
+        end = log.last_seq + 1
+        match start.mode:
+            case StartMode.ALL:
+                return log.first_seq
+            case StartMode.NEW:
+                return end
+            case StartMode.SEQ:
+                return min(max(start.value, log.first_seq), end)
+            case StartMode.TIME:
+                later = [e.seq for e in log.entries.values() if e.created_at >= start.value and e.seq >= log.first_seq]
+                return min(later, default=end)
+
+    def discover(self, log: Log, group: Group) -> None:
+        for seq in range(group.scan_seq + 1, log.last_seq + 1):
+            entry = log.entries.get(seq)
+            if entry is None:
+                group.lost += 1
+            elif entry.audience not in (None, group.id):
+                group.skipped += 1
+            else:
+                group.marks[seq] = Mark()
+        group.scan_seq = log.last_seq
+
+    def of_partition(self, log: Log, group: Group, partition: str, *states: State) -> list[int]:
+        return sorted(
+            seq
+            for seq, mark in group.marks.items()
+            if mark.state in states and seq in log.entries and log.entries[seq].partition == partition
+        )
+
+    def partitions(self, log: Log, group: Group) -> list[str]:
+        return sorted({log.entries[seq].partition for seq in group.unsettled() if seq in log.entries})
+
+    def lease_in(self, group: Group, partition: str) -> Lease | None:
+        return next((lease for lease in group.leases if lease.partition == partition), None)
+
+    def ready_at(self, log: Log, group: Group, partition: str) -> int:
+        """Return when an ordered partition may be claimed."""
+        lease = self.lease_in(group, partition)
+        if lease is not None:
+            return lease.deadline
+        if partition in group.rest_until:
+            return group.rest_until[partition]
+        delay = seconds(log.settings.delayed_processing_seconds)
+        created = [log.entries[seq].created_at for seq in self.of_partition(log, group, partition, "open", "pending")]
+        if self.of_partition(log, group, partition, "open"):
+            return created[0] + delay
+        window = seconds(log.settings.window_buffer_seconds)
+        return max(created[0] + delay, min(created[-1] + window, created[0] + WINDOW_CAP_FACTOR * window))
+
+    # the end of messages and leases
+
+    def bury(self, log: Log, group: Group, seq: int, reason: DeadReason, error: str | None, now: Instant) -> str | None:
+        """Give a message up for a group; the name of the queue that took it, or None when it was discarded."""
+        mark = group.marks[seq]
+        mark.state = "expired" if reason is DeadReason.EXPIRED else "dead"
+        entry = log.entries[seq]
+        name = self.grave_name(log.queue.key)
+        if name is None:
+            return None
+        grave = self.make_dead_letter_queue(name, log.queue.key.tenant, now)
+        message = NewMessage(
+            queue=grave.queue.key,
+            payload=entry.payload,
+            partition=entry.partition,
+            transaction_id=entry.transaction_id,
+            trace_id=entry.trace_id,
+            headers=entry.headers,
+            content_type=entry.content_type,
+            priority=entry.priority,
+        )
+        copy = self.append(grave, message, entry.id, now)
+        grave.dead[copy.seq] = DeadLetter(
+            queue=grave.queue.key,
+            seq=Seq(copy.seq),
+            id=entry.id,
+            partition=entry.partition,
+            source_queue=log.queue.key.name,
+            source_seq=Seq(seq),
+            group=group.name,
+            reason=reason,
+            error=error,
+            attempts=mark.attempts,
+            transaction_id=entry.transaction_id,
+            trace_id=entry.trace_id,
+            headers=entry.headers,
+            content_type=entry.content_type,
+            payload=entry.payload,
+            created_at=entry.created_at,
+            failed_at=now,
+        )
+        return name
+
+    def end_lease(self, log: Log, group: Group, lease: Lease, outcome: str, now: Instant) -> None:
+        group.leases.remove(lease)
+        log.lease_history.append(
+            FinishedLease(
+                queue=log.queue.key,
+                group=group.name,
+                partition=lease.partition,
+                first_seq=Seq(lease.taken[0]),
+                last_seq=Seq(lease.taken[-1]),
+                messages=len(lease.taken),
+                completed=lease.completed,
+                attempt=lease.attempt,
+                leased_at=lease.leased_at,
+                settled_at=now,
+                outcome=outcome,
+            )
+        )
+
+    def reclaim(self, log: Log, group: Group, lease: Lease, now: Instant) -> None:
+        """End a lease that ran out: its token is stale from here on, and the worn out are buried."""
+        self.end_lease(log, group, lease, "expired", now)
+        limit = log.settings.max_attempts
+        for index, seq in enumerate(lease.held):
+            mark = group.marks[seq]
+            if seq not in log.entries:
+                mark.state = "expired"
+                continue
+            worn_out = 0 < limit <= mark.attempts
+            # In an ordered partition only the head may have been the one that broke its consumer.
+            if worn_out and (index == 0 or not log.is_ordered):
+                self.bury(log, group, seq, DeadReason.MAX_ATTEMPTS, mark.error or EXPIRED_LEASE, now)
+            else:
+                mark.error = mark.error or EXPIRED_LEASE
+                mark.retry_at = lease.deadline
+                group.retried += 1
+        lease.held.clear()
+        if log.is_ordered and self.of_partition(log, group, lease.partition, "open"):
+            group.rest_until[lease.partition] = lease.deadline
+
+    def expire_old(self, log: Log, group: Group, seqs: Iterable[int], now: Instant) -> int:
+        """Settle those of ``seqs`` that are too old, unless somebody holds them."""
+        done = 0
+        for seq in seqs:
+            if group.lease_of(seq) is not None:
+                continue
+            age = now - log.entries[seq].created_at
+            if 0 < seconds(log.settings.max_wait_seconds) < age:
+                group.marks[seq].state = "expired"
+                done += 1
+            elif 0 < seconds(log.settings.max_age_seconds) < age:
+                self.bury(log, group, seq, DeadReason.EXPIRED, group.marks[seq].error, now)
+                done += 1
+        return done
+
+    def forget_rest(self, log: Log, group: Group, partition: str) -> None:
+        if not self.of_partition(log, group, partition, "open"):
+            group.rest_until.pop(partition, None)
+
+    def progress(self, group: Group) -> int:
+        return min([seq - 1 for seq in group.unsettled()] + [group.scan_seq])

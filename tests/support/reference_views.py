@@ -1,0 +1,261 @@
+"""What one can see of the reference model: queues, stats, leases, messages, dead letters, histories."""
+
+from __future__ import annotations
+
+from skep.clock import MICROS_PER_SECOND, Instant
+from skep.ids import Id
+from skep.model import (
+    DeadLetter,
+    DeadLetterFilter,
+    FinishedLease,
+    GroupStats,
+    LeaseInfo,
+    MessageFilter,
+    MessagePage,
+    MessageState,
+    PartitionStats,
+    Queue,
+    QueueKey,
+    QueueStats,
+    Rates,
+    RetentionPass,
+    Seq,
+    StoredMessage,
+)
+from tests.support.reference import Entry, Group, Log, Reference
+
+
+class ReferenceViews(Reference):
+    """The verbs of a store that change nothing."""
+
+    async def get_queue(self, key: QueueKey) -> Queue | None:
+        return self.logs[key].queue if key in self.logs else None
+
+    async def list_queues(
+        self,
+        tenant: str,
+        after: str = "",
+        limit: int = 100,
+        namespace: str | None = None,
+        task: str | None = None,
+    ) -> list[Queue]:
+        queues = [log.queue for log in self.logs.values() if log.queue.key.tenant == tenant]
+        wanted = [
+            queue
+            for queue in queues
+            if queue.key.name > after
+            and namespace in (None, queue.settings.namespace)
+            and task in (None, queue.settings.task)
+        ]
+        return sorted(wanted, key=lambda queue: queue.key.name)[:limit]
+
+    async def tenants(self, after: str = "", limit: int = 100) -> list[str]:
+        return sorted({key.tenant for key in self.logs if key.tenant > after})[:limit]
+
+    # stats
+
+    def group_stats(self, log: Log, group: Group, now: Instant) -> GroupStats:
+        in_flight = sum(len(lease.held) for lease in group.leases)
+        leased = {lease.partition for lease in group.leases}
+        waiting = [log.entries[seq] for seq in group.unsettled() if seq in log.entries]
+        waiting += [
+            entry for entry in log.entries.values() if entry.seq > group.scan_seq and entry.audience in (None, group.id)
+        ]
+        oldest_at = min((entry.created_at for entry in waiting), default=None)
+        return GroupStats(
+            queue=log.queue.key,
+            group=group.name,
+            progress_seq=Seq(self.progress(group)),
+            pushed=log.pushed(group),
+            completed=group.count("completed"),
+            pending=log.backlog(group) - in_flight,
+            in_flight=in_flight,
+            dead=group.count("dead"),
+            expired=group.expired,
+            retried=group.retried,
+            partitions_pending=len(set(self.partitions(log, group)) - leased),
+            partitions_leased=len(leased),
+            oldest_at=oldest_at,
+            lag_seconds=(now - oldest_at) / MICROS_PER_SECOND if oldest_at is not None else 0.0,
+            rates=Rates(),
+            created_at=group.created_at,
+        )
+
+    async def queue_stats(self, key: QueueKey, now: Instant) -> QueueStats:
+        log = self.log(key)
+        groups = [self.group_stats(log, group, now) for _, group in sorted(log.groups.items())]
+        ages = [group.lag_seconds for group in groups]
+        if not groups:
+            ages = [(now - e.created_at) / MICROS_PER_SECOND for e in log.entries.values() if e.seq >= log.first_seq]
+        return QueueStats(
+            queue=key,
+            first_seq=Seq(log.first_seq),
+            last_seq=Seq(log.last_seq),
+            depth=log.depth,
+            scheduled=len(log.scheduled),
+            dead_letters=self._dead_letters_from(key),
+            in_flight=sum(group.in_flight for group in groups),
+            oldest_age_seconds=max(ages, default=0.0),
+            rates=Rates(),
+            groups=groups,
+        )
+
+    def _dead_letters_from(self, key: QueueKey) -> int:
+        graves = [log for log in self.logs.values() if log.queue.key.tenant == key.tenant]
+        return sum(letter.source_queue == key.name for grave in graves for letter in grave.dead.values())
+
+    async def partition_stats(
+        self, key: QueueKey, group: str, now: Instant, after: str = "", limit: int = 100
+    ) -> list[PartitionStats]:
+        log = self.log(key)
+        found = log.groups.get(group)
+        partitions = self.partitions(log, found) if found else []
+        return [
+            self._partition_stats(log, found, partition) for partition in partitions if found and partition > after
+        ][:limit]
+
+    def _partition_stats(self, log: Log, group: Group, partition: str) -> PartitionStats:
+        seqs = self.of_partition(log, group, partition, "open", "pending")
+        lease = self.lease_in(group, partition)
+        held = lease.held if lease else []
+        return PartitionStats(
+            queue=log.queue.key,
+            group=group.name,
+            partition=partition,
+            pending=len(seqs) - len(held),
+            in_flight=len(held),
+            attempts=group.marks[seqs[0]].attempts,
+            oldest_at=log.entries[seqs[0]].created_at,
+            ready_at=Instant(self.ready_at(log, group, partition)),
+            lease_deadline=lease.deadline if lease else None,
+        )
+
+    async def leases(
+        self,
+        tenant: str,
+        now: Instant,
+        key: QueueKey | None = None,
+        expiring_before: Instant | None = None,
+        limit: int = 100,
+    ) -> list[LeaseInfo]:
+        infos = [
+            LeaseInfo(
+                queue=log.queue.key,
+                group=group.name,
+                partition=lease.partition,
+                messages=len(lease.held),
+                first_seq=Seq(lease.held[0]),
+                leased_at=lease.leased_at,
+                deadline=lease.deadline,
+                attempts=group.marks[lease.held[0]].attempts,
+            )
+            for log in self.logs.values()
+            for group in log.groups.values()
+            for lease in group.leases
+            if log.queue.key.tenant == tenant and key in (None, log.queue.key) and lease.deadline > now
+        ]
+        soon = [info for info in infos if expiring_before is None or info.deadline < expiring_before]
+        return sorted(soon, key=lambda info: (info.deadline, info.partition))[:limit]
+
+    # messages
+
+    async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:
+        log = self.log(wanted.queue)
+        group = log.groups.get(wanted.group) if wanted.group is not None else None
+        entries = [entry for entry in log.entries.values() if entry.seq >= log.first_seq or wanted.state is not None]
+        found = sorted((e for e in entries if self._is_wanted(log, group, e, wanted)), key=lambda e: e.seq)
+        if wanted.descending:
+            found.reverse()
+        page = found[: wanted.limit]
+        after = Seq(page[-1].seq) if len(found) > len(page) else None
+        return MessagePage([self._stored(log, group, e, wanted.preview_bytes) for e in page], after)
+
+    def _is_wanted(self, log: Log, group: Group | None, entry: Entry, wanted: MessageFilter) -> bool:
+        passed = True
+        if wanted.after is not None:
+            passed = entry.seq < wanted.after if wanted.descending else entry.seq > wanted.after
+        return (
+            passed
+            and wanted.partition in (None, entry.partition)
+            and wanted.transaction_id in (None, entry.transaction_id)
+            and wanted.trace_id in (None, entry.trace_id)
+            and (wanted.since is None or entry.created_at >= wanted.since)
+            and (wanted.until is None or entry.created_at < wanted.until)
+            and (wanted.state is None or wanted.state is self._state(group, entry))
+        )
+
+    def _state(self, group: Group | None, entry: Entry) -> MessageState | None:
+        if group is None:
+            return None
+        if entry.seq > group.scan_seq:
+            return MessageState.PENDING
+        mark = group.marks.get(entry.seq)
+        if mark is None or mark.state in ("completed", "expired"):
+            return MessageState.SETTLED
+        if mark.state == "dead":
+            return MessageState.DEAD
+        return MessageState.IN_FLIGHT if group.lease_of(entry.seq) else MessageState.PENDING
+
+    def _stored(self, log: Log, group: Group | None, entry: Entry, preview_bytes: int | None) -> StoredMessage:
+        return StoredMessage(
+            queue=log.queue.key,
+            seq=Seq(entry.seq),
+            partition=entry.partition,
+            id=entry.id,
+            transaction_id=entry.transaction_id,
+            trace_id=entry.trace_id,
+            headers=entry.headers,
+            content_type=entry.content_type,
+            payload=entry.payload if preview_bytes is None else entry.payload[:preview_bytes],
+            payload_bytes=len(entry.payload),
+            priority=entry.priority,
+            created_at=entry.created_at,
+            state=self._state(group, entry),
+        )
+
+    async def message(self, key: QueueKey, seq: Seq) -> StoredMessage | None:
+        log = self.log(key)
+        return self._stored(log, None, log.entries[seq], None) if seq in log.entries else None
+
+    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
+        found = [
+            self._stored(log, None, entry, None)
+            for log in self.logs.values()
+            for entry in log.entries.values()
+            if log.queue.key.tenant == tenant and entry.trace_id == trace_id
+        ]
+        return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))[:limit]
+
+    # dead letters
+
+    def _matching(self, wanted: DeadLetterFilter) -> list[DeadLetter]:
+        return [letter for _, letter in sorted(self.log(wanted.queue).dead.items()) if _letter_matches(letter, wanted)]
+
+    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+        return [letter for letter in self._matching(wanted) if after is None or letter.seq > after][:limit]
+
+    async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
+        return len(self._matching(wanted))
+
+    # histories
+
+    async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:
+        numbered = list(enumerate(self.log(key).lease_history, 1))
+        return [(number, lease) for number, lease in numbered if number > after][:limit]
+
+    async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
+        return self.log(key).retention_history[::-1][:limit]
+
+
+def _letter_matches(letter: DeadLetter, wanted: DeadLetterFilter) -> bool:
+    return (
+        (wanted.ids is None or letter.id in wanted.ids)
+        and (wanted.seqs is None or letter.seq in wanted.seqs)
+        and wanted.source_queue in (None, letter.source_queue)
+        and wanted.partition in (None, letter.partition)
+        and wanted.group in (None, letter.group)
+        and wanted.reason in (None, letter.reason)
+        and (wanted.error_contains is None or wanted.error_contains in (letter.error or ""))
+        and (wanted.since is None or letter.failed_at >= wanted.since)
+        and (wanted.until is None or letter.failed_at < wanted.until)
+    )
