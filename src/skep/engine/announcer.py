@@ -1,0 +1,55 @@
+"""What follows from a call, once the store has answered: who is woken, and which timers are set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from skep.clock import Clock, Instant
+from skep.engine.lifecycle import Lifecycle
+from skep.engine.registry import Registry
+from skep.model import PushBatch, QueueKey, Settlement, SettleResult, SettleStatus
+
+log = structlog.get_logger("skep.engine")
+
+
+class Announcer:
+    """Tells parked polls and timers about calls that went past the lanes of the queues they touched."""
+
+    def __init__(self, clock: Clock, lifecycle: Lifecycle, registry: Registry) -> None:
+        self._clock = clock
+        self._lifecycle = lifecycle
+        self._registry = registry
+
+    def pushed(self, batch: PushBatch, deliver_at: Instant | None) -> None:
+        """A batch over several queues is in the log."""
+        now = self._clock.now()
+        for key in {message.queue for message in batch.messages}:
+            self._lifecycle.pushed(key, now, deliver_at)
+            queue = self._registry.peek(key)
+            if queue is not None:
+                queue.pushed([batch])
+
+    def settled(self, settlements: Sequence[Settlement], results: Sequence[SettleResult]) -> None:
+        """Messages of several queues are settled."""
+        now = self._clock.now()
+        for key in {settlement.queue for settlement in settlements}:
+            self._lifecycle.settled(key, now)
+            queue = self._registry.peek(key)
+            if queue is not None:
+                queue.settled(settlements, results)
+
+    def died(self, settlements: Sequence[Settlement], results: Sequence[SettleResult]) -> None:
+        """Dead letters are messages of another queue; those that nobody keeps are at least logged."""
+        queues: set[QueueKey] = set()
+        for settlement, result in zip(settlements, results, strict=True):
+            if result.dead_letter_queue is not None:
+                queues.add(QueueKey(result.dead_letter_queue, settlement.queue.tenant))
+            if result.status is SettleStatus.DISCARDED:
+                log.warning(
+                    "dead letter discarded", queue=settlement.queue.name, seq=settlement.seq, group=settlement.group
+                )
+        for key in queues:
+            self._lifecycle.pushed(key, self._clock.now())
+            self._registry.wake(key)

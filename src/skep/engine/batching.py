@@ -1,0 +1,141 @@
+"""Group commit: many requests, one store call.
+
+A lane keeps at most one store call in flight. What arrives meanwhile waits, and goes together into the next call, in the
+order of arrival. A caller is told exactly what the store said: a failed call fails everyone who was in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+import structlog
+
+from skep.config import Limits
+from skep.errors import Code, SkepError
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+STORE_CODES = frozenset({Code.STORE_UNAVAILABLE, Code.STORE_BUSY, Code.STORE_CORRUPT, Code.STORE_FULL})
+
+log = structlog.get_logger("skep.engine")
+
+
+class Lane(Generic[Request, Answer]):
+    """Requests of one verb on their way to the store. It has a task only while there is something to do."""
+
+    __slots__ = ("_abandoned", "_call", "_max_bytes", "_max_messages", "_max_waiting", "_task", "_verb", "_waiting")
+
+    def __init__(
+        self,
+        verb: str,
+        call: Callable[[list[Request]], Awaitable[Sequence[Answer]]],
+        limits: Limits,
+        abandoned: Callable[[Request, Answer], None] | None = None,
+    ) -> None:
+        """``abandoned`` gets each answer whose caller was cancelled before it could take it."""
+        self._verb = verb
+        self._call = call
+        self._max_waiting = limits.waiting_requests
+        self._max_messages = limits.merged_messages
+        self._max_bytes = limits.merged_bytes
+        self._abandoned = abandoned
+        self._waiting: deque[tuple[Request, int, int, asyncio.Future[Answer]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is in flight."""
+        return self._task is None
+
+    async def submit(self, request: Request, messages: int = 1, size_bytes: int = 0) -> Answer:
+        """The store's answer to ``request``; its weight decides how much else goes into the same call."""
+        if len(self._waiting) >= self._max_waiting:
+            raise SkepError(Code.STORE_BUSY, f"too many requests wait to {self._verb}", waiting=len(self._waiting))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((request, messages, size_bytes, future))
+        if self._task is None:
+            self._task = loop.create_task(self._drain())
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # The answer may have come in the very turn of the loop in which the caller was cancelled.
+            if self._abandoned is not None and future.done() and not future.cancelled() and not future.exception():
+                self._abandoned(request, future.result())
+            raise
+
+    async def _drain(self) -> None:
+        try:
+            while batch := self._take():
+                await self._serve(batch)
+        finally:
+            self._task = None
+
+    def _take(self) -> list[tuple[Request, asyncio.Future[Answer]]]:
+        """The next requests, as many as fit into one call, and always at least one."""
+        batch: list[tuple[Request, asyncio.Future[Answer]]] = []
+        messages_left, bytes_left = self._max_messages, self._max_bytes
+        waiting = self._waiting
+        while waiting:
+            request, messages, size_bytes, future = waiting[0]
+            messages_left -= messages
+            bytes_left -= size_bytes
+            if batch and (messages_left < 0 or bytes_left < 0):
+                break
+            waiting.popleft()
+            if future.done():  # its caller was cancelled; nothing of it has happened yet
+                messages_left += messages
+                bytes_left += size_bytes
+            else:
+                batch.append((request, future))
+        return batch
+
+    async def _serve(self, batch: list[tuple[Request, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._call([request for request, _ in batch])
+            if len(answers) != len(batch):
+                raise RuntimeError(f"{len(answers)} answers for {len(batch)} requests")
+        except SkepError as error:
+            if len(batch) == 1 or error.code in STORE_CODES:
+                _fail(batch, error)
+            else:
+                await self._serve_one_by_one(batch)
+        except Exception as error:
+            log.exception("store call failed unexpectedly", verb=self._verb, requests=len(batch))
+            if len(batch) == 1:
+                _fail(batch, SkepError(Code.INTERNAL, f"{self._verb} failed: {type(error).__name__}"))
+            else:
+                await self._serve_one_by_one(batch)
+        else:
+            for (request, future), answer in zip(batch, answers, strict=False):
+                if not future.done():
+                    future.set_result(answer)
+                elif self._abandoned is not None:
+                    self._abandoned(request, answer)
+
+    async def _serve_one_by_one(self, batch: list[tuple[Request, asyncio.Future[Answer]]]) -> None:
+        """One request spoiled a call of several, of which nothing happened: give each its own, so the innocent succeed."""
+        for entry in batch:
+            if not entry[1].done():
+                await self._serve([entry])
+
+
+def _fail(batch: list[tuple[Request, asyncio.Future[Answer]]], error: SkepError) -> None:
+    for _, future in batch:
+        if not future.done():
+            # Each caller gets its own exception, since a raised one gathers its caller's traceback.
+            future.set_exception(SkepError(error.code, error.message, **error.details))
+
+
+def split(answers: Sequence[Answer], calls: Sequence[Sequence[object]]) -> list[list[Answer]]:
+    """The answers to calls that were made as one, each call's to itself."""
+    parts: list[list[Answer]] = []
+    start = 0
+    for call in calls:
+        parts.append(list(answers[start : start + len(call)]))
+        start += len(call)
+    return parts

@@ -1,0 +1,278 @@
+"""Handing out messages: from one queue or several, at once or when there are some.
+
+A message that was leased for a caller who has gone is given back at once. A poll that finds nothing sleeps until a push, a
+settlement, a timer or another server says that there may be something; it never polls in a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from skep.clock import Clock, Instant, seconds
+from skep.config import EngineSettings
+from skep.engine.batching import Lane
+from skep.engine.inflight import InFlight
+from skep.engine.logical import LogicalQueue
+from skep.engine.matching import Match, Matching
+from skep.engine.polls import Poll
+from skep.engine.timers import Timer, Timers
+from skep.errors import Code, SkepError
+from skep.ids import IdMint
+from skep.model import (
+    FROM_BEGINNING,
+    QUEUE_MODE_GROUP,
+    Delivery,
+    Outcome,
+    PopRequest,
+    PopResult,
+    QueueKey,
+    Retry,
+    Settlement,
+    Start,
+    Token,
+)
+from skep.store.protocol import Store
+
+EMPTY_PASSES = 100
+"""The store may find nothing and yet say that there is more (its own walk is bounded); so often it is asked again."""
+GIVEN_BACK = "the consumer went away before it got the message"
+
+log = structlog.get_logger("skep.engine")
+
+
+class Want:
+    """What a caller wants of whichever queue."""
+
+    __slots__ = ("auto_ack", "batch", "group", "lease_seconds", "matching", "max_partitions", "partition", "start")
+
+    def __init__(
+        self,
+        group: str = QUEUE_MODE_GROUP,
+        batch: int = 1,
+        partition: str | None = None,
+        max_partitions: int = 0,
+        lease_seconds: float | None = None,
+        auto_ack: bool = False,
+        start: Start = FROM_BEGINNING,
+        matching: bool = False,
+    ) -> None:
+        """``matching`` when it is not one queue that is meant but all that match."""
+        self.matching = matching
+        self.group = group
+        self.batch = batch
+        self.partition = partition
+        self.max_partitions = max_partitions
+        self.lease_seconds = lease_seconds
+        self.auto_ack = auto_ack
+        self.start = start
+
+    def of(self, queue: QueueKey, token: Token, batch: int) -> PopRequest:
+        """The request to one queue."""
+        return PopRequest(
+            queue=queue,
+            token=token,
+            group=self.group,
+            batch=batch,
+            partition=self.partition,
+            max_partitions=self.max_partitions,
+            lease_seconds=self.lease_seconds,
+            auto_ack=self.auto_ack,
+            start=self.start,
+        )
+
+
+class Dispenser:
+    """Pops, and the polls that wait."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdMint,
+        timers: Timers,
+        in_flight: InFlight,
+        settings: EngineSettings,
+        queue_of: Callable[[QueueKey], LogicalQueue],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._timers = timers
+        self._in_flight = in_flight
+        self._settings = settings
+        self._queue_of = queue_of
+        self._matching = Matching(store, clock, settings)
+        self._polls: dict[Poll[LogicalQueue], bool] = {}
+        self._watch_lane: Lane[QueueKey, None] = Lane("watch", self._watch_all, settings.limits)
+
+    @property
+    def parked(self) -> int:
+        """How many pops wait for messages."""
+        return len(self._polls)
+
+    async def pop(self, key: QueueKey, want: Want, wait_seconds: float) -> PopResult:
+        """Messages of one queue."""
+        queues = [self._queue_of(key)]
+        if not wait_seconds:
+            return await self._take(queues, want)
+        return await self._wait(queues, want, self._deadline(wait_seconds))
+
+    async def pop_matching(self, match: Match, want: Want, wait_seconds: float) -> PopResult:
+        """Messages of all queues of a namespace or task, those of higher priority first."""
+        deadline = self._deadline(wait_seconds)
+        while True:
+            queues = [self._queue_of(key) for key in await self._matching.queues(match)]
+            if not wait_seconds:
+                return await self._take(queues, want)
+            # Woken at the latest when the list of queues is no longer believed, it looks at that again.
+            until = min(deadline, self._deadline(self._settings.matching_seconds))
+            result = await self._wait(queues, want, until)
+            if result.deliveries or self._in_flight.closed or self._clock.now() >= deadline:
+                return result
+
+    def queues_changed(self) -> None:
+        """Queues came, went or changed: those who wait for a namespace or task look at the list anew."""
+        self._matching.forget()
+        for poll, matching in self._polls.items():
+            if matching:
+                poll.end()
+
+    def end_polls(self) -> None:
+        """Answer everyone who waits."""
+        for poll in self._polls:
+            poll.end()
+
+    def abandoned(self, request: PopRequest, result: PopResult) -> None:
+        """The caller of a pop has gone before it took the answer."""
+        if result.deliveries and request.auto_ack:
+            # Settled as it was handed out: that is what the caller chose, and nothing can be taken back.
+            log.warning("auto-acked messages were lost with their caller", messages=len(result.deliveries))
+        elif result.deliveries:
+            self.give_back(result.deliveries)
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Let messages be delivered again at once, rather than when their lease runs out."""
+        by_queue: dict[QueueKey, list[Settlement]] = {}
+        for delivery in deliveries:
+            settlement = Settlement(
+                queue=delivery.queue,
+                partition=delivery.partition,
+                seq=delivery.seq,
+                token=delivery.token,
+                group=delivery.group,
+                outcome=Outcome.NACK,
+                retry=Retry.NOW,
+                error=GIVEN_BACK,
+            )
+            by_queue.setdefault(delivery.queue, []).append(settlement)
+        for key, settlements in by_queue.items():
+            self._in_flight.spawn(self._nack(key, settlements), "give messages back")
+
+    async def _nack(self, key: QueueKey, settlements: list[Settlement]) -> None:
+        await self._queue_of(key).settle(settlements)
+        log.info("messages given back", queue=key.name, messages=len(settlements))
+
+    def _deadline(self, wait_seconds: float) -> Instant:
+        return Instant(self._clock.now() + seconds(wait_seconds))
+
+    async def _wait(self, queues: list[LogicalQueue], want: Want, deadline: Instant) -> PopResult:
+        most = self._settings.limits.parked_polls
+        if len(self._polls) >= most:
+            raise SkepError(Code.STORE_BUSY, "too many pops are waiting", limit=most)
+        poll: Poll[LogicalQueue] = Poll(want.group, want.partition, want.batch)
+        timer: Timer | None = None
+        self._polls[poll] = want.matching
+        # Parked before it looks for the first time, so that no push between the look and the sleep is missed.
+        poll.places = {queue: queue.parking.park(poll) for queue in queues}
+        look = queues
+        try:
+            while True:
+                result = await self._take(look, want, poll)
+                if result.deliveries or (poll.over and not poll.signals):
+                    return result
+                for queue in look:
+                    self._watch(queue)
+                if timer is None:
+                    timer = self._timers.at(deadline, poll.end)
+                await poll.sleep()
+                if self._in_flight.closed or not poll.signals:
+                    return PopResult([])
+                look = [queue for queue in queues if queue in poll.signals]
+        finally:
+            if timer is not None:
+                timer.cancel()
+            del self._polls[poll]
+            for queue in queues:
+                queue.parking.leave(poll, pass_on=queue in poll.signals)
+
+    async def _take(self, queues: list[LogicalQueue], want: Want, poll: Poll[LogicalQueue] | None = None) -> PopResult:
+        """What the queues have ready, in their order, up to the batch."""
+        token = Token(self._ids.mint())
+        taken: list[Delivery] = []
+        next_ready_at: Instant | None = None
+        more = False
+        try:
+            for queue in queues:
+                if poll is not None:
+                    poll.signals.pop(queue, None)
+                result = await self._take_one(queue, want.of(queue.key, token, want.batch - len(taken)), want)
+                if poll is not None:
+                    poll.looked(queue, result)
+                if len(queues) == 1:
+                    return result
+                taken += result.deliveries
+                more = more or result.more
+                if result.next_ready_at is not None:
+                    next_ready_at = min(next_ready_at or result.next_ready_at, result.next_ready_at)
+                if len(taken) >= want.batch:
+                    break
+        except BaseException as error:
+            if poll is not None:
+                poll.signals.update(dict.fromkeys(queues))  # it did not look everywhere; the next one will
+            if not taken:
+                raise
+            if not isinstance(error, SkepError):
+                self.give_back([] if want.auto_ack else taken)
+                raise
+            log.warning("a pop over several queues ended early", error=str(error), messages=len(taken))
+        return PopResult(taken, next_ready_at, more)
+
+    async def _take_one(self, queue: LogicalQueue, request: PopRequest, want: Want) -> PopResult:
+        try:
+            for _ in range(EMPTY_PASSES):
+                result = await queue.pop(request)
+                if result.deliveries or not result.more:
+                    return result
+        except SkepError as error:
+            if want.matching and error.code is Code.QUEUE_NOT_FOUND:
+                self._matching.forget()
+                return PopResult([])
+            raise
+        return PopResult([], next_ready_at=self._clock.now())
+
+    # several servers
+
+    def _watch(self, queue: LogicalQueue) -> None:
+        """Ask other servers to announce pushes to a queue that someone waits at."""
+        if not self._settings.shared:
+            return
+        watch = seconds(self._settings.watch_seconds)
+        if queue.watched_until > self._clock.now() + watch // 2:
+            return
+        queue.watched_until = Instant(self._clock.now() + watch)
+        self._in_flight.spawn(self._watch_one(queue), "watch a queue for news")
+
+    async def _watch_one(self, queue: LogicalQueue) -> None:
+        try:
+            await self._watch_lane.submit(queue.key)
+        except SkepError:
+            queue.watched_until = Instant(0)
+            raise
+        # What was pushed elsewhere before they knew that someone waits was not announced.
+        queue.wake()
+
+    async def _watch_all(self, keys: list[QueueKey]) -> list[None]:
+        await self._store.watch(keys, self._deadline(self._settings.watch_seconds))
+        return [None] * len(keys)

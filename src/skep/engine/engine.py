@@ -1,0 +1,574 @@
+"""The engine: everything one can do with queues, checked at the edge, merged on the way, and safe to stop.
+
+This is what HTTP, workers and the command line stand on. Nothing here knows SQL, and nothing above it needs to. Each answer
+is the store's: on an error nothing of the call happened, except that a store lost during a commit is ambiguous
+(STORE_UNAVAILABLE), which is what transaction ids are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from skep.clock import Clock, Instant
+from skep.config import EngineSettings
+from skep.engine import validate
+from skep.engine.announcer import Announcer
+from skep.engine.batching import Lane, split
+from skep.engine.dispenser import Dispenser, Want
+from skep.engine.inflight import InFlight
+from skep.engine.lifecycle import Lifecycle
+from skep.engine.logical import LogicalQueue, Surroundings
+from skep.engine.matching import Match
+from skep.engine.registry import Registry
+from skep.engine.settings import check_settings
+from skep.engine.timers import Timers
+from skep.errors import Code, SkepError
+from skep.ids import Id, IdMint
+from skep.model import (
+    DEFAULT_TENANT,
+    FROM_BEGINNING,
+    QUEUE_MODE_GROUP,
+    Cleared,
+    ClearScope,
+    DeadLetter,
+    DeadLetterFilter,
+    Delivery,
+    FinishedLease,
+    GroupStats,
+    LeaseInfo,
+    MessageFilter,
+    MessagePage,
+    NewMessage,
+    PartitionStats,
+    PopResult,
+    PushBatch,
+    PushOutcome,
+    Queue,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    QueueStats,
+    Renewal,
+    RenewResult,
+    Replayed,
+    RetentionPass,
+    Seq,
+    Settlement,
+    SettleResult,
+    SettleStatus,
+    Start,
+    StoredMessage,
+    Transaction,
+    TransactionOutcome,
+)
+from skep.store.protocol import Store
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """How many dead letters went back, or would; ``replayed`` names the first of them."""
+
+    count: int
+    replayed: list[Replayed]
+
+
+class Engine:
+    """The public face. Start it before use; stop it before the store is closed."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdMint,
+        random: Random,
+        settings: EngineSettings | None = None,
+    ) -> None:
+        self.settings = settings or EngineSettings()
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._random = random
+        self._limits = self.settings.limits
+        self._in_flight = InFlight()
+        self._timers = Timers(clock)
+        self._lifecycle = Lifecycle(
+            store, clock, self._timers, self.settings, self._wake, self._queue_found, self._tick
+        )
+        self._registry = Registry(self._make_queue, clock, self.settings)
+        self._dispenser = Dispenser(store, clock, ids, self._timers, self._in_flight, self.settings, self._registry.get)
+        self._surroundings = Surroundings(
+            store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned
+        )
+        self._announcer = Announcer(clock, self._lifecycle, self._registry)
+        # Calls over several queues belong to no queue's lane; they are merged among themselves.
+        self._push_lane: Lane[PushBatch, PushOutcome] = Lane("push", self._store_pushes, self._limits)
+        self._settle_lane: Lane[list[Settlement], list[SettleResult]] = Lane(
+            "settle", self._store_settlements, self._limits
+        )
+        self._renew_lane: Lane[list[Renewal], list[RenewResult]] = Lane("renew", self._store_renewals, self._limits)
+        self._transact_lane: Lane[Transaction, TransactionOutcome] = Lane(
+            "transact", self._store_transactions, self._limits
+        )
+
+    # --- its own life -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to run timers and to hear of other servers."""
+        self._store.on_news(self._wake)
+        self._lifecycle.start()
+
+    async def stop(self) -> None:
+        """Refuse what is new, answer who waits, finish what is under way, end the timers. Nothing is lost."""
+        self._in_flight.close()
+        self._dispenser.end_polls()
+        await self._lifecycle.stop()
+        await self._in_flight.drain()
+        self._timers.close()
+
+    @property
+    def parked_polls(self) -> int:
+        """How many pops wait for messages."""
+        return self._dispenser.parked
+
+    @property
+    def logical_queues(self) -> int:
+        """How many queues are held ready."""
+        return len(self._registry)
+
+    # --- push ---------------------------------------------------------------------------------------------------
+
+    async def push(self, messages: Sequence[NewMessage], *, json_checked: bool = False) -> PushOutcome:
+        """Store messages, whole or not at all, with a result for each in order.
+
+        ``json_checked`` says that the caller has parsed the payloads already, so that they are not parsed twice.
+        """
+        with self._in_flight:
+            messages = list(messages)
+            weight = validate.check_push(messages, self._limits, json_checked)
+            ids = self._ids.mint_many(len(messages))
+            if not isinstance(weight, validate.Weight):
+                return validate.refused(weight, messages, ids)
+            batch = PushBatch(messages, ids)
+            key = messages[0].queue
+            if all(message.queue is key or message.queue == key for message in messages):
+                return await self._registry.get(key).push(batch, weight.size_bytes, weight.deliver_at)
+            outcome = await self._push_lane.submit(batch, len(ids), weight.size_bytes)
+            self._announcer.pushed(batch, weight.deliver_at)
+            return outcome
+
+    # --- pop ----------------------------------------------------------------------------------------------------
+
+    async def pop(
+        self,
+        queue: QueueKey,
+        *,
+        group: str = QUEUE_MODE_GROUP,
+        batch: int = 1,
+        partition: str | None = None,
+        max_partitions: int = 0,
+        lease_seconds: float | None = None,
+        auto_ack: bool = False,
+        start: Start = FROM_BEGINNING,
+        wait_seconds: float = 0,
+    ) -> PopResult:
+        """Lease messages of one queue; with ``wait_seconds`` wait that long for the first of them.
+
+        A caller who is cancelled meanwhile loses nothing: what was leased for it is given back.
+        """
+        with self._in_flight:
+            validate.check_key(queue)
+            validate.check_pop(
+                group, batch, partition, max_partitions, lease_seconds, start, wait_seconds, self._limits
+            )
+            want = Want(group, batch, partition, max_partitions, lease_seconds, auto_ack, start)
+            return await self._dispenser.pop(queue, want, wait_seconds)
+
+    async def pop_matching(
+        self,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        namespace: str | None = None,
+        task: str | None = None,
+        group: str = QUEUE_MODE_GROUP,
+        batch: int = 1,
+        max_partitions: int = 0,
+        lease_seconds: float | None = None,
+        auto_ack: bool = False,
+        start: Start = FROM_BEGINNING,
+        wait_seconds: float = 0,
+    ) -> PopResult:
+        """Lease messages of all queues of a namespace, a task or both; those of higher priority come first."""
+        with self._in_flight:
+            self._check_match(tenant, namespace, task)
+            if namespace is None and task is None:
+                raise SkepError(Code.INVALID_REQUEST, "a pop over several queues names a namespace, a task or both")
+            validate.check_pop(group, batch, None, max_partitions, lease_seconds, start, wait_seconds, self._limits)
+            want = Want(group, batch, None, max_partitions, lease_seconds, auto_ack, start, matching=True)
+            return await self._dispenser.pop_matching(Match(tenant, namespace, task), want, wait_seconds)
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Return messages that could not be handed on (their client has gone), to be delivered again at once."""
+        self._dispenser.give_back(deliveries)
+
+    # --- settle -------------------------------------------------------------------------------------------------
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        """Ack, nack or reject messages, each on its own merits, with a result for each in order."""
+        with self._in_flight:
+            settlements = list(settlements)
+            plain = validate.check_settlements(settlements, self._limits)
+            if not plain:
+                settlements = validate.completed(settlements, self._random, self._limits)
+            key = settlements[0].queue
+            if all(settlement.queue is key or settlement.queue == key for settlement in settlements):
+                results = await self._registry.get(key).settle(settlements)
+            else:
+                results = await self._settle_lane.submit(settlements, len(settlements))
+                self._announcer.settled(settlements, results)
+            if not plain:
+                self._announcer.died(settlements, results)
+            return results
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[RenewResult]:
+        """Keep leases for longer, with a result for each in order."""
+        with self._in_flight:
+            renewals = list(renewals)
+            validate.check_renewals(renewals, self._limits)
+            key = renewals[0].queue
+            if all(renewal.queue == key for renewal in renewals):
+                return await self._registry.get(key).renew(renewals)
+            return await self._renew_lane.submit(renewals, len(renewals))
+
+    async def transact(
+        self, settlements: Sequence[Settlement], messages: Sequence[NewMessage], *, json_checked: bool = False
+    ) -> TransactionOutcome:
+        """Settle and push together, whole or not at all (I15)."""
+        with self._in_flight:
+            settlements, messages = list(settlements), list(messages)
+            if not settlements and not messages:
+                raise SkepError(Code.INVALID_REQUEST, "a transaction settles or pushes something")
+            plain = validate.check_settlements(settlements, self._limits, least=0)
+            if not plain:
+                settlements = validate.completed(settlements, self._random, self._limits)
+            weight: validate.Weight | list[validate.Refusal | None] = validate.Weight(0, None)
+            if messages:
+                weight = validate.check_push(messages, self._limits, json_checked)
+            batch = PushBatch(messages, self._ids.mint_many(len(messages)))
+            if not isinstance(weight, validate.Weight):
+                nothing = [SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED) for _ in settlements]
+                return TransactionOutcome(False, nothing, validate.refused(weight, messages, batch.ids))
+            outcome = await self._transact_lane.submit(
+                Transaction(settlements, batch), len(settlements) + len(messages), weight.size_bytes
+            )
+            if outcome.committed:
+                self._announcer.settled(settlements, outcome.settled)
+                self._announcer.pushed(batch, weight.deliver_at)
+                if not plain:
+                    self._announcer.died(settlements, outcome.settled)
+            return outcome
+
+    # --- queues -------------------------------------------------------------------------------------------------
+
+    async def create_queue(self, key: QueueKey, settings: QueueSettings | None = None) -> Queue:
+        """Make a queue; QUEUE_EXISTS when there is one."""
+        with self._in_flight:
+            validate.check_key(key)
+            settings = settings or QueueSettings()
+            check_settings(settings)
+            return self._changed(await self._store.create_queue(key, settings, self._clock.now()))
+
+    async def update_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
+        """Change the settings that are given."""
+        with self._in_flight:
+            validate.check_key(key)
+            check_settings(changes)
+            return self._changed(await self._store.update_queue(key, changes, self._clock.now()))
+
+    async def configure_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
+        """Make a queue with these settings, or change those of the one there is."""
+        with self._in_flight:
+            while True:
+                queue = await self._store.get_queue(key)
+                try:
+                    if queue is None:
+                        return await self.create_queue(key, changes.apply(QueueSettings()))
+                    return await self.update_queue(key, changes)
+                except SkepError as error:
+                    # Someone else made or deleted it in between; each further round needs another such change.
+                    if error.code is not (Code.QUEUE_EXISTS if queue is None else Code.QUEUE_NOT_FOUND):
+                        raise
+
+    async def pause_queue(self, key: QueueKey) -> Queue:
+        """Hand out nothing more; pushes and settlements go on."""
+        return await self.update_queue(key, QueueChanges(paused=True))
+
+    async def resume_queue(self, key: QueueKey) -> Queue:
+        """Hand out messages again."""
+        return await self.update_queue(key, QueueChanges(paused=False))
+
+    async def get_queue(self, key: QueueKey) -> Queue:
+        """The queue; QUEUE_NOT_FOUND when there is none."""
+        with self._in_flight:
+            validate.check_key(key)
+            queue = await self._store.get_queue(key)
+            if queue is None:
+                raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+            return queue
+
+    async def list_queues(
+        self,
+        tenant: str = DEFAULT_TENANT,
+        *,
+        after: str = "",
+        limit: int = 100,
+        namespace: str | None = None,
+        task: str | None = None,
+    ) -> list[Queue]:
+        """A page of queues by name, those after ``after``."""
+        with self._in_flight:
+            self._check_match(tenant, namespace, task)
+            self._check_page(limit, after)
+            return await self._store.list_queues(tenant, after, limit, namespace, task)
+
+    async def delete_queue(self, key: QueueKey) -> bool:
+        """Delete a queue with all it holds; False when there is none."""
+        with self._in_flight:
+            validate.check_key(key)
+            deleted = await self._store.delete_queue(key, self._clock.now())
+            self._lifecycle.forget(key)
+            self._dispenser.queues_changed()
+            self._wake(key)
+            return deleted
+
+    # --- groups -------------------------------------------------------------------------------------------------
+
+    async def seek(self, key: QueueKey, group: str, start: Start) -> GroupStats:
+        """Move a group, making it when there is none: its leases end, its account starts anew."""
+        with self._in_flight:
+            self._check_group(key, group)
+            validate.check_start(start)
+            stats = await self._store.seek(key, group, start, self._clock.now())
+            self._wake(key)
+            return stats
+
+    async def delete_group(self, key: QueueKey, group: str) -> bool:
+        """Forget a group and its leases; False when there is none."""
+        with self._in_flight:
+            self._check_group(key, group)
+            return await self._store.delete_group(key, group, self._clock.now())
+
+    async def clear(self, key: QueueKey, scope: ClearScope, *, dry_run: bool = False) -> Cleared:
+        """Take messages away; with ``dry_run`` only say how many that would be."""
+        with self._in_flight:
+            validate.check_key(key)
+            if dry_run:
+                return _would_clear(await self._store.queue_stats(key, self._clock.now()), scope)
+            cleared = await self._store.clear(key, scope, self._clock.now())
+            self._lifecycle.inspect(key)
+            self._wake(key)
+            return cleared
+
+    # --- dead letters -------------------------------------------------------------------------------------------
+
+    async def dead_letters(
+        self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
+        """A page of dead letters in the order of their queue, those after ``after``."""
+        with self._in_flight:
+            self._check_filter(wanted)
+            self._check_page(limit)
+            return await self._store.dead_letters(wanted, after, limit)
+
+    async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
+        """How many dead letters match."""
+        with self._in_flight:
+            self._check_filter(wanted)
+            return await self._store.count_dead_letters(wanted)
+
+    async def replay(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> Replay:
+        """Move all that match now back to their source queues, in order and in bounded transactions.
+
+        If one of these fails, what was moved before stays moved; the error's details say how many.
+        """
+        with self._in_flight:
+            self._check_filter(wanted)
+            if dry_run:
+                return Replay(await self._store.count_dead_letters(wanted), [])
+            # What dies again while this runs lies beyond that seq, so the loop ends.
+            until = (await self._store.queue_stats(wanted.queue, self._clock.now())).last_seq
+            count, named = 0, list[Replayed]()
+            while True:
+                ids = self._ids.mint_many(self._limits.replay_batch)
+                try:
+                    moved = await self._store.replay(wanted, ids, until, self._clock.now())
+                except SkepError as error:
+                    raise SkepError(error.code, error.message, **{**error.details, "replayed": count}) from error
+                count += len(moved)
+                named += moved[: self._limits.replays_listed - len(named)]
+                for key in {replayed.queue for replayed in moved}:
+                    self._lifecycle.pushed(key, self._clock.now())
+                    self._wake(key)
+                if len(moved) < len(ids):
+                    return Replay(count, named)
+
+    async def purge(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> int:
+        """Delete all that match now; how many were deleted, or would be."""
+        with self._in_flight:
+            self._check_filter(wanted)
+            matching = await self._store.count_dead_letters(wanted)
+            if dry_run:
+                return matching
+            purged = 0
+            while purged < matching:
+                limit = min(self._limits.replay_batch, matching - purged)
+                done = await self._store.purge(wanted, limit, self._clock.now())
+                purged += done
+                if done < limit:
+                    break
+            return purged
+
+    # --- looking around -----------------------------------------------------------------------------------------
+
+    async def queue_stats(self, key: QueueKey) -> QueueStats:
+        """A queue's figures."""
+        with self._in_flight:
+            validate.check_key(key)
+            return await self._store.queue_stats(key, self._clock.now())
+
+    async def partition_stats(
+        self, key: QueueKey, group: str = QUEUE_MODE_GROUP, *, after: str = "", limit: int = 100
+    ) -> list[PartitionStats]:
+        """A page of the partitions that have something to do for a group."""
+        with self._in_flight:
+            self._check_group(key, group)
+            self._check_page(limit, after)
+            return await self._store.partition_stats(key, group, self._clock.now(), after, limit)
+
+    async def leases(
+        self,
+        tenant: str = DEFAULT_TENANT,
+        *,
+        key: QueueKey | None = None,
+        expiring_before: Instant | None = None,
+        limit: int = 100,
+    ) -> list[LeaseInfo]:
+        """Live leases by deadline; with ``expiring_before`` those about to run out."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            if key is not None:
+                validate.check_key(key)
+            self._check_page(limit)
+            return await self._store.leases(tenant, self._clock.now(), key, expiring_before, limit)
+
+    async def messages(self, wanted: MessageFilter) -> MessagePage:
+        """Browse the log, page by page."""
+        with self._in_flight:
+            validate.check_key(wanted.queue)
+            validate.check_texts((wanted.partition, wanted.group, wanted.transaction_id))
+            self._check_page(wanted.limit)
+            return await self._store.messages(wanted, self._clock.now())
+
+    async def message(self, key: QueueKey, seq: Seq) -> StoredMessage:
+        """One message with its whole payload; MESSAGE_NOT_FOUND when there is none."""
+        with self._in_flight:
+            validate.check_key(key)
+            message = await self._store.message(key, seq) if 0 <= seq <= validate.SEQ_MAX else None
+            if message is None:
+                raise SkepError(Code.MESSAGE_NOT_FOUND, f"there is no message {seq} in {key.name!r}", seq=seq)
+            return message
+
+    async def trace(self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000) -> list[StoredMessage]:
+        """All messages of a trace across a tenant's queues, oldest first."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            if len(trace_id) != validate.ID_BYTES:
+                raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
+            self._check_page(limit)
+            return await self._store.trace(tenant, trace_id, limit)
+
+    async def lease_history(
+        self, key: QueueKey, *, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, FinishedLease]]:
+        """Finished leases, each with its position in the history, those after ``after``."""
+        with self._in_flight:
+            validate.check_key(key)
+            self._check_page(limit)
+            return await self._store.lease_history(key, after, limit)
+
+    async def retention_history(self, key: QueueKey, *, limit: int = 100) -> list[RetentionPass]:
+        """The latest retention passes, newest first."""
+        with self._in_flight:
+            validate.check_key(key)
+            self._check_page(limit)
+            return await self._store.retention_history(key, limit)
+
+    # --- checks -------------------------------------------------------------------------------------------------
+
+    def _check_match(self, tenant: str, namespace: str | None, task: str | None) -> None:
+        validate.check_name(tenant, "tenant")
+        if namespace is not None:
+            validate.check_name(namespace, "namespace")
+        if task is not None:
+            validate.check_name(task, "task")
+
+    def _check_group(self, key: QueueKey, group: str) -> None:
+        validate.check_key(key)
+        validate.check_name(group, "group")
+
+    def _check_filter(self, wanted: DeadLetterFilter) -> None:
+        validate.check_key(wanted.queue)
+        validate.check_texts((wanted.source_queue, wanted.partition, wanted.group, wanted.error_contains))
+
+    def _check_page(self, limit: int, after: str = "") -> None:
+        validate.check_count(limit, self._limits.page, "limit")
+        validate.check_texts((after,))
+
+    # --- calls over several queues, and what follows from a call ---------------------------------------------------
+
+    async def _store_pushes(self, batches: list[PushBatch]) -> Sequence[PushOutcome]:
+        return await self._store.push(batches, self._clock.now(), self.settings.create_queues_on_push)
+
+    async def _store_settlements(self, calls: list[list[Settlement]]) -> Sequence[list[SettleResult]]:
+        results = await self._store.settle([item for call in calls for item in call], self._clock.now())
+        return split(results, calls)
+
+    async def _store_renewals(self, calls: list[list[Renewal]]) -> Sequence[list[RenewResult]]:
+        results = await self._store.renew([item for call in calls for item in call], self._clock.now())
+        return split(results, calls)
+
+    async def _store_transactions(self, transactions: list[Transaction]) -> Sequence[TransactionOutcome]:
+        return await self._store.transact(transactions, self._clock.now(), self.settings.create_queues_on_push)
+
+    def _make_queue(self, key: QueueKey) -> LogicalQueue:
+        return LogicalQueue(key, self._surroundings)
+
+    def _changed(self, queue: Queue) -> Queue:
+        self._lifecycle.changed(queue)
+        self._dispenser.queues_changed()
+        self._wake(queue.key)
+        return queue
+
+    def _queue_found(self, queue: Queue) -> None:
+        if queue.settings.namespace is not None or queue.settings.task is not None:
+            self._dispenser.queues_changed()
+
+    def _wake(self, key: QueueKey) -> None:
+        self._registry.wake(key)
+
+    def _tick(self, now: Instant) -> None:
+        self._registry.tick(now)
+
+
+def _would_clear(stats: QueueStats, scope: ClearScope) -> Cleared:
+    groups = stats.groups
+    pending = max((group.pending for group in groups), default=stats.depth - stats.scheduled)
+    match scope:
+        case ClearScope.PENDING:
+            return Cleared(pending, 0)
+        case ClearScope.SCHEDULED:
+            return Cleared(0, stats.scheduled)
+        case ClearScope.ALL:
+            in_flight = max((group.pending + group.in_flight for group in groups), default=pending)
+            return Cleared(in_flight, stats.scheduled)

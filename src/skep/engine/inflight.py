@@ -1,0 +1,63 @@
+"""What is under way, so that a stop can refuse what is new and wait for the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any
+
+import structlog
+
+from skep.errors import Code, SkepError
+
+log = structlog.get_logger("skep.engine")
+
+
+class InFlight:
+    """Counts requests: ``with in_flight:`` around each. Refuses them with STOPPING once closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._requests = 0
+        self._background: set[asyncio.Task[None]] = set()
+        self._drained: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> None:
+        if self.closed:
+            raise SkepError(Code.STOPPING, "the server is stopping")
+        self._requests += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._requests -= 1
+        if self._drained is not None and not self._requests and not self._drained.done():
+            self._drained.set_result(None)
+
+    def spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        """Do something that no caller waits for, but a stop does. Its failure is logged."""
+        task = asyncio.get_running_loop().create_task(_logged(work, what))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def close(self) -> None:
+        """Refuse new requests."""
+        self.closed = True
+
+    async def drain(self) -> None:
+        """Return once nothing is under way."""
+        if self._requests:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+        while self._background:
+            await asyncio.wait(self._background)
+
+
+async def _logged(work: Coroutine[Any, Any, None], what: str) -> None:
+    try:
+        await work
+    except SkepError as error:
+        log.warning("background work failed", work=what, error=str(error))
+    except Exception:
+        log.exception("background work failed", work=what)

@@ -1,0 +1,311 @@
+"""What time does to queues: scheduled messages enter the log, old ones expire, retained ones go, counters are noted.
+
+Each chore has one timer, set to its earliest deadline: at start from what the store says, then from each pass's answer,
+and from what pushes, pops and settlements make due sooner. A pass is bounded and runs again at once while there is more.
+A chore that fails is logged and tried again later; it never ends the others. Several servers may run the same chores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from skep.clock import Clock, Instant, seconds
+from skep.config import EngineSettings
+from skep.engine.timers import Timer, Timers
+from skep.errors import Code, SkepError
+from skep.model import DEAD_LETTER_SUFFIX, Chore, Queue, QueueKey
+from skep.store.protocol import Store
+
+FIRST_BACKOFF = seconds(1)
+MAX_BACKOFF = seconds(60)
+RETENTION_SPACING = seconds(1)
+"""A settlement makes a retention pass due after this, so that passes note how far groups have come, but not each ack."""
+PAGE = 100
+
+log = structlog.get_logger("skep.lifecycle")
+
+
+class Timed:
+    """A chore with its timer. ``due`` is when it runs next, None when nothing is planned."""
+
+    __slots__ = ("due", "failures", "key", "name", "queued", "run", "running", "timer")
+
+    def __init__(self, name: str, run: Callable[[Instant], Awaitable[Chore]], key: QueueKey | None = None) -> None:
+        self.name = name
+        self.run = run
+        self.key = key
+        self.due: Instant | None = None
+        self.timer: Timer | None = None
+        self.queued = False
+        self.running = False
+        self.failures = 0
+
+
+class Plan:
+    """The chores of one queue, and how long after a push or a settlement its settings make them due."""
+
+    __slots__ = (
+        "dead_letters",
+        "expire",
+        "expire_after",
+        "has_attempts",
+        "promote",
+        "queue_id",
+        "retain",
+        "retain_after",
+        "settled_after",
+    )
+
+    def __init__(self, promote: Timed, expire: Timed, retain: Timed) -> None:
+        self.promote = promote
+        self.expire = expire
+        self.retain = retain
+        self.dead_letters: QueueKey | None = None
+        self.queue_id = 0
+        self.has_attempts = True
+        self.expire_after: int | None = None
+        self.retain_after: int | None = None
+        self.settled_after: int | None = None
+
+    def learn(self, queue: Queue) -> None:
+        """Take over a queue's settings."""
+        settings = queue.settings
+        name = settings.dead_letter_queue or queue.key.name + DEAD_LETTER_SUFFIX
+        self.dead_letters = QueueKey(name, queue.key.tenant)
+        self.queue_id = queue.id
+        self.has_attempts = settings.max_attempts > 0
+        self.expire_after = _shortest(settings.max_age_seconds, settings.max_wait_seconds)
+        self.retain_after = _shortest(settings.retention_seconds)
+        completed = _shortest(settings.completed_retention_seconds)
+        self.settled_after = None if completed is None else min(completed, RETENTION_SPACING)
+
+
+class Lifecycle:
+    """All chores of an engine, each at its time, a bounded number at once."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        timers: Timers,
+        settings: EngineSettings,
+        on_ready: Callable[[QueueKey], None],
+        on_queue: Callable[[Queue], None],
+        on_tick: Callable[[Instant], None],
+    ) -> None:
+        """``on_ready`` hears of queues where a chore moved something, ``on_queue`` of queues found for the first time."""
+        self._store = store
+        self._clock = clock
+        self._timers = timers
+        self._settings = settings
+        self._limit = settings.limits.chore_rows
+        self._on_ready = on_ready
+        self._on_queue = on_queue
+        self._on_tick = on_tick
+        self._plans: dict[QueueKey, Plan] = {}
+        self._inspections: dict[QueueKey, Timed] = {}
+        self._ready: deque[Timed] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    def start(self) -> None:
+        """Set the first timers: everything is looked at once now."""
+        now = self._clock.now()
+        for name, run in (
+            ("discover", self._discover),
+            ("sample", self._sample),
+            ("sweep", self._sweep),
+            ("maintain", self._maintain),
+        ):
+            self._due(Timed(name, run), now)
+
+    async def stop(self) -> None:
+        """Start nothing more, and wait for what is under way."""
+        self._stopping = True
+        self._ready.clear()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # what callers make due
+
+    def pushed(self, key: QueueKey, now: Instant, deliver_at: Instant | None = None) -> None:
+        """Messages were pushed, the first scheduled one for ``deliver_at``."""
+        plan = self._plans.get(key)
+        if plan is None:
+            self.inspect(key)
+            return
+        if deliver_at is not None:
+            self._due(plan.promote, deliver_at)
+        if plan.expire_after is not None:
+            self._due(plan.expire, Instant(now + plan.expire_after))
+        if plan.retain_after is not None:
+            self._due(plan.retain, Instant(now + plan.retain_after))
+
+    def leased(self, key: QueueKey, deadline: Instant) -> None:
+        """Messages were leased until ``deadline``; if it runs out, some may have to be given up on."""
+        plan = self._plans.get(key)
+        if plan is None:
+            self.inspect(key)
+        elif plan.has_attempts:
+            self._due(plan.expire, deadline)
+
+    def settled(self, key: QueueKey, now: Instant) -> None:
+        """Messages were settled, and may be removed some time."""
+        plan = self._plans.get(key)
+        if plan is not None and plan.settled_after is not None:
+            self._due(plan.retain, Instant(now + plan.settled_after))
+
+    def changed(self, queue: Queue) -> None:
+        """A queue was made, or its settings changed: all its chores look anew."""
+        key = queue.key
+        plan = self._plans.get(key)
+        fresh = plan is None or plan.queue_id != queue.id
+        if plan is None:
+            plan = self._plans[key] = Plan(
+                Timed("promote", lambda now: self._store.promote(key, now, self._limit), key),
+                Timed("expire", lambda now: self._store.expire(key, now, self._limit), key),
+                Timed("retain", lambda now: self._store.retain(key, now, self._limit), key),
+            )
+        plan.learn(queue)
+        now = self._clock.now()
+        for timed in (plan.promote, plan.expire, plan.retain):
+            self._due(timed, now)
+        if fresh:
+            self._on_queue(queue)
+
+    def forget(self, key: QueueKey) -> None:
+        """The queue is gone."""
+        plan = self._plans.pop(key, None)
+        if plan is not None:
+            for timed in (plan.promote, plan.expire, plan.retain):
+                timed.due = None
+                if timed.timer is not None:
+                    timed.timer.cancel()
+
+    def inspect(self, key: QueueKey) -> None:
+        """Learn a queue's settings from the store, then let its chores look."""
+        if key in self._inspections:
+            return
+        timed = self._inspections[key] = Timed("inspect", lambda _: self._inspect(key), key)
+        self._due(timed, self._clock.now())
+
+    # running them
+
+    def _due(self, timed: Timed, at: Instant) -> None:
+        if self._stopping or (timed.due is not None and timed.due <= at):
+            return
+        timed.due = at
+        if timed.running or timed.queued:
+            return
+        if timed.timer is not None:
+            timed.timer.cancel()
+        if at <= self._clock.now():
+            self._queue(timed)
+        else:
+            timed.timer = self._timers.at(at, lambda: self._queue(timed))
+
+    def _queue(self, timed: Timed) -> None:
+        timed.timer = None
+        timed.queued = True
+        self._ready.append(timed)
+        if len(self._tasks) < self._settings.limits.chores_in_flight:
+            task = asyncio.get_running_loop().create_task(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self) -> None:
+        while self._ready and not self._stopping:
+            timed = self._ready.popleft()
+            timed.queued = False
+            timed.due = None
+            timed.running = True
+            try:
+                again_at = await self._pass(timed)
+            finally:
+                timed.running = False
+            # What became due while it ran set ``due`` but no timer.
+            waiting, timed.due = timed.due, None
+            for at in (again_at, waiting):
+                if at is not None:
+                    self._due(timed, at)
+
+    async def _pass(self, timed: Timed) -> Instant | None:
+        """Run one bounded pass; when to run the next."""
+        now = self._clock.now()
+        try:
+            chore = await timed.run(now)
+        except Exception as error:
+            if isinstance(error, SkepError) and error.code is Code.QUEUE_NOT_FOUND and timed.key is not None:
+                self.forget(timed.key)
+                return None
+            backoff = min(MAX_BACKOFF, FIRST_BACKOFF << min(timed.failures, 10))
+            timed.failures += 1
+            log.warning(
+                "chore failed",
+                chore=timed.name,
+                queue=timed.key.name if timed.key else None,
+                error=str(error),
+                failures=timed.failures,
+                retry_seconds=backoff / FIRST_BACKOFF,
+                exc_info=not isinstance(error, SkepError),
+            )
+            return Instant(self._clock.now() + backoff)
+        timed.failures = 0
+        if chore.done and timed.key is not None:
+            self._on_ready(timed.key)
+            plan = self._plans.get(timed.key)
+            if plan is not None and timed is plan.expire and plan.dead_letters is not None:
+                self._on_ready(plan.dead_letters)
+        if chore.more:
+            return now
+        if chore.next_at is not None and chore.next_at <= now:
+            # A store that says "due already, but nothing to be had" must not make this loop spin.
+            return Instant(now + FIRST_BACKOFF)
+        return chore.next_at
+
+    async def _inspect(self, key: QueueKey) -> Chore:
+        try:
+            queue = await self._store.get_queue(key)
+        finally:
+            self._inspections.pop(key, None)
+        if queue is not None:
+            self.changed(queue)
+        return Chore()
+
+    async def _discover(self, now: Instant) -> Chore:
+        """Look at every queue there is; with other servers about, again and again."""
+        tenant = ""
+        while tenants := await self._store.tenants(after=tenant, limit=PAGE):
+            for tenant in tenants:
+                name = ""
+                while queues := await self._store.list_queues(tenant, after=name, limit=PAGE):
+                    for queue in queues:
+                        self.changed(queue)
+                    name = queues[-1].key.name
+        if not self._settings.shared:
+            return Chore()
+        return Chore(next_at=Instant(now + seconds(self._settings.discover_seconds)))
+
+    async def _sample(self, now: Instant) -> Chore:
+        self._on_tick(now)
+        await self._store.sample(now)
+        return Chore(next_at=Instant(now + seconds(self._settings.sample_seconds)))
+
+    async def _sweep(self, now: Instant) -> Chore:
+        swept = await self._store.sweep(now, self._limit)
+        latest = Instant(now + seconds(self._settings.sweep_seconds))
+        # The interval bounds it from both sides: sweeping is never urgent.
+        return Chore(done=swept.done, more=swept.more, next_at=latest)
+
+    async def _maintain(self, now: Instant) -> Chore:
+        await self._store.maintain()
+        return Chore(next_at=Instant(now + seconds(self._settings.maintain_seconds)))
+
+
+def _shortest(*durations: float) -> int | None:
+    """The shortest duration that is not off, in microseconds."""
+    return min((seconds(duration) for duration in durations if duration > 0), default=None)

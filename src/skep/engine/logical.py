@@ -1,0 +1,164 @@
+"""One queue as the engine sees it: the lanes its requests take to the store, and those who wait for its messages.
+
+Each verb has a lane with at most one store call in flight, so a pop need not wait for the fsync of a push. What a call
+made ready is announced after the store has answered: to parked polls, and to the timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from skep.clock import Clock, Instant, seconds
+from skep.config import EngineSettings
+from skep.engine.batching import Lane, split
+from skep.engine.lifecycle import Lifecycle
+from skep.engine.polls import Parking, Waiters
+from skep.engine.timers import Timers
+from skep.model import (
+    PopRequest,
+    PopResult,
+    PushBatch,
+    PushOutcome,
+    QueueKey,
+    Renewal,
+    RenewResult,
+    Settlement,
+    SettleResult,
+)
+from skep.store.protocol import Store
+
+GiveBack = Callable[[PopRequest, PopResult], None]
+
+
+class Surroundings:
+    """What every logical queue of an engine shares."""
+
+    __slots__ = ("clock", "give_back", "lifecycle", "settings", "store", "timers")
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        timers: Timers,
+        lifecycle: Lifecycle,
+        settings: EngineSettings,
+        give_back: GiveBack,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.timers = timers
+        self.lifecycle = lifecycle
+        self.settings = settings
+        self.give_back = give_back
+
+
+class LogicalQueue:
+    """The one point on this server through which everything about one queue goes."""
+
+    __slots__ = (
+        "_lifecycle",
+        "_pop_lane",
+        "_push_lane",
+        "_renew_lane",
+        "_settle_lane",
+        "_shared",
+        "key",
+        "parking",
+        "used_at",
+        "watched_until",
+    )
+
+    def __init__(self, key: QueueKey, shared: Surroundings) -> None:
+        limits = shared.settings.limits
+        self.key = key
+        self.used_at = shared.clock.now()
+        self.watched_until = Instant(0)
+        self._shared = shared
+        self._lifecycle = shared.lifecycle
+        self._push_lane: Lane[PushBatch, PushOutcome] = Lane("push", self._push, limits)
+        self._pop_lane: Lane[PopRequest, PopResult] = Lane("pop", self._pop, limits, abandoned=shared.give_back)
+        self._settle_lane: Lane[list[Settlement], list[SettleResult]] = Lane("settle", self._settle, limits)
+        self._renew_lane: Lane[list[Renewal], list[RenewResult]] = Lane("renew", self._renew, limits)
+        safety = seconds(shared.settings.safety_poll_seconds)
+        self.parking: Parking[LogicalQueue] = Parking(
+            lambda: Waiters(self, self._shared.clock, self._shared.timers, safety)
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for anything here, so that it may be dropped."""
+        return (
+            self._push_lane.idle
+            and self._pop_lane.idle
+            and self._settle_lane.idle
+            and self._renew_lane.idle
+            and not self.parking
+        )
+
+    async def push(self, batch: PushBatch, size_bytes: int, deliver_at: Instant | None) -> PushOutcome:
+        """Append a batch that is for this queue alone."""
+        outcome = await self._push_lane.submit(batch, len(batch.ids), size_bytes)
+        self._lifecycle.pushed(self.key, self._shared.clock.now(), deliver_at)
+        return outcome
+
+    async def pop(self, request: PopRequest) -> PopResult:
+        """Lease what is ready."""
+        return await self._pop_lane.submit(request, request.batch)
+
+    async def settle(self, settlements: list[Settlement]) -> list[SettleResult]:
+        """Settle messages of this queue."""
+        return await self._settle_lane.submit(settlements, len(settlements))
+
+    async def renew(self, renewals: list[Renewal]) -> list[RenewResult]:
+        """Keep leases of this queue."""
+        return await self._renew_lane.submit(renewals, len(renewals))
+
+    def pushed(self, batches: Sequence[PushBatch]) -> None:
+        """Messages came in: wake those who wait for them."""
+        if self.parking:
+            messages = [message for batch in batches for message in batch.messages if message.queue == self.key]
+            self.parking.wake(len(messages), partitions={message.partition for message in messages})
+
+    def wake(self, group: str | None = None) -> None:
+        """Something may have become ready."""
+        self.parking.wake(1, group)
+
+    async def _push(self, batches: list[PushBatch]) -> Sequence[PushOutcome]:
+        shared = self._shared
+        outcomes = await shared.store.push(batches, shared.clock.now(), shared.settings.create_queues_on_push)
+        self.pushed(batches)
+        return outcomes
+
+    async def _pop(self, requests: list[PopRequest]) -> Sequence[PopResult]:
+        results = await self._shared.store.pop(requests, self._shared.clock.now())
+        for result in results:
+            if result.deliveries:
+                self._lifecycle.leased(self.key, result.deliveries[0].lease_deadline)
+        return results
+
+    async def _settle(self, calls: list[list[Settlement]]) -> Sequence[list[SettleResult]]:
+        now = self._shared.clock.now()
+        settlements = calls[0] if len(calls) == 1 else [settlement for call in calls for settlement in call]
+        results = await self._shared.store.settle(settlements, now)
+        self._lifecycle.settled(self.key, now)
+        self.settled(settlements, results)
+        return [results] if len(calls) == 1 else split(results, calls)
+
+    def settled(self, settlements: Sequence[Settlement], results: Sequence[SettleResult]) -> None:
+        """Partitions were freed, or will be when a retry is due: wake those who wait, now and then."""
+        if not self.parking:
+            return
+        for group in self.parking.groups():
+            mine = [
+                result for settlement, result in zip(settlements, results, strict=True) if settlement.group == group
+            ]
+            if mine:
+                self.parking.wake(1, group)
+                retries = [result.retry_at for result in mine if result.retry_at is not None]
+                if retries:
+                    self.parking.ready_at(group, min(retries))
+
+    async def _renew(self, calls: list[list[Renewal]]) -> Sequence[list[RenewResult]]:
+        renewals = calls[0] if len(calls) == 1 else [renewal for call in calls for renewal in call]
+        results = await self._shared.store.renew(renewals, self._shared.clock.now())
+        return [results] if len(calls) == 1 else split(results, calls)

@@ -1,0 +1,61 @@
+"""The logical queues of this server: made on demand, dropped when idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skep.clock import Clock, Instant, seconds
+from skep.config import EngineSettings
+from skep.engine.logical import LogicalQueue
+from skep.model import QueueKey
+
+EVICTION_LOOKS = 16
+"""How many of the least recently used queues are looked at, to find idle ones, when a new one needs room."""
+
+
+class Registry:
+    """Finds the one logical queue of a key. Only those with live callers can be more than the limit."""
+
+    def __init__(self, make: Callable[[QueueKey], LogicalQueue], clock: Clock, settings: EngineSettings) -> None:
+        self._make = make
+        self._clock = clock
+        self._most = settings.limits.logical_queues
+        self._idle = seconds(settings.idle_seconds)
+        self._queues: dict[QueueKey, LogicalQueue] = {}
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def get(self, key: QueueKey) -> LogicalQueue:
+        """The logical queue of a key, made if need be."""
+        queue = self._queues.get(key)
+        if queue is None:
+            self._make_room()
+            queue = self._queues[key] = self._make(key)
+        queue.used_at = self._clock.now()
+        return queue
+
+    def peek(self, key: QueueKey) -> LogicalQueue | None:
+        """The logical queue of a key, if there is one."""
+        return self._queues.get(key)
+
+    def wake(self, key: QueueKey) -> None:
+        """Something may have become ready in a queue."""
+        queue = self._queues.get(key)
+        if queue is not None:
+            queue.wake()
+
+    def tick(self, now: Instant) -> None:
+        """Drop what has been idle for long, and put those in use last, so that room is made from the front."""
+        queues, self._queues = self._queues, {}
+        for key, queue in sorted(queues.items(), key=lambda entry: entry[1].used_at):
+            if not queue.idle or queue.used_at + self._idle > now:
+                self._queues[key] = queue
+
+    def _make_room(self) -> None:
+        if len(self._queues) < self._most:
+            return
+        oldest = [queue for queue, _ in zip(self._queues.values(), range(EVICTION_LOOKS), strict=False)]
+        for queue in oldest:
+            if queue.idle:
+                del self._queues[queue.key]

@@ -1,0 +1,342 @@
+"""The edge: what may enter the engine. What has passed here cannot spoil a store call it shares with others.
+
+A bad request is a SkepError. One bad message of a push is a refused result with its own code, and the rest of its batch is
+refused with it (BATCH_REFUSED), since a batch is stored whole or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from skep.clock import Instant
+from skep.config import Limits
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import (
+    NewMessage,
+    Outcome,
+    PushOutcome,
+    PushResult,
+    PushStatus,
+    QueueKey,
+    Renewal,
+    Retry,
+    Settlement,
+    Start,
+    StartMode,
+    Token,
+)
+
+NAME_CHARACTERS = 255
+TRANSACTION_ID_CHARACTERS = 255
+CONTENT_TYPE_CHARACTERS = 255
+TOKEN_BYTES = 64
+ID_BYTES = 16
+PRIORITY_MAX = 32_767
+PRIORITY_MIN = -32_768
+SEQ_MAX = 2**63 - 1
+INSTANT_MAX = 253_402_300_799_999_999
+"""The last microsecond of the year 9999: what every date type on the way can hold."""
+LEASE_SECONDS_MAX = 30 * 86_400.0
+PARTITIONS_MAX = 1_000_000
+
+_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_JSON = msgspec.json.Decoder(msgspec.Raw)
+_HEADERS = msgspec.json.Decoder(dict[str, str])
+
+
+class Weight(NamedTuple):
+    """What a checked push weighs, and the first instant at which something of it becomes due."""
+
+    size_bytes: int
+    deliver_at: Instant | None
+
+
+class Refusal(NamedTuple):
+    """Why one message of a push cannot be stored."""
+
+    code: Code
+    reason: str
+
+
+def is_fit(text: str) -> bool:
+    """Whether ``text`` may name something: 1 to 255 characters, no control characters, no lone surrogates."""
+    # isprintable is one fast pass and nearly always says yes; what it doubts (odd spaces, say) is looked at closely.
+    return 0 < len(text) <= NAME_CHARACTERS and (text.isprintable() or _UNFIT.search(text) is None)
+
+
+def check_name(name: str, what: str = "queue") -> None:
+    """A name of a queue, tenant, group, namespace or task."""
+    if not is_fit(name):
+        raise SkepError(
+            Code.INVALID_NAME, f"a {what} name has 1 to {NAME_CHARACTERS} characters, none of them control characters"
+        )
+
+
+def check_key(key: QueueKey) -> None:
+    """A queue's name and its tenant's."""
+    check_name(key.name)
+    check_name(key.tenant, "tenant")
+
+
+def check_partition(partition: str) -> None:
+    """A partition's name."""
+    if not is_fit(partition):
+        raise SkepError(
+            Code.INVALID_PARTITION,
+            f"a partition has 1 to {NAME_CHARACTERS} characters, none of them control characters",
+        )
+
+
+def check_count(value: int, most: int, what: str) -> None:
+    """A number of things asked for."""
+    if type(value) is not int or not 1 <= value <= most:
+        raise SkepError(Code.INVALID_REQUEST, f"{what} must be from 1 to {most}", value=value)
+
+
+def check_lease_seconds(value: float) -> None:
+    """How long a lease lasts."""
+    if not _is_number(value) or not 0 < value <= LEASE_SECONDS_MAX:
+        raise SkepError(Code.INVALID_REQUEST, f"lease_seconds must be above 0 and at most {LEASE_SECONDS_MAX:.0f}")
+
+
+def check_wait_seconds(value: float, limits: Limits) -> None:
+    """How long a pop waits."""
+    if not _is_number(value) or not 0 <= value <= limits.wait_seconds:
+        raise SkepError(Code.INVALID_REQUEST, f"wait_seconds must be from 0 to {limits.wait_seconds:.0f}")
+
+
+def check_start(start: Start) -> None:
+    """Where a group starts."""
+    if start.mode is StartMode.TIME and not 0 <= start.value <= INSTANT_MAX:
+        raise SkepError(Code.INVALID_TIME, "the time to start from is out of range")
+    if start.mode is StartMode.SEQ and not 0 <= start.value <= SEQ_MAX:
+        raise SkepError(Code.INVALID_REQUEST, "the seq to start from is out of range")
+
+
+def check_pop(
+    group: str,
+    batch: int,
+    partition: str | None,
+    max_partitions: int,
+    lease_seconds: float | None,
+    start: Start,
+    wait_seconds: float,
+    limits: Limits,
+) -> None:
+    """Everything of a pop but the queue."""
+    if not is_fit(group):
+        check_name(group, "group")
+    if not 1 <= batch <= limits.pop_messages:
+        check_count(batch, limits.pop_messages, "batch")
+    if partition is not None:
+        check_partition(partition)
+    if max_partitions and not 1 <= max_partitions <= PARTITIONS_MAX:
+        raise SkepError(Code.INVALID_REQUEST, f"max_partitions must be from 0 (no limit) to {PARTITIONS_MAX}")
+    if lease_seconds is not None:
+        check_lease_seconds(lease_seconds)
+    if start.mode is not StartMode.ALL:
+        check_start(start)
+    if wait_seconds:
+        check_wait_seconds(wait_seconds, limits)
+
+
+# --- push -----------------------------------------------------------------------------------------------------
+
+
+def check_push(messages: Sequence[NewMessage], limits: Limits, json_checked: bool) -> Weight | list[Refusal | None]:
+    """The weight of a push, or for each of its messages what is wrong with it."""
+    if not 1 <= len(messages) <= limits.push_messages:
+        check_count(len(messages), limits.push_messages, "the number of messages")
+    size = 0
+    deliver_at: Instant | None = None
+    queue: QueueKey | None = None
+    for message in messages:
+        if message.queue is not queue:
+            queue = message.queue
+            if not (is_fit(queue.name) and is_fit(queue.tenant)):
+                break
+        if refusal_of(message, limits, json_checked) is not None:
+            break
+        size += len(message.payload)
+        if message.headers is not None:
+            size += len(message.headers)
+        if message.deliver_at is not None and (deliver_at is None or message.deliver_at < deliver_at):
+            deliver_at = message.deliver_at
+    else:
+        if size > limits.request_bytes:
+            raise SkepError(
+                Code.PAYLOAD_TOO_LARGE,
+                f"a push carries at most {limits.request_bytes} bytes",
+                bytes=size,
+                limit=limits.request_bytes,
+            )
+        return Weight(size, deliver_at)
+    return [_queue_refusal(message.queue) or refusal_of(message, limits, json_checked) for message in messages]
+
+
+def refusal_of(message: NewMessage, limits: Limits, json_checked: bool) -> Refusal | None:
+    """What is wrong with a message, its queue apart; None when nothing is."""
+    payload = message.payload
+    partition = message.partition
+    if type(payload) is not bytes:
+        return Refusal(Code.INVALID_PAYLOAD, "a payload is bytes")
+    if len(payload) > limits.payload_bytes:
+        return Refusal(Code.PAYLOAD_TOO_LARGE, f"a payload has at most {limits.payload_bytes} bytes")
+    if not (0 < len(partition) <= NAME_CHARACTERS and (partition.isprintable() or _UNFIT.search(partition) is None)):
+        return Refusal(
+            Code.INVALID_PARTITION, f"a partition has 1 to {NAME_CHARACTERS} characters, no control characters"
+        )
+    if message.content_type is None:
+        if not json_checked and (refusal := _json_refusal(payload)) is not None:
+            return refusal
+    elif not is_fit(message.content_type):
+        return Refusal(Code.INVALID_PAYLOAD, f"a content type has 1 to {CONTENT_TYPE_CHARACTERS} characters")
+    if message.transaction_id is not None and not is_fit(message.transaction_id):
+        return Refusal(
+            Code.INVALID_TRANSACTION_ID,
+            f"a transaction id has 1 to {TRANSACTION_ID_CHARACTERS} characters, no control characters",
+        )
+    if message.headers is not None and (refusal := _headers_refusal(message.headers, limits)) is not None:
+        return refusal
+    if message.trace_id is not None and (type(message.trace_id) is not bytes or len(message.trace_id) != ID_BYTES):
+        return Refusal(Code.INVALID_TRACE_ID, "a trace id is a UUID")
+    if message.deliver_at is not None and not 0 <= message.deliver_at <= INSTANT_MAX:
+        return Refusal(Code.INVALID_TIME, "deliver_at is out of range")
+    if message.priority and not PRIORITY_MIN <= message.priority <= PRIORITY_MAX:
+        return Refusal(Code.INVALID_PRIORITY, f"a priority is from {PRIORITY_MIN} to {PRIORITY_MAX}")
+    return None
+
+
+def refused(refusals: Sequence[Refusal | None], messages: Sequence[NewMessage], ids: Sequence[Id]) -> PushOutcome:
+    """The answer to a push that was stopped at the edge."""
+    results = [
+        PushResult(
+            PushStatus.REFUSED,
+            id_,
+            transaction_id=message.transaction_id,
+            trace_id=message.trace_id,
+            code=refusal.code if refusal else Code.BATCH_REFUSED,
+            reason=refusal.reason if refusal else "another message of the batch was refused",
+        )
+        for refusal, message, id_ in zip(refusals, messages, ids, strict=True)
+    ]
+    return PushOutcome(results, {})
+
+
+def _queue_refusal(key: QueueKey) -> Refusal | None:
+    if is_fit(key.name) and is_fit(key.tenant):
+        return None
+    return Refusal(Code.INVALID_NAME, f"a queue name has 1 to {NAME_CHARACTERS} characters, no control characters")
+
+
+def _json_refusal(payload: bytes) -> Refusal | None:
+    try:
+        # The decoder skips over strings without looking at their bytes, so those that are not ASCII are read once more.
+        _JSON.decode(payload)
+        if not payload.isascii():
+            payload.decode()
+    except RecursionError:
+        return Refusal(Code.INVALID_PAYLOAD, "the payload is nested too deeply")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Refusal(Code.INVALID_PAYLOAD, f"the payload is not JSON, and no content type says what it is: {error}")
+    return None
+
+
+def _headers_refusal(headers: bytes, limits: Limits) -> Refusal | None:
+    if len(headers) > limits.headers_bytes:
+        return Refusal(Code.INVALID_HEADERS, f"headers have at most {limits.headers_bytes} bytes")
+    try:
+        _HEADERS.decode(headers)
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+        return Refusal(Code.INVALID_HEADERS, f"headers are a JSON object of strings: {error}")
+    return None
+
+
+# --- settle ---------------------------------------------------------------------------------------------------
+
+
+def check_settlements(settlements: Sequence[Settlement], limits: Limits, least: int = 1) -> bool:
+    """Whether all of them are plain acks; raises for one that could not be meant."""
+    if not least <= len(settlements) <= limits.settlements:
+        check_count(len(settlements), limits.settlements, "the number of settlements")
+    plain = True
+    queue: QueueKey | None = None
+    for settlement in settlements:
+        if settlement.queue is not queue:
+            queue = settlement.queue
+            check_key(queue)
+        _check_lease(settlement.partition, settlement.token, settlement.group)
+        if not 0 <= settlement.seq <= SEQ_MAX:
+            raise SkepError(Code.INVALID_REQUEST, "a seq is out of range", seq=settlement.seq)
+        if settlement.outcome is not Outcome.ACK:
+            plain = False
+            _check_retry(settlement)
+    return plain
+
+
+def completed(settlements: Sequence[Settlement], random: Random, limits: Limits) -> list[Settlement]:
+    """The settlements, nacks with their jitter, and with error texts that any store can hold."""
+    return [
+        settlement if settlement.outcome is Outcome.ACK else _completed(settlement, random, limits)
+        for settlement in settlements
+    ]
+
+
+def _completed(settlement: Settlement, random: Random, limits: Limits) -> Settlement:
+    jitter, error = settlement.jitter, settlement.error
+    if settlement.outcome is Outcome.NACK and settlement.retry is Retry.BACKOFF and not jitter:
+        jitter = random.random()
+    if error is not None:
+        error = storable(error, limits.error_characters)
+    return msgspec.structs.replace(settlement, jitter=jitter, error=error)
+
+
+def check_renewals(renewals: Sequence[Renewal], limits: Limits) -> None:
+    """Raises for a renewal that could not be meant."""
+    check_count(len(renewals), limits.settlements, "the number of renewals")
+    for renewal in renewals:
+        check_key(renewal.queue)
+        _check_lease(renewal.partition, renewal.token, renewal.group)
+        check_lease_seconds(renewal.lease_seconds)
+
+
+def storable(text: str, most: int) -> str:
+    """A text for people, made fit for any store and cut to ``most`` characters."""
+    if len(text) > most:
+        text = text[:most]
+    return text if text.isprintable() else _UNSTORABLE.sub("\ufffd", text)
+
+
+def check_texts(texts: Iterable[str | None]) -> None:
+    """Texts to search for: any, if the store can hold them at all."""
+    for text in texts:
+        if text is not None and _UNSTORABLE.search(text):
+            raise SkepError(Code.INVALID_REQUEST, "a text to look for has characters that cannot be stored")
+
+
+def _check_lease(partition: str, token: Token, group: str) -> None:
+    if not is_fit(partition):
+        check_partition(partition)
+    if not is_fit(group):
+        check_name(group, "group")
+    if type(token) is not bytes or not 0 < len(token) <= TOKEN_BYTES:
+        raise SkepError(Code.INVALID_REQUEST, f"a lease token is 1 to {TOKEN_BYTES} bytes")
+
+
+def _check_retry(settlement: Settlement) -> None:
+    at = settlement.retry_at
+    if settlement.retry is Retry.AT and settlement.outcome is Outcome.NACK and not (at and 0 < at <= INSTANT_MAX):
+        raise SkepError(Code.INVALID_TIME, "a nack with a time needs a retry_at within range")
+    if not 0 <= settlement.jitter < 1:
+        raise SkepError(Code.INVALID_REQUEST, "jitter is from 0 to below 1")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
