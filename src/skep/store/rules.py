@@ -1,0 +1,114 @@
+"""What both stores must compute alike: when a retry comes, when a partition is ready, what is too old, who buries where.
+
+Pure functions of settings and instants. `docs/log.md` is their specification.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from skep.clock import MICROS_PER_MS, Instant, seconds
+from skep.errors import Code, SkepError
+from skep.model import (
+    DEAD_LETTER_SUFFIX,
+    NO_DEAD_LETTER_QUEUE,
+    WINDOW_CAP_FACTOR,
+    QueueSettings,
+    Retry,
+    Settlement,
+)
+
+JITTER_SHARE = 0.2
+"""A jitter of 1 would shorten a backoff by this share."""
+
+TRACE_SLACK_MICROS = 1_000_000
+"""A message whose created_at is within this of its id's millisecond is found by that millisecond."""
+
+LEASE_EXPIRED = "lease expired"
+"""The error of a message whose consumer neither settled nor renewed."""
+
+_MAX_DOUBLINGS = 40
+
+DEAD_LETTER_SETTINGS = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
+"""What a dead-letter queue that is made because it is needed starts with."""
+
+
+def backoff_micros(settings: QueueSettings, attempts: int, jitter: float) -> int:
+    """How long a message waits after its ``attempts``-th delivery failed."""
+    doublings = min(max(attempts - 1, 0), _MAX_DOUBLINGS)
+    wait_ms = min(settings.max_backoff_ms, settings.initial_backoff_ms << doublings)
+    return round(wait_ms * MICROS_PER_MS * (1 - JITTER_SHARE * jitter))
+
+
+def retry_time(settings: QueueSettings, settlement: Settlement, attempts: int, now: Instant) -> Instant:
+    """When a nacked message may come again; a time in the past means now."""
+    if settlement.retry is Retry.NOW:
+        return now
+    if settlement.retry is Retry.AT:
+        return now if settlement.retry_at is None else max(now, settlement.retry_at)
+    return Instant(now + backoff_micros(settings, attempts, settlement.jitter))
+
+
+def ready_at(settings: QueueSettings, oldest_at: int, newest_at: int) -> Instant:
+    """When a free partition with nothing open may be claimed."""
+    window = seconds(settings.window_buffer_seconds)
+    buffered = min(newest_at + window, oldest_at + WINDOW_CAP_FACTOR * window)
+    return Instant(max(oldest_at + seconds(settings.delayed_processing_seconds), buffered))
+
+
+def is_exhausted(settings: QueueSettings, attempts: int) -> bool:
+    """Whether a message that failed its ``attempts``-th delivery is given up on."""
+    return 0 < settings.max_attempts <= attempts
+
+
+def lifetime_micros(settings: QueueSettings) -> int | None:
+    """How old an unsettled message may get: the lesser of max_wait and max_age, or None without either."""
+    limits = [seconds(value) for value in (settings.max_wait_seconds, settings.max_age_seconds) if value > 0]
+    return min(limits, default=None)
+
+
+def is_too_old(settings: QueueSettings, created_at: int, now: Instant) -> bool:
+    """Whether max_age has passed: such a message is expired with a dead letter, also when max_wait has passed."""
+    return 0 < seconds(settings.max_age_seconds) <= now - created_at
+
+
+def dead_letter_target(name: str, settings: QueueSettings, holds_dead_letters: bool) -> str | None:
+    """The queue that takes what ``name`` gives up on, or None when that is discarded."""
+    if settings.dead_letter_queue == NO_DEAD_LETTER_QUEUE:
+        return None
+    if settings.dead_letter_queue is not None:
+        return settings.dead_letter_queue
+    return None if holds_dead_letters else name + DEAD_LETTER_SUFFIX
+
+
+def names_one(dead_letter_queue: str | None) -> bool:
+    """Whether the setting names a queue, rather than leaving it to the default or to none."""
+    return dead_letter_queue is not None and dead_letter_queue != NO_DEAD_LETTER_QUEUE
+
+
+class DeadLetterUse(Struct, frozen=True):
+    """What the dead-letter rules look at when a queue is made or changed."""
+
+    name: str
+    dead_letter_queue: str | None
+    in_use: bool
+    """Whether another queue buries here, by name or by default."""
+    target_names_one: bool
+    """Whether the queue this one would bury in exists and names a dead-letter queue itself."""
+
+
+def check_dead_letter_rules(use: DeadLetterUse) -> None:
+    """Raise DEAD_LETTER_SELF or DEAD_LETTER_CHAIN when the rules forbid it."""
+    if use.dead_letter_queue == use.name:
+        raise SkepError(Code.DEAD_LETTER_SELF, f"queue {use.name!r} cannot be its own dead-letter queue")
+    if use.in_use and names_one(use.dead_letter_queue):
+        raise SkepError(
+            Code.DEAD_LETTER_CHAIN,
+            f"queue {use.name!r} is a dead-letter queue, so it cannot name {use.dead_letter_queue!r} as its own",
+        )
+    if use.target_names_one and not (use.in_use and use.dead_letter_queue is None):
+        target = use.dead_letter_queue or use.name + DEAD_LETTER_SUFFIX
+        raise SkepError(
+            Code.DEAD_LETTER_CHAIN,
+            f"queue {target!r} names a dead-letter queue itself, so {use.name!r} cannot bury there",
+        )

@@ -1,0 +1,83 @@
+"""Giving up on messages: they move to the dead-letter queue in the transaction that settles them (I11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.model import DeadReason, QueueKey
+from skep.store.rules import dead_letter_target
+from skep.store.sqlite.leases import count_expired
+from skep.store.sqlite.push import SQL as PUSH_SQL
+from skep.store.sqlite.push import advance, next_place
+from skep.store.sqlite.queues import make_dead_letter_queue
+from skep.store.sqlite.session import GroupRow, QueueRow, Session
+from skep.store.sqlite.statements import statements
+
+SQL = statements("bury")
+
+
+class Burial(Struct):
+    """One message to give up on, and why."""
+
+    seq: int
+    reason: DeadReason
+    error: str | None
+    attempts: int
+
+
+def bury(session: Session, queue: QueueRow, group: GroupRow, burials: Iterable[Burial], now: Instant) -> str | None:
+    """Append the messages to the dead-letter queue and count them; the name of that queue, None when discarded."""
+    name = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
+    session.touch_group(group)
+    for burial in burials:
+        if burial.reason is DeadReason.EXPIRED:
+            group.expired += 1
+        else:
+            group.dead += 1
+        if name is not None:
+            _append(session, queue, group, QueueKey(name, queue.key.tenant), burial, now)
+    return name
+
+
+def _append(
+    session: Session, queue: QueueRow, group: GroupRow, dead_key: QueueKey, burial: Burial, now: Instant
+) -> None:
+    message = session.row(SQL["message_to_bury"], (queue.base | burial.seq,))
+    if message is None:
+        # Purged meanwhile: nothing is left to keep, and a group's account calls that expired.
+        if burial.reason is not DeadReason.EXPIRED:
+            group.dead -= 1
+            count_expired(session, group, 1)
+        return
+    dead_queue = make_dead_letter_queue(session, dead_key, now)
+    at, seq = next_place(dead_queue, now)
+    position = dead_queue.base | seq
+    id_, partition, transaction_id, trace_id, priority, content_type, headers, payload, created_at = message
+    session.db.execute(
+        PUSH_SQL["append"],
+        (
+            position,
+            dead_queue.id,
+            at,
+            priority,
+            None,
+            id_,
+            partition,
+            transaction_id,
+            trace_id,
+            content_type,
+            headers,
+            payload,
+        ),
+    )
+    advance(dead_queue, 1, at)
+    session.db.execute(
+        SQL["add_dead_letter"],
+        (
+            position, queue.id, burial.seq, queue.key.name, group.name, burial.reason, burial.attempts, created_at, now,
+            burial.error,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,11 @@
+-- Giving up on messages.
+
+-- name: message_to_bury
+SELECT id, partition, transaction_id, coalesce(trace_id, id), priority, content_type, headers, payload, created_at
+FROM message
+WHERE position = ?1
+
+-- name: add_dead_letter
+INSERT INTO dead_letter (position, source_queue_id, source_seq, source_queue, group_name, reason, attempts, created_at,
+                         failed_at, error)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

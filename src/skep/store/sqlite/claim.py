@@ -1,0 +1,260 @@
+"""Popping: ready partitions are claimed in the order of (ready_at, partition), as many as fill the batch.
+
+What the log has beyond a group's scan_seq is discovered only when what is ready does not fill the batch, and first
+when the queue has a window buffer. Every step is bounded; what is left over is told by ``more``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from skep.clock import Instant, seconds
+from skep.model import DeadReason, Delivery, PopRequest, PopResult
+from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old, lifetime_micros
+from skep.store.sqlite.bury import Burial, bury
+from skep.store.sqlite.groups import discover, open_group
+from skep.store.sqlite.leases import (
+    SQL,
+    Lease,
+    add_history,
+    count_expired,
+    deliveries_of,
+    free,
+    lease_of_row,
+    lease_partition,
+    read_next,
+    save,
+    set_head,
+    settle_down,
+)
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
+from skep.store.sqlite.sets import claim_sets, next_set_ready
+
+DISCOVER_MESSAGES = 1_000
+"""How many messages one round of discovery walks."""
+
+MAX_ROUNDS = 16
+"""How many rounds of discovery and claiming one pop may take."""
+
+MAX_EXPIRED_PER_CLAIM = 1_000
+"""How many too old messages one pop may settle on its way."""
+
+
+class Claim(Struct):
+    """One request under way: what it has, and what it may still do."""
+
+    request: PopRequest
+    deadline: Instant
+    deliveries: list[Delivery]
+    partitions: set[str]
+    expiries_left: int
+
+    @property
+    def wanted(self) -> int:
+        """How many more messages fill the batch."""
+        return self.request.batch - len(self.deliveries)
+
+    def has_room_for(self, partition: str) -> bool:
+        """Whether one more partition is within ``max_partitions``."""
+        limit = self.request.max_partitions
+        return limit <= 0 or partition in self.partitions or len(self.partitions) < limit
+
+
+def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
+    """Lease messages for each request in turn."""
+    return [_pop_one(session, request, now) for request in requests]
+
+
+def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
+    queue = session.queue(request.queue)
+    group = open_group(session, queue, request.group, request.start, now)
+    if queue.settings.paused or request.batch <= 0:
+        return PopResult([])
+    lease_seconds = request.lease_seconds if request.lease_seconds is not None else queue.settings.lease_seconds
+    claim = Claim(request, Instant(now + seconds(lease_seconds)), [], set(), MAX_EXPIRED_PER_CLAIM)
+    if queue.settings.window_buffer_seconds > 0:
+        discover(session, queue, group, DISCOVER_MESSAGES)
+    claim_ready = claim_partitions if queue.is_ordered else claim_sets
+    for _ in range(MAX_ROUNDS):
+        claim_ready(session, queue, group, claim, now)
+        if claim.wanted <= 0 or claim.expiries_left <= 0 or not discover(session, queue, group, DISCOVER_MESSAGES):
+            break
+    return _result(session, queue, group, claim, now)
+
+
+def _result(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant) -> PopResult:
+    """What was had, and when there may be more."""
+    request = claim.request
+    if group.scan_seq < queue.last_seq:
+        return PopResult(claim.deliveries, now, True)
+    if not queue.is_ordered:
+        ready = next_set_ready(session, group, request.partition)
+    elif request.partition is None:
+        row = session.row(SQL["next_ready"], (group.id,))
+        ready = None if row is None else row[0]
+    else:
+        row = session.row(SQL["lease_of_partition"], (group.id, lease_partition(queue, request.partition)))
+        ready = None if row is None else lease_of_row(row).ready_at
+    if ready is None:
+        return PopResult(claim.deliveries)
+    return PopResult(claim.deliveries, Instant(max(ready, now)), ready <= now)
+
+
+def claim_partitions(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant) -> None:
+    """Claim ready rows until the batch is full or none is left."""
+    while claim.wanted > 0 and claim.expiries_left > 0:
+        leases = _ready_leases(session, queue, group, claim, now)
+        for lease in leases:
+            if claim.wanted <= 0 or claim.expiries_left <= 0:
+                return
+            _claim_row(session, queue, group, lease, claim, now)
+        if not leases or claim.request.partition is not None:
+            return
+
+
+def _ready_leases(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant) -> list[Lease]:
+    """Ready rows that are likely to fill the batch: reading stops as soon as they promise enough."""
+    if claim.request.partition is not None:
+        partition = lease_partition(queue, claim.request.partition)
+        row = session.row(SQL["lease_of_partition"], (group.id, partition))
+        lease = None if row is None else lease_of_row(row)
+        return [lease] if lease is not None and lease.ready_at <= now else []
+    leases: list[Lease] = []
+    promised = 0
+    room = claim.request.max_partitions - len(claim.partitions) if claim.request.max_partitions > 0 else None
+    cursor = session.db.execute(SQL["claim_ready"], (group.id, now))
+    for row in cursor:
+        if room is not None and len(leases) >= room:
+            break
+        lease = lease_of_row(row)
+        leases.append(lease)
+        promised += 1 if lease.open or queue.settings.max_attempts == 1 else lease.pending
+        if promised >= claim.wanted:
+            break
+    cursor.close()
+    return leases
+
+
+def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, claim: Claim, now: Instant) -> None:
+    """Deliver from one ready row what the batch wants of it."""
+    if lease.token is not None:
+        close_run_out(session, queue, group, lease, now)
+    if lifetime_micros(queue.settings) is not None:
+        claim.expiries_left -= expire_heads(session, queue, group, lease, claim.expiries_left, now)
+    if claim.expiries_left <= 0 or lease.ready_at > now:
+        # What is left is not ready yet, or this pop has settled enough that is too old.
+        save(session, lease)
+        return
+    rows = _take_open(session, queue, group, lease) or _take_next(session, queue, group, lease, claim, now)
+    if not rows:
+        settle_down(session, queue, group, lease)
+        save(session, lease)
+        return
+    claim.partitions.add(lease.partition)
+    _hand_out(session, queue, group, lease, rows, claim, now)
+
+
+def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
+    """End a lease that ran out: its history, its head's burial when the attempts are used up, and what is retried."""
+    add_history(session, queue, group, lease, now, "expired")
+    left = lease.leased
+    error = lease.last_error or LEASE_EXPIRED
+    attempts = lease.attempts
+    if is_exhausted(queue.settings, attempts) and lease.open:
+        head = lease.open.pop(0)
+        left -= 1
+        bury(session, queue, group, [Burial(head, DeadReason.MAX_ATTEMPTS, error, attempts)], now)
+        settle_down(session, queue, group, lease)
+    else:
+        ready_at = lease.ready_at
+        free(lease)
+        lease.attempts, lease.last_error, lease.ready_at = attempts, error, ready_at
+    group.retried += left
+    session.touch_group(group)
+
+
+def expire_heads(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, limit: int, now: Instant) -> int:
+    """Settle messages at the head of a free row that are past max_wait or max_age; how many."""
+    lifetime = lifetime_micros(queue.settings)
+    if lifetime is None:
+        return 0
+    done = 0
+    while done < limit and lease.oldest_at + lifetime <= now and (lease.open or lease.pending > 0):
+        if is_too_old(queue.settings, lease.oldest_at, now):
+            attempts = lease.attempts if lease.open else 0
+            error = lease.last_error
+            bury(session, queue, group, [Burial(lease.head_seq, DeadReason.EXPIRED, error, attempts)], now)
+        else:
+            count_expired(session, group, 1)
+        if lease.open:
+            del lease.open[0]
+        else:
+            lease.delivered_seq = lease.head_seq
+            lease.pending -= 1
+        settle_down(session, queue, group, lease)
+        done += 1
+    return done
+
+
+def _take_open(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -> list[Row]:
+    """The first open message, alone: one that kills its consumer must not use up its neighbours' attempts."""
+    while lease.open:
+        row = session.row(SQL["message_at"], (queue.base | lease.open[0],))
+        if row is not None:
+            lease.attempts += 1
+            return [row]
+        del lease.open[0]
+        lease.attempts = 1 if lease.open else 0
+        lease.last_error = None
+        count_expired(session, group, 1)
+    return []
+
+
+def _take_next(
+    session: Session, queue: QueueRow, group: GroupRow, lease: Lease, claim: Claim, now: Instant
+) -> list[Row]:
+    """The next messages beyond ``delivered_seq`` that are old enough to be processed."""
+    if lease.pending <= 0:
+        return []
+    limit = min(lease.pending, 1 if queue.settings.max_attempts == 1 else claim.wanted)
+    rows = read_next(session, queue, group, lease, limit)
+    if len(rows) < limit:
+        # Discovered, but gone from the log.
+        count_expired(session, group, lease.pending - len(rows))
+        lease.pending = len(rows)
+    delay = seconds(queue.settings.delayed_processing_seconds)
+    if delay:
+        rows = [row for row in rows if row[1] + delay <= now]
+    if rows:
+        lease.open = [row[0] & MAX_SEQ for row in rows]
+        lease.delivered_seq = lease.open[-1]
+        lease.pending -= len(rows)
+        lease.attempts = 1
+        lease.last_error = None
+    return rows
+
+
+def _hand_out(
+    session: Session, queue: QueueRow, group: GroupRow, lease: Lease, rows: list[Row], claim: Claim, now: Instant
+) -> None:
+    """Put the row under the request's lease, or settle it at once."""
+    attempt = lease.attempts
+    lease.token = claim.request.token
+    lease.leased = lease.lease_messages = len(rows)
+    lease.leased_at = now
+    lease.ready_at = claim.deadline
+    lease.lease_first, lease.lease_last = lease.open[0], lease.open[len(rows) - 1]
+    lease.lease_completed = lease.lease_dead = 0
+    claim.deliveries += deliveries_of(rows, claim.request, attempt, claim.deadline)
+    if claim.request.auto_ack:
+        del lease.open[: len(rows)]
+        lease.lease_completed = len(rows)
+        group.completed += len(rows)
+        session.touch_group(group)
+        add_history(session, queue, group, lease, now, "completed")
+        settle_down(session, queue, group, lease)
+    elif lease.head_seq != lease.open[0]:
+        set_head(session, queue, group, lease)
+    save(session, lease)

@@ -1,0 +1,148 @@
+"""Opening the file: the lock that keeps a second server out, pragmas, migrations, and what SQLite's errors mean here.
+
+`synchronous=FULL` is what makes a commit an fsync (I1). The lock is held on a file beside the database for as long as
+the store is open, and the kernel lets go of it when the process dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from importlib import resources
+from pathlib import Path
+
+import apsw
+from msgspec import Struct
+
+from skep.errors import Code, SkepError
+from skep.store.migrate import load_migrations, missing_migrations
+
+MEMORY = ":memory:"
+_STATEMENT_CACHE = 256
+_LOCK_POLL_SECONDS = 0.05
+_MIGRATIONS_TABLE = (
+    "CREATE TABLE IF NOT EXISTS migration "
+    "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT"
+)
+
+
+class Knobs(Struct, frozen=True, kw_only=True):
+    """What can be tuned, with what was measured to be right."""
+
+    busy_timeout_ms: int = 5_000
+    wal_autocheckpoint_pages: int = 8_000
+    cache_kib: int = 64 * 1024
+    mmap_bytes: int = 256 * 1024 * 1024
+    max_waiting_calls: int = 1_024
+    max_calls_per_commit: int = 256
+    max_pages: int = 0
+    """An upper bound of the file's size in pages; 0 leaves SQLite's own."""
+
+
+class FileLock:
+    """The right to be the one writer of a database file."""
+
+    def __init__(self, path: str, timeout_ms: int) -> None:
+        self._path = Path(path + ".lock")
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise SkepError(
+                Code.STORE_UNAVAILABLE,
+                f"cannot open {path}: {error.strerror}; check that its folder exists and is writable",
+            ) from error
+        try:
+            self._wait(path, timeout_ms)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def _wait(self, path: str, timeout_ms: int) -> None:
+        give_up = time.monotonic() + timeout_ms / 1_000
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= give_up:
+                    owner = os.pread(self._descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+                    raise SkepError(
+                        Code.STORE_BUSY,
+                        f"{path} is in use by another server (process {owner}): stop it, give this one a file of its "
+                        "own, or use PostgreSQL, which several servers can share",
+                    ) from None
+                time.sleep(_LOCK_POLL_SECONDS)
+            else:
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+                return
+
+    def release(self) -> None:
+        """Let the next one in. The file stays: removing it would let two processes lock two files of one name."""
+        os.close(self._descriptor)
+
+
+def open_writer(path: str, knobs: Knobs) -> apsw.Connection:
+    """The one connection that writes."""
+    db = apsw.Connection(path, statementcachesize=_STATEMENT_CACHE)
+    db.set_busy_timeout(knobs.busy_timeout_ms)
+    if path != MEMORY:
+        _pragma(db, "journal_mode", "WAL")
+        _pragma(db, "wal_autocheckpoint", knobs.wal_autocheckpoint_pages)
+        _pragma(db, "mmap_size", knobs.mmap_bytes)
+    _pragma(db, "synchronous", "FULL")
+    # Savepoints keep what they may have to undo in memory rather than in a temporary file.
+    _pragma(db, "temp_store", "MEMORY")
+    _pragma(db, "cache_size", -knobs.cache_kib)
+    if knobs.max_pages:
+        _pragma(db, "max_page_count", knobs.max_pages)
+    return db
+
+
+def open_reader(path: str, knobs: Knobs) -> apsw.Connection:
+    """A connection that cannot write; it sees committed snapshots and never delays the writer."""
+    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=_STATEMENT_CACHE)
+    db.set_busy_timeout(knobs.busy_timeout_ms)
+    _pragma(db, "mmap_size", knobs.mmap_bytes)
+    _pragma(db, "temp_store", "MEMORY")
+    return db
+
+
+def _pragma(db: apsw.Connection, name: str, value: str | int) -> None:
+    for _ in db.execute(f"PRAGMA {name} = {value}"):
+        pass
+
+
+def migrate(db: apsw.Connection, path: str) -> None:
+    """Bring the schema up to date, each step with its record in one transaction."""
+    available = load_migrations(resources.files(__package__ or "").joinpath("migrations"))
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        db.execute(_MIGRATIONS_TABLE)
+        applied = dict(db.execute("SELECT number, checksum FROM migration").fetchall())
+        for step in missing_migrations(available, applied, path):
+            db.execute(step.sql)
+            db.execute("INSERT INTO migration VALUES (?, ?, ?)", (step.number, step.name, step.checksum))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def store_error(error: apsw.Error, path: str) -> SkepError:
+    """What an error of SQLite means to a caller, and what to do about it."""
+    text = f"{path}: {error}"
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return SkepError(Code.STORE_BUSY, f"{text}; another process holds the file: stop it, or try again")
+    if isinstance(error, apsw.FullError) or "disk is full" in str(error):
+        return SkepError(Code.STORE_FULL, f"{text}; nothing was written: free some space and try again")
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return SkepError(
+            Code.STORE_CORRUPT, f"{text}; this is no sound Skep database: restore a backup or move it away"
+        )
+    if isinstance(
+        error, apsw.CantOpenError | apsw.ReadOnlyError | apsw.IOError | apsw.PermissionsError | apsw.AuthError
+    ):
+        return SkepError(Code.STORE_UNAVAILABLE, f"{text}; check the disk, the folder and its permissions")
+    return SkepError(Code.INTERNAL, f"{text} ({type(error).__name__})")

@@ -1,0 +1,89 @@
+"""Where groups start, and how they discover the log."""
+
+from __future__ import annotations
+
+from skep.clock import Instant, seconds
+from skep.model import WINDOW_CAP_FACTOR, Ordering, Start, StartMode
+from skep.store.rules import lifetime_micros
+from skep.store.sqlite.leases import SQL as LEASES_SQL
+from skep.store.sqlite.leases import lease_partition
+from skep.store.sqlite.log import first_seq_at
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
+from skep.store.sqlite.sets import add_sets
+
+
+def start_seq(session: Session, queue: QueueRow, start: Start) -> int:
+    """The seq that a position in the log means: the first one the group will see."""
+    end = queue.last_seq + 1
+    match start.mode:
+        case StartMode.ALL:
+            return queue.first_seq
+        case StartMode.NEW:
+            return end
+        case StartMode.TIME:
+            return min(max(first_seq_at(session, queue, start.value), queue.first_seq), end)
+        case StartMode.SEQ:
+            return min(max(start.value, queue.first_seq), end)
+
+
+def open_group(session: Session, queue: QueueRow, name: str, start: Start, now: Instant) -> GroupRow:
+    """The group, made at ``start`` when there is none."""
+    group = session.find_group(queue, name)
+    if group is None:
+        group = session.make_group(queue, name, start_seq(session, queue, start) - 1, now)
+    return group
+
+
+def discover(session: Session, queue: QueueRow, group: GroupRow, limit: int) -> bool:
+    """Walk at most ``limit`` messages from the group's scan_seq and note their partitions; whether any were walked.
+
+    Seqs with no row were purged and count as expired; messages for another group are passed over.
+    """
+    if group.scan_seq >= queue.last_seq:
+        return False
+    after, until = queue.base | group.scan_seq, queue.base | queue.last_seq
+    rows = session.rows(LEASES_SQL["discover"], (after, until, limit))
+    reached = rows[-1][0] & MAX_SEQ if len(rows) == limit else queue.last_seq
+    group.expired += reached - group.scan_seq - len(rows)
+    group.scan_seq = reached
+    session.touch_group(group)
+    meant = [row for row in rows if row[4] is None or row[4] == group.id]
+    group.skipped += len(rows) - len(meant)
+    if queue.is_ordered:
+        _note_partitions(session, queue, group, meant)
+    else:
+        add_sets(session, queue, group, meant)
+    return True
+
+
+def _note_partitions(
+    session: Session, queue: QueueRow, group: GroupRow, rows: list[tuple[int, str, int, int, int]]
+) -> None:
+    """One upsert per partition that was seen."""
+    seen: dict[str, list[int]] = {}
+    for position, partition, _, created_at, _ in rows:
+        found = seen.get(partition)
+        if found is None:
+            seen[partition] = [position & MAX_SEQ, 1, created_at, created_at]
+        else:
+            found[1] += 1
+            found[3] = created_at
+    if seen and queue.settings.ordering is Ordering.FIFO:
+        seen = _as_one(queue, seen)
+    lifetime = lifetime_micros(queue.settings)
+    delay = seconds(queue.settings.delayed_processing_seconds)
+    window = seconds(queue.settings.window_buffer_seconds)
+    cap = WINDOW_CAP_FACTOR * window
+    session.db.executemany(
+        LEASES_SQL["note_work"],
+        [
+            (group.id, partition, first, count, oldest, newest, lifetime and oldest + lifetime, delay, window, cap)
+            for partition, (first, count, oldest, newest) in seen.items()
+        ],
+    )
+
+
+def _as_one(queue: QueueRow, seen: dict[str, list[int]]) -> dict[str, list[int]]:
+    """A fifo queue has one partition, whatever its messages say."""
+    first, count, oldest, newest = zip(*seen.values(), strict=True)
+    return {lease_partition(queue, ""): [min(first), sum(count), min(oldest), max(newest)]}

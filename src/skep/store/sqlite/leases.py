@@ -1,0 +1,208 @@
+"""Rows of `partition_lease` as structs, and what must hold of them whoever changes them.
+
+A row exists only while its partition has something unsettled for its group. Whoever changes one calls `save`, which
+writes it or, when nothing is open and nothing pending, deletes it. `settle_down` makes a row free with its head, its
+age and its time to be ready taken from the log, so that no other code computes them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.ids import Id
+from skep.model import DEFAULT_PARTITION, Delivery, Ordering, PopRequest, Seq, Token
+from skep.store.rules import lifetime_micros, ready_at
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
+from skep.store.sqlite.statements import statements
+
+SQL = statements("leases")
+
+
+class Lease(Struct):
+    """A row of `partition_lease`, in the order of its columns; ``open`` is unpacked."""
+
+    group_id: int
+    partition: str
+    delivered_seq: int
+    head_seq: int
+    pending: int
+    open: list[int]
+    leased: int
+    attempts: int
+    token: bytes | None
+    leased_at: int
+    ready_at: int
+    oldest_at: int
+    newest_at: int
+    expires_at: int | None
+    lease_first: int
+    lease_last: int
+    lease_messages: int
+    lease_completed: int
+    lease_dead: int
+    last_error: str | None
+
+    def is_live(self, now: Instant) -> bool:
+        """Whether a consumer holds it and its deadline has not passed."""
+        return self.token is not None and self.ready_at > now
+
+
+def pack(seqs: Iterable[int]) -> bytes | None:
+    """Seqs as 8 bytes each; None when there are none."""
+    return array("q", seqs).tobytes() or None
+
+
+def unpack(packed: bytes | None) -> list[int]:
+    """What `pack` packed."""
+    return array("q", packed).tolist() if packed else []
+
+
+def lease_of_row(row: Row) -> Lease:
+    """A row of a `partition_lease` statement as a struct."""
+    values = list(row)
+    values[5] = unpack(row[5])
+    return Lease(*values)
+
+
+def lease_partition(queue: QueueRow, partition: str) -> str:
+    """The partition a message's lease row is kept under: a fifo queue is one partition."""
+    return DEFAULT_PARTITION if queue.settings.ordering is Ordering.FIFO else partition
+
+
+def find_lease(session: Session, group: GroupRow, partition: str) -> Lease | None:
+    """The row of a partition, or None."""
+    row = session.row(SQL["lease_of_partition"], (group.id, partition))
+    return None if row is None else lease_of_row(row)
+
+
+def save(session: Session, lease: Lease) -> None:
+    """Write the row, or delete it when it has nothing left to do."""
+    if not lease.open and lease.pending <= 0:
+        session.db.execute(SQL["delete_lease"], (lease.group_id, lease.partition))
+        return
+    session.db.execute(
+        SQL["save_lease"],
+        (
+            lease.group_id,
+            lease.partition,
+            lease.delivered_seq,
+            lease.head_seq,
+            lease.pending,
+            pack(lease.open),
+            lease.leased,
+            lease.attempts,
+            lease.token,
+            lease.leased_at,
+            lease.ready_at,
+            lease.oldest_at,
+            lease.newest_at,
+            lease.expires_at,
+            lease.lease_first,
+            lease.lease_last,
+            lease.lease_messages,
+            lease.lease_completed,
+            lease.lease_dead,
+            lease.last_error,
+        ),
+    )
+
+
+def read_next(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, limit: int) -> list[Row]:
+    """The next discovered messages beyond ``delivered_seq``, in order."""
+    after, until = queue.base | lease.delivered_seq, queue.base | group.scan_seq
+    if queue.settings.ordering is Ordering.FIFO:
+        return session.rows(SQL["next_of_queue"], (after, until, group.id, limit))
+    return session.rows(SQL["next_of_partition"], (queue.id, lease.partition, after, until, group.id, limit))
+
+
+def settle_down(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -> None:
+    """Make the row free, with head, age and ready_at from its next message. What cannot be read counts as expired."""
+    free(lease)
+    set_head(session, queue, group, lease)
+    if lease.open:
+        lease.ready_at = lease.oldest_at
+    elif lease.pending:
+        lease.ready_at = ready_at(queue.settings, lease.oldest_at, lease.newest_at)
+
+
+def free(lease: Lease) -> None:
+    """End the lease; what is open stays open, and has been delivered once."""
+    lease.token = None
+    lease.leased = 0
+    lease.attempts = 1 if lease.open else 0
+    lease.last_error = None
+
+
+def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -> None:
+    """Take head and age from the first unsettled message, dropping what is no longer in the log."""
+    while lease.open:
+        found = session.row(SQL["created_at"], (queue.base | lease.open[0],))
+        if found is not None:
+            _set_age(queue, lease, lease.open[0], found[0])
+            return
+        del lease.open[0]
+        lease.leased = max(0, lease.leased - 1)
+        lease.attempts = 1 if lease.open else 0
+        count_expired(session, group, 1)
+    if lease.pending <= 0:
+        return
+    after, until = queue.base | lease.delivered_seq, queue.base | group.scan_seq
+    if queue.settings.ordering is Ordering.FIFO:
+        found = session.row(SQL["head_of_queue"], (after, until, group.id))
+    else:
+        found = session.row(SQL["head_of_partition"], (queue.id, lease.partition, after, until, group.id))
+    if found is None:
+        count_expired(session, group, lease.pending)
+        lease.pending = 0
+    else:
+        _set_age(queue, lease, found[0] & MAX_SEQ, found[1])
+
+
+def _set_age(queue: QueueRow, lease: Lease, seq: int, created_at: int) -> None:
+    lifetime = lifetime_micros(queue.settings)
+    lease.head_seq = seq
+    lease.oldest_at = created_at
+    lease.expires_at = None if lifetime is None else created_at + lifetime
+
+
+def count_expired(session: Session, group: GroupRow, count: int) -> None:
+    """Note that the group will never see ``count`` messages."""
+    if count:
+        group.expired += count
+        session.touch_group(group)
+
+
+def add_history(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant, outcome: str) -> None:
+    """Write down how a lease ended."""
+    session.db.execute(
+        SQL["add_history"],
+        (
+            queue.id,
+            group.name,
+            lease.partition,
+            lease.lease_first,
+            lease.lease_last,
+            lease.lease_messages,
+            lease.lease_completed,
+            lease.attempts,
+            lease.leased_at,
+            now,
+            outcome,
+        ),
+    )
+
+
+def deliveries_of(rows: list[Row], request: PopRequest, attempt: int, deadline: Instant) -> list[Delivery]:
+    """Messages as they are handed out."""
+    queue, group, token = request.queue, request.group, Token(request.token)
+    return [
+        Delivery(
+            queue, group, partition, Seq(position & MAX_SEQ), Id(id_), transaction_id, Id(trace_id or id_), headers,
+            content_type, payload, priority, created_at, attempt, token, deadline,
+        )
+        for position, created_at, priority, id_, partition, transaction_id, trace_id, content_type, headers, payload in rows
+    ]  # fmt: skip

@@ -1,0 +1,142 @@
+-- Rows of partition_lease: found, read, claimed, saved. Free and leased rows have an index each.
+
+-- name: discover
+-- From scan_seq along the table's own b-tree. The payload comes last in a row and is not read.
+SELECT position, partition, priority, created_at, audience FROM message
+WHERE position > ?1 AND position <= ?2
+ORDER BY position
+LIMIT ?3
+
+-- name: note_work
+-- A known partition gets more to do. Only a free one with nothing open is made ready anew: the window buffer counts from
+-- its newest message. ?8 is the delay, ?9 the window, ?10 the most that windows may hold it back.
+INSERT INTO partition_lease (group_id, partition, delivered_seq, head_seq, pending, ready_at, oldest_at, newest_at, expires_at)
+VALUES (?1, ?2, ?3 - 1, ?3, ?4, max(?5 + ?8, min(?6 + ?9, ?5 + ?10)), ?5, ?6, ?7)
+ON CONFLICT (group_id, partition) DO UPDATE
+SET pending = pending + excluded.pending,
+    newest_at = excluded.newest_at,
+    ready_at = CASE WHEN token IS NULL AND open IS NULL
+                    THEN max(oldest_at + ?8, min(excluded.newest_at + ?9, oldest_at + ?10))
+                    ELSE ready_at END
+
+-- name: claim_ready
+-- Both indexes (free, leased) give their rows in the order of (ready_at, partition), and UNION ALL with ORDER BY merges
+-- the two streams without a sort; the caller stops reading once its batch is full.
+SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
+       oldest_at, newest_at, expires_at, lease_first, lease_last, lease_messages, lease_completed, lease_dead, last_error
+FROM partition_lease INDEXED BY partition_lease_free
+WHERE group_id = ?1 AND token IS NULL AND ready_at <= ?2
+UNION ALL
+SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
+       oldest_at, newest_at, expires_at, lease_first, lease_last, lease_messages, lease_completed, lease_dead, last_error
+FROM partition_lease INDEXED BY partition_lease_leased
+WHERE group_id = ?1 AND token IS NOT NULL AND ready_at <= ?2
+ORDER BY ready_at, partition
+
+-- name: lease_of_partition
+-- Primary key.
+SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
+       oldest_at, newest_at, expires_at, lease_first, lease_last, lease_messages, lease_completed, lease_dead, last_error
+FROM partition_lease
+WHERE group_id = ?1 AND partition = ?2
+
+-- name: leases_of_group
+-- All rows of a group by its primary key: for clearing, which touches every one of them.
+SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
+       oldest_at, newest_at, expires_at, lease_first, lease_last, lease_messages, lease_completed, lease_dead, last_error
+FROM partition_lease
+WHERE group_id = ?1
+
+-- name: run_out_leases
+-- Only the index of leased rows is walked, never the backlog.
+SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
+       oldest_at, newest_at, expires_at, lease_first, lease_last, lease_messages, lease_completed, lease_dead, last_error
+FROM partition_lease INDEXED BY partition_lease_leased
+WHERE group_id = ?1 AND token IS NOT NULL AND ready_at <= ?2 AND attempts >= ?3
+ORDER BY ready_at, partition
+LIMIT ?4
+
+-- name: expiring_leases
+-- Index partition_lease_expiry: rows whose first unsettled message is too old, unless a live lease works on it.
+SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
+       oldest_at, newest_at, expires_at, lease_first, lease_last, lease_messages, lease_completed, lease_dead, last_error
+FROM partition_lease INDEXED BY partition_lease_expiry
+WHERE group_id = ?1 AND expires_at IS NOT NULL AND expires_at <= ?2 AND (token IS NULL OR ready_at <= ?2)
+ORDER BY expires_at
+LIMIT ?3
+
+-- name: next_ready
+-- The left edges of the two ready indexes.
+SELECT min(ready_at) FROM (
+    SELECT * FROM (SELECT ready_at FROM partition_lease INDEXED BY partition_lease_free
+                   WHERE group_id = ?1 AND token IS NULL ORDER BY ready_at LIMIT 1)
+    UNION ALL
+    SELECT * FROM (SELECT ready_at FROM partition_lease INDEXED BY partition_lease_leased
+                   WHERE group_id = ?1 AND token IS NOT NULL ORDER BY ready_at LIMIT 1))
+
+-- name: next_deadline
+SELECT ready_at FROM partition_lease INDEXED BY partition_lease_leased
+WHERE group_id = ?1 AND token IS NOT NULL AND ready_at > ?2
+ORDER BY ready_at LIMIT 1
+
+-- name: next_expiry
+SELECT expires_at FROM partition_lease INDEXED BY partition_lease_expiry
+WHERE group_id = ?1 AND expires_at IS NOT NULL AND expires_at > ?2
+ORDER BY expires_at LIMIT 1
+
+-- name: save_lease
+-- Primary key. Everything that a claim or a settlement may change, in one write.
+UPDATE partition_lease
+SET delivered_seq = ?3, head_seq = ?4, pending = ?5, open = ?6, leased = ?7, attempts = ?8, token = ?9, leased_at = ?10,
+    ready_at = ?11, oldest_at = ?12, newest_at = ?13, expires_at = ?14, lease_first = ?15, lease_last = ?16,
+    lease_messages = ?17, lease_completed = ?18, lease_dead = ?19, last_error = ?20
+WHERE group_id = ?1 AND partition = ?2
+
+-- name: delete_lease
+DELETE FROM partition_lease WHERE group_id = ?1 AND partition = ?2
+
+-- name: delete_leases_of_group
+DELETE FROM partition_lease WHERE group_id = ?1
+
+-- name: least_head
+-- Once over the group's rows: for retention and figures, never for pops. Without rows it is null.
+SELECT min(head_seq) FROM partition_lease WHERE group_id = ?1
+
+-- name: add_history
+INSERT INTO lease_history (queue_id, group_name, partition, first_seq, last_seq, messages, completed, attempt,
+                           leased_at, settled_at, outcome)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: next_of_partition
+-- Index message_partition: inside a partition its entries are in the order of position.
+SELECT position, created_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload FROM message
+WHERE queue_id = ?1 AND partition = ?2 AND position > ?3 AND position <= ?4 AND (audience IS NULL OR audience = ?5)
+ORDER BY position
+LIMIT ?6
+
+-- name: next_of_queue
+-- A fifo queue is one partition: the table's own b-tree.
+SELECT position, created_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload FROM message
+WHERE position > ?1 AND position <= ?2 AND (audience IS NULL OR audience = ?3)
+ORDER BY position
+LIMIT ?4
+
+-- name: head_of_partition
+-- As next_of_partition, but only what a lease row remembers of its head.
+SELECT position, created_at FROM message
+WHERE queue_id = ?1 AND partition = ?2 AND position > ?3 AND position <= ?4 AND (audience IS NULL OR audience = ?5)
+ORDER BY position
+LIMIT 1
+
+-- name: head_of_queue
+SELECT position, created_at FROM message
+WHERE position > ?1 AND position <= ?2 AND (audience IS NULL OR audience = ?3)
+ORDER BY position
+LIMIT 1
+
+-- name: message_at
+SELECT position, created_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload FROM message
+WHERE position = ?1
+
+-- name: created_at
+SELECT created_at FROM message WHERE position = ?1

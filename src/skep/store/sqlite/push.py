@@ -1,0 +1,315 @@
+"""Appending batches to the log: deduplication, depth, the schedule, and seqs given out in commit order.
+
+The common batch (one queue, no transaction id, no trace id, nothing scheduled) takes a short cut with as little Python
+per message as possible; both ways store the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from skep.clock import MICROS_PER_MS, Instant, seconds
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import (
+    Depth,
+    NewMessage,
+    PushBatch,
+    PushOutcome,
+    PushResult,
+    PushStatus,
+    QueueKey,
+    QueueSettings,
+    Seq,
+)
+from skep.store.rules import TRACE_SLACK_MICROS
+from skep.store.sqlite.queues import check_rules, make_queue
+from skep.store.sqlite.session import QueueRow, Session
+from skep.store.sqlite.statements import statements
+
+SQL = statements("push")
+
+_STORED = PushStatus.STORED
+_MS_BYTES = 6
+
+
+class _Planned(Struct):
+    """What a batch means for one queue; ``queue`` is None until it is made."""
+
+    key: QueueKey
+    queue: QueueRow | None
+    fresh: list[int]
+    refusal: Code | None = None
+    reason: str | None = None
+
+
+def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool) -> list[PushOutcome]:
+    """Append every batch that is not refused."""
+    return [push_batch(session, batch, now, create_queues) for batch in batches]
+
+
+def push_batch(session: Session, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
+    """Append one batch, or refuse it whole."""
+    messages = batch.messages
+    if not messages:
+        return PushOutcome([], {})
+    key = messages[0].queue
+    queue = session.find_queue(key)
+    if queue is not None and not queue.settings.max_depth and _is_plain(messages, key):
+        return _push_plain(session, queue, batch, now)
+    return _Batch(session, batch, now, create_queues).push()
+
+
+def _is_plain(messages: list[NewMessage], key: QueueKey) -> bool:
+    # A list, for a generator costs twice as much here.
+    unusual = [
+        m.transaction_id is not None
+        or m.trace_id is not None
+        or m.deliver_at is not None
+        or (m.queue is not key and m.queue != key)
+        for m in messages
+    ]
+    return True not in unusual
+
+
+def _push_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Instant) -> PushOutcome:
+    ids = batch.ids
+    at, first = next_place(queue, now)
+    queue_id, position = queue.id, queue.base + first
+    near = ids_are_near(ids, at)
+    session.db.executemany(
+        SQL["append"],
+        [
+            (
+                i,
+                queue_id,
+                at,
+                m.priority,
+                None,
+                id_,
+                m.partition,
+                None,
+                None if near else id_,
+                m.content_type,
+                m.headers,
+                m.payload,
+            )
+            for i, m, id_ in zip(range(position, position + len(ids)), batch.messages, ids, strict=True)
+        ],
+    )
+    advance(queue, len(ids), at)
+    results = [
+        PushResult(_STORED, id_, Seq(seq), None, id_)
+        for seq, id_ in zip(range(first, first + len(ids)), ids, strict=True)
+    ]
+    return PushOutcome(results, {queue.key: depth_of(session, queue)})
+
+
+def next_place(queue: QueueRow, now: Instant) -> tuple[int, int]:
+    """The created_at and the seq of the next message; created_at never falls along the log."""
+    return max(now, queue.last_at), queue.last_seq + 1
+
+
+def advance(queue: QueueRow, count: int, at: int) -> None:
+    """Note that ``count`` messages were appended."""
+    queue.last_seq += count
+    queue.last_at = at
+
+
+def ids_are_near(ids: Sequence[Id], at: int) -> bool:
+    """Whether all ids were minted so close to ``at`` that their millisecond finds them. Ids sort by it."""
+    earliest = int.from_bytes(min(ids)[:_MS_BYTES], "big") * MICROS_PER_MS
+    latest = int.from_bytes(max(ids)[:_MS_BYTES], "big") * MICROS_PER_MS
+    return at - TRACE_SLACK_MICROS <= earliest and latest <= at + TRACE_SLACK_MICROS
+
+
+def depth_of(session: Session, queue: QueueRow) -> Depth:
+    """How full the queue is now."""
+    depth, limit = session.depth(queue), queue.settings.max_depth
+    return Depth(depth, max(0, limit - depth) if limit else None)
+
+
+class _Batch:
+    """One batch on the long way: plan without writing, refuse or store."""
+
+    def __init__(self, session: Session, batch: PushBatch, now: Instant, create_queues: bool) -> None:
+        self.session = session
+        self.messages = batch.messages
+        self.ids = batch.ids
+        self.now = now
+        self.create_queues = create_queues
+        self.plans: dict[QueueKey, _Planned] = {}
+        self.results: list[PushResult | None] = [None] * len(batch.messages)
+        self.repeats: list[tuple[int, int]] = []
+
+    def push(self) -> PushOutcome:
+        self._plan()
+        self._check_depths()
+        if any(plan.refusal is not None for plan in self.plans.values()):
+            return self._refused()
+        for plan in self.plans.values():
+            self._store(plan)
+        for index, first in self.repeats:
+            result = self._result(first)
+            self.results[index] = PushResult(
+                PushStatus.DUPLICATE, result.id, result.seq, result.transaction_id, result.trace_id
+            )
+        return PushOutcome([self._result(index) for index in range(len(self.messages))], self._depths())
+
+    def _result(self, index: int) -> PushResult:
+        result = self.results[index]
+        assert result is not None
+        return result
+
+    def _plan(self) -> None:
+        first_of: dict[tuple[QueueKey, str, str], int] = {}
+        for index, message in enumerate(self.messages):
+            plan = self.plans.get(message.queue)
+            if plan is None:
+                plan = self.plans[message.queue] = self._plan_queue(message.queue)
+            if message.transaction_id is not None and self._dedup_window(plan) > 0:
+                first = first_of.setdefault((message.queue, message.partition, message.transaction_id), index)
+                if first != index:
+                    self.repeats.append((index, first))
+                    continue
+                if self._is_duplicate(plan, index, message, message.transaction_id):
+                    # A third one in this batch repeats this one, whose result is the first one's.
+                    continue
+            plan.fresh.append(index)
+
+    def _plan_queue(self, key: QueueKey) -> _Planned:
+        queue = self.session.find_queue(key)
+        plan = _Planned(key, queue, [])
+        if queue is None and not self.create_queues:
+            plan.refusal, plan.reason = Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}"
+        elif queue is None:
+            try:
+                check_rules(self.session, key, QueueSettings())
+            except SkepError as error:
+                plan.refusal, plan.reason = error.code, error.message
+        return plan
+
+    def _dedup_window(self, plan: _Planned) -> int:
+        settings = QueueSettings() if plan.queue is None else plan.queue.settings
+        return seconds(settings.dedup_window_seconds)
+
+    def _is_duplicate(self, plan: _Planned, index: int, message: NewMessage, transaction_id: str) -> bool:
+        if plan.queue is None:
+            return False
+        found = self.session.row(SQL["find_key"], (plan.queue.id, transaction_id, message.partition, self.now))
+        if found is None:
+            return False
+        id_, seq = found
+        stored = None if seq is None else self.session.row(SQL["trace_of"], (plan.queue.base | seq,))
+        trace_id = None if stored is None else stored[0]
+        self.results[index] = PushResult(PushStatus.DUPLICATE, id_, seq, transaction_id, trace_id)
+        return True
+
+    def _check_depths(self) -> None:
+        for plan in self.plans.values():
+            if plan.queue is None or not plan.queue.settings.max_depth or not plan.fresh:
+                continue
+            limit, depth = plan.queue.settings.max_depth, self.session.depth(plan.queue)
+            if depth + len(plan.fresh) > limit:
+                plan.refusal = Code.QUEUE_FULL
+                plan.reason = f"queue {plan.key.name!r} holds {depth} of at most {limit} messages"
+
+    def _refused(self) -> PushOutcome:
+        results = []
+        for index, message in enumerate(self.messages):
+            plan = self.plans[message.queue]
+            blamed = plan.refusal is not None and (plan.refusal is not Code.QUEUE_FULL or index in set(plan.fresh))
+            code = plan.refusal if blamed else Code.BATCH_REFUSED
+            reason = plan.reason if blamed else "another message of the batch was refused"
+            results.append(
+                PushResult(
+                    PushStatus.REFUSED,
+                    self.ids[index],
+                    transaction_id=message.transaction_id,
+                    trace_id=message.trace_id or self.ids[index],
+                    code=code,
+                    reason=reason,
+                )
+            )
+        return PushOutcome(results, self._depths())
+
+    def _depths(self) -> dict[QueueKey, Depth]:
+        return {plan.key: depth_of(self.session, plan.queue) for plan in self.plans.values() if plan.queue is not None}
+
+    def _store(self, plan: _Planned) -> None:
+        if plan.queue is None:
+            # An earlier queue of this batch may have needed this one as its dead-letter queue.
+            plan.queue = self.session.find_queue(plan.key) or make_queue(
+                self.session, plan.key, QueueSettings(), self.now
+            )
+        queue = plan.queue
+        at, seq = next_place(queue, self.now)
+        rows: list[tuple[Any, ...]] = []
+        waiting: list[tuple[Any, ...]] = []
+        keys: list[tuple[Any, ...]] = []
+        expires_at = self.now + self._dedup_window(plan)
+        for index in plan.fresh:
+            m, id_ = self.messages[index], self.ids[index]
+            trace_id = m.trace_id or id_
+            placed: int | None = None
+            if m.deliver_at is not None and m.deliver_at > self.now:
+                waiting.append(
+                    (
+                        queue.id,
+                        m.deliver_at,
+                        m.priority,
+                        id_,
+                        m.partition,
+                        m.transaction_id,
+                        trace_id,
+                        m.content_type,
+                        m.headers,
+                        m.payload,
+                    )
+                )
+                self.results[index] = PushResult(PushStatus.SCHEDULED, id_, None, m.transaction_id, trace_id)
+            else:
+                placed = seq + len(rows)
+                kept = m.trace_id or (None if ids_are_near((id_,), at) else id_)
+                rows.append(
+                    (
+                        queue.base | placed,
+                        queue.id,
+                        at,
+                        m.priority,
+                        None,
+                        id_,
+                        m.partition,
+                        m.transaction_id,
+                        kept,
+                        m.content_type,
+                        m.headers,
+                        m.payload,
+                    )
+                )
+                self.results[index] = PushResult(_STORED, id_, Seq(placed), m.transaction_id, trace_id)
+            if m.transaction_id is not None and expires_at > self.now:
+                keys.append((queue.id, m.transaction_id, m.partition, id_, placed, expires_at))
+        self._write(queue, rows, waiting, keys, at)
+
+    def _write(
+        self,
+        queue: QueueRow,
+        rows: list[tuple[Any, ...]],
+        waiting: list[tuple[Any, ...]],
+        keys: list[tuple[Any, ...]],
+        at: int,
+    ) -> None:
+        db = self.session.db
+        if rows:
+            db.executemany(SQL["append"], rows)
+            advance(queue, len(rows), at)
+        if waiting:
+            db.executemany(SQL["schedule"], waiting)
+            queue.scheduled += len(waiting)
+            self.session.touch_queue(queue)
+        if keys:
+            db.executemany(SQL["keep_key"], keys)

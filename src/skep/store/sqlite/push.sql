@@ -1,0 +1,24 @@
+-- Appending to the log.
+
+-- name: append
+-- The hot statement: positions rise, so it goes to the right edge of the table's b-tree.
+INSERT INTO message (position, queue_id, created_at, priority, audience, id, partition, transaction_id, trace_id,
+                     content_type, headers, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: find_key
+-- Primary key of dedup. A key that has run out does not count, though it is still there.
+SELECT message_id, seq FROM dedup
+WHERE queue_id = ?1 AND transaction_id = ?2 AND partition = ?3 AND expires_at > ?4
+
+-- name: keep_key
+-- REPLACE: a key that has run out and was not swept yet makes room.
+INSERT OR REPLACE INTO dedup (queue_id, transaction_id, partition, message_id, seq, expires_at)
+VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: trace_of
+SELECT coalesce(trace_id, id) FROM message WHERE position = ?1
+
+-- name: schedule
+INSERT INTO scheduled (queue_id, due_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -1,0 +1,148 @@
+"""Making, changing, listing and removing queues, and the rules for who may bury where."""
+
+from __future__ import annotations
+
+from skep.clock import Instant
+from skep.errors import Code, SkepError
+from skep.model import DEAD_LETTER_SUFFIX, Queue, QueueChanges, QueueKey, QueueSettings
+from skep.store.rules import (
+    DEAD_LETTER_SETTINGS,
+    DeadLetterUse,
+    check_dead_letter_rules,
+    dead_letter_target,
+    lifetime_micros,
+    names_one,
+)
+from skep.store.sqlite.session import QueueRow, Session, queue_of_row
+from skep.store.sqlite.statements import statements
+
+SQL = statements("queues")
+
+
+def create_queue(session: Session, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
+    """Create, with the dead-letter queue that it names; QUEUE_EXISTS when there is one."""
+    if session.find_queue(key) is not None:
+        raise SkepError(Code.QUEUE_EXISTS, f"there is a queue {key.name!r} already", queue=key.name)
+    return make_queue(session, key, settings, now).public
+
+
+def make_queue(session: Session, key: QueueKey, settings: QueueSettings, now: Instant) -> QueueRow:
+    """A new queue that obeys the dead-letter rules."""
+    in_use = check_rules(session, key, settings)
+    queue = _insert(session, key, settings, in_use, now)
+    _prepare_target(session, queue, now)
+    return queue
+
+
+def make_dead_letter_queue(session: Session, key: QueueKey, now: Instant) -> QueueRow:
+    """The queue that a burial needs: found and marked, or made."""
+    queue = session.find_queue(key)
+    if queue is None:
+        return _insert(session, key, DEAD_LETTER_SETTINGS, True, now)
+    if not queue.holds_dead_letters:
+        queue.holds_dead_letters = True
+        session.touch_queue(queue)
+    return queue
+
+
+def update_queue(session: Session, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
+    """Change what is given; the ordering only while nothing is unsettled."""
+    queue = session.queue(key)
+    settings = changes.apply(queue.settings)
+    if settings.ordering is not queue.settings.ordering and (unsettled := session.unsettled(queue)) > 0:
+        raise SkepError(
+            Code.INVALID_SETTING,
+            f"the ordering of {key.name!r} can change only while nothing is unsettled; {unsettled} messages are",
+            unsettled=unsettled,
+        )
+    if settings.dead_letter_queue != queue.settings.dead_letter_queue:
+        check_rules(session, key, settings)
+    session.db.execute(SQL["update_settings"], (now, *_columns(settings), queue.id))
+    if lifetime_micros(settings) != lifetime_micros(queue.settings):
+        for group in session.groups(queue).values():
+            session.db.execute(SQL["set_partition_expiry"], (group.id, lifetime_micros(settings)))
+            session.db.execute(SQL["set_set_expiry"], (group.id, lifetime_micros(settings)))
+    queue.settings = settings
+    queue.updated_at = now
+    _prepare_target(session, queue, now)
+    return queue.public
+
+
+def delete_queue(session: Session, key: QueueKey, now: Instant) -> bool:
+    """Mark as deleted, unless another queue buries here."""
+    queue = session.find_queue(key)
+    if queue is None:
+        return False
+    if _in_use(session, key):
+        raise SkepError(
+            Code.DEAD_LETTER_QUEUE_IN_USE, f"queue {key.name!r} is the dead-letter queue of another one", queue=key.name
+        )
+    session.flush()
+    session.db.execute(SQL["mark_deleted"], (queue.id, now))
+    session.drop_queue(key)
+    return True
+
+
+def get_queue(session: Session, key: QueueKey) -> Queue | None:
+    """The queue, or None."""
+    queue = session.find_queue(key)
+    return None if queue is None else queue.public
+
+
+def list_queues(
+    session: Session, tenant: str, after: str, limit: int, namespace: str | None, task: str | None
+) -> list[Queue]:
+    """Queues of a tenant by name."""
+    return [
+        queue_of_row(row).public for row in session.rows(SQL["list_queues"], (tenant, after, limit, namespace, task))
+    ]
+
+
+def _insert(session: Session, key: QueueKey, settings: QueueSettings, holds: bool, now: Instant) -> QueueRow:
+    session.db.execute(SQL["insert_queue"], (key.tenant, key.name, holds, now, now, *_columns(settings)))
+    return session.queue(key)
+
+
+def _columns(settings: QueueSettings) -> list[str | int | float | None]:
+    return [getattr(settings, name) for name in settings.__struct_fields__]
+
+
+def check_rules(session: Session, key: QueueKey, settings: QueueSettings) -> bool:
+    """Check the dead-letter rules; whether the queue is itself buried in by another."""
+    in_use = _in_use(session, key)
+    queue = session.find_queue(key)
+    holds = in_use or (queue is not None and queue.holds_dead_letters)
+    target_name = dead_letter_target(key.name, settings, holds)
+    target = None if target_name is None else session.find_queue(QueueKey(target_name, key.tenant))
+    check_dead_letter_rules(
+        DeadLetterUse(
+            name=key.name,
+            dead_letter_queue=settings.dead_letter_queue,
+            in_use=in_use,
+            target_names_one=target is not None and names_one(target.settings.dead_letter_queue),
+        )
+    )
+    return in_use
+
+
+def _in_use(session: Session, key: QueueKey) -> bool:
+    """Whether another queue buries here, by name or by default."""
+    if session.row(SQL["named_by_other"], (key.tenant, key.name)) is not None:
+        return True
+    if not key.name.endswith(DEAD_LETTER_SUFFIX):
+        return False
+    source = session.find_queue(QueueKey(key.name.removesuffix(DEAD_LETTER_SUFFIX), key.tenant))
+    return (
+        source is not None
+        and dead_letter_target(source.key.name, source.settings, source.holds_dead_letters) == key.name
+    )
+
+
+def _prepare_target(session: Session, queue: QueueRow, now: Instant) -> None:
+    """Mark the queue's dead-letter queue as one; a named one that is missing is made at once."""
+    name = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
+    if name is None:
+        return
+    key = QueueKey(name, queue.key.tenant)
+    if names_one(queue.settings.dead_letter_queue) or session.find_queue(key) is not None:
+        make_dead_letter_queue(session, key, now)

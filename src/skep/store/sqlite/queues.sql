@@ -1,0 +1,48 @@
+-- Making, changing and removing queues.
+
+-- name: insert_queue
+-- Settings are in the order of QueueSettings.
+INSERT INTO queue (tenant, name, holds_dead_letters, created_at, updated_at,
+                   namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms, max_backoff_ms,
+                   dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
+                   retention_ignores_groups, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
+                   dedup_window_seconds, paused)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: update_settings
+UPDATE queue
+SET updated_at = ?,
+    namespace = ?, task = ?, priority = ?, ordering = ?, lease_seconds = ?, max_attempts = ?, initial_backoff_ms = ?,
+    max_backoff_ms = ?, dead_letter_queue = ?, max_depth = ?, max_age_seconds = ?, retention_seconds = ?,
+    completed_retention_seconds = ?, retention_ignores_groups = ?, delayed_processing_seconds = ?,
+    window_buffer_seconds = ?, max_wait_seconds = ?, dedup_window_seconds = ?, paused = ?
+WHERE id = ?
+
+-- name: named_by_other
+-- Partial index queue_buries_in: does another queue name this one?
+SELECT 1 FROM queue
+WHERE tenant = ?1 AND dead_letter_queue = ?2 AND dead_letter_queue IS NOT NULL AND deleted_at IS NULL AND name <> ?2
+LIMIT 1
+
+-- name: list_queues
+-- Unique index queue_name gives the order; the filters only drop rows.
+SELECT id, tenant, name, namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms,
+       max_backoff_ms, dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
+       retention_ignores_groups, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
+       dedup_window_seconds, paused, holds_dead_letters, floor_seq, first_seq, scheduled_count, created_at, updated_at
+FROM queue
+WHERE tenant = ?1 AND name > ?2 AND deleted_at IS NULL
+  AND (?4 IS NULL OR namespace = ?4) AND (?5 IS NULL OR task = ?5)
+ORDER BY name
+LIMIT ?3
+
+-- name: mark_deleted
+-- The name is free at once; `sweep` removes the data.
+UPDATE queue SET deleted_at = ?2 WHERE id = ?1
+
+-- name: set_partition_expiry
+-- When max_wait or max_age changes: once over the group's rows, by its primary key.
+UPDATE partition_lease SET expires_at = oldest_at + ?2 WHERE group_id = ?1
+
+-- name: set_set_expiry
+UPDATE set_lease SET expires_at = oldest_at + ?2 WHERE group_id = ?1

@@ -1,0 +1,269 @@
+"""What a connection knows between statements: queues and groups, with their counters, read once.
+
+There is exactly one writer, so what it read stays true until it changes it itself. Changes to counters are gathered
+here and written by `flush` before the call's savepoint is released; whenever something is rolled back, `forget` drops
+everything, so memory never runs ahead of the file. A reading connection forgets before every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.errors import Code, SkepError
+from skep.model import Ordering, Queue, QueueKey, QueueSettings
+from skep.store.sqlite.statements import statements
+
+SQL = statements("state")
+
+SEQ_BITS = 40
+MAX_SEQ = (1 << SEQ_BITS) - 1
+
+_SETTING_NAMES = QueueSettings.__struct_fields__
+_FIRST_SETTING = 3
+_AFTER_SETTINGS = _FIRST_SETTING + len(_SETTING_NAMES)
+
+Row = tuple[Any, ...]
+"""A row as SQLite gives it; it becomes a struct at once."""
+
+
+class QueueRow(Struct):
+    """A queue and the ends of its log. ``base`` | seq is a message's position."""
+
+    id: int
+    key: QueueKey
+    settings: QueueSettings
+    holds_dead_letters: bool
+    floor_seq: int
+    first_seq: int
+    scheduled: int
+    created_at: Instant
+    updated_at: Instant
+    last_seq: int = 0
+    last_at: int = 0
+
+    @property
+    def base(self) -> int:
+        """The position just before the queue's first message."""
+        return self.id << SEQ_BITS
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the queue's leases are rows of `partition_lease`."""
+        return self.settings.ordering is not Ordering.UNORDERED
+
+    @property
+    def public(self) -> Queue:
+        """The queue as callers see it."""
+        return Queue(
+            id=self.id,
+            key=self.key,
+            settings=self.settings,
+            holds_dead_letters=self.holds_dead_letters,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+        )
+
+
+class GroupRow(Struct):
+    """A consumer group's progress and counters."""
+
+    id: int
+    queue_id: int
+    name: str
+    start_seq: int
+    scan_seq: int
+    completed: int
+    dead: int
+    expired: int
+    skipped: int
+    retried: int
+    created_at: Instant
+
+    def pushed(self, last_seq: int) -> int:
+        """How many messages the group has ever had to deal with."""
+        return last_seq - self.start_seq - self.skipped
+
+    def unsettled(self, last_seq: int) -> int:
+        """How many it has yet to settle."""
+        return self.pushed(last_seq) - self.completed - self.dead - self.expired
+
+
+class Session:
+    """A connection with its memory. Used by one thread only."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self.db = db
+        self._queues: dict[QueueKey, QueueRow] = {}
+        self._groups: dict[int, dict[str, GroupRow]] = {}
+        self._changed_queues: dict[int, QueueRow] = {}
+        self._changed_groups: dict[int, GroupRow] = {}
+
+    def forget(self) -> None:
+        """Drop all that was read: something was rolled back, or another connection may have written."""
+        self._queues.clear()
+        self._groups.clear()
+        self._changed_queues.clear()
+        self._changed_groups.clear()
+
+    def flush(self) -> None:
+        """Write the counters that changed since the last flush."""
+        if self._changed_groups:
+            self.db.executemany(
+                SQL["save_group"],
+                [
+                    (g.id, g.start_seq, g.scan_seq, g.completed, g.dead, g.expired, g.skipped, g.retried)
+                    for g in self._changed_groups.values()
+                ],
+            )
+            self._changed_groups.clear()
+        if self._changed_queues:
+            self.db.executemany(
+                SQL["save_queue_state"],
+                [
+                    (q.id, q.floor_seq, q.first_seq, q.scheduled, q.holds_dead_letters)
+                    for q in self._changed_queues.values()
+                ],
+            )
+            self._changed_queues.clear()
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """A part that is undone alone when it raises."""
+        self.flush()
+        self.db.execute("SAVEPOINT part")
+        try:
+            yield
+            self.flush()
+        except BaseException:
+            self.forget()
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK TO part; RELEASE part")
+            raise
+        self.db.execute("RELEASE part")
+
+    def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Row]:
+        """All rows of a statement."""
+        return list(self.db.execute(sql, parameters))
+
+    def row(self, sql: str, parameters: tuple[Any, ...] = ()) -> Row | None:
+        """The first row of a statement, or None."""
+        cursor = self.db.execute(sql, parameters)
+        found: Row | None = cursor.fetchone()
+        cursor.close()
+        return found
+
+    # queues
+
+    def find_queue(self, key: QueueKey) -> QueueRow | None:
+        """The queue, or None."""
+        queue = self._queues.get(key)
+        if queue is None:
+            row = self.row(SQL["queue_by_key"], (key.tenant, key.name))
+            if row is None:
+                return None
+            queue = queue_of_row(row)
+            self.find_log_end(queue)
+            self._queues[key] = queue
+        return queue
+
+    def queue(self, key: QueueKey) -> QueueRow:
+        """The queue; QUEUE_NOT_FOUND when there is none."""
+        queue = self.find_queue(key)
+        if queue is None:
+            raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+        return queue
+
+    def find_log_end(self, queue: QueueRow) -> None:
+        """Read where the queue's log ends."""
+        last = self.row(SQL["last_message"], (queue.base, queue.base | MAX_SEQ))
+        stored, queue.last_at = (last[0] & MAX_SEQ, last[1]) if last is not None else (0, 0)
+        queue.last_seq = max(stored, queue.floor_seq)
+
+    def drop_queue(self, key: QueueKey) -> None:
+        """Forget one queue: its row changed."""
+        queue = self._queues.pop(key, None)
+        if queue is not None:
+            self._changed_queues.pop(queue.id, None)
+
+    def touch_queue(self, queue: QueueRow) -> None:
+        """Note that the queue's counters or flags changed."""
+        self._changed_queues[queue.id] = queue
+
+    # groups
+
+    def groups(self, queue: QueueRow) -> dict[str, GroupRow]:
+        """All groups of a queue by name."""
+        groups = self._groups.get(queue.id)
+        if groups is None:
+            groups = {row[2]: GroupRow(*row) for row in self.rows(SQL["groups_of_queue"], (queue.id,))}
+            self._groups[queue.id] = groups
+        return groups
+
+    def find_group(self, queue: QueueRow, name: str) -> GroupRow | None:
+        """The group, or None."""
+        return self.groups(queue).get(name)
+
+    def group(self, queue: QueueRow, name: str) -> GroupRow:
+        """The group; GROUP_NOT_FOUND when there is none."""
+        group = self.find_group(queue, name)
+        if group is None:
+            raise SkepError(
+                Code.GROUP_NOT_FOUND,
+                f"queue {queue.key.name!r} has no group {name!r}",
+                queue=queue.key.name,
+                group=name,
+            )
+        return group
+
+    def make_group(self, queue: QueueRow, name: str, after_seq: int, now: Instant) -> GroupRow:
+        """A new group that has everything up to ``after_seq`` behind it."""
+        self.db.execute(SQL["insert_group"], (queue.id, name, after_seq, now))
+        group = GroupRow(self.db.last_insert_rowid(), queue.id, name, after_seq, after_seq, 0, 0, 0, 0, 0, now)
+        self.groups(queue)[name] = group
+        return group
+
+    def drop_group(self, queue: QueueRow, group: GroupRow) -> None:
+        """Forget one group: its row is gone."""
+        self.groups(queue).pop(group.name, None)
+        self._changed_groups.pop(group.id, None)
+
+    def touch_group(self, group: GroupRow) -> None:
+        """Note that the group's progress or counters changed."""
+        self._changed_groups[group.id] = group
+
+    def unsettled(self, queue: QueueRow) -> int:
+        """How many messages of the log the slowest group has yet to settle; all of the log without groups."""
+        groups = self.groups(queue)
+        if not groups:
+            return max(0, queue.last_seq - queue.first_seq + 1)
+        return max(group.unsettled(queue.last_seq) for group in groups.values())
+
+    def depth(self, queue: QueueRow) -> int:
+        """How full the queue is."""
+        return self.unsettled(queue) + queue.scheduled
+
+
+def queue_of_row(row: Row) -> QueueRow:
+    """A row in the order of `queue_by_key` as a struct; the end of its log is not read yet."""
+    values = dict(zip(_SETTING_NAMES, row[_FIRST_SETTING:_AFTER_SETTINGS], strict=True))
+    values["ordering"] = Ordering(values["ordering"])
+    values["retention_ignores_groups"] = bool(values["retention_ignores_groups"])
+    values["paused"] = bool(values["paused"])
+    holds, floor_seq, first_seq, scheduled, created_at, updated_at = row[_AFTER_SETTINGS:]
+    return QueueRow(
+        id=row[0],
+        key=QueueKey(name=row[2], tenant=row[1]),
+        settings=QueueSettings(**values),
+        holds_dead_letters=bool(holds),
+        floor_seq=floor_seq,
+        first_seq=first_seq,
+        scheduled=scheduled,
+        created_at=created_at,
+        updated_at=updated_at,
+    )

@@ -1,0 +1,302 @@
+"""Unordered queues: rows of `set_lease`, each a set of messages that share a fate.
+
+All of a row's seqs have been delivered ``attempts`` times, counting the live lease. A row with more than is wanted is
+split; one that is empty is deleted. Nothing waits behind anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from skep.clock import Instant, seconds
+from skep.model import DeadReason
+from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old, lifetime_micros
+from skep.store.sqlite.bury import Burial, bury
+from skep.store.sqlite.leases import SQL as LEASES_SQL
+from skep.store.sqlite.leases import count_expired, deliveries_of, pack, unpack
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
+from skep.store.sqlite.statements import statements
+
+if TYPE_CHECKING:
+    from skep.store.sqlite.claim import Claim
+
+SQL = statements("sets")
+
+MAX_SET = 100
+"""How many seqs one row holds at most."""
+
+_ABOVE_ALL_PRIORITIES = 1 << 62
+
+
+class SetLease(Struct):
+    """A row of `set_lease` in the order of its columns; ``seqs`` is unpacked."""
+
+    id: int
+    group_id: int
+    partition: str
+    priority: int
+    seqs: list[int]
+    attempts: int
+    token: bytes | None
+    leased_at: int
+    ready_at: int
+    oldest_at: int
+    expires_at: int | None
+    lease_first: int
+    lease_last: int
+    lease_messages: int
+    lease_completed: int
+    lease_dead: int
+    lease_retried: int
+    last_error: str | None
+
+    def is_live(self, now: Instant) -> bool:
+        """Whether a consumer holds it and its deadline has not passed."""
+        return self.token is not None and self.ready_at > now
+
+
+def set_of_row(row: Row) -> SetLease:
+    """A row of a `set_lease` statement as a struct."""
+    values = list(row)
+    values[4] = unpack(row[4])
+    return SetLease(*values)
+
+
+def save_set(session: Session, held: SetLease) -> None:
+    """Write the row, or delete it when it is empty."""
+    if not held.seqs:
+        session.db.execute(SQL["delete_set"], (held.id,))
+        return
+    session.db.execute(
+        SQL["save_set"],
+        (
+            held.id, pack(held.seqs), held.attempts, held.token, held.leased_at, held.ready_at, held.oldest_at,
+            held.expires_at, held.lease_first, held.lease_last, held.lease_messages, held.lease_completed, held.lease_dead,
+            held.lease_retried, held.last_error,
+        ),
+    )  # fmt: skip
+
+
+def add_sets(session: Session, queue: QueueRow, group: GroupRow, rows: list[Row]) -> None:
+    """Rows for discovered messages, by (partition, priority)."""
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for position, partition, priority, created_at, _ in rows:
+        found.setdefault((partition, priority), []).append((position & MAX_SEQ, created_at))
+    for (partition, priority), messages in found.items():
+        for start in range(0, len(messages), MAX_SET):
+            part = messages[start : start + MAX_SET]
+            _insert(session, queue, group, partition, priority, [seq for seq, _ in part], part[0][1])
+
+
+def _insert(
+    session: Session, queue: QueueRow, group: GroupRow, partition: str, priority: int, seqs: list[int], oldest_at: int
+) -> None:
+    ready_at = oldest_at + seconds(queue.settings.delayed_processing_seconds)
+    values = (group.id, partition, priority, pack(seqs), 0, ready_at, oldest_at, _expiry(queue, oldest_at), None)
+    session.db.execute(SQL["insert_set"], values)
+
+
+def _expiry(queue: QueueRow, oldest_at: int) -> int | None:
+    lifetime = lifetime_micros(queue.settings)
+    return None if lifetime is None else oldest_at + lifetime
+
+
+def split_off(
+    session: Session, queue: QueueRow, held: SetLease, seqs: list[int], oldest_at: int, ready_at: int, error: str | None
+) -> None:
+    """Move ``seqs`` into a free row of their own with the same attempts."""
+    rest = set(seqs)
+    held.seqs = [seq for seq in held.seqs if seq not in rest]
+    values = (
+        held.group_id, held.partition, held.priority, pack(seqs), held.attempts, ready_at, oldest_at,
+        _expiry(queue, oldest_at), error,
+    )  # fmt: skip
+    session.db.execute(SQL["insert_set"], values)
+
+
+def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant) -> None:
+    """Claim ready rows by (priority descending, ready_at, id) until the batch is full."""
+    if claim.request.partition is not None:
+        rows = session.rows(SQL["sets_of_partition"], (group.id, claim.request.partition))
+        _claim_all(session, queue, group, [h for h in map(set_of_row, rows) if h.ready_at <= now], claim, now)
+        return
+    priority = _ABOVE_ALL_PRIORITIES
+    while claim.wanted > 0 and claim.expiries_left > 0:
+        found = session.row(SQL["next_priority"], (group.id, priority))
+        if found is None:
+            return
+        priority = found[0]
+        while claim.wanted > 0 and (ready := _ready_sets(session, group, claim, priority, now)):
+            _claim_all(session, queue, group, ready, claim, now)
+            if claim.expiries_left <= 0:
+                return
+
+
+def _ready_sets(session: Session, group: GroupRow, claim: Claim, priority: int, now: Instant) -> list[SetLease]:
+    """Ready rows of one priority that are likely to fill the batch, within ``max_partitions``."""
+    ready: list[SetLease] = []
+    promised = 0
+    taken = set(claim.partitions)
+    limit = claim.request.max_partitions
+    cursor = session.db.execute(SQL["ready_sets"], (group.id, priority, now))
+    for row in cursor:
+        held = set_of_row(row)
+        if limit > 0 and held.partition not in taken:
+            if len(taken) >= limit:
+                continue
+            taken.add(held.partition)
+        ready.append(held)
+        promised += len(held.seqs)
+        if promised >= claim.wanted:
+            break
+    cursor.close()
+    return ready
+
+
+def _claim_all(
+    session: Session, queue: QueueRow, group: GroupRow, ready: list[SetLease], claim: Claim, now: Instant
+) -> None:
+    for held in ready:
+        if claim.wanted <= 0 or claim.expiries_left <= 0:
+            return
+        if claim.has_room_for(held.partition):
+            _claim_set(session, queue, group, held, claim, now)
+
+
+def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease, claim: Claim, now: Instant) -> None:
+    """Deliver from one ready row what the batch wants of it."""
+    if held.token is not None and not close_run_out_set(session, queue, group, held, now):
+        save_set(session, held)
+        return
+    rows = read_set(session, queue, group, held)
+    rows, expired = expire_set(session, queue, group, held, rows, claim.expiries_left, now)
+    claim.expiries_left -= expired
+    delay = seconds(queue.settings.delayed_processing_seconds)
+    old_enough = [row for row in rows if row[1] + delay <= now] if delay else rows
+    taken = old_enough[: claim.wanted]
+    if not taken or claim.expiries_left <= 0:
+        if rows:
+            _set_age(queue, held, rows[0][1])
+            held.ready_at = max(held.ready_at, held.oldest_at + delay)
+        save_set(session, held)
+        return
+    if len(taken) < len(rows):
+        rest = rows[len(taken) :]
+        ready_at = max(held.ready_at, rest[0][1] + delay)
+        split_off(session, queue, held, [row[0] & MAX_SEQ for row in rest], rest[0][1], ready_at, held.last_error)
+    claim.partitions.add(held.partition)
+    _hand_out(session, queue, group, held, taken, claim, now)
+
+
+def close_run_out_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease, now: Instant) -> bool:
+    """End a lease that ran out; False when its messages' attempts are used up and they were buried."""
+    add_set_history(session, queue, group, held, now, "expired")
+    error = held.last_error or LEASE_EXPIRED
+    held.token = None
+    if is_exhausted(queue.settings, held.attempts):
+        burials = [Burial(seq, DeadReason.MAX_ATTEMPTS, error, held.attempts) for seq in held.seqs]
+        bury(session, queue, group, burials, now)
+        held.seqs = []
+        return False
+    held.last_error = error
+    group.retried += len(held.seqs)
+    session.touch_group(group)
+    return True
+
+
+def read_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease) -> list[Row]:
+    """The messages of a row; those no longer in the log leave it and count as expired."""
+    base = queue.base
+    rows = list(session.db.executemany(LEASES_SQL["message_at"], [(base | seq,) for seq in held.seqs]))
+    if len(rows) < len(held.seqs):
+        count_expired(session, group, len(held.seqs) - len(rows))
+        held.seqs = [row[0] & MAX_SEQ for row in rows]
+    return rows
+
+
+def expire_set(
+    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, rows: list[Row], limit: int, now: Instant
+) -> tuple[list[Row], int]:
+    """Settle those of a free row that are past max_wait or max_age; the rest, and how many were settled."""
+    lifetime = lifetime_micros(queue.settings)
+    if lifetime is None:
+        return rows, 0
+    done = 0
+    while done < min(limit, len(rows)) and rows[done][1] + lifetime <= now:
+        position, created_at = rows[done][:2]
+        if is_too_old(queue.settings, created_at, now):
+            burial = Burial(position & MAX_SEQ, DeadReason.EXPIRED, held.last_error, held.attempts)
+            bury(session, queue, group, [burial], now)
+        else:
+            count_expired(session, group, 1)
+        done += 1
+    if done:
+        held.seqs = held.seqs[done:]
+        if rows[done:]:
+            _set_age(queue, held, rows[done][1])
+    return rows[done:], done
+
+
+def _set_age(queue: QueueRow, held: SetLease, oldest_at: int) -> None:
+    held.oldest_at = oldest_at
+    held.expires_at = _expiry(queue, oldest_at)
+
+
+def refresh_age(session: Session, queue: QueueRow, held: SetLease) -> None:
+    """Take the row's age from its first message that is still in the log."""
+    for seq in held.seqs:
+        found = session.row(LEASES_SQL["created_at"], (queue.base | seq,))
+        if found is not None:
+            _set_age(queue, held, found[0])
+            return
+
+
+def _hand_out(
+    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, rows: list[Row], claim: Claim, now: Instant
+) -> None:
+    held.attempts += 1
+    held.token = claim.request.token
+    held.leased_at = now
+    held.ready_at = claim.deadline
+    held.lease_first, held.lease_last = held.seqs[0], held.seqs[-1]
+    held.lease_messages = len(held.seqs)
+    held.lease_completed = held.lease_dead = held.lease_retried = 0
+    _set_age(queue, held, rows[0][1])
+    claim.deliveries += deliveries_of(rows, claim.request, held.attempts, claim.deadline)
+    if claim.request.auto_ack:
+        held.lease_completed = len(held.seqs)
+        group.completed += len(held.seqs)
+        session.touch_group(group)
+        held.seqs = []
+        add_set_history(session, queue, group, held, now, "completed")
+    save_set(session, held)
+
+
+def add_set_history(
+    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, now: Instant, outcome: str
+) -> None:
+    """Write down how a lease ended."""
+    session.db.execute(
+        LEASES_SQL["add_history"],
+        (
+            queue.id, group.name, held.partition, held.lease_first, held.lease_last, held.lease_messages,
+            held.lease_completed, held.attempts, held.leased_at, now, outcome,
+        ),
+    )  # fmt: skip
+
+
+def next_set_ready(session: Session, group: GroupRow, partition: str | None) -> int | None:
+    """When a row of the group, or of one of its partitions, is next ready."""
+    if partition is not None:
+        rows = session.rows(SQL["sets_of_partition"], (group.id, partition))
+        return min((set_of_row(row).ready_at for row in rows), default=None)
+    earliest: int | None = None
+    priority = _ABOVE_ALL_PRIORITIES
+    while (found := session.row(SQL["next_priority"], (group.id, priority))) is not None:
+        priority = found[0]
+        ready = session.row(SQL["first_ready_of_priority"], (group.id, priority))
+        if ready is not None and (earliest is None or ready[0] < earliest):
+            earliest = ready[0]
+    return earliest

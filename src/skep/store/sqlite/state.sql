@@ -1,0 +1,33 @@
+-- Queues and groups as the writer keeps them in memory between calls.
+
+-- name: queue_by_key
+-- Unique index queue_name; the partial index wants its condition repeated.
+SELECT id, tenant, name, namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms,
+       max_backoff_ms, dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
+       retention_ignores_groups, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
+       dedup_window_seconds, paused, holds_dead_letters, floor_seq, first_seq, scheduled_count, created_at, updated_at
+FROM queue
+WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL
+
+-- name: last_message
+-- The right edge of the queue's range in the table's own b-tree: one seek, whatever the log's length.
+SELECT position, created_at FROM message WHERE position BETWEEN ?1 AND ?2 ORDER BY position DESC LIMIT 1
+
+-- name: groups_of_queue
+-- Unique index (queue_id, name). A queue has few groups, and depth looks at all of them.
+SELECT id, queue_id, name, start_seq, scan_seq, completed, dead, expired, skipped, retried, created_at
+FROM consumer_group
+WHERE queue_id = ?1
+
+-- name: insert_group
+INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at)
+VALUES (?1, ?2, ?3, ?3, ?4)
+
+-- name: save_group
+-- One write per group and call, whatever the call did: counters are summed in memory first.
+UPDATE consumer_group
+SET start_seq = ?2, scan_seq = ?3, completed = ?4, dead = ?5, expired = ?6, skipped = ?7, retried = ?8
+WHERE id = ?1
+
+-- name: save_queue_state
+UPDATE queue SET floor_seq = ?2, first_seq = ?3, scheduled_count = ?4, holds_dead_letters = ?5 WHERE id = ?1

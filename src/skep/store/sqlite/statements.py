@@ -1,0 +1,25 @@
+"""Statements by name, from the ``.sql`` files beside this one.
+
+A file holds sections that start with ``-- name: the_name``; the comments below that line say why the statement is
+shaped so and which index it rides. Loaded once, when the module that uses the file is imported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import resources
+from types import MappingProxyType
+
+_SECTION = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+
+
+def statements(file: str) -> Mapping[str, str]:
+    """The statements of ``<file>.sql`` by name, without their comments."""
+    text = resources.files(__package__ or "").joinpath(f"{file}.sql").read_text(encoding="utf-8")
+    parts = _SECTION.split(text)
+    names, bodies = parts[1::2], parts[2::2]
+    if len(set(names)) != len(names):
+        raise ValueError(f"{file}.sql names a statement twice")
+    return MappingProxyType({name: _COMMENT.sub("", body).strip() for name, body in zip(names, bodies, strict=True)})

@@ -1,0 +1,164 @@
+"""The SQLite store: every verb of the protocol, handed to the writing or the reading thread.
+
+No logic lives here: a verb is one function of one session, run in one savepoint by the writer or in one snapshot by the
+reader. In `:memory:` there is one connection, so reads go through the writer too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from skep.clock import Instant
+from skep.errors import Code, SkepError
+from skep.model import (
+    PopRequest,
+    PopResult,
+    PushBatch,
+    PushOutcome,
+    Queue,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    Renewal,
+    RenewResult,
+    Settlement,
+    SettleResult,
+)
+from skep.store.sqlite import claim, push, queues, settle
+from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
+from skep.store.sqlite.session import Session
+from skep.store.sqlite.writer import Reader, Work, Writer
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """Queues in one SQLite file, or in memory. One process at a time; all its callers share one writing thread."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        busy_timeout_ms: int = 5_000,
+        wal_autocheckpoint_pages: int = 8_000,
+        cache_kib: int = 64 * 1024,
+        mmap_bytes: int = 256 * 1024 * 1024,
+        max_waiting_calls: int = 1_024,
+        max_calls_per_commit: int = 256,
+        max_pages: int = 0,
+    ) -> None:
+        self._path = os.fspath(path)
+        self._knobs = Knobs(
+            busy_timeout_ms=busy_timeout_ms,
+            wal_autocheckpoint_pages=wal_autocheckpoint_pages,
+            cache_kib=cache_kib,
+            mmap_bytes=mmap_bytes,
+            max_waiting_calls=max_waiting_calls,
+            max_calls_per_commit=max_calls_per_commit,
+            max_pages=max_pages,
+        )
+        self._lock: FileLock | None = None
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+
+    @property
+    def commits(self) -> int:
+        """How many transactions the writer has committed since it was opened."""
+        return self._writer.commits if self._writer is not None else 0
+
+    async def open(self) -> None:
+        """Lock the file, connect and migrate."""
+        knobs = self._knobs
+        self._writer = Writer(
+            "skep-sqlite-writer", self._path, self._connect, knobs.max_waiting_calls, knobs.max_calls_per_commit
+        )
+        try:
+            await self._writer.start()
+            if self._path != MEMORY:
+                self._reader = Reader(
+                    "skep-sqlite-reader", self._path, self._connect_reader, knobs.max_waiting_calls, 1
+                )
+                await self._reader.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    def _connect(self) -> Session:
+        if self._path != MEMORY:
+            self._lock = FileLock(self._path, self._knobs.busy_timeout_ms)
+        db = open_writer(self._path, self._knobs)
+        try:
+            migrate(db, self._path)
+        except BaseException:
+            db.close()
+            raise
+        return Session(db)
+
+    def _connect_reader(self) -> Session:
+        return Session(open_reader(self._path, self._knobs))
+
+    async def close(self) -> None:
+        """Finish what runs, then let go of the connections and of the file."""
+        for thread in (self._reader, self._writer):
+            if thread is not None:
+                await thread.stop()
+        self._reader = self._writer = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    async def _write(self, work: Work[T]) -> T:
+        if self._writer is None:
+            raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
+        return await self._writer.call(work)
+
+    async def _read(self, work: Work[T]) -> T:
+        thread = self._reader or self._writer
+        if thread is None:
+            raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
+        return await thread.call(work)
+
+    # queues
+
+    async def create_queue(self, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
+        """Create; QUEUE_EXISTS when there is one, DEAD_LETTER_… when the dead-letter rules forbid it."""
+        return await self._write(lambda session: queues.create_queue(session, key, settings, now))
+
+    async def update_queue(self, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
+        """Change what is given."""
+        return await self._write(lambda session: queues.update_queue(session, key, changes, now))
+
+    async def get_queue(self, key: QueueKey) -> Queue | None:
+        """The queue, or None."""
+        return await self._read(lambda session: queues.get_queue(session, key))
+
+    async def list_queues(
+        self, tenant: str, after: str = "", limit: int = 100, namespace: str | None = None, task: str | None = None
+    ) -> list[Queue]:
+        """Queues of a tenant by name."""
+        return await self._read(lambda session: queues.list_queues(session, tenant, after, limit, namespace, task))
+
+    async def delete_queue(self, key: QueueKey, now: Instant) -> bool:
+        """Delete with all it holds; False when there is none."""
+        return await self._write(lambda session: queues.delete_queue(session, key, now))
+
+    # the log
+
+    async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
+        """Append every batch that is not refused."""
+        return await self._write(lambda session: push.push(session, batches, now, create_queues))
+
+    async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
+        """Lease messages for each request in turn."""
+        return await self._write(lambda session: claim.pop(session, requests, now))
+
+    async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
+        """Settle each message on its own merits."""
+        return await self._write(lambda session: settle.settle(session, settlements, now))
+
+    async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
+        """Move the deadline of each lease whose token is still good."""
+        return await self._write(lambda session: settle.renew(session, renewals, now))

@@ -1,0 +1,212 @@
+"""Threads that own a connection: the writer, which commits the waiting calls of all callers together, and the reader.
+
+The writer takes all that waits, runs each call in a savepoint of its own inside one transaction, commits once (one
+fsync for many calls), and only then answers (I1): an error undoes its own call only, and a failed commit fails every
+call in it. All answers of a commit go back to the event loop in one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+
+import apsw
+
+from skep.errors import Code, SkepError
+from skep.store.sqlite.connection import store_error
+from skep.store.sqlite.session import Session
+
+T = TypeVar("T")
+Work = Callable[[Session], T]
+
+
+class Call(NamedTuple):
+    """Something to do and whom to tell. ``bare`` work runs outside a transaction."""
+
+    work: Work[Any]
+    future: asyncio.Future[Any]
+    bare: bool = False
+
+
+class Answer(NamedTuple):
+    """What became of a call."""
+
+    future: asyncio.Future[Any]
+    value: Any
+    error: Exception | None
+
+
+class ConnectionThread:
+    """A thread, the session it alone uses, and the bounded queue of calls before it."""
+
+    def __init__(
+        self, name: str, path: str, connect: Callable[[], Session], max_waiting: int, max_together: int
+    ) -> None:
+        self._path = path
+        self._connect = connect
+        self._loop = asyncio.get_running_loop()
+        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._room = asyncio.Semaphore(max_waiting)
+        self._max_together = max_together
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.commits = 0
+
+    async def start(self) -> None:
+        """Connect in the thread; raises what connecting raised."""
+        self._thread.start()
+        await self._opened
+
+    async def stop(self) -> None:
+        """Finish what waits, then close the connection."""
+        if not self._stopping:
+            self._stopping = True
+            self._calls.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    async def call(self, work: Work[T], bare: bool = False) -> T:
+        """Run ``work`` in the thread; its result once it is committed."""
+        async with self._room:
+            if self._stopping:
+                raise SkepError(Code.STOPPING, f"{self._path} is being closed")
+            future: asyncio.Future[T] = self._loop.create_future()
+            self._calls.put(Call(work, future, bare))
+            return await future
+
+    # in the thread
+
+    def _run(self) -> None:
+        try:
+            session = self._connect()
+        except Exception as error:
+            self._tell([Answer(self._opened, None, self._translate(error))])
+            return
+        self._tell([Answer(self._opened, None, None)])
+        try:
+            while calls := self._take():
+                self._serve(session, calls)
+        finally:
+            session.db.close()
+
+    def _take(self) -> list[Call]:
+        """All calls that wait, at least one; none once the thread is to stop."""
+        first = self._calls.get()
+        if first is None:
+            return []
+        calls = [first]
+        while len(calls) < self._max_together:
+            try:
+                call = self._calls.get_nowait()
+            except queue.Empty:
+                break
+            if call is None:
+                self._calls.put(None)
+                break
+            calls.append(call)
+        return calls
+
+    def _serve(self, session: Session, calls: list[Call]) -> None:
+        raise NotImplementedError
+
+    def _translate(self, error: Exception) -> Exception:
+        return store_error(error, self._path) if isinstance(error, apsw.Error) else error
+
+    def _tell(self, answers: list[Answer]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(_deliver, answers)
+
+
+class Writer(ConnectionThread):
+    """The one thread that writes."""
+
+    def _serve(self, session: Session, calls: list[Call]) -> None:
+        together = [call for call in calls if not call.bare]
+        if together:
+            self._tell(self._commit(session, together))
+        for call in calls:
+            if call.bare:
+                self._tell([self._alone(session, call)])
+
+    def _alone(self, session: Session, call: Call) -> Answer:
+        try:
+            return Answer(call.future, call.work(session), None)
+        except Exception as error:
+            return Answer(call.future, None, self._translate(error))
+
+    def _commit(self, session: Session, calls: list[Call]) -> list[Answer]:
+        """Run the calls in one transaction; when SQLite gave up on the whole of it, each in one of its own."""
+        try:
+            session.db.execute("BEGIN IMMEDIATE")
+            answers = [self._isolated(session, call) for call in calls]
+            session.db.execute("COMMIT")
+            self.commits += 1
+        except Exception as error:
+            self._roll_back(session)
+            if isinstance(error, _TransactionLostError) and len(calls) > 1:
+                return [answer for call in calls for answer in self._commit(session, [call])]
+            cause = error.cause if isinstance(error, _TransactionLostError) else error
+            failure = self._translate(cause)
+            return [Answer(call.future, None, failure) for call in calls]
+        return answers
+
+    def _isolated(self, session: Session, call: Call) -> Answer:
+        db = session.db
+        db.execute("SAVEPOINT call")
+        try:
+            value = call.work(session)
+            session.flush()
+        except Exception as error:
+            session.forget()
+            if not db.in_transaction:
+                raise _TransactionLostError(error) from error
+            db.execute("ROLLBACK TO call; RELEASE call")
+            return Answer(call.future, None, self._translate(error))
+        db.execute("RELEASE call")
+        return Answer(call.future, value, None)
+
+    def _roll_back(self, session: Session) -> None:
+        session.forget()
+        with suppress(apsw.Error):  # SQLite may have rolled back by itself
+            if session.db.in_transaction:
+                session.db.execute("ROLLBACK")
+
+
+class Reader(ConnectionThread):
+    """A thread that reads committed snapshots, one call at a time."""
+
+    def _serve(self, session: Session, calls: list[Call]) -> None:
+        self._tell([self._snapshot(session, call) for call in calls])
+
+    def _snapshot(self, session: Session, call: Call) -> Answer:
+        session.forget()
+        try:
+            session.db.execute("BEGIN")
+            try:
+                return Answer(call.future, call.work(session), None)
+            finally:
+                session.db.execute("ROLLBACK")
+        except Exception as error:
+            return Answer(call.future, None, self._translate(error))
+
+
+class _TransactionLostError(Exception):
+    """SQLite rolled the whole transaction back, so earlier calls in it are undone as well."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _deliver(answers: list[Answer]) -> None:
+    for future, value, error in answers:
+        if future.done():
+            continue  # the caller was cancelled and no longer waits
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
