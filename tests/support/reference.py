@@ -95,6 +95,7 @@ class Group:
     skipped: int = 0
     retried: int = 0
     lost: int = 0
+    samples: list[tuple[Instant, tuple[int, int, int, int]]] = field(default_factory=list)
 
     def count(self, state: State) -> int:
         return sum(mark.state == state for mark in self.marks.values())
@@ -125,6 +126,7 @@ class Log:
 
     queue: Queue
     entries: dict[int, Entry] = field(default_factory=dict)
+    written: dict[int, Entry] = field(default_factory=dict)  # all there ever were, also those deleted since
     last_seq: int = 0
     first_seq: int = 1
     last_created_at: int = 0
@@ -246,7 +248,7 @@ class Reference:
             created_at=Instant(log.last_created_at),
             audience=audience,
         )
-        log.entries[entry.seq] = entry
+        log.entries[entry.seq] = log.written[entry.seq] = entry
         return entry
 
     # groups
@@ -284,13 +286,11 @@ class Reference:
 
     def of_partition(self, log: Log, group: Group, partition: str, *states: State) -> list[int]:
         return sorted(
-            seq
-            for seq, mark in group.marks.items()
-            if mark.state in states and seq in log.entries and log.entries[seq].partition == partition
+            seq for seq, mark in group.marks.items() if mark.state in states and log.written[seq].partition == partition
         )
 
     def partitions(self, log: Log, group: Group) -> list[str]:
-        return sorted({log.entries[seq].partition for seq in group.unsettled() if seq in log.entries})
+        return sorted({log.written[seq].partition for seq in group.unsettled()})
 
     def lease_in(self, group: Group, partition: str) -> Lease | None:
         return next((lease for lease in group.leases if lease.partition == partition), None)
@@ -303,7 +303,7 @@ class Reference:
         if partition in group.rest_until:
             return group.rest_until[partition]
         delay = seconds(log.settings.delayed_processing_seconds)
-        created = [log.entries[seq].created_at for seq in self.of_partition(log, group, partition, "open", "pending")]
+        created = [log.written[seq].created_at for seq in self.of_partition(log, group, partition, "open", "pending")]
         if self.of_partition(log, group, partition, "open"):
             return created[0] + delay
         window = seconds(log.settings.window_buffer_seconds)
@@ -376,12 +376,9 @@ class Reference:
         limit = log.settings.max_attempts
         for index, seq in enumerate(lease.held):
             mark = group.marks[seq]
-            if seq not in log.entries:
-                mark.state = "expired"
-                continue
             worn_out = 0 < limit <= mark.attempts
             # In an ordered partition only the head may have been the one that broke its consumer.
-            if worn_out and (index == 0 or not log.is_ordered):
+            if seq in log.entries and worn_out and (index == 0 or not log.is_ordered):
                 self.bury(log, group, seq, DeadReason.MAX_ATTEMPTS, mark.error or EXPIRED_LEASE, now)
             else:
                 mark.error = mark.error or EXPIRED_LEASE
@@ -391,11 +388,16 @@ class Reference:
         if log.is_ordered and self.of_partition(log, group, lease.partition, "open"):
             group.rest_until[lease.partition] = lease.deadline
 
-    def expire_old(self, log: Log, group: Group, seqs: Iterable[int], now: Instant) -> int:
-        """Settle those of ``seqs`` that are too old, unless somebody holds them."""
+    def expire_old(self, log: Log, group: Group, seqs: Iterable[int], now: Instant, limit: float = float("inf")) -> int:
+        """Settle those of ``seqs`` that are too old, up to ``limit``, unless somebody holds them."""
         done = 0
         for seq in seqs:
+            if done == limit:
+                break
             if group.lease_of(seq) is not None:
+                continue
+            if seq not in log.entries:
+                group.marks[seq].state = "expired"
                 continue
             age = now - log.entries[seq].created_at
             if 0 < seconds(log.settings.max_wait_seconds) < age:

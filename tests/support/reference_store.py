@@ -75,7 +75,10 @@ class ReferenceStore(ReferenceViews):
         """There are no other servers."""
 
     async def sample(self, now: Instant) -> None:
-        """The reference keeps no rates."""
+        """Note the counters of every group."""
+        for log in self.logs.values():
+            for group in log.groups.values():
+                group.samples.append((now, self.counters(log, group)))
 
     async def sweep(self, now: Instant, limit: int) -> Chore:
         """Deleted queues are gone at once; keys that ran out are dropped."""
@@ -209,7 +212,7 @@ class ReferenceStore(ReferenceViews):
                 for seq in list(lease.held):
                     self._complete(group, lease, seq)
                 self.end_lease(log, group, lease, "completed", now)
-        ready = [self._ready_of(log, group, seq) for seq in group.unsettled() if seq in log.entries]
+        ready = [self._ready_of(log, group, seq) for seq in group.unsettled()]
         undiscovered = group.scan_seq < log.last_seq
         return PopResult(
             deliveries,
@@ -219,13 +222,13 @@ class ReferenceStore(ReferenceViews):
 
     def _ready_of(self, log: Log, group: Group, seq: int) -> int:
         if log.is_ordered:
-            return self.ready_at(log, group, log.entries[seq].partition)
+            return self.ready_at(log, group, log.written[seq].partition)
         lease = group.lease_of(seq)
         if lease is not None:
             return lease.deadline
         own = group.marks[seq].retry_at
         return (
-            own if own is not None else log.entries[seq].created_at + seconds(log.settings.delayed_processing_seconds)
+            own if own is not None else log.written[seq].created_at + seconds(log.settings.delayed_processing_seconds)
         )
 
     def _delivery(self, log: Log, group: Group, request: PopRequest, seq: int, now: Instant) -> Delivery:
@@ -551,10 +554,15 @@ class ReferenceStore(ReferenceViews):
                     done += 1
             if log.settings.max_age_seconds or log.settings.max_wait_seconds:
                 self.discover(log, group)
-                done += self.expire_old(log, group, group.unsettled(), now)
+                done += self.expire_old(log, group, group.unsettled(), now, limit - done)
                 for partition in list(group.rest_until):
                     self.forget_rest(log, group, partition)
-        return Chore(done)
+        return Chore(done, done == limit, self._next_expiry(log))
+
+    def _next_expiry(self, log: Log) -> Instant | None:
+        longest = seconds(max(log.settings.max_age_seconds, log.settings.max_wait_seconds))
+        unsettled = {seq for group in log.groups.values() for seq in group.unsettled()}
+        return Instant(log.written[min(unsettled)].created_at + longest) if longest and unsettled else None
 
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         log, settings = self.log(key), self.log(key).settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.clock import MICROS_PER_SECOND, Instant
+from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.ids import Id
 from skep.model import (
     DeadLetter,
@@ -77,9 +77,21 @@ class ReferenceViews(Reference):
             partitions_leased=len(leased),
             oldest_at=oldest_at,
             lag_seconds=(now - oldest_at) / MICROS_PER_SECOND if oldest_at is not None else 0.0,
-            rates=Rates(),
+            rates=self.rates(log, group, now),
             created_at=group.created_at,
         )
+
+    def counters(self, log: Log, group: Group) -> tuple[int, int, int, int]:
+        return (log.pushed(group), group.count("completed"), group.retried, group.count("dead"))
+
+    def rates(self, log: Log, group: Group, now: Instant) -> Rates:
+        """Return the growth since the latest sample that is a minute old, or else since the first."""
+        old = [sample for sample in group.samples if sample[0] <= now - seconds(60)] or group.samples[:1]
+        if not old or old[-1][0] >= now:
+            return Rates()
+        at, before = old[-1]
+        elapsed = (now - at) / MICROS_PER_SECOND
+        return Rates(*((b - a) / elapsed for a, b in zip(before, self.counters(log, group), strict=True)))
 
     async def queue_stats(self, key: QueueKey, now: Instant) -> QueueStats:
         log = self.log(key)
@@ -125,7 +137,7 @@ class ReferenceViews(Reference):
             pending=len(seqs) - len(held),
             in_flight=len(held),
             attempts=group.marks[seqs[0]].attempts,
-            oldest_at=log.entries[seqs[0]].created_at,
+            oldest_at=log.written[seqs[0]].created_at,
             ready_at=Instant(self.ready_at(log, group, partition)),
             lease_deadline=lease.deadline if lease else None,
         )

@@ -1,0 +1,134 @@
+"""Looking at messages: filters, states, pages, previews, single messages and traces."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.model import MessagePage, MessageState, Ordering, Seq
+from tests.contract.driver import Driver
+
+
+def found(page: MessagePage) -> list[str]:
+    return [message.payload.decode() for message in page.messages]
+
+
+async def test_messages_come_in_log_order_either_way(driver: Driver) -> None:
+    await driver.push("a", "b", "c")
+
+    assert found(await driver.browse()) == ["a", "b", "c"]
+    assert found(await driver.browse(descending=True)) == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+async def test_pages_follow_each_other_without_gap_or_repeat(driver: Driver, descending: bool) -> None:
+    await driver.push(*map(str, range(7)))
+    seen: list[str] = []
+    after: Seq | None = None
+    for _ in range(20):
+        page = await driver.browse(limit=3, after=after, descending=descending)
+        assert len(page.messages) <= 3
+        seen += found(page)
+        after = page.after
+        if after is None:
+            break
+
+    expected = list(map(str, range(7)))
+    assert seen == (expected[::-1] if descending else expected)
+
+
+async def test_every_filter_narrows(driver: Driver) -> None:
+    trace_id = driver.mint.mint()
+    await driver.push("a", partition="1", transaction_id="t")
+    driver.clock.advance(10)
+    middle = driver.now
+    await driver.push("b", partition="2", trace_id=trace_id)
+
+    assert found(await driver.browse(partition="1")) == ["a"]
+    assert found(await driver.browse(transaction_id="t")) == ["a"]
+    assert found(await driver.browse(transaction_id="nobody's")) == []
+    assert found(await driver.browse(trace_id=trace_id)) == ["b"]
+    assert found(await driver.browse(since=middle)) == ["b"]
+    assert found(await driver.browse(until=middle)) == ["a"]
+    assert found(await driver.browse(partition="1", since=middle)) == []
+
+
+async def test_a_message_without_a_trace_id_is_found_by_its_own_id(driver: Driver) -> None:
+    first, second = await driver.push("a", "b")
+
+    assert found(await driver.browse(trace_id=second.id)) == ["b"]
+    assert [m.id for m in await driver.store.trace(driver.tenant, first.id)] == [first.id]
+
+
+async def test_a_preview_cuts_the_payload_and_tells_its_size(driver: Driver) -> None:
+    await driver.push("0123456789", headers=b'{"h":"1"}', priority=3)
+
+    (message,) = (await driver.browse(preview_bytes=4)).messages
+
+    assert (message.payload, message.payload_bytes) == (b"0123", 10)
+    assert (message.headers, message.priority, message.created_at) == (b'{"h":"1"}', 3, driver.now)
+
+
+async def test_one_message_comes_whole(driver: Driver) -> None:
+    (result,) = await driver.push("0123456789", partition="p", transaction_id="t")
+    assert result.seq is not None
+
+    message = await driver.store.message(driver.key(), result.seq)
+
+    assert message is not None
+    assert (message.payload, message.payload_bytes, message.partition) == (b"0123456789", 10, "p")
+    assert (message.id, message.transaction_id, message.trace_id) == (result.id, "t", result.id)
+    assert await driver.store.message(driver.key(), Seq(99)) is None
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_states_are_those_of_the_group(driver: Driver, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering)
+    await driver.push("acked", "rejected", "leased", "waiting")
+    acked, rejected, _ = sorted(await driver.pop(batch=3, group="g"), key=lambda d: d.seq)
+    await driver.ack(acked)
+    await driver.reject(rejected)
+    await driver.push("new")
+
+    async def in_state(state: MessageState) -> list[str]:
+        return found(await driver.browse(group="g", state=state))
+
+    assert await in_state(MessageState.IN_FLIGHT) == ["leased"]
+    assert await in_state(MessageState.PENDING) == ["waiting", "new"]
+    assert await in_state(MessageState.DEAD) == ["rejected"]
+    assert await in_state(MessageState.SETTLED) == ["acked"]
+    every = await driver.browse(group="g")
+    assert [m.state for m in every.messages] == [
+        MessageState.SETTLED,
+        MessageState.DEAD,
+        MessageState.IN_FLIGHT,
+        MessageState.PENDING,
+        MessageState.PENDING,
+    ]
+
+
+async def test_a_message_waiting_for_its_retry_is_pending(driver: Driver) -> None:
+    await driver.push("a", "b")
+    deliveries = await driver.pop(group="g")
+    await driver.nack(deliveries[0], retry_at=driver.later(100), retry="at")
+
+    page = await driver.browse(group="g", state=MessageState.PENDING)
+
+    assert found(page) == ["a", "b"]
+
+
+async def test_a_trace_is_followed_across_queues_oldest_first(driver: Driver) -> None:
+    trace_id = driver.mint.mint()
+    await driver.push("1", queue="orders", trace_id=trace_id)
+    driver.clock.advance(1)
+    await driver.push("2", queue="bills", trace_id=trace_id)
+    await driver.push("other", queue="bills")
+    driver.clock.advance(1)
+    await driver.push("3", queue="mails", trace_id=trace_id)
+    other = Driver(driver.store, driver.clock, driver.tenant + "-other")
+    await other.push("not ours", trace_id=trace_id)
+
+    messages = await driver.store.trace(driver.tenant, trace_id)
+
+    assert [(m.queue.name, m.payload) for m in messages] == [("orders", b"1"), ("bills", b"2"), ("mails", b"3")]
+    assert len(await driver.store.trace(driver.tenant, trace_id, limit=2)) == 2
+    assert await driver.store.trace(driver.tenant, driver.mint.mint()) == []

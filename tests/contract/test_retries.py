@@ -1,0 +1,218 @@
+"""Leases that run out, attempts that are counted exactly, and neighbours that must not suffer for each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.model import NO_DEAD_LETTER_QUEUE, SettleStatus
+from tests.contract.driver import Driver, attempts, payloads, seqs
+
+
+async def test_I9_a_lease_that_ran_out_is_delivered_again(driver: Driver) -> None:
+    await driver.push("a")
+    await driver.pop(lease_seconds=10)
+
+    driver.clock.advance(9.999999)
+    assert await driver.pop() == []
+    driver.clock.advance(0.000001)
+    assert [(d.payload, d.attempt) for d in await driver.pop()] == [(b"a", 2)]
+
+
+async def test_hole_004_2_a_partition_can_be_leased_again_and_again(driver: Driver) -> None:
+    await driver.create(max_attempts=0)
+    await driver.push("a")
+    seen = []
+    for _ in range(6):
+        seen += attempts(await driver.pop(lease_seconds=1))
+        driver.clock.advance(1)
+
+    assert seen == [1, 2, 3, 4, 5, 6]
+
+
+async def test_I10_a_batch_that_ran_out_comes_again_one_at_a_time(driver: Driver) -> None:
+    await driver.push("a", "b", "c")
+    await driver.pop(lease_seconds=10)
+    await driver.push("d")
+    driver.clock.advance(10)
+
+    (first,) = await driver.pop()
+    assert (first.payload, first.attempt) == (b"a", 2)
+    await driver.ack(first)
+    (second,) = await driver.pop()
+    assert (second.payload, second.attempt) == (b"b", 2)
+    await driver.ack(second)
+    await driver.ack(*await driver.pop())
+    assert [(d.payload, d.attempt) for d in await driver.pop()] == [(b"d", 1)]
+
+
+@pytest.mark.parametrize("max_attempts", [1, 2, 5])
+async def test_I10_hole_001_2_n_attempts_are_n_deliveries_then_dead(driver: Driver, max_attempts: int) -> None:
+    await driver.create(max_attempts=max_attempts)
+    await driver.push("a")
+    seen: list[int] = []
+    result = None
+    while found := await driver.pop():
+        seen += attempts(found)
+        (result,) = await driver.nack(*found, error=f"failed {len(seen)}")
+
+    assert seen == list(range(1, max_attempts + 1))
+    assert result is not None
+    assert (result.status, result.dead_letter_queue) == (SettleStatus.DEAD, "q.dead")
+    (letter,) = await driver.dead()
+    assert (letter.reason.value, letter.error, letter.attempts) == (
+        "max_attempts",
+        f"failed {max_attempts}",
+        max_attempts,
+    )
+
+
+@pytest.mark.parametrize("max_attempts", [1, 2, 4])
+async def test_I10_hole_001_3_a_message_that_kills_its_consumer_ends_dead(driver: Driver, max_attempts: int) -> None:
+    await driver.create(max_attempts=max_attempts)
+    await driver.push("poison", "next")
+    seen = []
+    for _ in range(max_attempts):
+        found = await driver.pop(lease_seconds=1)
+        seen.append((found[0].payload, found[0].attempt))
+        driver.clock.advance(1)
+
+    (after,) = await driver.pop()
+
+    assert seen == [(b"poison", n) for n in range(1, max_attempts + 1)]
+    assert after.payload == b"next"
+    (letter,) = await driver.dead()
+    assert (letter.reason.value, letter.error, letter.attempts) == ("max_attempts", "lease expired", max_attempts)
+
+
+async def test_I10_without_a_limit_a_message_is_tried_for_ever(driver: Driver) -> None:
+    await driver.create(max_attempts=0)
+    await driver.push("a")
+    for n in range(1, 20):
+        delivery = await driver.pop_one()
+        assert delivery.attempt == n
+        await driver.nack(delivery)
+
+    assert await driver.dead() == []
+
+
+async def test_I10_neighbours_of_a_poison_message_keep_their_attempts(driver: Driver) -> None:
+    await driver.create(max_attempts=2)
+    await driver.push("poison", "good", "fine")
+    await driver.pop(lease_seconds=1)
+    driver.clock.advance(1)
+    await driver.pop(lease_seconds=1)
+    driver.clock.advance(1)
+
+    survivors = []
+    while found := await driver.pop():
+        survivors += [(d.payload.decode(), d.attempt) for d in found]
+        await driver.ack(*found)
+
+    assert survivors == [("good", 2), ("fine", 2)]
+    assert [letter.payload for letter in await driver.dead()] == [b"poison"]
+
+
+async def test_I10_with_one_attempt_a_lease_holds_one_message(driver: Driver) -> None:
+    await driver.create(max_attempts=1)
+    await driver.push("a", "b")
+    await driver.push("c", partition="p")
+
+    found = await driver.pop(lease_seconds=1)
+    assert payloads(found) == ["a", "c"]
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["b"]
+    assert sorted(letter.payload for letter in await driver.dead()) == [b"a", b"c"]
+
+
+async def test_an_error_of_a_nack_outlives_a_later_run_out_lease(driver: Driver) -> None:
+    await driver.create(max_attempts=2)
+    await driver.push("a")
+    await driver.nack(await driver.pop_one(), error="first failure")
+    await driver.pop(lease_seconds=1)
+    driver.clock.advance(1)
+
+    assert await driver.pop() == []
+
+    (letter,) = await driver.dead()
+    assert letter.error == "first failure"
+
+
+async def test_a_nack_at_the_limit_in_the_middle_of_a_lease_keeps_the_lease(driver: Driver) -> None:
+    await driver.create(max_attempts=1)
+    await driver.push("a", partition="1")
+    await driver.push("b", partition="2")
+    a, b = await driver.pop()
+
+    results = await driver.nack(a)
+    assert [r.status for r in results] == [SettleStatus.DEAD]
+    assert [r.status for r in await driver.ack(b)] == [SettleStatus.COMPLETED]
+
+
+async def test_hole_004_6_with_no_dead_letter_queue_the_message_is_discarded_and_counted(driver: Driver) -> None:
+    await driver.create(max_attempts=1, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
+    await driver.push("a", "b")
+
+    (nacked,) = await driver.nack(await driver.pop_one())
+    (rejected,) = await driver.reject(await driver.pop_one())
+
+    for result in (nacked, rejected):
+        assert (result.status, result.dead_letter_queue) == (SettleStatus.DISCARDED, None)
+    assert (await driver.stats()).dead == 2
+    assert [q.key.name for q in await driver.store.list_queues(driver.tenant)] == ["q"]
+
+
+async def test_retries_are_counted(driver: Driver) -> None:
+    await driver.push("a")
+    await driver.nack(await driver.pop_one())
+    await driver.pop(lease_seconds=1)
+    driver.clock.advance(1)
+    await driver.pop()
+
+    assert (await driver.stats()).retried == 2
+
+
+async def test_a_retry_is_older_than_what_came_later(driver: Driver) -> None:
+    await driver.push("old", partition="1")
+    driver.clock.advance(1)
+    delivery = await driver.pop_one()
+    await driver.push("new", partition="2")
+    driver.clock.advance(1)
+    await driver.nack(delivery)
+    driver.clock.advance(1)
+
+    deliveries = await driver.pop()
+
+    assert sorted(seqs(deliveries)) == [1, 2]
+
+
+# what the lease history says
+
+
+async def test_every_lease_that_ends_leaves_a_row(driver: Driver) -> None:
+    await driver.create(max_attempts=3)
+    await driver.push("a", "b")
+    start = driver.now
+    deliveries = await driver.pop()
+    driver.clock.advance(2)
+    await driver.ack(*deliveries)
+
+    ((_, lease),) = await driver.store.lease_history(driver.key())
+
+    assert (lease.first_seq, lease.last_seq, lease.messages, lease.completed) == (1, 2, 2, 2)
+    assert (lease.leased_at, lease.settled_at) == (start, driver.now)
+    assert (lease.outcome, lease.attempt, lease.group) == ("completed", 1, "__QUEUE_MODE__")
+
+
+async def test_the_lease_history_tells_outcomes_apart_and_pages(driver: Driver) -> None:
+    await driver.create(max_attempts=3)
+    await driver.push("a")
+    await driver.nack(await driver.pop_one())
+    await driver.pop(lease_seconds=1)
+    driver.clock.advance(1)
+    await driver.reject(await driver.pop_one())
+
+    history = await driver.store.lease_history(driver.key())
+    assert [(lease.outcome, lease.attempt) for _, lease in history] == [("retried", 1), ("expired", 2), ("dead", 3)]
+
+    (page,) = await driver.store.lease_history(driver.key(), after=history[0][0], limit=1)
+    assert page == history[1]

@@ -1,0 +1,253 @@
+"""Unordered queues: many at a time, each message on its own, higher priority first."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.errors import Code
+from skep.model import Ordering, Outcome, Retry, SettleStatus
+from tests.contract.driver import Driver, attempts, payloads, seqs
+
+
+@pytest.fixture
+async def unordered(driver: Driver) -> Driver:
+    await driver.create(ordering=Ordering.UNORDERED)
+    return driver
+
+
+async def test_I5_several_may_work_on_one_partition(unordered: Driver) -> None:
+    await unordered.push("a", "b", "c", "d")
+
+    first = await unordered.pop(batch=2)
+    second = await unordered.pop(batch=2)
+
+    assert sorted(seqs(first) + seqs(second)) == [1, 2, 3, 4]
+    assert await unordered.pop() == []
+    assert {r.status for r in await unordered.ack(*first, *second)} == {SettleStatus.COMPLETED}
+    stats = await unordered.stats()
+    assert (stats.completed, stats.in_flight, stats.progress_seq) == (4, 0, 4)
+
+
+async def test_I5_a_message_in_flight_is_given_to_nobody_else(unordered: Driver) -> None:
+    await unordered.push(*map(str, range(250)))
+    taken: list[int] = []
+    for _ in range(9):
+        taken += seqs(await unordered.pop(batch=30))
+
+    assert sorted(taken) == list(range(1, 251))
+
+
+async def test_higher_priority_comes_first(unordered: Driver) -> None:
+    await unordered.push_messages(
+        unordered.message("low", priority=-1),
+        unordered.message("normal"),
+        unordered.message("high", priority=9),
+        unordered.message("higher", priority=10),
+    )
+
+    assert payloads(await unordered.pop(batch=3)) == ["higher", "high", "normal"]
+    assert payloads(await unordered.pop()) == ["low"]
+
+
+async def test_priority_wins_over_age(unordered: Driver) -> None:
+    await unordered.push("old")
+    unordered.clock.advance(60)
+    await unordered.push("urgent", priority=1)
+
+    assert payloads(await unordered.pop(batch=2)) == ["urgent", "old"]
+
+
+async def test_within_a_priority_the_oldest_comes_first(unordered: Driver) -> None:
+    for payload in "abc":
+        await unordered.push(payload)
+        unordered.clock.advance(1)
+
+    assert payloads(await unordered.pop(batch=2)) == ["a", "b"]
+
+
+async def test_a_nack_concerns_its_own_message_only(unordered: Driver) -> None:
+    await unordered.push("a", "b", "c")
+    a, b, c = sorted(await unordered.pop(), key=lambda d: d.seq)
+
+    (result,) = await unordered.nack(b, retry=Retry.BACKOFF)
+    assert (result.status, result.retry_at) == (SettleStatus.RETRYING, unordered.later(1))
+    assert [r.status for r in await unordered.ack(a, c)] == [SettleStatus.COMPLETED] * 2
+    assert await unordered.pop() == []
+
+    unordered.clock.advance(1)
+    assert [(d.seq, d.attempt) for d in await unordered.pop()] == [(b.seq, 2)]
+
+
+async def test_I6_a_nacked_message_has_left_its_lease(unordered: Driver) -> None:
+    await unordered.push("a", "b")
+    a, _ = sorted(await unordered.pop(), key=lambda d: d.seq)
+    await unordered.nack(a)
+
+    (result,) = await unordered.ack(a)
+
+    assert result.status is SettleStatus.REFUSED
+    assert result.code in (Code.NOT_IN_LEASE, Code.STALE_LEASE)
+    assert (await unordered.stats()).completed == 0
+
+
+async def test_I6_a_stale_token_changes_nothing(unordered: Driver) -> None:
+    await unordered.push("a", "b")
+    stale = await unordered.pop(lease_seconds=1)
+    unordered.clock.advance(1)
+    fresh = await unordered.pop()
+
+    assert [r.code for r in await unordered.ack(*stale)] == [Code.STALE_LEASE] * 2
+    assert (await unordered.renew(stale[0])).code is Code.STALE_LEASE
+    assert [r.status for r in await unordered.ack(*fresh)] == [SettleStatus.COMPLETED] * 2
+
+
+async def test_I9_a_lease_that_ran_out_comes_again_without_what_was_settled(unordered: Driver) -> None:
+    await unordered.push("a", "b", "c")
+    leased = sorted(await unordered.pop(lease_seconds=10), key=lambda d: d.seq)
+    await unordered.ack(leased[1])
+    unordered.clock.advance(10)
+
+    again = await unordered.pop()
+
+    assert sorted((d.seq, d.attempt) for d in again) == [(1, 2), (3, 2)]
+
+
+async def test_a_lease_that_ran_out_may_be_taken_in_parts(unordered: Driver) -> None:
+    await unordered.push("a", "b", "c")
+    stale = await unordered.pop(lease_seconds=10)
+    unordered.clock.advance(10)
+
+    first = await unordered.pop(batch=1)
+    second = await unordered.pop()
+
+    assert sorted(seqs(first) + seqs(second)) == [1, 2, 3]
+    assert attempts(first) + attempts(second) == [2, 2, 2]
+    assert {r.code for r in await unordered.ack(*stale)} == {Code.STALE_LEASE}
+    assert {r.status for r in await unordered.ack(*first, *second)} == {SettleStatus.COMPLETED}
+
+
+async def test_a_renewal_keeps_the_lease(unordered: Driver) -> None:
+    await unordered.push("a", "b")
+    first, _ = await unordered.pop(lease_seconds=10)
+    unordered.clock.advance(5)
+
+    assert (await unordered.renew(first, 10)).deadline == unordered.later(10)
+
+    unordered.clock.advance(9)
+    assert await unordered.pop() == []
+
+
+async def test_I10_attempts_are_exact_and_bounded(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, max_attempts=3)
+    await driver.push("a", "b")
+    seen, results = [], []
+    for outcome in (Outcome.NACK, None, Outcome.NACK):
+        found = sorted(await driver.pop(lease_seconds=1), key=lambda d: d.seq)
+        seen.append(attempts(found))
+        results = await driver.nack(*found, error="broken") if outcome else []
+        driver.clock.advance(1)
+
+    assert seen == [[1, 1], [2, 2], [3, 3]]
+    assert [r.status for r in results] == [SettleStatus.DEAD] * 2
+    assert await driver.pop() == []
+    assert [(dead.attempts, dead.error, dead.reason.value) for dead in await driver.dead()] == [
+        (3, "broken", "max_attempts")
+    ] * 2
+
+
+async def test_I10_what_kills_its_consumer_ends_dead(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, max_attempts=2)
+    await driver.push("a", "b")
+    for _ in range(2):
+        assert len(await driver.pop(lease_seconds=1)) == 2
+        driver.clock.advance(1)
+
+    assert await driver.pop() == []
+
+    assert sorted(letter.source_seq for letter in await driver.dead()) == [1, 2]
+    assert {letter.error for letter in await driver.dead()} == {"lease expired"}
+    assert (await driver.stats()).dead == 2
+
+
+async def test_mixed_outcomes_in_one_call(unordered: Driver) -> None:
+    await unordered.push(*"abcd")
+    a, b, c, d = sorted(await unordered.pop(), key=lambda d: d.seq)
+
+    results = await unordered.settle(
+        unordered.settlement(a, Outcome.NACK, retry=Retry.NOW),
+        unordered.settlement(b, Outcome.REJECT, error="bad"),
+        unordered.settlement(c),
+        unordered.settlement(c),
+        unordered.settlement(d),
+    )
+
+    assert [r.status.value for r in results] == ["retrying", "dead", "completed", "refused", "completed"]
+    assert results[3].code is Code.NOT_IN_LEASE
+    assert seqs(await unordered.pop()) == [1]
+
+
+async def test_one_partition_or_a_few_can_be_asked_for(unordered: Driver) -> None:
+    await unordered.push_messages(*(unordered.message(p + n, partition=p) for p in "abc" for n in "12"))
+
+    assert sorted(payloads(await unordered.pop(partition="b"))) == ["b1", "b2"]
+    rest = await unordered.pop(max_partitions=1)
+    assert sorted(payloads(rest)) == ["a1", "a2"]
+
+
+async def test_delayed_processing_holds_each_message_back(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, delayed_processing_seconds=10)
+    await driver.push("a")
+    driver.clock.advance(4)
+    await driver.push("b")
+    assert await driver.pop() == []
+
+    driver.clock.advance(6)
+    assert payloads(await driver.pop()) == ["a"]
+    driver.clock.advance(4)
+    assert payloads(await driver.pop()) == ["b"]
+
+
+async def test_a_window_does_not_apply(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, window_buffer_seconds=10)
+    await driver.push("a")
+
+    assert payloads(await driver.pop()) == ["a"]
+
+
+async def test_auto_ack_settles_at_once(unordered: Driver) -> None:
+    await unordered.push("a", "b", "c")
+
+    assert len(await unordered.pop(batch=2, auto_ack=True)) == 2
+
+    stats = await unordered.stats()
+    assert (stats.completed, stats.pending, stats.in_flight) == (2, 1, 0)
+
+
+async def test_old_messages_are_expired_and_not_delivered(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, max_wait_seconds=10)
+    await driver.push("old")
+    driver.clock.advance(6)
+    await driver.push("young")
+    driver.clock.advance(6)
+
+    assert payloads(await driver.pop()) == ["young"]
+    assert (await driver.stats()).expired == 1
+
+
+async def test_I14_groups_do_not_affect_each_other(unordered: Driver) -> None:
+    await unordered.push("a", "b")
+    await unordered.reject(*await unordered.pop(group="g"))
+
+    assert attempts(await unordered.pop(group="h")) == [1, 1]
+
+
+async def test_a_finished_lease_leaves_a_row(unordered: Driver) -> None:
+    await unordered.push("a", "b")
+    a, b = await unordered.pop()
+    await unordered.ack(a)
+    assert await unordered.store.lease_history(unordered.key()) == []
+
+    await unordered.ack(b)
+
+    ((_, lease),) = await unordered.store.lease_history(unordered.key())
+    assert (lease.first_seq, lease.last_seq, lease.outcome) == (1, 2, "completed")
