@@ -109,8 +109,8 @@ class Dispenser:
 
     @property
     def parked(self) -> int:
-        """How many pops wait for messages."""
-        return len(self._polls)
+        """How many pops sleep until there are messages."""
+        return sum(poll.asleep for poll in self._polls)
 
     async def pop(self, key: QueueKey, want: Want, wait_seconds: float) -> PopResult:
         """Messages of one queue."""

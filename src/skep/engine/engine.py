@@ -66,6 +66,8 @@ from skep.model import (
 )
 from skep.store.protocol import Store
 
+CONFIGURE_TRIES = 10
+
 
 class Replay(msgspec.Struct, frozen=True):
     """How many dead letters went back, or would; ``replayed`` names the first of them."""
@@ -129,7 +131,7 @@ class Engine:
 
     @property
     def parked_polls(self) -> int:
-        """How many pops wait for messages."""
+        """How many pops sleep until there are messages."""
         return self._dispenser.parked
 
     @property
@@ -289,16 +291,17 @@ class Engine:
     async def configure_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
         """Make a queue with these settings, or change those of the one there is."""
         with self._in_flight:
-            while True:
+            for _ in range(CONFIGURE_TRIES):
                 queue = await self._store.get_queue(key)
                 try:
                     if queue is None:
                         return await self.create_queue(key, changes.apply(QueueSettings()))
                     return await self.update_queue(key, changes)
                 except SkepError as error:
-                    # Someone else made or deleted it in between; each further round needs another such change.
+                    # Someone else made or deleted it in between: look again.
                     if error.code is not (Code.QUEUE_EXISTS if queue is None else Code.QUEUE_NOT_FOUND):
                         raise
+            raise SkepError(Code.STORE_BUSY, f"the queue {key.name!r} is being made and deleted over and over")
 
     async def pause_queue(self, key: QueueKey) -> Queue:
         """Hand out nothing more; pushes and settlements go on."""

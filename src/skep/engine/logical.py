@@ -134,7 +134,7 @@ class LogicalQueue:
         for result in results:
             if result.deliveries:
                 self._lifecycle.leased(self.key, result.deliveries[0].lease_deadline)
-        return results
+        return results if len(results) == 1 else _as_of_the_last(requests, results)
 
     async def _settle(self, calls: list[list[Settlement]]) -> Sequence[list[SettleResult]]:
         now = self._shared.clock.now()
@@ -162,3 +162,13 @@ class LogicalQueue:
         renewals = calls[0] if len(calls) == 1 else [renewal for call in calls for renewal in call]
         results = await self._shared.store.renew(renewals, self._shared.clock.now())
         return [results] if len(calls) == 1 else split(results, calls)
+
+
+def _as_of_the_last(requests: Sequence[PopRequest], results: Sequence[PopResult]) -> list[PopResult]:
+    """What the first of several pops left behind, the later ones of the same call may have taken: the last one knows."""
+    last = {(request.group, request.partition): result for request, result in zip(requests, results, strict=True)}
+    known = [last[request.group, request.partition] for request in requests]
+    return [
+        result if result is end else PopResult(result.deliveries, end.next_ready_at, end.more)
+        for result, end in zip(results, known, strict=True)
+    ]

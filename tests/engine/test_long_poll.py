@@ -1,0 +1,255 @@
+"""Pops that wait: woken by whatever makes a message ready, in the order they came, and never for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from skep.clock import Instant, seconds
+from skep.config import EngineSettings, Limits
+from skep.errors import Code, SkepError
+from skep.model import FROM_NOW, ClearScope, DeadLetterFilter, Outcome, QueueKey, QueueSettings, Retry, Start
+from tests.engine.driver import ORDERS, EngineDriver, answer, message, settlement, until
+
+
+@pytest.fixture(autouse=True)
+async def orders(driver: EngineDriver) -> None:
+    await driver.engine.create_queue(ORDERS, QueueSettings(max_attempts=2, lease_seconds=30))
+
+
+async def test_a_push_wakes_the_poll(driver: EngineDriver) -> None:
+    poll = await driver.polling()
+    await driver.push("1")
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_a_push_in_the_middle_of_a_look_is_not_missed(driver: EngineDriver) -> None:
+    driver.store.hold("pop")
+    poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60, group="g", start=FROM_NOW))
+    await driver.store.held("pop")
+    await driver.push("1")
+    driver.store.let_go("pop")
+    await until(lambda: driver.engine.parked_polls == 1 or poll.done())
+    await driver.push("2")
+
+    assert len(await answer(poll)) == 1
+
+
+async def test_a_push_over_several_queues_and_a_transaction_wake_too(driver: EngineDriver) -> None:
+    first, second = await driver.polling(), await driver.polling()
+    await driver.engine.push([message("1"), message("2", QueueKey("other"))])
+    assert await answer(first) == ["1"]
+
+    other = (await driver.pop(QueueKey("other")))[0]
+    await driver.engine.transact([settlement(other)], [message("3", partition="p")])
+    assert await answer(second) == ["3"]
+
+
+async def test_I9_a_lease_that_runs_out_wakes_the_poll(driver: EngineDriver) -> None:
+    await driver.push("1")
+    await driver.pop()
+    poll = await driver.polling()
+    driver.clock.advance(30)
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_a_retry_that_comes_due_wakes_the_poll(driver: EngineDriver) -> None:
+    await driver.push("1")
+    (delivery,) = await driver.pop()
+    poll = await driver.polling()
+    await driver.nack(delivery, Retry.AT, retry_at=Instant(driver.clock.now() + seconds(3)))
+    await until(lambda: driver.engine.parked_polls == 1)
+    driver.clock.advance(3)
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_a_settlement_that_frees_a_partition_wakes_the_poll(driver: EngineDriver) -> None:
+    await driver.push("1", "2")
+    deliveries = await driver.pop()
+    poll = await driver.polling()
+    await driver.ack(deliveries)
+
+    assert await answer(poll) == ["2"]
+
+
+async def test_a_scheduled_message_that_comes_due_wakes_the_poll(driver: EngineDriver) -> None:
+    poll = await driver.polling()
+    await driver.push("1", deliver_at=Instant(driver.clock.now() + seconds(4)))
+    driver.clock.advance(4)
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_a_dead_letter_wakes_who_waits_for_dead_letters(driver: EngineDriver) -> None:
+    await driver.push("1", "2")
+    (delivery,) = await driver.pop()
+    await driver.engine.settle([settlement(delivery, Outcome.REJECT)])
+    graves = QueueKey("orders.dead")
+    await driver.ack(await driver.pop(graves))
+    poll = await driver.polling(graves)
+    (delivery,) = await driver.pop()
+    await driver.engine.settle([settlement(delivery, Outcome.REJECT)])
+
+    assert await answer(poll) == ["2"]
+
+
+async def test_a_replay_a_seek_and_a_resume_wake_the_poll(driver: EngineDriver) -> None:
+    await driver.push("1")
+    await driver.engine.settle([settlement((await driver.pop())[0], Outcome.REJECT)])
+    poll = await driver.polling()
+    await driver.engine.replay(DeadLetterFilter(queue=QueueKey("orders.dead")))
+    assert await answer(poll) == ["1"]
+
+    poll = await driver.polling()
+    await driver.engine.seek(ORDERS, "__QUEUE_MODE__", Start())
+    assert await answer(poll) == ["1"]
+
+    await driver.engine.clear(ORDERS, ClearScope.ALL)
+    await driver.engine.pause_queue(ORDERS)
+    await driver.push("3")
+    poll = await driver.polling()
+    await driver.engine.resume_queue(ORDERS)
+    assert await answer(poll) == ["3"]
+
+
+async def test_when_its_time_is_over_a_poll_answers_with_nothing(driver: EngineDriver) -> None:
+    poll = await driver.polling(wait_seconds=10)
+    driver.clock.advance(10)
+
+    assert await answer(poll) == []
+
+
+async def test_polls_are_served_in_the_order_they_came_and_one_message_wakes_one(driver: EngineDriver) -> None:
+    polls = [await driver.polling() for _ in range(5)]
+    looks = len(driver.store.calls["pop"])
+    await driver.push("1", partition="a")
+    assert await answer(polls[0]) == ["1"]
+    assert len(driver.store.calls["pop"]) == looks + 1
+    assert driver.engine.parked_polls == 4
+
+    await driver.push("2", partition="b")
+    assert await answer(polls[1]) == ["2"]
+
+
+async def test_a_batch_wakes_as_many_as_it_has_work_for(driver: EngineDriver) -> None:
+    polls = [await driver.polling() for _ in range(5)]
+    await driver.engine.push([message(str(number), partition=f"p{number}") for number in range(3)])
+    answered = [await answer(poll) for poll in polls[:3]]
+
+    assert sorted(answered) == [["0"], ["1"], ["2"]]
+    assert driver.engine.parked_polls == 2
+
+
+async def test_a_poll_that_leaves_work_behind_wakes_the_next(driver: EngineDriver) -> None:
+    await driver.engine.pause_queue(ORDERS)
+    polls = [await driver.polling(), await driver.polling(), await driver.polling()]
+    await driver.engine.push([message(str(number), partition=f"p{number}") for number in range(3)])
+    await until(lambda: driver.engine.parked_polls == 3)
+    await driver.engine.resume_queue(ORDERS)
+
+    assert sorted([await answer(poll) for poll in polls]) == [["0"], ["1"], ["2"]]
+
+
+async def test_a_poll_for_one_partition_does_not_stand_in_the_way(driver: EngineDriver) -> None:
+    narrow = await driver.polling(partition="mine")
+    wide = await driver.polling()
+    await driver.push("1", partition="theirs")
+    assert await answer(wide) == ["1"]
+    assert not narrow.done()
+    await driver.push("2", partition="mine")
+    assert await answer(narrow) == ["2"]
+
+
+async def test_I14_groups_wait_each_for_themselves(driver: EngineDriver) -> None:
+    polls = [await driver.polling(group=group) for group in ("a", "b")]
+    await driver.push("1")
+
+    assert [await answer(poll) for poll in polls] == [["1"], ["1"]]
+
+
+async def test_a_cancelled_poll_passes_its_signal_on(driver: EngineDriver) -> None:
+    first, second = await driver.polling(), await driver.polling()
+    driver.store.hold("pop")
+    await driver.push("1")
+    await driver.store.held("pop")
+    first.cancel()
+    driver.store.let_go("pop")
+
+    assert await answer(second) == ["1"]
+
+
+async def test_the_safety_poll_finds_what_nobody_announced(driver: EngineDriver) -> None:
+    poll = await driver.polling()
+    looks = len(driver.store.calls["pop"])
+    now = driver.clock.now()
+    from skep.ids import IdMint
+    from skep.model import PushBatch
+
+    await driver.store.inner.push([PushBatch([message("1")], IdMint(driver.clock).mint_many(1))], now)
+    driver.clock.advance(4.9)
+    assert len(driver.store.calls["pop"]) == looks
+    driver.clock.advance(0.1)
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_an_idle_poll_looks_only_when_the_safety_poll_is_due(driver: EngineDriver) -> None:
+    poll = await driver.polling(wait_seconds=21)
+    for look in range(1, 5):
+        assert len(driver.store.calls["pop"]) == look
+        driver.clock.advance(5)
+        await until(lambda look=look: len(driver.store.calls["pop"]) > look and driver.engine.parked_polls == 1)
+    driver.clock.advance(1)
+
+    assert await answer(poll) == []
+
+
+async def test_a_store_error_reaches_a_poll_that_waits(driver: EngineDriver) -> None:
+    poll = await driver.polling()
+    driver.store.fail_next("pop", SkepError(Code.STORE_UNAVAILABLE, "gone"))
+    await driver.push("1")
+
+    with pytest.raises(SkepError, match="STORE_UNAVAILABLE"):
+        await answer(poll)
+
+
+async def test_a_poll_of_a_queue_that_is_deleted_says_so(driver: EngineDriver) -> None:
+    poll = await driver.polling()
+    await driver.engine.delete_queue(ORDERS)
+
+    with pytest.raises(SkepError, match="QUEUE_NOT_FOUND"):
+        await answer(poll)
+
+
+class TestBound:
+    @pytest.fixture
+    def settings(self) -> EngineSettings:
+        return EngineSettings(limits=Limits(parked_polls=2))
+
+    async def test_only_so_many_polls_may_wait(self, driver: EngineDriver) -> None:
+        polls = [await driver.polling() for _ in range(2)]
+        with pytest.raises(SkepError, match="STORE_BUSY"):
+            await driver.engine.pop(ORDERS, wait_seconds=1)
+        await driver.engine.push([message("1", partition="a"), message("2", partition="b")])
+        assert sorted([await answer(poll) for poll in polls]) == [["1"], ["2"]]
+
+
+class TestSharedStore:
+    @pytest.fixture
+    def settings(self) -> EngineSettings:
+        return EngineSettings(shared=True)
+
+    async def test_other_servers_are_told_and_then_one_more_look_is_taken(self, driver: EngineDriver) -> None:
+        poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60))
+        await until(lambda: len(driver.store.calls["pop"]) == 2 and driver.engine.parked_polls == 1)
+        assert driver.store.calls["watch"] == [[ORDERS]]
+
+        second = await driver.polling()
+        assert len(driver.store.calls["watch"]) == 1, "a live watch serves everyone"
+        await driver.push("1")
+        assert await answer(poll) == ["1"]
+        second.cancel()
