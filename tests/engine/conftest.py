@@ -13,6 +13,7 @@ from skep.engine import Engine
 from skep.ids import IdMint
 from tests.engine.driver import EngineDriver
 from tests.engine.recording import RecordingStore
+from tests.support.reference_store import ReferenceStore
 
 
 @pytest.fixture
@@ -28,14 +29,7 @@ def settings() -> EngineSettings:
 
 @pytest.fixture
 async def store() -> AsyncIterator[RecordingStore]:
-    from importlib import import_module
-
-    try:
-        inner = import_module("skep.store.sqlite").SqliteStore(":memory:")
-    except Exception:
-        from tests.support.reference_store import ReferenceStore
-
-        inner = ReferenceStore()
+    inner = ReferenceStore()
     await inner.open()
     yield RecordingStore(inner)
     await inner.close()

@@ -43,7 +43,7 @@ def settlement(delivery: Delivery, outcome: Outcome = Outcome.ACK, **fields: Any
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop turn until something is so; ten seconds mean that it never will be."""
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - it yields rather than sleeps
             await asyncio.sleep(0)
 
 
@@ -72,6 +72,14 @@ class EngineDriver:
     ) -> asyncio.Task[PopResult]:
         """A pop that waits, once it has looked and found nothing."""
         return await self.parked(self.engine.pop(queue, wait_seconds=wait_seconds, **fields))
+
+    async def advance(self, by_seconds: float) -> None:
+        """Let time pass, and what it brings about."""
+        self.clock.advance(by_seconds)
+        await self.quiet()
+
+    async def quiet(self) -> None:
+        await until(lambda: self.engine.is_quiet)
 
     async def parked(self, pop: Any) -> asyncio.Task[PopResult]:
         before = self.engine.parked_polls

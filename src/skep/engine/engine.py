@@ -139,6 +139,11 @@ class Engine:
         """How many queues are held ready."""
         return len(self._registry)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no timer is overdue and no chore runs: what tests wait for after they moved the clock."""
+        return not self._timers.overdue and not self._lifecycle.under_way
+
     # --- push ---------------------------------------------------------------------------------------------------
 
     async def push(self, messages: Sequence[NewMessage], *, json_checked: bool = False) -> PushOutcome:

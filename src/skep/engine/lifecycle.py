@@ -130,6 +130,11 @@ class Lifecycle:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
+    @property
+    def under_way(self) -> int:
+        """How many chores run or wait for their turn."""
+        return len(self._ready) + len(self._tasks)
+
     # what callers make due
 
     def pushed(self, key: QueueKey, now: Instant, deliver_at: Instant | None = None) -> None:

@@ -41,6 +41,11 @@ class Timers:
         self._sleeper: asyncio.Task[None] | None = None
         self._armed_for: Instant | None = None
 
+    @property
+    def overdue(self) -> bool:
+        """Whether a timer's time has come and it has not been called yet."""
+        return bool(self._heap) and self._heap[0][0] <= self._clock.now()
+
     def at(self, deadline: Instant, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` once ``deadline`` has been reached."""
         timer = Timer(self, deadline, callback)

@@ -1,0 +1,93 @@
+"""A caller who goes away takes no lease along."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from skep.errors import Code, SkepError
+from skep.model import QueueChanges, QueueKey
+from tests.engine.driver import ORDERS, EngineDriver, answer, until
+
+
+async def cancelled_while_the_store_answers(driver: EngineDriver, batch: int = 1) -> None:
+    driver.store.hold("pop")
+    popping = asyncio.ensure_future(driver.pop(batch=batch))
+    await driver.store.held("pop")
+    popping.cancel()
+    driver.store.let_go("pop")
+    with pytest.raises(asyncio.CancelledError):
+        await popping
+
+
+async def test_what_was_leased_for_a_cancelled_caller_is_given_back_at_once(driver: EngineDriver) -> None:
+    await driver.push("1", "2")
+    await cancelled_while_the_store_answers(driver, batch=2)
+    poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60))
+
+    assert await answer(poll) == ["1"]
+    assert poll.result().deliveries[0].attempt == 2, "attempts count deliveries, also this one"
+
+
+async def test_an_answer_that_comes_in_the_turn_of_the_cancellation_is_given_back(driver: EngineDriver) -> None:
+    await driver.push("1")
+    popping = asyncio.ensure_future(driver.pop())
+    await until(lambda: len(driver.store.calls["pop"]) == 1)
+    # The answer wakes the caller and this task in the same turn of the loop; whichever goes first, nothing is lost.
+    while not popping.done():
+        popping.cancel()
+        await asyncio.sleep(0)
+    assert popping.cancelled()
+    poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60))
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_messages_of_the_first_queue_are_given_back_when_the_caller_goes_during_the_second(
+    driver: EngineDriver,
+) -> None:
+    first, second = QueueKey("a"), QueueKey("b")
+    for key in (first, second):
+        await driver.engine.configure_queue(key, QueueChanges(namespace="shop"))
+        await driver.push("1", queue=key)
+    popping = asyncio.ensure_future(driver.engine.pop_matching(namespace="shop", batch=5))
+    await until(lambda: len(driver.store.calls["pop"]) == 1)
+    driver.store.hold("pop")
+    await driver.store.held("pop")
+    popping.cancel()
+    driver.store.let_go("pop")
+    with pytest.raises(asyncio.CancelledError):
+        await popping
+    got = [await answer(asyncio.ensure_future(driver.engine.pop(key, wait_seconds=60))) for key in (first, second)]
+
+    assert got == [["1"], ["1"]]
+
+
+async def test_messages_that_could_not_be_handed_on_can_be_given_back(driver: EngineDriver) -> None:
+    await driver.push("1")
+    deliveries = await driver.pop()
+    poll = await driver.polling()
+    driver.engine.give_back(deliveries)
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_a_stop_waits_for_what_is_given_back(driver: EngineDriver) -> None:
+    await driver.push("1")
+    await cancelled_while_the_store_answers(driver)
+    await driver.engine.stop()
+
+    leases = await driver.store.inner.leases("default", driver.clock.now())
+    assert leases == []
+
+
+async def test_a_give_back_that_fails_is_left_to_the_lease(driver: EngineDriver) -> None:
+    await driver.push("1")
+    deliveries = await driver.pop(lease_seconds=10)
+    driver.store.fail_next("settle", SkepError(Code.STORE_UNAVAILABLE, "gone"))
+    driver.engine.give_back(deliveries)
+    poll = await driver.polling()
+    driver.clock.advance(10)
+
+    assert await answer(poll) == ["1"]

@@ -1,0 +1,168 @@
+"""Timers at the earliest deadline: chores run when something is due, and only then."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from skep.clock import Instant, ManualClock, seconds
+from skep.config import EngineSettings, Limits
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.ids import IdMint
+from skep.model import PushBatch, QueueChanges, QueueKey, QueueSettings
+from tests.engine.driver import ORDERS, EngineDriver, answer, message, until
+from tests.engine.recording import RecordingStore
+
+
+def passes(driver: EngineDriver, chore: str, key: QueueKey = ORDERS) -> int:
+    return driver.store.calls[chore].count(key)  # type: ignore[arg-type] # the first argument of a chore is its queue
+
+
+async def calm(driver: EngineDriver, key: QueueKey = ORDERS) -> None:
+    """The queue is known, and each of its chores has looked once."""
+    await until(lambda: all(passes(driver, chore, key) for chore in ("promote", "expire", "retain")))
+    await driver.quiet()
+
+
+async def test_002_3_a_scheduled_message_enters_the_log_when_it_is_due_and_not_before(driver: EngineDriver) -> None:
+    await driver.engine.create_queue(ORDERS)
+    await calm(driver)
+    before = passes(driver, "promote")
+    for delay in (50, 20, 90):
+        await driver.push(str(delay), deliver_at=Instant(driver.clock.now() + seconds(delay)))
+    await driver.advance(19)
+    assert passes(driver, "promote") == before
+    driver.clock.advance(1)
+    await until(lambda: passes(driver, "promote") == before + 1 and driver.engine.is_quiet)
+
+    assert (await driver.engine.queue_stats(ORDERS)).last_seq == 1
+    driver.clock.advance(30)
+    await until(lambda: passes(driver, "promote") == before + 2 and driver.engine.is_quiet)
+    assert (await driver.engine.queue_stats(ORDERS)).last_seq == 2
+
+
+async def test_messages_past_their_age_expire_to_the_dead_letter_queue(driver: EngineDriver) -> None:
+    await driver.engine.create_queue(ORDERS, QueueSettings(max_age_seconds=60))
+    await calm(driver)
+    await driver.pop()
+    await driver.push("1")
+    driver.clock.advance(61)
+    poll = None
+    await driver.quiet()
+    poll = await driver.engine.pop(QueueKey("orders.dead"), wait_seconds=10)
+
+    assert [delivery.payload for delivery in poll.deliveries] == [b"1"]
+
+
+async def test_I10_a_message_whose_last_lease_runs_out_is_buried_though_nobody_pops(driver: EngineDriver) -> None:
+    await driver.engine.create_queue(ORDERS, QueueSettings(max_attempts=1, lease_seconds=30))
+    await calm(driver)
+    await driver.push("1")
+    await driver.pop()
+    await driver.advance(30)
+
+    assert (await driver.engine.queue_stats(ORDERS)).dead_letters == 1
+
+
+async def test_settings_that_change_set_the_timers_anew(driver: EngineDriver) -> None:
+    await driver.push("1")
+    await driver.pop(group="slow")
+    await calm(driver)
+    await driver.engine.update_queue(ORDERS, QueueChanges(retention_seconds=60, retention_ignores_groups=True))
+    await driver.advance(61)
+
+    assert (await driver.engine.queue_stats(ORDERS)).first_seq == 2
+
+
+async def test_queues_nobody_touched_since_the_start_have_their_timers(
+    store: RecordingStore, clock: ManualClock
+) -> None:
+    ids = IdMint(clock)
+    for tenant in ("default", "other"):
+        late = message("1", QueueKey("orders", tenant), deliver_at=Instant(clock.now() + seconds(100)))
+        await store.inner.push([PushBatch([late], ids.mint_many(1))], clock.now())
+    engine = Engine(store.as_store, clock, ids, Random(1))
+    await engine.start()
+    keys = [QueueKey("orders", tenant) for tenant in ("default", "other")]
+    driver = EngineDriver(engine, clock, store)
+    for key in keys:
+        await calm(driver, key)
+    clock.advance(100)
+    await until(lambda: all(passes(driver, "promote", key) == 2 for key in keys) and engine.is_quiet)
+
+    for key in keys:
+        assert (await engine.queue_stats(key)).last_seq == 1
+    await engine.stop()
+
+
+async def test_a_chore_that_fails_is_tried_again_later_and_the_others_go_on(driver: EngineDriver) -> None:
+    await driver.engine.create_queue(ORDERS)
+    await calm(driver)
+    driver.store.fail_next("promote", SkepError(Code.STORE_BUSY, "busy"), RuntimeError("a bug"))
+    before = passes(driver, "promote")
+    await driver.push("1", deliver_at=Instant(driver.clock.now() + seconds(5)))
+    driver.clock.advance(5)
+    await until(lambda: passes(driver, "promote") == before + 1)
+    assert await driver.pop() == []
+    for backoff_seconds in (1, 2):
+        await driver.quiet()
+        await driver.advance(backoff_seconds)
+
+    assert passes(driver, "promote") == before + 3
+    assert [delivery.payload for delivery in await driver.pop()] == [b"1"]
+
+
+async def test_samples_sweeps_and_upkeep_come_again_and_again(driver: EngineDriver) -> None:
+    await driver.quiet()
+    counts = {chore: len(driver.store.calls[chore]) for chore in ("sample", "sweep", "maintain")}
+    for _ in range(12):
+        await driver.advance(5)
+
+    grown = {chore: len(driver.store.calls[chore]) - count for chore, count in counts.items()}
+    assert grown == {"sample": 6, "sweep": 1, "maintain": 12}
+
+
+async def test_idle_queues_are_dropped_from_memory(driver: EngineDriver) -> None:
+    await driver.push("1")
+    poll = await driver.polling(QueueKey("orders"), group="other", partition="none", wait_seconds=300)
+    await driver.push("1", queue=QueueKey("idle"))
+    assert driver.engine.logical_queues == 2
+    for _ in range(8):
+        await driver.advance(10)
+
+    assert driver.engine.logical_queues == 1, "one where a poll waits stays"
+    poll.cancel()
+
+
+class TestBounded:
+    @pytest.fixture
+    def settings(self) -> EngineSettings:
+        return EngineSettings(limits=Limits(chore_rows=10, logical_queues=3))
+
+    async def test_002_4_a_pass_is_bounded_and_runs_again_while_there_is_more(self, driver: EngineDriver) -> None:
+        await driver.engine.create_queue(ORDERS)
+        await calm(driver)
+        before = passes(driver, "promote")
+        due = Instant(driver.clock.now() + seconds(5))
+        await driver.push(*(str(number) for number in range(35)), deliver_at=due)
+        driver.clock.advance(5)
+        await until(lambda: passes(driver, "promote") >= before + 4 and driver.engine.is_quiet)
+
+        assert (await driver.engine.queue_stats(ORDERS)).last_seq == 35
+
+    async def test_the_number_of_queues_held_ready_is_bounded(self, driver: EngineDriver) -> None:
+        for number in range(10):
+            await driver.push("1", queue=QueueKey(f"q{number}"))
+
+        assert driver.engine.logical_queues <= 3
+
+
+async def test_a_push_to_a_queue_made_by_it_learns_its_settings(driver: EngineDriver) -> None:
+    await driver.push("1", deliver_at=Instant(driver.clock.now() + seconds(30)))
+    await calm(driver)
+    poll = await driver.polling()
+    driver.clock.advance(30)
+
+    assert await answer(poll) == ["1"]

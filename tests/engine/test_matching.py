@@ -1,0 +1,98 @@
+"""Pops over a namespace or task: higher priority first, equals in turn, batches filled across queues."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from skep.errors import SkepError
+from skep.model import PopResult, QueueKey, QueueSettings
+from tests.engine.driver import EngineDriver, answer, message, until
+
+
+async def make(driver: EngineDriver, name: str, priority: int = 0, task: str | None = None) -> QueueKey:
+    key = QueueKey(name)
+    await driver.engine.create_queue(key, QueueSettings(namespace="shop", task=task, priority=priority))
+    return key
+
+
+def sources(result: PopResult) -> list[str]:
+    return [delivery.queue.name for delivery in result.deliveries]
+
+
+async def test_queues_of_higher_priority_come_first_and_fill_the_batch_with_the_others(driver: EngineDriver) -> None:
+    for name, priority in (("low", -1), ("high", 9), ("middle", 0)):
+        await driver.push("1", "2", queue=await make(driver, name, priority))
+
+    result = await driver.engine.pop_matching(namespace="shop", batch=5)
+
+    assert sources(result) == ["high", "high", "middle", "middle", "low"]
+    assert len({delivery.token for delivery in result.deliveries}) == 1
+
+
+async def test_equals_take_turns_so_that_none_starves(driver: EngineDriver) -> None:
+    for name in ("a", "b", "c"):
+        key = await make(driver, name)
+        await driver.engine.push([message("1", key, partition=f"p{number}") for number in range(9)])
+
+    first = [sources(await driver.engine.pop_matching(namespace="shop"))[0] for _ in range(6)]
+
+    assert sorted(first) == ["a", "a", "b", "b", "c", "c"]
+
+
+async def test_only_what_matches_is_popped(driver: EngineDriver) -> None:
+    for name, task in (("mail", "send"), ("print", "print")):
+        await driver.push("1", queue=await make(driver, name, task=task))
+    await driver.push("1", queue=QueueKey("elsewhere"))
+
+    assert sources(await driver.engine.pop_matching(task="send", batch=9)) == ["mail"]
+    assert sources(await driver.engine.pop_matching(namespace="shop", task="print", batch=9)) == ["print"]
+    assert sources(await driver.engine.pop_matching(namespace="nobody")) == []
+
+
+async def test_it_needs_a_namespace_or_a_task(driver: EngineDriver) -> None:
+    with pytest.raises(SkepError, match="INVALID_REQUEST"):
+        await driver.engine.pop_matching()
+
+
+async def test_a_poll_waits_at_all_its_queues(driver: EngineDriver) -> None:
+    keys = [await make(driver, name) for name in ("a", "b")]
+    polls = [
+        await driver.parked(driver.engine.pop_matching(namespace="shop", wait_seconds=60)),
+        await driver.polling(keys[1]),
+    ]
+    looks = len(driver.store.calls["pop"])
+    await driver.push("1", queue=keys[1])
+    assert await answer(polls[0]) == ["1"]
+    assert len(driver.store.calls["pop"]) == looks + 1, "only the queue that has something is looked at"
+    await driver.push("2", queue=keys[1], partition="other")
+    assert await answer(polls[1]) == ["2"]
+
+
+async def test_a_queue_made_while_a_poll_waits_is_seen(driver: EngineDriver) -> None:
+    poll = await driver.parked(driver.engine.pop_matching(namespace="shop", wait_seconds=60))
+    await driver.push("1", queue=await make(driver, "new"))
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_a_poll_over_queues_ends_when_its_time_is_over(driver: EngineDriver) -> None:
+    await make(driver, "a")
+    poll = await driver.parked(driver.engine.pop_matching(namespace="shop", wait_seconds=12))
+    for pause in (5, 5):
+        driver.clock.advance(pause)
+        await asyncio.sleep(0)
+        await until(lambda: driver.engine.parked_polls == 1)
+    driver.clock.advance(2)
+
+    assert await answer(poll) == []
+
+
+async def test_a_queue_that_vanishes_does_not_spoil_the_pop(driver: EngineDriver) -> None:
+    gone, there = await make(driver, "a", priority=5), await make(driver, "b")
+    await driver.push("1", queue=there)
+    await driver.engine.pop_matching(namespace="shop", group="other")
+    await driver.store.inner.delete_queue(gone, driver.clock.now())
+
+    assert sources(await driver.engine.pop_matching(namespace="shop", batch=5)) == ["b"]
