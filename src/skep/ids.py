@@ -60,7 +60,7 @@ class IdMint:
 
 def minted_at(id_: bytes) -> Instant | None:
     """The millisecond a UUIDv7 was minted in, or None for any other UUID."""
-    if id_[6] >> 4 != 7:  # noqa: PLR2004 - the version nibble of RFC 9562
+    if id_[6] >> 4 != 7:  # the version nibble of RFC 9562
         return None
     return Instant(int.from_bytes(id_[:6], "big") * MICROS_PER_MS)
 

@@ -130,9 +130,7 @@ class Store(Protocol):
         """How many match: the dry run of replay and purge."""
         ...
 
-    async def replay(
-        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant
-    ) -> list[Replayed]:
+    async def replay(self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant) -> list[Replayed]:
         """Move the oldest matches up to seq ``until``, one per given id, back to their source queues, in order.
 
         A replayed message is delivered to the group that gave it up and to no other. Deduplication is bypassed and
@@ -171,7 +169,12 @@ class Store(Protocol):
         ...
 
     async def leases(
-        self, tenant: str, now: Instant, key: QueueKey | None = None, expiring_before: Instant | None = None, limit: int = 100
+        self,
+        tenant: str,
+        now: Instant,
+        key: QueueKey | None = None,
+        expiring_before: Instant | None = None,
+        limit: int = 100,
     ) -> list[LeaseInfo]:
         """Live leases by deadline; with ``expiring_before`` those about to run out."""
         ...

@@ -1,0 +1,5 @@
+"""The PostgreSQL store."""
+
+from skep.store.postgres.store import PostgresStore
+
+__all__ = ["PostgresStore"]

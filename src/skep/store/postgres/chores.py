@@ -1,0 +1,160 @@
+"""The bounded passes that the engine's timers run: promoting, expiring, retaining, sampling, sweeping, compacting.
+
+Several servers may run the same pass at once; locks make that safe, and what one has done the other finds done.
+"""
+
+from __future__ import annotations
+
+from skep.clock import Instant, seconds
+from skep.model import QUEUE_MODE_GROUP, Chore, QueueKey
+from skep.store.postgres import pop, queues, settle
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.push import append_rows, open_logs
+from skep.store.rules import is_exhausted, lifetime_micros
+from skep.store.statements import load_statements
+
+SQL = load_statements("skep.store.postgres", "chores.sql")
+
+LEASE_HISTORY_SECONDS = 7 * 86_400
+SAMPLE_SECONDS = 2 * 86_400
+RETENTION_HISTORY_SECONDS = 30 * 86_400
+REPLAY_HISTORY_SECONDS = 90 * 86_400
+SAMPLE_EVERY_SECONDS = 10
+
+
+async def promote(connection: Connection, key: QueueKey, now: Instant, limit: int) -> Chore:
+    """Let due messages enter the log, oldest due first."""
+    queue = await queues.find(connection, key)
+    if queue is None:
+        return Chore()
+    if not await connection.fetchval(SQL["any_due"], queue.id, now):
+        return Chore(next_at=await connection.fetchval(SQL["next_due"], queue.id))
+    log = (await open_logs(connection, [key], now)).get(key)
+    if log is None:
+        return Chore()
+    due = await connection.fetch(SQL["take_due"], queue.id, now, limit)
+    rows = [
+        (seq, log.created_at, row["id"], row["trace_id"], queue.id, None, row["priority"], row["partition"],
+         row["transaction_id"], row["content_type"], row["headers"], row["payload"])
+        for seq, row in enumerate(due, start=log.last_seq + 1)
+    ]  # fmt: skip
+    if rows:
+        await append_rows(connection, rows)
+        await connection.execute(SQL["promoted"], queue.id, len(rows))
+        await connection.execute(
+            SQL["key_seqs"], queue.id, [row[8] for row in rows], [row[7] for row in rows], [row[0] for row in rows],
+            [row[2] for row in rows],
+        )  # fmt: skip
+    next_at = await connection.fetchval(SQL["next_due"], queue.id)
+    return Chore(len(rows), next_at is not None and next_at <= now, next_at)
+
+
+async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
+    """Tidy every group of a queue once."""
+    queue = await queues.find(connection, key)
+    if queue is None:
+        return Chore()
+    lifetime = lifetime_micros(queue.settings)
+    if lifetime is None and not queue.settings.max_attempts:
+        return Chore()
+    groups = await connection.fetch(SQL["groups"], queue.id)
+    if not groups and queue.settings.max_age_seconds:
+        # Messages that nobody reads expire too; the group of those who name none stands for nobody.
+        await connection.execute(SQL["ensure_group"], queue.id, QUEUE_MODE_GROUP, now)
+        groups = await connection.fetch(SQL["groups"], queue.id)
+    done = 0
+    next_at: int | None = None
+    for group in groups:
+        account = settle.Account(queue, group["id"], group["name"], shard)
+        if lifetime is not None:
+            await connection.fetchval(SQL["discover"], queue.id, group["id"], limit, shard)
+        before = await connection.fetchval(SQL["given_up"], group["id"])
+        await pop.tidy(connection, account, now, rows=limit)
+        done += await connection.fetchval(SQL["given_up"], group["id"]) - before
+        due = await connection.fetchrow(SQL["next_expiry"], queue.id, group["id"], now)
+        assert due is not None
+        times = [due["deadline"]] if is_exhausted(queue.settings, queue.settings.max_attempts) else []
+        if lifetime is not None:
+            times += [at + lifetime for at in (due["oldest_at"], due["undiscovered_at"]) if at is not None]
+        next_at = min([t for t in [next_at, *times] if t is not None], default=None)
+    more = done > 0 and next_at is not None and next_at <= now
+    return Chore(done, more, None if next_at is None else Instant(max(next_at, now)))
+
+
+async def retain(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
+    """Delete from the head of the log what may go."""
+    queue = await queues.find(connection, key)
+    if queue is None:
+        return Chore()
+    settings = queue.settings
+    await connection.execute(SQL["lock_log"], queue.id)
+    head = await connection.fetchrow(SQL["log_head"], queue.id)
+    assert head is not None
+    settled: int | None = head["settled_seq"]
+    aged = (
+        await connection.fetchval(SQL["seq_before"], queue.id, now - seconds(settings.retention_seconds))
+        if settings.retention_seconds
+        else 0
+    )
+    completed = (
+        await connection.fetchval(SQL["settled_since"], queue.id, now - seconds(settings.completed_retention_seconds))
+        if settings.completed_retention_seconds
+        else 0
+    ) or 0
+    allowed = head["last_seq"] if settled is None else settled
+    upper = max(min(head["first_seq"] - 1, allowed), min(aged, settled or 0), min(completed, settled or 0))
+    if settings.retention_ignores_groups:
+        upper = max(upper, aged)
+    upper, more = await _bounded(connection, queue.id, upper, limit)
+    if settings.retention_ignores_groups and (settled is not None and upper > settled):
+        await connection.execute(SQL["release_below"], queue.id, upper, now, shard)
+    deleted = await connection.fetchval(SQL["delete_head"], queue.id, upper) if upper else 0
+    kept = settings.retention_seconds or settings.completed_retention_seconds
+    if kept:
+        await connection.execute(SQL["note_retention"], queue.id, now, deleted, settled or 0)
+    soonest = min((s for s in (settings.retention_seconds, settings.completed_retention_seconds) if s), default=0)
+    pause = seconds(min(max(soonest / 10, 1.0), 60.0))
+    return Chore(deleted, more, Instant(now + pause) if kept else None)
+
+
+async def _bounded(connection: Connection, queue_id: int, upper: int, limit: int) -> tuple[int, bool]:
+    """The greatest seq up to ``upper`` with at most ``limit`` messages below, and whether some are left."""
+    last: int | None = await connection.fetchval(SQL["nth_from_head"], queue_id, limit)
+    return (upper, False) if last is None or last >= upper else (last, True)
+
+
+async def sample(connection: Connection, now: Instant) -> None:
+    """Note every group's counters, once in ten seconds whoever comes first."""
+    at = now - now % seconds(SAMPLE_EVERY_SECONDS)
+    await connection.execute(SQL["sample"], at)
+
+
+async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
+    """Remove what has aged out, and the data of deleted queues."""
+    done = 0
+    more = False
+    for name, age in (
+        ("sweep_dedup", 0),
+        ("sweep_samples", SAMPLE_SECONDS),
+        ("sweep_replays", REPLAY_HISTORY_SECONDS),
+        ("sweep_retention", RETENTION_HISTORY_SECONDS),
+        ("sweep_leases", LEASE_HISTORY_SECONDS),
+        ("sweep_watchers", 0),
+    ):
+        count = await connection.fetchval(SQL[name], now - seconds(age), limit)
+        done += count
+        more = more or count >= limit
+    queue_id = await connection.fetchval(SQL["deleted_queue"])
+    if queue_id is not None:
+        count = 0
+        for table in ("message", "dedup", "scheduled", "dead_letter", "lease", "set", "history"):
+            count += await connection.fetchval(SQL[f"sweep_deleted_{table}"], queue_id, limit)
+            if count >= limit:
+                break
+        done += count
+        if count < limit:
+            await connection.execute(SQL["forget_queue_groups"], queue_id)
+            await connection.execute(SQL["forget_queue"], queue_id)
+            done += 1
+        more = True
+    return Chore(done, more)

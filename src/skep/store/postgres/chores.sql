@@ -1,0 +1,174 @@
+-- name: any_due
+SELECT EXISTS (SELECT 1 FROM scheduled s WHERE s.queue_id = $1 AND s.due_at <= $2)
+
+-- name: next_due
+SELECT s.due_at FROM scheduled s WHERE s.queue_id = $1 ORDER BY s.queue_id, s.due_at LIMIT 1
+
+-- name: take_due
+-- Under the queue's lock, so no other server takes the same ones.
+WITH due AS (
+    SELECT s.due_at, s.arrival FROM scheduled s WHERE s.queue_id = $1 AND s.due_at <= $2
+    ORDER BY s.queue_id, s.due_at, s.arrival LIMIT $3
+), taken AS (
+    DELETE FROM scheduled s USING due d WHERE s.queue_id = $1 AND s.due_at = d.due_at AND s.arrival = d.arrival RETURNING s.*
+)
+SELECT * FROM taken ORDER BY due_at, arrival
+
+-- name: promoted
+UPDATE queue SET scheduled_count = greatest(0, scheduled_count - $2) WHERE id = $1
+
+-- name: key_seqs
+-- A repeat of a promoted message is answered with its seq from now on.
+UPDATE dedup d SET seq = k.seq
+FROM unnest($2::text[], $3::text[], $4::bigint[], $5::uuid[]) AS k (transaction_id, partition, seq, id)
+WHERE d.queue_id = $1 AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id
+
+-- name: groups
+SELECT id, name FROM consumer_group WHERE queue_id = $1 ORDER BY id
+
+-- name: ensure_group
+SELECT ensure_group($1, $2, 'all', 0, $3)
+
+-- name: discover
+SELECT discover($1, $2, $3, $4)
+
+-- name: given_up
+SELECT coalesce(sum(c.dead + c.expired), 0)::bigint FROM group_counter c WHERE c.group_id = $1
+
+-- name: next_expiry
+-- When a lease next runs out, and how old the oldest are: discovered (as the ready come oldest first) and not yet.
+SELECT (SELECT l.ready_at FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = $2 AND l.ready_at > $3
+        ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT 1) AS partition_deadline,
+       least((SELECT l.ready_at FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = $2 AND l.ready_at > $3
+              ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT 1),
+             (SELECT min(s.ready_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at > $3)) AS deadline,
+       least((SELECT l.oldest_at FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = $2
+              ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT 1),
+             (SELECT min(s.oldest_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2)) AS oldest_at,
+       (SELECT m.created_at FROM message m
+        WHERE m.queue_id = $1 AND m.seq > (SELECT g.scan_seq FROM consumer_group g WHERE g.id = $2)
+        ORDER BY m.queue_id, m.seq LIMIT 1) AS undiscovered_at
+
+-- name: lock_log
+SELECT lock_log($1)
+
+-- name: log_head
+SELECT q.first_seq, last_seq(q.id, q.floor_seq) AS last_seq, settled_seq(q.id) AS settled_seq FROM queue q WHERE q.id = $1
+
+-- name: seq_before
+-- The last seq created before an instant.
+SELECT seq_at(q.id, least(q.first_seq, coalesce(
+    (SELECT m.seq FROM message m WHERE m.queue_id = q.id ORDER BY m.queue_id, m.seq LIMIT 1), q.first_seq)),
+    last_seq(q.id, q.floor_seq), $2::bigint + 1) - 1
+FROM queue q WHERE q.id = $1
+
+-- name: settled_since
+-- What was settled by everyone at the latest pass that is old enough.
+SELECT r.settled_seq FROM retention_history r WHERE r.queue_id = $1 AND r.at <= $2
+ORDER BY r.queue_id DESC, r.at DESC LIMIT 1
+
+-- name: nth_from_head
+SELECT m.seq FROM message m WHERE m.queue_id = $1 ORDER BY m.queue_id, m.seq OFFSET $2 - 1 LIMIT 1
+
+-- name: release_below
+SELECT release_below($1, $2, $3, $4)
+
+-- name: delete_head
+-- The floor keeps the last seq when the whole log goes; dead letters go with their messages.
+WITH gone AS (DELETE FROM message m WHERE m.queue_id = $1 AND m.seq <= $2 RETURNING m.seq),
+     letters AS (DELETE FROM dead_letter d WHERE d.queue_id = $1 AND d.seq <= $2),
+     moved AS (UPDATE queue q SET first_seq = greatest(q.first_seq, $2::bigint + 1), floor_seq = greatest(q.floor_seq, $2::bigint) WHERE q.id = $1)
+SELECT count(*) FROM gone
+
+-- name: note_retention
+-- A row per pass that did something, or after which more is settled than before.
+INSERT INTO retention_history (queue_id, at, deleted, first_seq, settled_seq)
+SELECT q.id, $2, $3, q.first_seq, $4 FROM queue q
+WHERE q.id = $1 AND ($3 > 0 OR $4 > coalesce(
+    (SELECT r.settled_seq FROM retention_history r WHERE r.queue_id = q.id ORDER BY r.queue_id DESC, r.at DESC LIMIT 1), -1))
+ON CONFLICT (queue_id, at) DO UPDATE SET deleted = retention_history.deleted + excluded.deleted,
+    first_seq = excluded.first_seq, settled_seq = excluded.settled_seq
+
+-- name: sample
+INSERT INTO sample (queue_id, group_id, at, last_seq, completed, dead, expired, retried)
+SELECT q.id, g.id, $1, last_seq(q.id, q.floor_seq), coalesce(sum(c.completed), 0), coalesce(sum(c.dead), 0),
+       coalesce(sum(c.expired), 0), coalesce(sum(c.retried), 0)
+FROM queue q JOIN consumer_group g ON g.queue_id = q.id LEFT JOIN group_counter c ON c.group_id = g.id
+WHERE q.deleted_at IS NULL GROUP BY q.id, g.id
+UNION ALL
+SELECT q.id, 0, $1, last_seq(q.id, q.floor_seq), 0, 0, 0, 0 FROM queue q WHERE q.deleted_at IS NULL
+ON CONFLICT DO NOTHING
+
+-- name: sweep_dedup
+WITH old AS (SELECT d.ctid FROM dedup d WHERE d.expires_at <= $1 ORDER BY d.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
+     gone AS (DELETE FROM dedup d USING old o WHERE d.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_samples
+WITH old AS (SELECT s.ctid FROM sample s WHERE s.at <= $1 ORDER BY s.at LIMIT $2),
+     gone AS (DELETE FROM sample s USING old o WHERE s.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_replays
+WITH old AS (SELECT r.ctid FROM replay_history r WHERE r.replayed_at <= $1 ORDER BY r.replayed_at LIMIT $2),
+     gone AS (DELETE FROM replay_history r USING old o WHERE r.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_retention
+WITH old AS (SELECT r.ctid FROM retention_history r WHERE r.at <= $1 LIMIT $2),
+     gone AS (DELETE FROM retention_history r USING old o WHERE r.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_leases
+-- The history is in the order of its ids, so the oldest rows come first and the walk stops at the first young one.
+WITH first AS (SELECT h.id, h.settled_at FROM lease_history h ORDER BY h.id LIMIT $2),
+     gone AS (DELETE FROM lease_history h USING first f WHERE h.id = f.id AND f.settled_at <= $1 RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_watchers
+WITH gone AS (DELETE FROM watcher w WHERE w.until <= $1 AND $2 > 0 RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: deleted_queue
+SELECT id FROM queue WHERE deleted_at IS NOT NULL ORDER BY id LIMIT 1
+
+-- name: sweep_deleted_message
+WITH old AS (SELECT m.seq FROM message m WHERE m.queue_id = $1 ORDER BY m.queue_id, m.seq LIMIT $2),
+     gone AS (DELETE FROM message m USING old o WHERE m.queue_id = $1 AND m.seq = o.seq RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_deleted_dedup
+WITH old AS (SELECT d.ctid FROM dedup d WHERE d.queue_id = $1 LIMIT $2),
+     gone AS (DELETE FROM dedup d USING old o WHERE d.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_deleted_scheduled
+WITH old AS (SELECT s.ctid FROM scheduled s WHERE s.queue_id = $1 LIMIT $2),
+     gone AS (DELETE FROM scheduled s USING old o WHERE s.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_deleted_dead_letter
+WITH old AS (SELECT d.ctid FROM dead_letter d WHERE d.queue_id = $1 LIMIT $2),
+     gone AS (DELETE FROM dead_letter d USING old o WHERE d.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_deleted_lease
+WITH old AS (SELECT l.ctid FROM partition_lease l WHERE l.queue_id = $1 ORDER BY l.queue_id LIMIT $2),
+     gone AS (DELETE FROM partition_lease l USING old o WHERE l.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_deleted_set
+WITH old AS (SELECT s.ctid FROM set_lease s WHERE s.queue_id = $1 LIMIT $2),
+     gone AS (DELETE FROM set_lease s USING old o WHERE s.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_deleted_history
+WITH gone AS (DELETE FROM retention_history r WHERE r.queue_id = $1 AND $2 > 0 RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: forget_queue_groups
+WITH counters AS (DELETE FROM group_counter c WHERE c.queue_id = $1)
+DELETE FROM consumer_group g WHERE g.queue_id = $1
+
+-- name: forget_queue
+DELETE FROM queue WHERE id = $1 AND deleted_at IS NOT NULL

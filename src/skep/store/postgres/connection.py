@@ -1,0 +1,155 @@
+"""Connections to PostgreSQL: the pool, what a session is set to, transactions that are tried again, and errors in our words.
+
+A transaction that loses a deadlock or a serialization race is tried again a bounded number of times, with its
+connection given back between tries. Everything else that goes wrong becomes a `SkepError` with a ``STORE_…`` code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Literal, TypeAlias, TypeVar
+
+import asyncpg
+
+from skep.errors import Code, SkepError
+
+Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+Isolation = Literal["read_committed", "repeatable_read", "serializable"]
+T = TypeVar("T")
+
+TRIES = 5
+RETRY_WAIT_SECONDS = 0.005
+STATEMENT_TIMEOUT_MS = 30_000
+LOCK_TIMEOUT_MS = 5_000
+
+# The store's statements are few, short, and all ride an index. Generic plans that may not choose a full scan or a
+# join over one keep them so whatever the statistics say, and cost no planning; tests hold the plans.
+SESSION = {
+    "application_name": "skep",
+    "search_path": "skep",
+    "timezone": "UTC",
+    "statement_timeout": str(STATEMENT_TIMEOUT_MS),
+    "lock_timeout": str(LOCK_TIMEOUT_MS),
+    "idle_in_transaction_session_timeout": "60000",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_mergejoin": "off",
+    "enable_hashjoin": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+    "synchronous_commit": "on",
+}
+
+_UNAVAILABLE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.ConnectionDoesNotExistError,
+    OSError,
+    TimeoutError,
+)
+_RETRIED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+
+async def _prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    # Ids are 16 raw bytes on our side; text and UUID objects would cost more than the insert itself.
+    await connection.set_type_codec("uuid", schema="pg_catalog", encoder=_same, decoder=_same, format="binary")
+
+
+def _same(value: bytes) -> bytes:
+    return value
+
+
+class Pool:
+    """A bounded pool of sessions set up for the store."""
+
+    def __init__(self, dsn: str, max_connections: int) -> None:
+        self._dsn = dsn
+        self._max = max_connections
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._random = random.Random()
+
+    async def open(self) -> None:
+        """Connect; STORE_UNAVAILABLE when there is no database to be had."""
+        with translated():
+            self._pool = await asyncpg.create_pool(
+                self._dsn, min_size=1, max_size=self._max, init=_prepare, server_settings=SESSION, command_timeout=60
+            )
+
+    async def close(self) -> None:
+        """Let running transactions finish, then disconnect."""
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A session for reading, or for one statement that is a transaction by itself."""
+        if self._pool is None:
+            raise SkepError(Code.STORE_UNAVAILABLE, "The PostgreSQL store is closed.")
+        with translated():
+            async with self._pool.acquire() as connection:
+                yield connection
+
+    async def once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run ``work``, a single statement that is its own transaction, trying again when it lost a race."""
+        return await self._tried(work)
+
+    async def transaction(
+        self, work: Callable[[Connection], Awaitable[T]], isolation: Isolation = "read_committed"
+    ) -> T:
+        """Run ``work`` in one transaction, trying again from its beginning when it lost a race."""
+
+        async def inside(connection: Connection) -> T:
+            async with connection.transaction(isolation=isolation):
+                return await work(connection)
+
+        return await self._tried(inside)
+
+    async def _tried(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        for attempt in range(1, TRIES + 1):
+            try:
+                async with self.connection() as connection:
+                    return await work(connection)
+            except SkepError as error:
+                if not isinstance(error.__cause__, _RETRIED) or attempt == TRIES:
+                    raise
+            await asyncio.sleep(RETRY_WAIT_SECONDS * 2**attempt * self._random.random())
+        raise AssertionError("unreachable")
+
+
+class translated:  # noqa: N801 - reads as a word at its call sites
+    """Turns what asyncpg raises inside it into a `SkepError`."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, SkepError | asyncio.CancelledError):
+            return
+        known = _translate(error)
+        if known is not None:
+            raise known from error
+
+
+def _translate(error: BaseException) -> SkepError | None:
+    text = str(error) or type(error).__name__
+    if isinstance(error, _RETRIED):
+        return SkepError(Code.STORE_BUSY, f"PostgreSQL kept finding this transaction in conflict with others: {text}")
+    if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.QueryCanceledError):
+        return SkepError(Code.STORE_BUSY, f"PostgreSQL did not get to this in time: {text}")
+    if isinstance(error, asyncpg.DiskFullError | asyncpg.OutOfMemoryError):
+        return SkepError(Code.STORE_FULL, f"PostgreSQL has no room left: {text}")
+    if isinstance(error, asyncpg.DataCorruptedError | asyncpg.IndexCorruptedError):
+        return SkepError(Code.STORE_CORRUPT, f"PostgreSQL reports damaged data: {text}")
+    if isinstance(error, _UNAVAILABLE):
+        return SkepError(Code.STORE_UNAVAILABLE, f"PostgreSQL cannot be reached: {text}")
+    if isinstance(error, asyncpg.PostgresError):
+        return SkepError(Code.INTERNAL, f"PostgreSQL refused a statement of ours: {text}", sqlstate=error.sqlstate)
+    return None

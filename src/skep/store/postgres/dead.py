@@ -1,0 +1,155 @@
+"""Dead letters: burying, browsing, replaying and purging them.
+
+A burial happens in the transaction that settles the message, a replay or purge in one of its own, so a message is in
+exactly one place at every instant (I11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+import structlog
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import DeadLetter, DeadLetterFilter, DeadReason, Queue, QueueKey, Replayed, Seq
+from skep.store.postgres import queues
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.push import open_logs
+from skep.store.statements import load_statements
+
+SQL = load_statements("skep.store.postgres", "dead.sql")
+
+log = structlog.get_logger("skep.store.postgres")
+
+
+class Burial(Struct, frozen=True):
+    """A message to be given up on."""
+
+    seq: int
+    reason: DeadReason
+    error: str | None
+    attempts: int
+
+
+async def bury(
+    connection: Connection, queue: Queue, group: str, burials: Sequence[Burial], now: Instant
+) -> QueueKey | None:
+    """Move messages to the dead-letter queue; None when this queue discards its dead letters."""
+    target = await queues.dead_letter_queue_of(connection, queue, now)
+    if target is None:
+        for burial in burials:
+            log.warning(
+                "message discarded",
+                queue=queue.key.name,
+                seq=burial.seq,
+                group=group,
+                reason=burial.reason,
+                error=burial.error,
+            )
+        return None
+    opened = await open_logs(connection, [target.key], now)
+    to = opened[target.key]
+    await connection.execute(
+        SQL["bury"], queue.id, queue.key.name, to.queue_id, to.last_seq, to.created_at, now, group,
+        [b.seq for b in burials], [b.reason.value for b in burials], [b.error for b in burials], [b.attempts for b in burials],
+    )  # fmt: skip
+    return target.key
+
+
+async def browse(connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+    """Matching dead letters in the order of their queue."""
+    queue = await queues.need(connection, wanted.queue)
+    rows = await connection.fetch(SQL["browse"], *_arguments(queue, wanted), after or 0, limit)
+    return [dead_letter_of(row, wanted.queue) for row in rows]
+
+
+async def count(connection: Connection, wanted: DeadLetterFilter) -> int:
+    """How many match."""
+    queue = await queues.need(connection, wanted.queue)
+    return int(await connection.fetchval(SQL["count"], *_arguments(queue, wanted)))
+
+
+async def replay(
+    connection: Connection, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, shard: int
+) -> list[Replayed]:
+    """Move the oldest matches back to their source queues, one per given id, in order."""
+    queue = await queues.need(connection, wanted.queue)
+    rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
+    if not rows:
+        return []
+    keys = [QueueKey(name, queue.key.tenant) for name in dict.fromkeys(row["source_queue"] for row in rows)]
+    logs = await open_logs(connection, keys, now)
+    for key in keys:
+        if key not in logs:
+            raise SkepError(
+                Code.QUEUE_NOT_FOUND,
+                f"The source queue {key.name!r} is gone, so its dead letters cannot be replayed.",
+                queue=key.name,
+            )
+    replayed = []
+    for row, id_ in zip(rows, ids, strict=False):
+        key = QueueKey(row["source_queue"], queue.key.tenant)
+        source = logs[key]
+        # A group that is gone is made anew at the end of the log, before the replayed message enters it.
+        audience = await connection.fetchval(SQL["audience"], source.queue_id, row["group_name"], source.last_seq, now)
+        source.last_seq += 1
+        await connection.execute(
+            SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audience, now
+        )
+        replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
+    await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
+    return replayed
+
+
+async def purge(connection: Connection, wanted: DeadLetterFilter, limit: int, now: Instant, shard: int) -> int:
+    """Delete up to ``limit`` matches."""
+    queue = await queues.need(connection, wanted.queue)
+    rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), None, limit)
+    await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
+    return len(rows)
+
+
+async def _remove(connection: Connection, queue: Queue, seqs: list[int], now: Instant, shard: int) -> None:
+    """Take messages out of a dead-letter queue, correcting the accounts of the groups that read it."""
+    if not seqs:
+        return
+    # Under the log's lock: the newest seq and the floor must not change between two looks of a push.
+    await connection.execute(SQL["lock_log"], queue.id)
+    for group in await connection.fetch(SQL["groups"], queue.id):
+        await connection.execute(SQL["withdraw"], queue.id, group["id"], seqs, now, shard)
+    await connection.execute(SQL["raise_floor"], queue.id, max(seqs))
+    await connection.execute(SQL["delete"], queue.id, seqs)
+
+
+def _arguments(queue: Queue, wanted: DeadLetterFilter) -> tuple[object, ...]:
+    return (
+        queue.id, wanted.ids, wanted.seqs, wanted.source_queue, wanted.partition, wanted.group,
+        wanted.reason.value if wanted.reason else None, wanted.error_contains, wanted.since, wanted.until,
+    )  # fmt: skip
+
+
+def dead_letter_of(row: asyncpg.Record, key: QueueKey) -> DeadLetter:
+    """The dead letter that a joined row holds."""
+    return DeadLetter(
+        queue=key,
+        seq=row["seq"],
+        id=row["id"],
+        partition=row["partition"],
+        source_queue=row["source_queue"],
+        source_seq=row["source_seq"],
+        group=row["group_name"],
+        reason=DeadReason(row["reason"]),
+        error=row["error"],
+        attempts=row["attempts"],
+        transaction_id=row["transaction_id"],
+        trace_id=row["trace_id"] or row["id"],
+        headers=row["headers"],
+        content_type=row["content_type"],
+        payload=row["payload"],
+        created_at=row["created_at"],
+        failed_at=row["failed_at"],
+    )

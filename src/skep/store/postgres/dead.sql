@@ -1,0 +1,88 @@
+-- name: bury
+-- Copies messages to the end of the dead-letter queue (its lock is held), in the order given, and notes why.
+-- $1 source id, $2 its name, $3 target id, $4 its last seq, $5 created_at there, $6 now, $7 group, $8.. seqs, reasons, errors, attempts
+WITH doomed AS MATERIALIZED (
+    SELECT $4::bigint + row_number() OVER (ORDER BY x.ord) AS dead_seq, x.reason, x.error, x.attempts, m.*
+    FROM unnest($8::bigint[], $9::text[], $10::text[], $11::integer[]) WITH ORDINALITY AS x (seq, reason, error, attempts, ord)
+    JOIN message m ON m.queue_id = $1 AND m.seq = x.seq
+), copied AS (
+    INSERT INTO message (queue_id, seq, created_at, id, trace_id, priority, partition, transaction_id, content_type, headers, payload)
+    SELECT $3, d.dead_seq, $5, d.id, coalesce(d.trace_id, d.id), d.priority, d.partition, d.transaction_id, d.content_type,
+           d.headers, d.payload
+    FROM doomed d
+)
+INSERT INTO dead_letter (queue_id, seq, id, source_queue, source_seq, group_name, reason, error, attempts, partition,
+                         created_at, failed_at)
+SELECT $3, d.dead_seq, d.id, $2, d.seq, $7, d.reason, d.error, d.attempts, d.partition, d.created_at, $6
+FROM doomed d
+
+-- name: browse
+-- Rides the primary key of dead_letter; the payload comes with the message.
+SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, m.payload
+FROM dead_letter d JOIN message m ON m.queue_id = d.queue_id AND m.seq = d.seq
+WHERE d.queue_id = $1
+  AND ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
+  AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)
+  AND ($6::text IS NULL OR d.group_name = $6) AND ($7::text IS NULL OR d.reason = $7)
+  AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
+  AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
+  AND d.seq > $11
+ORDER BY d.queue_id, d.seq LIMIT $12
+
+-- name: count
+SELECT count(*) FROM dead_letter d
+WHERE d.queue_id = $1
+  AND ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
+  AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)
+  AND ($6::text IS NULL OR d.group_name = $6) AND ($7::text IS NULL OR d.reason = $7)
+  AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
+  AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
+
+-- name: pick
+-- The oldest matches, locked in order of seq so that two replays do not move the same ones.
+SELECT d.seq, d.source_queue, d.group_name FROM dead_letter d
+WHERE d.queue_id = $1
+  AND ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
+  AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)
+  AND ($6::text IS NULL OR d.group_name = $6) AND ($7::text IS NULL OR d.reason = $7)
+  AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
+  AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
+  AND ($11::bigint IS NULL OR d.seq <= $11)
+ORDER BY d.queue_id, d.seq LIMIT $12
+FOR UPDATE
+
+-- name: audience
+-- The group that gave a message up; one that is gone is made again with nothing to do ($3 is the log's last seq).
+SELECT ensure_group($1, $2, 'seq', $3::bigint + 1, $4)
+
+-- name: replay
+-- Appends a dead letter to its source queue, for the one group that gave it up, and records that.
+-- $1 dead-letter queue, $2 seq there, $3 source queue, $4 new seq, $5 created_at, $6 new id, $7 audience, $8 now
+WITH copied AS (
+    INSERT INTO message (queue_id, seq, created_at, id, trace_id, audience, priority, partition, transaction_id, content_type,
+                         headers, payload)
+    SELECT $3, $4, $5, $6, coalesce(m.trace_id, m.id), $7, m.priority, m.partition, m.transaction_id, m.content_type,
+           m.headers, m.payload
+    FROM message m WHERE m.queue_id = $1 AND m.seq = $2
+)
+INSERT INTO replay_history (dead_queue, dead_seq, dead_id, queue_id, seq, id, group_name, reason, error, attempts, replayed_at)
+SELECT $1, $2, d.id, $3, $4, $6, d.group_name, d.reason, d.error, d.attempts, $8
+FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = $2
+
+-- name: lock_log
+SELECT lock_log($1)
+
+-- name: groups
+SELECT id FROM consumer_group WHERE queue_id = $1 ORDER BY id
+
+-- name: withdraw
+-- What a group of this queue had discovered and not settled, and does not hold under a live lease, counts as expired.
+SELECT withdraw($1, $2, $3, $4, $5)
+
+-- name: raise_floor
+-- No seq is given out twice, even when the newest messages are deleted.
+UPDATE queue SET floor_seq = $2 WHERE id = $1 AND floor_seq < $2
+
+-- name: delete
+WITH gone AS (DELETE FROM dead_letter WHERE queue_id = $1 AND seq = ANY ($2))
+DELETE FROM message WHERE queue_id = $1 AND seq = ANY ($2)

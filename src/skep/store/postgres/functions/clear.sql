@@ -1,0 +1,48 @@
+-- Settles as expired, for every group, what is pending (with p_all: what is in flight too), and begins the log after its end.
+-- Answers how many messages the group with the most of them lost; without groups, how many were in the log.
+CREATE OR REPLACE FUNCTION clear_log(p_queue integer, p_now bigint, p_all boolean, p_shard smallint)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    q queue%ROWTYPE;
+    g record;
+    v_last bigint;
+    v_expired bigint;
+    v_part bigint;
+    v_most bigint;
+BEGIN
+    SELECT * INTO q FROM queue k WHERE k.id = p_queue;
+    v_last := last_seq(q.id, q.floor_seq);
+    FOR g IN SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue ORDER BY x.id LOOP
+        -- The undiscovered are walked once, so that messages for other groups do not count for this one.
+        WHILE (SELECT x.scan_seq FROM consumer_group x WHERE x.id = g.id FOR UPDATE) < v_last LOOP
+            PERFORM discover(p_queue, g.id, 10000, p_shard);
+        END LOOP;
+        PERFORM 1 FROM partition_lease l WHERE l.queue_id = p_queue AND l.group_id = g.id ORDER BY l.partition FOR UPDATE;
+        WITH gone AS (
+            DELETE FROM partition_lease l
+            WHERE l.queue_id = p_queue AND l.group_id = g.id AND (p_all OR l.token IS NULL OR l.ready_at <= p_now)
+            RETURNING l.pending + cardinality(l.open) AS n
+        ), trimmed AS (
+            UPDATE partition_lease l SET pending = 0, open = l.open[1:l.leased]
+            FROM partition_lease o
+            WHERE l.queue_id = p_queue AND l.group_id = g.id AND NOT (p_all OR l.token IS NULL OR l.ready_at <= p_now)
+              AND o.partition = l.partition AND o.queue_id = l.queue_id AND o.group_id = l.group_id
+            RETURNING o.pending + cardinality(o.open) - o.leased AS n
+        )
+        SELECT coalesce(sum(x.n), 0) INTO v_expired FROM (SELECT n FROM gone UNION ALL SELECT n FROM trimmed) x;
+        WITH gone AS (
+            DELETE FROM set_lease s
+            WHERE s.queue_id = p_queue AND s.group_id = g.id AND (p_all OR s.token IS NULL OR s.ready_at <= p_now)
+            RETURNING cardinality(s.seqs) AS n
+        )
+        SELECT coalesce(sum(x.n), 0) INTO v_part FROM gone x;
+        v_expired := v_expired + v_part;
+        IF v_expired > 0 THEN
+            PERFORM count_up(p_queue, g.id, p_shard, 0, 0, v_expired, 0, 0);
+        END IF;
+        v_most := greatest(v_most, v_expired);
+    END LOOP;
+    UPDATE queue SET first_seq = v_last + 1 WHERE id = p_queue;
+    RETURN coalesce(v_most, v_last - q.first_seq + 1);
+END
+$$;

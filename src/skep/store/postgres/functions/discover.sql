@@ -1,0 +1,84 @@
+-- When a free row with nothing open may be claimed.
+CREATE OR REPLACE FUNCTION ready_time(p_oldest bigint, p_newest bigint, p_delay bigint, p_window bigint)
+RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT greatest(p_oldest + p_delay,
+                    CASE WHEN p_window > 0 THEN least(p_newest + p_window, p_oldest + 10 * p_window) ELSE p_oldest END)
+$$;
+
+-- Adds to a group's counters. One row per server's shard, so that servers do not wait for each other's commits.
+CREATE OR REPLACE FUNCTION count_up(p_queue integer, p_group integer, p_shard smallint, p_completed bigint, p_dead bigint,
+                                    p_expired bigint, p_skipped bigint, p_retried bigint)
+RETURNS void LANGUAGE sql AS $$
+    INSERT INTO group_counter AS c (queue_id, group_id, shard, completed, dead, expired, skipped, retried)
+    VALUES (p_queue, p_group, p_shard, p_completed, p_dead, p_expired, p_skipped, p_retried)
+    ON CONFLICT (group_id, shard) DO UPDATE SET
+        completed = c.completed + excluded.completed, dead = c.dead + excluded.dead, expired = c.expired + excluded.expired,
+        skipped = c.skipped + excluded.skipped, retried = c.retried + excluded.retried
+$$;
+
+-- Walks the log once from where the group stopped, and notes which partitions have something to do.
+-- Who finds the group being discovered goes on without: nobody queues up behind another's commit.
+-- Rows are upserted in ascending partition order, the order in which settling locks them.
+CREATE OR REPLACE FUNCTION discover(p_queue integer, p_group integer, p_limit integer, p_shard smallint)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    q queue%ROWTYPE;
+    v_scan bigint;
+    v_upper bigint;
+    v_rows bigint;
+    v_others bigint;
+    v_delay bigint;
+    v_window bigint;
+BEGIN
+    SELECT * INTO q FROM queue k WHERE k.id = p_queue;
+    SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = p_group FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    v_upper := least(last_seq(q.id, q.floor_seq), v_scan + p_limit);
+    IF v_upper <= v_scan THEN
+        RETURN 0;
+    END IF;
+    v_delay := (q.delayed_processing_seconds * 1e6)::bigint;
+    v_window := (q.window_buffer_seconds * 1e6)::bigint;
+    IF q.ordering = 'unordered' THEN
+        WITH found AS MATERIALIZED (
+            SELECT m.partition, m.priority, m.seq, m.created_at, (m.audience IS NULL OR m.audience = p_group) AS mine
+            FROM message m WHERE m.queue_id = q.id AND m.seq > v_scan AND m.seq <= v_upper
+        ), numbered AS (
+            SELECT f.*, (row_number() OVER (PARTITION BY f.partition, f.priority ORDER BY f.seq) - 1) / 100 AS chunk
+            FROM found f WHERE f.mine
+        ), made AS (
+            INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, ready_at, oldest_at)
+            SELECT q.id, p_group, n.partition, n.priority, array_agg(n.seq ORDER BY n.seq),
+                   min(n.created_at) + v_delay, min(n.created_at)
+            FROM numbered n GROUP BY n.partition, n.priority, n.chunk ORDER BY min(n.seq)
+        )
+        SELECT count(*), count(*) FILTER (WHERE NOT f.mine) INTO v_rows, v_others FROM found f;
+    ELSE
+        WITH found AS MATERIALIZED (
+            SELECT m.partition, (m.audience IS NULL OR m.audience = p_group) AS mine, count(*) AS n,
+                   min(m.seq) AS first_seq, min(m.created_at) AS oldest_at, max(m.created_at) AS newest_at
+            FROM message m WHERE m.queue_id = q.id AND m.seq > v_scan AND m.seq <= v_upper
+            GROUP BY 1, 2
+        ), noted AS (
+            INSERT INTO partition_lease AS l
+                (partition, queue_id, group_id, delivered_seq, pending, oldest_at, newest_at, ready_at)
+            SELECT f.partition, q.id, p_group, f.first_seq - 1, f.n, f.oldest_at, f.newest_at,
+                   ready_time(f.oldest_at, f.newest_at, v_delay, v_window)
+            FROM found f WHERE f.mine ORDER BY f.partition
+            ON CONFLICT (partition, queue_id, group_id) DO UPDATE SET
+                pending = l.pending + excluded.pending,
+                newest_at = excluded.newest_at,
+                ready_at = CASE WHEN v_window > 0 AND l.token IS NULL AND l.open = '{}'
+                                THEN ready_time(l.oldest_at, excluded.newest_at, v_delay, v_window) ELSE l.ready_at END
+        )
+        SELECT coalesce(sum(f.n), 0), coalesce(sum(f.n) FILTER (WHERE NOT f.mine), 0) INTO v_rows, v_others FROM found f;
+    END IF;
+    UPDATE consumer_group g SET scan_seq = v_upper WHERE g.id = p_group;
+    IF v_others > 0 OR v_rows < v_upper - v_scan THEN
+        PERFORM count_up(q.id, p_group, p_shard, 0, 0, v_upper - v_scan - v_rows, v_others, 0);
+    END IF;
+    RETURN v_upper - v_scan;
+END
+$$;

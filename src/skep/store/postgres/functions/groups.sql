@@ -1,0 +1,60 @@
+-- The first seq whose message was created at or after an instant, or last + 1. created_at never falls along the log,
+-- so a binary search over the primary key finds it in a few dozen look-ups, whatever the length of the log.
+CREATE OR REPLACE FUNCTION seq_at(p_queue integer, p_first bigint, p_last bigint, p_at bigint)
+RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_low bigint := p_first;
+    v_high bigint := p_last + 1;
+    v_middle bigint;
+    m record;
+BEGIN
+    WHILE v_low < v_high LOOP
+        v_middle := (v_low + v_high) / 2;
+        SELECT x.seq, x.created_at INTO m FROM message x WHERE x.queue_id = p_queue AND x.seq >= v_middle
+        ORDER BY x.queue_id, x.seq LIMIT 1;
+        IF NOT FOUND OR m.seq >= v_high OR m.created_at >= p_at THEN
+            v_high := v_middle;
+        ELSE
+            v_low := m.seq + 1;
+        END IF;
+    END LOOP;
+    RETURN v_low;
+END
+$$;
+
+-- The seq before the one that a start position names: what start_seq and scan_seq become.
+CREATE OR REPLACE FUNCTION start_position(p_queue integer, p_mode text, p_value bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    q queue%ROWTYPE;
+    v_last bigint;
+BEGIN
+    SELECT * INTO q FROM queue k WHERE k.id = p_queue;
+    v_last := last_seq(q.id, q.floor_seq);
+    RETURN CASE p_mode
+        WHEN 'all' THEN q.first_seq - 1
+        WHEN 'new' THEN v_last
+        WHEN 'time' THEN seq_at(q.id, q.first_seq, v_last, p_value) - 1
+        ELSE greatest(q.first_seq, least(p_value, v_last + 1)) - 1
+    END;
+END
+$$;
+
+-- The group's id, made on first sight: one row, whatever the number of partitions.
+CREATE OR REPLACE FUNCTION ensure_group(p_queue integer, p_name text, p_mode text, p_value bigint, p_now bigint)
+RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_id integer;
+    v_start bigint;
+BEGIN
+    SELECT g.id INTO v_id FROM consumer_group g WHERE g.queue_id = p_queue AND g.name = p_name;
+    IF v_id IS NOT NULL THEN
+        RETURN v_id;
+    END IF;
+    v_start := start_position(p_queue, p_mode, p_value);
+    INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at)
+    VALUES (p_queue, p_name, v_start, v_start, p_now)
+    ON CONFLICT (queue_id, name) DO NOTHING;
+    SELECT g.id INTO v_id FROM consumer_group g WHERE g.queue_id = p_queue AND g.name = p_name;
+    RETURN v_id;
+END
+$$;

@@ -1,0 +1,160 @@
+-- The pop of ordered queues, one round trip. Discover first (only when what is ready does not fill the batch), then claim,
+-- never the other way round: SKIP LOCKED keeps the lock of a row that it re-checked and dropped, and discovering waits for row locks.
+--
+-- Answers the messages, then one row with seq NULL whose partition says how it went: 'ok'; 'missing' or 'paused' (the queue);
+-- 'unordered' (another path serves it); 'doomed' (rows must be buried, expired or put right before popping again).
+-- Its created_at is when something may next be ready, when nothing was had. With p_discover false it claims only what is known:
+-- within one transaction only the first pop may discover, since the others already hold claims.
+CREATE OR REPLACE FUNCTION pop_ordered(
+    p_tenant text, p_name text, p_group_name text, p_mode text, p_value bigint, p_batch integer, p_max_partitions integer,
+    p_partition text, p_token uuid, p_now bigint, p_lease_us bigint, p_shard smallint, p_discover boolean)
+RETURNS TABLE (seq bigint, created_at bigint, id uuid, trace_id uuid, priority integer, attempt integer, partition text,
+               transaction_id text, content_type text, headers bytea, payload bytea, deadline bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    c_first_look CONSTANT integer := 4;
+    c_discover CONSTANT integer := 2000;
+    q queue%ROWTYPE;
+    v_group integer;
+    v_locked partition_lease[];
+    v_ready bigint;
+    v_rows integer;
+    v_doomed boolean;
+    v_limit integer;
+    v_visible bigint;
+    v_cutoff bigint;
+    v_deadline bigint;
+    v_count integer := 0;
+    v_state text := 'ok';
+BEGIN
+    SELECT * INTO q FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
+    IF NOT FOUND THEN
+        v_state := 'missing';
+    ELSIF q.paused THEN
+        v_state := 'paused';
+    ELSIF q.ordering = 'unordered' THEN
+        v_state := 'unordered';
+    END IF;
+    IF v_state <> 'ok' THEN
+        RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::uuid, NULL::uuid, 0, 0, v_state, NULL::text, NULL::text,
+                            NULL::bytea, NULL::bytea, 0::bigint;
+        RETURN;
+    END IF;
+    v_group := ensure_group(q.id, p_group_name, p_mode, p_value, p_now);
+    v_visible := p_now - (q.delayed_processing_seconds * 1e6)::bigint;
+    v_deadline := p_now + coalesce(p_lease_us, (q.lease_seconds * 1e6)::bigint);
+    -- Messages created up to this are past max_wait or max_age.
+    v_cutoff := greatest(CASE WHEN q.max_wait_seconds > 0 THEN p_now - (q.max_wait_seconds * 1e6)::bigint ELSE 0 END,
+                         CASE WHEN q.max_age_seconds > 0 THEN p_now - (q.max_age_seconds * 1e6)::bigint ELSE 0 END);
+    IF p_discover AND q.window_buffer_seconds > 0 THEN
+        PERFORM discover(q.id, v_group, c_discover, p_shard);
+    END IF;
+
+    -- How much is ready: from the first few rows, and if they do not fill the batch from as many as could be needed.
+    v_limit := least(p_batch, c_first_look);
+    LOOP
+        IF p_max_partitions > 0 THEN
+            v_limit := least(v_limit, p_max_partitions);
+        END IF;
+        IF p_partition IS NULL THEN
+            SELECT coalesce(sum(CASE WHEN r.open = '{}' THEN r.pending ELSE 1 END), 0), count(*),
+                   coalesce(bool_or(r.oldest_at <= v_cutoff
+                       OR (r.token IS NOT NULL AND q.max_attempts > 0 AND r.attempts >= q.max_attempts)), false)
+            INTO v_ready, v_rows, v_doomed
+            FROM (SELECT l.open, l.pending, l.token, l.attempts, l.oldest_at FROM partition_lease l
+                  WHERE l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now
+                  ORDER BY l.queue_id, l.group_id, l.ready_at, l.partition LIMIT v_limit) r;
+        ELSE
+            SELECT coalesce(sum(CASE WHEN l.open = '{}' THEN l.pending ELSE 1 END), 0), count(*),
+                   coalesce(bool_or(l.oldest_at <= v_cutoff
+                       OR (l.token IS NOT NULL AND q.max_attempts > 0 AND l.attempts >= q.max_attempts)), false)
+            INTO v_ready, v_rows, v_doomed
+            FROM partition_lease l
+            WHERE l.partition = p_partition AND l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now;
+        END IF;
+        IF v_doomed THEN
+            v_state := 'doomed';
+            EXIT;
+        END IF;
+        EXIT WHEN v_ready >= p_batch OR (p_max_partitions > 0 AND v_rows >= p_max_partitions)
+            OR (p_partition IS NOT NULL AND v_rows > 0);
+        IF v_rows = v_limit AND v_limit < p_batch THEN
+            v_limit := p_batch;
+            CONTINUE;
+        END IF;
+        EXIT WHEN NOT p_discover OR q.window_buffer_seconds > 0 OR discover(q.id, v_group, c_discover, p_shard) = 0;
+        v_limit := p_batch;
+    END LOOP;
+
+    IF v_state = 'ok' AND v_rows > 0 THEN
+        IF p_partition IS NULL THEN
+            SELECT array_agg(k.l) INTO v_locked
+            FROM (SELECT l FROM partition_lease l
+                  WHERE l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now
+                  ORDER BY l.queue_id, l.group_id, l.ready_at, l.partition LIMIT v_limit FOR UPDATE SKIP LOCKED) k;
+        ELSE
+            SELECT array_agg(k.l) INTO v_locked
+            FROM (SELECT l FROM partition_lease l
+                  WHERE l.partition = p_partition AND l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now
+                  FOR UPDATE SKIP LOCKED) k;
+        END IF;
+        RETURN QUERY
+        WITH wanted AS MATERIALIZED (
+            SELECT b.*, least(b.available, p_batch - b.before) AS take
+            FROM (SELECT a.*, (sum(a.available) OVER (ORDER BY a.ready_at, a.partition))::bigint - a.available AS before
+                  FROM (SELECT k.*, CASE WHEN k.open <> '{}' OR q.max_attempts = 1 THEN 1 ELSE k.pending END AS available
+                        FROM unnest(v_locked) k) a) b
+            WHERE b.before < p_batch
+        ), taken AS MATERIALIZED (
+            SELECT w.ready_at, m.*
+            FROM wanted w CROSS JOIN LATERAL (
+                SELECT m.* FROM message m
+                WHERE m.queue_id = q.id AND m.partition = w.partition AND m.seq > w.delivered_seq
+                  AND m.created_at <= v_visible AND (m.audience IS NULL OR m.audience = v_group)
+                ORDER BY m.queue_id, m.partition, m.seq LIMIT w.take) m
+            WHERE w.open = '{}'
+            UNION ALL
+            SELECT w.ready_at, m.* FROM wanted w JOIN message m ON m.queue_id = q.id AND m.seq = w.open[1]
+            WHERE w.open <> '{}'
+        ), batch AS (
+            SELECT t.partition, count(*)::integer AS n, array_agg(t.seq ORDER BY t.seq) AS seqs, max(t.seq) AS last_seq
+            FROM taken t GROUP BY t.partition
+        ), claimed AS (
+            UPDATE partition_lease l SET
+                token = p_token, leased_at = p_now, ready_at = v_deadline, leased = b.n,
+                open = CASE WHEN w.open = '{}' THEN b.seqs ELSE w.open END,
+                attempts = CASE WHEN w.open = '{}' THEN 1 ELSE w.attempts + 1 END,
+                pending = CASE WHEN w.open = '{}' THEN w.pending - b.n ELSE w.pending END,
+                delivered_seq = CASE WHEN w.open = '{}' THEN b.last_seq ELSE w.delivered_seq END,
+                last_error = CASE WHEN w.token IS NULL THEN w.last_error ELSE coalesce(w.last_error, 'lease expired') END
+            FROM batch b JOIN wanted w ON w.partition = b.partition
+            WHERE l.partition = b.partition AND l.queue_id = q.id AND l.group_id = v_group
+            RETURNING l.partition, l.attempts
+        ), ended AS (
+            INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
+                                       leased_at, settled_at, outcome)
+            SELECT q.id, v_group, w.partition, w.open[1], w.open[w.leased], w.leased, 0, w.attempts, w.leased_at, p_now, 'expired'
+            FROM wanted w JOIN batch b ON b.partition = w.partition WHERE w.token IS NOT NULL
+        ), counted AS (
+            INSERT INTO group_counter AS c (queue_id, group_id, shard, retried)
+            SELECT q.id, v_group, p_shard, sum(w.leased)
+            FROM wanted w JOIN batch b ON b.partition = w.partition WHERE w.token IS NOT NULL HAVING count(*) > 0
+            ON CONFLICT (group_id, shard) DO UPDATE SET retried = c.retried + excluded.retried
+        )
+        SELECT t.seq, t.created_at, t.id, t.trace_id, t.priority, x.attempts, t.partition, t.transaction_id, t.content_type,
+               t.headers, t.payload, v_deadline
+        FROM taken t JOIN claimed x ON x.partition = t.partition
+        ORDER BY t.ready_at, t.partition, t.seq;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        IF v_count = 0 AND v_locked IS NOT NULL THEN
+            v_state := 'doomed';
+        END IF;
+    END IF;
+    RETURN QUERY SELECT NULL::bigint,
+        CASE WHEN v_count = 0 THEN
+            (SELECT l.ready_at FROM partition_lease l WHERE l.queue_id = q.id AND l.group_id = v_group
+             ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT 1) END,
+        NULL::uuid, NULL::uuid, v_group, 0, v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline;
+END
+$$;

@@ -1,0 +1,56 @@
+-- The queue's lock, held until commit: whoever appends to a log holds it, so commit order is seq order.
+CREATE OR REPLACE FUNCTION lock_log(p_queue integer) RETURNS void LANGUAGE sql AS $$
+    SELECT pg_advisory_xact_lock(1936418160, p_queue)
+$$;
+
+-- The last seq given out. Rides the primary key backwards; the floor covers messages deleted from the end.
+CREATE OR REPLACE FUNCTION last_seq(p_queue integer, p_floor bigint) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT greatest(p_floor, coalesce(
+        (SELECT m.seq FROM message m WHERE m.queue_id = p_queue ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1), 0))
+$$;
+
+-- Depth without counting rows: what the slowest group has yet to settle, from its counters.
+CREATE OR REPLACE FUNCTION log_depth(p_queue integer, p_first bigint, p_last bigint) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce(
+        (SELECT max(p_last - g.start_seq - coalesce(
+            (SELECT sum(c.completed + c.dead + c.expired + c.skipped) FROM group_counter c WHERE c.group_id = g.id), 0))
+         FROM consumer_group g WHERE g.queue_id = p_queue),
+        p_last - p_first + 1)::bigint
+$$;
+
+-- Opens the logs of some queues for appending, in ascending order of their ids so that two pushes never deadlock.
+-- A queue that does not exist is left out of the answer.
+CREATE OR REPLACE FUNCTION open_logs(p_tenants text[], p_names text[], p_now bigint)
+RETURNS TABLE (ord integer, queue_id integer, ordering text, max_depth bigint, dedup_window_seconds double precision,
+               last_seq bigint, last_created_at bigint, depth bigint, watched boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    target record;
+    q queue%ROWTYPE;
+BEGIN
+    FOR target IN
+        SELECT t.ord, k.id FROM unnest(p_tenants, p_names) WITH ORDINALITY AS t (tenant, name, ord)
+        JOIN queue k ON k.tenant = t.tenant AND k.name = t.name AND k.deleted_at IS NULL
+        ORDER BY k.id
+    LOOP
+        PERFORM lock_log(target.id);
+        -- Read under the lock: the queue may have been changed or deleted while we waited for it.
+        SELECT * INTO q FROM queue k WHERE k.id = target.id AND k.deleted_at IS NULL;
+        CONTINUE WHEN NOT FOUND;
+        ord := target.ord;
+        queue_id := q.id;
+        ordering := q.ordering;
+        max_depth := q.max_depth;
+        dedup_window_seconds := q.dedup_window_seconds;
+        last_seq := q.floor_seq;
+        last_created_at := 0;
+        SELECT greatest(m.seq, q.floor_seq), m.created_at INTO last_seq, last_created_at
+        FROM message m WHERE m.queue_id = q.id ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1;
+        last_seq := coalesce(last_seq, q.floor_seq);
+        last_created_at := coalesce(last_created_at, 0);
+        depth := log_depth(q.id, q.first_seq, last_seq) + q.scheduled_count;
+        watched := EXISTS (SELECT 1 FROM watcher w WHERE w.queue_id = q.id AND w.until > p_now);
+        RETURN NEXT;
+    END LOOP;
+END
+$$;

@@ -1,0 +1,95 @@
+-- Acks of ordered queues, one round trip for any number of leases: the happy path of settling. Lease i is (p_partitions[i],
+-- p_tokens[i]) and acks p_seqs[p_from[i] .. p_to[i]], ascending. Answers the numbers of the leases that took it whole;
+-- the others (a stale token, a seq that is not in the lease) are untouched and left to the caller's careful path,
+-- as is everything (NULL) when the queue is unordered or there is no such queue or group.
+--
+-- Rows are locked in ascending partition order, like everywhere. A whole lease deletes its row, or frees it for the next message.
+CREATE OR REPLACE FUNCTION settle_acks(
+    p_tenant text, p_name text, p_group_name text, p_partitions text[], p_tokens uuid[], p_from integer[], p_to integer[], p_seqs bigint[],
+    p_now bigint, p_shard smallint)
+RETURNS integer[] LANGUAGE plpgsql AS $$
+DECLARE
+    q queue%ROWTYPE;
+    v_group integer;
+    v_delay bigint;
+    v_window bigint;
+    v_done integer[];
+    v_completed bigint;
+BEGIN
+    SELECT * INTO q FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
+    SELECT g.id INTO v_group FROM consumer_group g WHERE g.queue_id = q.id AND g.name = p_group_name;
+    IF v_group IS NULL OR q.ordering = 'unordered' THEN
+        RETURN NULL;
+    END IF;
+    v_delay := (q.delayed_processing_seconds * 1e6)::bigint;
+    v_window := (q.window_buffer_seconds * 1e6)::bigint;
+    WITH locked AS MATERIALIZED (
+        SELECT x.ord, p_seqs[x.from_ord:x.to_ord] AS acked, l.*
+        FROM unnest(p_partitions, p_tokens, p_from, p_to) WITH ORDINALITY AS x (partition, token, from_ord, to_ord, ord)
+        JOIN partition_lease l ON l.partition = x.partition AND l.queue_id = q.id AND l.group_id = v_group
+                              AND l.token = x.token
+        ORDER BY l.partition
+        FOR UPDATE OF l
+    ), judged AS MATERIALIZED (
+        SELECT k.*, k.acked = k.open[1:k.leased] AS whole, k.open[k.leased + 1:] AS left_open
+        FROM locked k WHERE k.acked = k.open[1:k.leased] OR k.acked <@ k.open[1:k.leased]
+    ), gone AS (
+        DELETE FROM partition_lease l USING judged j
+        WHERE j.whole AND j.left_open = '{}' AND j.pending = 0
+          AND l.partition = j.partition AND l.queue_id = q.id AND l.group_id = v_group
+    ), freed AS (
+        UPDATE partition_lease l SET
+            token = NULL, leased_at = NULL, leased = 0, open = j.left_open, attempts = least(cardinality(j.left_open), 1),
+            last_error = NULL, oldest_at = coalesce(n.created_at, j.newest_at),
+            ready_at = CASE WHEN j.left_open = '{}'
+                            THEN ready_time(coalesce(n.created_at, j.newest_at), j.newest_at, v_delay, v_window)
+                            ELSE n.created_at END
+        FROM judged j LEFT JOIN LATERAL (
+            SELECT m.created_at FROM message m
+            WHERE j.left_open = '{}' AND m.queue_id = q.id AND m.partition = j.partition AND m.seq > j.delivered_seq
+              AND (m.audience IS NULL OR m.audience = v_group)
+            ORDER BY m.queue_id, m.partition, m.seq LIMIT 1) fresh ON true
+        LEFT JOIN LATERAL (
+            SELECT coalesce(fresh.created_at, (SELECT m.created_at FROM message m
+                WHERE m.queue_id = q.id AND m.seq = j.left_open[1])) AS created_at) n ON true
+        WHERE j.whole AND (j.left_open <> '{}' OR j.pending > 0)
+          AND l.partition = j.partition AND l.queue_id = q.id AND l.group_id = v_group
+    ), shrunk AS (
+        UPDATE partition_lease l SET
+            leased = l.leased - cardinality(j.acked),
+            open = (SELECT array_agg(o.seq ORDER BY o.seq) FROM unnest(j.open) o (seq) WHERE o.seq <> ALL (j.acked))
+        FROM judged j
+        WHERE NOT j.whole AND l.partition = j.partition AND l.queue_id = q.id AND l.group_id = v_group
+    ), history AS (
+        INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
+                                   leased_at, settled_at, outcome)
+        SELECT q.id, v_group, j.partition, j.acked[1], j.acked[cardinality(j.acked)], cardinality(j.acked),
+               cardinality(j.acked), j.attempts, j.leased_at, p_now, 'completed'
+        FROM judged j
+    )
+    SELECT array_agg(j.ord::integer), coalesce(sum(cardinality(j.acked)), 0) INTO v_done, v_completed FROM judged j;
+    IF v_completed > 0 THEN
+        PERFORM count_up(q.id, v_group, p_shard, v_completed, 0, 0, 0, 0);
+    END IF;
+    RETURN coalesce(v_done, '{}');
+END
+$$;
+
+-- Moves a lease's deadline when its token is still good; answers whether it was.
+CREATE OR REPLACE FUNCTION renew(p_tenant text, p_name text, p_group_name text, p_partition text, p_token uuid, p_deadline bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_queue integer;
+    v_group integer;
+BEGIN
+    SELECT q.id, g.id INTO v_queue, v_group FROM queue q JOIN consumer_group g ON g.queue_id = q.id
+    WHERE q.tenant = p_tenant AND q.name = p_name AND q.deleted_at IS NULL AND g.name = p_group_name;
+    UPDATE partition_lease l SET ready_at = p_deadline
+    WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group AND l.token = p_token;
+    IF NOT FOUND THEN
+        UPDATE set_lease s SET ready_at = p_deadline
+        WHERE s.token = p_token AND s.queue_id = v_queue AND s.group_id = v_group AND s.partition = p_partition;
+    END IF;
+    RETURN FOUND;
+END
+$$;

@@ -1,0 +1,50 @@
+"""Groups: moving them, deleting them, and clearing what they have yet to do."""
+
+from __future__ import annotations
+
+from skep.clock import Instant
+from skep.model import Cleared, ClearScope, QueueKey, Start
+from skep.store.postgres import queues
+from skep.store.postgres.connection import Connection
+from skep.store.statements import load_statements
+
+SQL = load_statements("skep.store.postgres", "groups.sql")
+
+
+async def seek(connection: Connection, key: QueueKey, group: str, start: Start, now: Instant) -> None:
+    """Move a group; its leases end and its account starts anew."""
+    queue = await queues.need(connection, key)
+    group_id = await connection.fetchval(SQL["ensure"], queue.id, group, start.mode.value, start.value, now)
+    await _forget_leases(connection, queue.id, group_id)
+    await connection.execute(SQL["reset_counters"], group_id)
+    await connection.execute(SQL["move"], group_id, queue.id, start.mode.value, start.value)
+
+
+async def delete(connection: Connection, key: QueueKey, group: str) -> bool:
+    """Forget a group and its leases."""
+    queue = await queues.need(connection, key)
+    group_id = await connection.fetchval(SQL["lock_group"], queue.id, group)
+    if group_id is None:
+        return False
+    await _forget_leases(connection, queue.id, group_id)
+    await connection.execute(SQL["reset_counters"], group_id)
+    await connection.execute(SQL["delete"], group_id)
+    return True
+
+
+async def _forget_leases(connection: Connection, queue_id: int, group_id: int) -> None:
+    await connection.execute(SQL["lock_group_id"], group_id)
+    await connection.execute(SQL["delete_leases"], queue_id, group_id)
+    await connection.execute(SQL["delete_sets"], queue_id, group_id)
+
+
+async def clear(connection: Connection, key: QueueKey, scope: ClearScope, now: Instant, shard: int) -> Cleared:
+    """Settle as expired what is pending, and drop what is scheduled, as far as the scope goes."""
+    queue = await queues.need(connection, key)
+    await connection.execute(SQL["lock_log"], queue.id)
+    scheduled = pending = 0
+    if scope is not ClearScope.PENDING:
+        scheduled = await connection.fetchval(SQL["clear_scheduled"], queue.id)
+    if scope is not ClearScope.SCHEDULED:
+        pending = await connection.fetchval(SQL["clear_log"], queue.id, now, scope is ClearScope.ALL, shard)
+    return Cleared(pending, scheduled)

@@ -1,0 +1,41 @@
+-- name: ensure
+SELECT ensure_group($1, $2, $3, $4, $5)
+
+-- name: lock_group
+SELECT id FROM consumer_group WHERE queue_id = $1 AND name = $2 FOR UPDATE
+
+-- name: lock_group_id
+-- Keeps discovery away while the group's rows go.
+SELECT 1 FROM consumer_group WHERE id = $1 FOR UPDATE
+
+-- name: delete_leases
+-- Locked in ascending partition order first, like everywhere.
+WITH locked AS (
+    SELECT l.partition FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = $2 ORDER BY l.partition FOR UPDATE
+)
+DELETE FROM partition_lease l USING locked k WHERE l.partition = k.partition AND l.queue_id = $1 AND l.group_id = $2
+
+-- name: delete_sets
+DELETE FROM set_lease WHERE queue_id = $1 AND group_id = $2
+
+-- name: reset_counters
+DELETE FROM group_counter WHERE group_id = $1
+
+-- name: move
+UPDATE consumer_group g SET start_seq = p.position, scan_seq = p.position
+FROM (SELECT start_position($2, $3, $4) AS position) p WHERE g.id = $1
+
+-- name: delete
+DELETE FROM consumer_group WHERE id = $1
+
+-- name: lock_log
+SELECT lock_log($1)
+
+-- name: clear_scheduled
+-- Their deduplication keys stay: a repeat of a dropped message is still a repeat.
+WITH gone AS (DELETE FROM scheduled WHERE queue_id = $1 RETURNING 1),
+     counted AS (UPDATE queue SET scheduled_count = 0 WHERE id = $1)
+SELECT count(*) FROM gone
+
+-- name: clear_log
+SELECT clear_log($1, $2, $3, $4)

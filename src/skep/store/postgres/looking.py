@@ -1,0 +1,298 @@
+"""Looking around: accounts of queues and groups, leases, messages, traces and histories. Reads only.
+
+Nothing here runs in the hot path, and nothing walks the log without a bound: figures come from counters and from the rows
+of unsettled partitions, messages page by page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from skep.clock import MICROS_PER_SECOND, Instant, seconds
+from skep.errors import Code, SkepError
+from skep.ids import Id, minted_at
+from skep.model import (
+    FinishedLease,
+    GroupStats,
+    LeaseInfo,
+    MessageFilter,
+    MessagePage,
+    MessageState,
+    PartitionStats,
+    Queue,
+    QueueKey,
+    QueueStats,
+    Rates,
+    RetentionPass,
+    Seq,
+    StoredMessage,
+)
+from skep.store.postgres import queues
+from skep.store.postgres.connection import Connection
+from skep.store.rules import TRACE_SLACK_MICROS
+from skep.store.statements import load_statements
+
+SQL = load_statements("skep.store.postgres", "looking.sql")
+
+RATE_WINDOW_SECONDS = 60
+WALK_ROWS = 5_000
+"""How many messages one page of browsing looks at, at most."""
+
+
+async def queue_stats(connection: Connection, key: QueueKey, now: Instant) -> QueueStats:
+    """A queue's figures, with every group's account."""
+    queue = await queues.need(connection, key)
+    head = await connection.fetchrow(SQL["queue_figures"], queue.id, now - seconds(RATE_WINDOW_SECONDS))
+    assert head is not None
+    rows = await connection.fetch(
+        SQL["group_figures"], queue.id, now, now - seconds(RATE_WINDOW_SECONDS), head["last_seq"], None
+    )
+    groups = [_group_stats(row, queue, head["last_seq"], now) for row in rows]
+    ages = [now - group.oldest_at for group in groups if group.oldest_at is not None]
+    if not groups and head["first_at"] is not None:
+        ages = [now - head["first_at"]]
+    return QueueStats(
+        queue=key,
+        first_seq=head["first_seq"],
+        last_seq=head["last_seq"],
+        depth=head["depth"],
+        scheduled=head["scheduled_count"],
+        dead_letters=head["dead_letters"],
+        in_flight=sum(group.in_flight for group in groups),
+        oldest_age_seconds=max(ages, default=0) / MICROS_PER_SECOND,
+        rates=Rates(
+            pushed=_rate(head["last_seq"], head["sample_seq"], head["sample_at"], now),
+            completed=sum(group.rates.completed for group in groups),
+            retried=sum(group.rates.retried for group in groups),
+            dead=sum(group.rates.dead for group in groups),
+        ),
+        groups=groups,
+    )
+
+
+async def group_stats(connection: Connection, key: QueueKey, group: str, now: Instant) -> GroupStats:
+    """One group's account."""
+    queue = await queues.need(connection, key)
+    last_seq = await connection.fetchval(SQL["last_seq"], queue.id)
+    row = await connection.fetchrow(
+        SQL["group_figures"], queue.id, now, now - seconds(RATE_WINDOW_SECONDS), last_seq, group
+    )
+    if row is None:
+        raise SkepError(
+            Code.GROUP_NOT_FOUND, f"Queue {key.name!r} has no group {group!r}.", queue=key.name, group=group
+        )
+    return _group_stats(row, queue, last_seq, now)
+
+
+def _group_stats(row: asyncpg.Record, queue: Queue, last_seq: int, now: Instant) -> GroupStats:
+    in_flight = row["in_flight"]
+    oldest_at = min((at for at in (row["oldest_at"], row["undiscovered_at"]) if at is not None), default=None)
+    return GroupStats(
+        queue=queue.key,
+        group=row["name"],
+        progress_seq=row["progress_seq"],
+        pushed=last_seq - row["start_seq"] - row["skipped"],
+        completed=row["completed"],
+        pending=last_seq - row["scan_seq"] + row["unsettled"] - in_flight,
+        in_flight=in_flight,
+        dead=row["dead"],
+        expired=row["expired"],
+        retried=row["retried"],
+        partitions_pending=row["partitions"],
+        partitions_leased=row["leased_partitions"],
+        oldest_at=oldest_at,
+        lag_seconds=0.0 if oldest_at is None else max(0, now - oldest_at) / MICROS_PER_SECOND,
+        rates=Rates(
+            pushed=_rate(last_seq, row["sample_seq"], row["sample_at"], now),
+            completed=_rate(row["completed"], row["sample_completed"], row["sample_at"], now),
+            retried=_rate(row["retried"], row["sample_retried"], row["sample_at"], now),
+            dead=_rate(row["dead"], row["sample_dead"], row["sample_at"], now),
+        ),
+        created_at=row["created_at"],
+    )
+
+
+def _rate(value: int, before: int | None, before_at: int | None, now: Instant) -> float:
+    if before is None or before_at is None or now <= before_at:
+        return 0.0
+    return max(0.0, (value - before) * MICROS_PER_SECOND / (now - before_at))
+
+
+async def partition_stats(
+    connection: Connection, key: QueueKey, group: str, now: Instant, after: str, limit: int
+) -> list[PartitionStats]:
+    """Partitions with unsettled messages that the group has discovered, by name."""
+    queue = await queues.need(connection, key)
+    rows = await connection.fetch(SQL["partitions"], queue.id, group, now, after, limit)
+    return [
+        PartitionStats(
+            queue=key, group=group, partition=row["partition"], pending=row["unsettled"] - row["in_flight"],
+            in_flight=row["in_flight"], attempts=row["attempts"], oldest_at=row["oldest_at"], ready_at=row["ready_at"],
+            lease_deadline=row["lease_deadline"],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+async def leases(
+    connection: Connection, tenant: str, now: Instant, key: QueueKey | None, expiring_before: Instant | None, limit: int
+) -> list[LeaseInfo]:
+    """Live leases by deadline."""
+    rows = await connection.fetch(SQL["leases"], tenant, now, None if key is None else key.name, expiring_before, limit)
+    return [
+        LeaseInfo(
+            queue=QueueKey(row["queue_name"], tenant), group=row["group_name"], partition=row["partition"],
+            messages=row["messages"], first_seq=row["first_seq"], leased_at=row["leased_at"], deadline=row["ready_at"],
+            attempts=row["attempts"],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+# --- messages -------------------------------------------------------------------------------------------------
+
+
+async def messages(connection: Connection, wanted: MessageFilter, now: Instant) -> MessagePage:
+    """A page of the log. The walk is bounded, so a page may be short and still have a next one."""
+    queue = await queues.need(connection, wanted.queue)
+    group_id = None
+    if wanted.group is not None:
+        group_id = await connection.fetchval(SQL["group_id"], queue.id, wanted.group)
+        if group_id is None:
+            raise SkepError(Code.GROUP_NOT_FOUND, f"Queue {wanted.queue.name!r} has no group {wanted.group!r}.")
+    bounds = await connection.fetchrow(SQL["bounds"], queue.id, wanted.since, wanted.until)
+    assert bounds is not None
+    low, high = bounds["low"], bounds["high"]
+    if wanted.after is not None:
+        low, high = (low, min(high, wanted.after - 1)) if wanted.descending else (max(low, wanted.after + 1), high)
+    rows = await _candidates(connection, queue, wanted, low, high)
+    found: list[StoredMessage] = []
+    for row in rows:
+        state = await _state(connection, queue, group_id, row, now) if group_id is not None else None
+        if wanted.state is None or state is wanted.state:
+            found.append(_stored(row, wanted.queue, state))
+            if len(found) == wanted.limit:
+                return MessagePage(found, row["seq"])
+    walked_all = len(rows) < (WALK_ROWS if wanted.state else wanted.limit)
+    return MessagePage(found, None if walked_all or not rows else rows[-1]["seq"])
+
+
+async def _candidates(
+    connection: Connection, queue: Queue, wanted: MessageFilter, low: int, high: int
+) -> Sequence[asyncpg.Record]:
+    limit = WALK_ROWS if wanted.state else wanted.limit
+    preview = wanted.preview_bytes
+    if wanted.transaction_id is not None:
+        rows = await connection.fetch(
+            SQL["by_transaction_id"], queue.id, wanted.transaction_id, low, high, wanted.partition, limit, preview
+        )
+    elif wanted.trace_id is not None:
+        rows = [
+            row
+            for row in await _trace_rows(connection, queue.id, wanted.trace_id, limit, preview)
+            if low <= row["seq"] <= high and wanted.partition in (None, row["partition"])
+        ]
+    else:
+        name = ("by_partition" if wanted.partition is not None else "by_seq") + ("_down" if wanted.descending else "")
+        arguments = (queue.id, low, high, limit, preview)
+        rows = await connection.fetch(SQL[name], *arguments, *(() if wanted.partition is None else (wanted.partition,)))
+    if wanted.transaction_id is not None or wanted.trace_id is not None:
+        return sorted(rows, key=lambda row: row["seq"], reverse=wanted.descending)
+    return rows
+
+
+async def _state(
+    connection: Connection, queue: Queue, group_id: int, row: asyncpg.Record, now: Instant
+) -> MessageState | None:
+    state = await connection.fetchval(
+        SQL["state"], queue.id, group_id, row["seq"], row["partition"], now, queue.key.name, row["audience"]
+    )
+    return None if state is None else MessageState(state)
+
+
+async def message(connection: Connection, key: QueueKey, seq: Seq) -> StoredMessage | None:
+    """One message with its whole payload."""
+    queue = await queues.find(connection, key)
+    if queue is None:
+        return None
+    rows = await connection.fetch(SQL["by_seq"], queue.id, seq, seq, 1, None)
+    return _stored(rows[0], key, None) if rows else None
+
+
+async def trace(connection: Connection, tenant: str, trace_id: Id, limit: int) -> list[StoredMessage]:
+    """All messages of a trace across the tenant's queues, oldest first."""
+    found: list[StoredMessage] = []
+    after = ""
+    while page := await connection.fetch(queues.SQL["list"], tenant, after, WALK_ROWS, None, None):
+        for queue in page:
+            key = QueueKey(queue["name"], tenant)
+            rows = await _trace_rows(connection, queue["id"], trace_id, limit, None)
+            found += [_stored(row, key, None) for row in rows]
+        after = page[-1]["name"]
+    return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))[:limit]
+
+
+async def _trace_rows(
+    connection: Connection, queue_id: int, trace_id: Id, limit: int, preview: int | None
+) -> list[asyncpg.Record]:
+    """By the index where the trace id is written out; else by the millisecond in the id that it then equals."""
+    rows = list(await connection.fetch(SQL["by_trace"], queue_id, trace_id, limit, preview))
+    minted = minted_at(trace_id)
+    if minted is not None:
+        since, until = minted - TRACE_SLACK_MICROS, minted + 2 * TRACE_SLACK_MICROS
+        rows += await connection.fetch(SQL["by_implied_trace"], queue_id, trace_id, since, until, preview)
+    return rows
+
+
+def _stored(row: asyncpg.Record, key: QueueKey, state: MessageState | None) -> StoredMessage:
+    return StoredMessage(
+        queue=key,
+        seq=row["seq"],
+        partition=row["partition"],
+        id=row["id"],
+        transaction_id=row["transaction_id"],
+        trace_id=row["trace_id"] or row["id"],
+        headers=row["headers"],
+        content_type=row["content_type"],
+        payload=row["payload"],
+        payload_bytes=row["payload_bytes"],
+        priority=row["priority"],
+        created_at=row["created_at"],
+        state=state,
+    )
+
+
+# --- histories ------------------------------------------------------------------------------------------------
+
+
+async def lease_history(
+    connection: Connection, key: QueueKey, after: int, limit: int
+) -> list[tuple[int, FinishedLease]]:
+    """Finished leases in the order in which they ended."""
+    queue = await queues.need(connection, key)
+    rows = await connection.fetch(SQL["lease_history"], queue.id, after, limit)
+    return [
+        (
+            row["id"],
+            FinishedLease(
+                queue=key, group=row["group_name"], partition=row["partition"], first_seq=row["first_seq"],
+                last_seq=row["last_seq"], messages=row["messages"], completed=row["completed"], attempt=row["attempt"],
+                leased_at=row["leased_at"], settled_at=row["settled_at"], outcome=row["outcome"],
+            ),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+async def retention_history(connection: Connection, key: QueueKey, limit: int) -> list[RetentionPass]:
+    """The latest passes, newest first."""
+    queue = await queues.need(connection, key)
+    rows = await connection.fetch(SQL["retention_history"], queue.id, limit)
+    return [
+        RetentionPass(
+            queue=key, at=r["at"], deleted=r["deleted"], first_seq=r["first_seq"], settled_seq=r["settled_seq"]
+        )
+        for r in rows
+    ]

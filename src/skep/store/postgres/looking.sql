@@ -1,0 +1,176 @@
+-- name: last_seq
+SELECT last_seq(q.id, q.floor_seq) FROM queue q WHERE q.id = $1
+
+-- name: queue_figures
+-- The sample is the one nearest to a minute ago, or the oldest there is.
+SELECT q.first_seq, x.last_seq, q.scheduled_count, log_depth(q.id, q.first_seq, x.last_seq) + q.scheduled_count AS depth,
+       (SELECT count(*) FROM dead_letter d JOIN queue t ON t.id = d.queue_id
+        WHERE t.tenant = q.tenant AND t.deleted_at IS NULL
+          AND (d.queue_id = q.id OR (t.name = coalesce(q.dead_letter_queue, q.name || '.dead') AND d.source_queue = q.name))) AS dead_letters,
+       (SELECT m.created_at FROM message m WHERE m.queue_id = q.id AND m.seq >= q.first_seq ORDER BY m.queue_id, m.seq LIMIT 1) AS first_at,
+       s.last_seq AS sample_seq, s.at AS sample_at
+FROM queue q
+CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x
+LEFT JOIN LATERAL (
+    (SELECT p.last_seq, p.at, 0 AS rank FROM sample p WHERE p.queue_id = q.id AND p.group_id = 0 AND p.at <= $2
+     ORDER BY p.queue_id DESC, p.group_id DESC, p.at DESC LIMIT 1)
+    UNION ALL
+    (SELECT p.last_seq, p.at, 1 FROM sample p WHERE p.queue_id = q.id AND p.group_id = 0 AND p.at > $2
+     ORDER BY p.queue_id, p.group_id, p.at LIMIT 1)
+    ORDER BY rank LIMIT 1) s ON true
+WHERE q.id = $1
+
+-- name: group_figures
+-- Counters, and one walk over the rows of unsettled partitions: as many as there are partitions with work.
+SELECT g.id, g.name, g.start_seq, g.scan_seq, g.created_at, c.completed, c.dead, c.expired, c.skipped, c.retried,
+       l.unsettled + s.unsettled AS unsettled, l.in_flight + s.in_flight AS in_flight,
+       l.partitions + s.partitions AS partitions, l.leased_partitions + s.leased_partitions AS leased_partitions,
+       least(l.oldest_at, s.oldest_at) AS oldest_at,
+       least(g.scan_seq, coalesce(l.settled, g.scan_seq), coalesce(s.settled, g.scan_seq)) AS progress_seq,
+       (SELECT m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq > g.scan_seq AND (m.audience IS NULL OR m.audience = g.id)
+        ORDER BY m.queue_id, m.seq LIMIT 1) AS undiscovered_at,
+       p.last_seq AS sample_seq, p.at AS sample_at, p.completed AS sample_completed, p.dead AS sample_dead,
+       p.retried AS sample_retried
+FROM consumer_group g
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(c.completed), 0)::bigint AS completed, coalesce(sum(c.dead), 0)::bigint AS dead,
+           coalesce(sum(c.expired), 0)::bigint AS expired, coalesce(sum(c.skipped), 0)::bigint AS skipped,
+           coalesce(sum(c.retried), 0)::bigint AS retried
+    FROM group_counter c WHERE c.group_id = g.id) c
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(l.pending + cardinality(l.open)), 0)::bigint AS unsettled,
+           coalesce(sum(l.leased) FILTER (WHERE l.token IS NOT NULL AND l.ready_at > $2), 0)::bigint AS in_flight,
+           count(*) AS partitions, count(*) FILTER (WHERE l.token IS NOT NULL AND l.ready_at > $2) AS leased_partitions,
+           min(l.oldest_at) AS oldest_at, min(coalesce(l.open[1] - 1, l.delivered_seq)) AS settled
+    FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = g.id) l
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(cardinality(s.seqs)), 0)::bigint AS unsettled,
+           coalesce(sum(cardinality(s.seqs)) FILTER (WHERE s.token IS NOT NULL AND s.ready_at > $2), 0)::bigint AS in_flight,
+           count(DISTINCT s.partition) AS partitions,
+           count(DISTINCT s.partition) FILTER (WHERE s.token IS NOT NULL AND s.ready_at > $2) AS leased_partitions,
+           min(s.oldest_at) AS oldest_at, min(s.seqs[1]) - 1 AS settled
+    FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = g.id) s
+LEFT JOIN LATERAL (
+    (SELECT p.*, 0 AS rank FROM sample p WHERE p.queue_id = $1 AND p.group_id = g.id AND p.at <= $3
+     ORDER BY p.queue_id DESC, p.group_id DESC, p.at DESC LIMIT 1)
+    UNION ALL
+    (SELECT p.*, 1 FROM sample p WHERE p.queue_id = $1 AND p.group_id = g.id AND p.at > $3
+     ORDER BY p.queue_id, p.group_id, p.at LIMIT 1)
+    ORDER BY rank LIMIT 1) p ON true
+WHERE g.queue_id = $1 AND g.created_at >= 0 AND $4::bigint IS NOT NULL AND ($5::text IS NULL OR g.name = $5)
+ORDER BY g.name
+
+-- name: partitions
+SELECT x.partition, sum(x.unsettled)::bigint AS unsettled, sum(x.in_flight)::bigint AS in_flight, max(x.attempts) AS attempts,
+       min(x.oldest_at) AS oldest_at, min(x.ready_at) AS ready_at, min(x.lease_deadline) AS lease_deadline
+FROM (
+    SELECT l.partition, l.pending + cardinality(l.open) AS unsettled,
+           CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 THEN l.leased ELSE 0 END AS in_flight, l.attempts, l.oldest_at,
+           l.ready_at, CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 THEN l.ready_at END AS lease_deadline
+    FROM consumer_group g JOIN partition_lease l ON l.queue_id = $1 AND l.group_id = g.id
+    WHERE g.queue_id = $1 AND g.name = $2 AND l.partition > $4
+    UNION ALL
+    SELECT s.partition, cardinality(s.seqs),
+           CASE WHEN s.token IS NOT NULL AND s.ready_at > $3 THEN cardinality(s.seqs) ELSE 0 END, s.attempts, s.oldest_at,
+           s.ready_at, CASE WHEN s.token IS NOT NULL AND s.ready_at > $3 THEN s.ready_at END
+    FROM consumer_group g JOIN set_lease s ON s.queue_id = $1 AND s.group_id = g.id
+    WHERE g.queue_id = $1 AND g.name = $2 AND s.partition > $4
+) x
+GROUP BY x.partition ORDER BY x.partition LIMIT $5
+
+-- name: leases
+-- Live leases by deadline: what is ready later than now and has a token.
+SELECT q.name AS queue_name, g.name AS group_name, x.* FROM queue q JOIN consumer_group g ON g.queue_id = q.id
+CROSS JOIN LATERAL (
+    (SELECT l.partition, l.leased AS messages, l.open[1] AS first_seq, l.leased_at, l.ready_at, l.attempts
+     FROM partition_lease l
+     WHERE l.queue_id = q.id AND l.group_id = g.id AND l.ready_at > $2 AND l.token IS NOT NULL
+       AND ($4::bigint IS NULL OR l.ready_at < $4)
+     ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT $5)
+    UNION ALL
+    (SELECT s.partition, cardinality(s.seqs), s.seqs[1], s.leased_at, s.ready_at, s.attempts
+     FROM set_lease s
+     WHERE s.queue_id = q.id AND s.group_id = g.id AND s.ready_at > $2 AND s.token IS NOT NULL
+       AND ($4::bigint IS NULL OR s.ready_at < $4)
+     ORDER BY s.ready_at LIMIT $5)) x
+WHERE q.tenant = $1 AND q.deleted_at IS NULL AND ($3::text IS NULL OR q.name = $3)
+ORDER BY x.ready_at, q.name, g.name, x.partition LIMIT $5
+
+-- name: group_id
+SELECT id FROM consumer_group WHERE queue_id = $1 AND name = $2
+
+-- name: bounds
+-- The seqs of a stretch of time, by binary search.
+SELECT CASE WHEN $2::bigint IS NULL THEN q.first_seq ELSE seq_at(q.id, q.first_seq, x.last_seq, $2) END AS low,
+       CASE WHEN $3::bigint IS NULL THEN x.last_seq ELSE seq_at(q.id, q.first_seq, x.last_seq, $3) - 1 END AS high
+FROM queue q CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x WHERE q.id = $1
+
+-- name: by_seq
+SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
+       length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload
+FROM message m WHERE m.queue_id = $1 AND m.seq BETWEEN $2 AND $3 ORDER BY m.queue_id, m.seq LIMIT $4
+
+-- name: by_seq_down
+SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
+       length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload
+FROM message m WHERE m.queue_id = $1 AND m.seq BETWEEN $2 AND $3 ORDER BY m.queue_id DESC, m.seq DESC LIMIT $4
+
+-- name: by_partition
+SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
+       length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload
+FROM message m WHERE m.queue_id = $1 AND m.partition = $6 AND m.seq BETWEEN $2 AND $3
+ORDER BY m.queue_id, m.partition, m.seq LIMIT $4
+
+-- name: by_partition_down
+SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
+       length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload
+FROM message m WHERE m.queue_id = $1 AND m.partition = $6 AND m.seq BETWEEN $2 AND $3
+ORDER BY m.queue_id DESC, m.partition DESC, m.seq DESC LIMIT $4
+
+-- name: by_transaction_id
+-- Through the deduplication keys: found as long as its window lasts.
+SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
+       length(m.payload) AS payload_bytes, CASE WHEN $7::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $7) END AS payload
+FROM dedup d JOIN message m ON m.queue_id = d.queue_id AND m.seq = d.seq
+WHERE d.queue_id = $1 AND d.transaction_id = $2 AND d.seq BETWEEN $3 AND $4 AND ($5::text IS NULL OR d.partition = $5)
+LIMIT $6
+
+-- name: by_trace
+SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
+       length(m.payload) AS payload_bytes, CASE WHEN $4::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $4) END AS payload
+FROM message m WHERE m.trace_id = $2 AND m.queue_id = $1 ORDER BY m.seq LIMIT $3
+
+-- name: by_implied_trace
+-- Nobody gave a trace id, so it is the message's own: looked for where its millisecond lies in the log.
+SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
+       length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload
+FROM queue q
+CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x
+JOIN message m ON m.queue_id = q.id AND m.seq >= seq_at(q.id, q.first_seq, x.last_seq, $3) AND m.seq < seq_at(q.id, q.first_seq, x.last_seq, $4)
+WHERE q.id = $1 AND m.id = $2 AND m.trace_id IS NULL
+
+-- name: state
+-- How far a group has come with one message; null when it is for another group only.
+SELECT CASE
+    WHEN $7::integer IS NOT NULL AND $7 <> g.id THEN NULL
+    WHEN EXISTS (SELECT 1 FROM dead_letter d JOIN queue t ON t.id = d.queue_id
+                 WHERE t.tenant = q.tenant AND t.deleted_at IS NULL AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead')
+                   AND d.source_queue = $6 AND d.source_seq = $3 AND d.group_name = g.name) THEN 'dead'
+    WHEN $3 > g.scan_seq THEN 'pending'
+    WHEN l.partition IS NOT NULL AND $3 > l.delivered_seq THEN 'pending'
+    WHEN $3 = ANY (l.open) THEN
+        CASE WHEN l.token IS NOT NULL AND l.ready_at > $5 AND $3 = ANY (l.open[1:l.leased]) THEN 'in_flight' ELSE 'pending' END
+    WHEN s.id IS NOT NULL THEN CASE WHEN s.token IS NOT NULL AND s.ready_at > $5 THEN 'in_flight' ELSE 'pending' END
+    ELSE 'settled' END
+FROM consumer_group g JOIN queue q ON q.id = g.queue_id
+LEFT JOIN partition_lease l ON l.partition = $4 AND l.queue_id = $1 AND l.group_id = g.id
+LEFT JOIN LATERAL (SELECT s.id, s.token, s.ready_at FROM set_lease s
+                   WHERE s.queue_id = $1 AND s.group_id = g.id AND $3 = ANY (s.seqs) LIMIT 1) s ON true
+WHERE g.id = $2
+
+-- name: lease_history
+SELECT h.*, coalesce(g.name, '') AS group_name FROM lease_history h LEFT JOIN consumer_group g ON g.id = h.group_id
+WHERE h.id > $2 AND h.queue_id = $1 ORDER BY h.id LIMIT $3
+
+-- name: retention_history
+SELECT * FROM retention_history r WHERE r.queue_id = $1 ORDER BY r.queue_id DESC, r.at DESC LIMIT $2

@@ -1,0 +1,81 @@
+"""News between servers: who pushed to a queue that someone elsewhere waits for.
+
+NOTIFY takes a lock that is global to the database, so it is sent outside the push's transaction, at most every few
+milliseconds, for all queues that had news, and only when a watcher is registered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+
+import asyncpg
+import msgspec
+import structlog
+
+from skep.model import QueueKey
+
+CHANNEL = "skep_news"
+COALESCE_SECONDS = 0.01
+
+log = structlog.get_logger("skep.store.postgres")
+
+
+class News:
+    """One listening connection per server, opened when someone first waits; notices sent are coalesced."""
+
+    def __init__(self, dsn: str) -> None:
+        self.server = secrets.token_bytes(16)
+        self._dsn = dsn
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._opening = asyncio.Lock()
+        self._callback: Callable[[QueueKey], None] | None = None
+        self._pending: set[int] = set()
+        self._sender: asyncio.Task[None] | None = None
+
+    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
+        """Call back for every queue that another server pushed to."""
+        self._callback = callback
+
+    async def listen(self) -> None:
+        """Be connected. A connection that was lost is opened anew with the next wait."""
+        async with self._opening:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await asyncpg.connect(self._dsn, server_settings={"search_path": "skep"})
+                await self._connection.add_listener(CHANNEL, self._heard)
+
+    def announce(self, queue_ids: Sequence[int]) -> None:
+        """Tell other servers, soon, that these queues have new messages."""
+        if queue_ids:
+            self._pending.update(queue_ids)
+            if self._sender is None or self._sender.done():
+                self._sender = asyncio.get_running_loop().create_task(self._send())
+
+    async def close(self) -> None:
+        """Send what is pending and disconnect."""
+        if self._sender is not None:
+            await self._sender
+        if self._connection is not None:
+            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await self._connection.close()
+
+    async def _send(self) -> None:
+        await asyncio.sleep(COALESCE_SECONDS)
+        ids, self._pending = self._pending, set()
+        try:
+            await self.listen()
+            assert self._connection is not None
+            await self._connection.execute(
+                "SELECT pg_notify($1, json_build_array(encode($2, 'hex'), q.tenant, q.name)::text) FROM queue q WHERE q.id = ANY ($3)",
+                CHANNEL, self.server, list(ids),
+            )  # fmt: skip
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            # Waiters look by themselves every few seconds, so a lost notice costs time and nothing else.
+            log.warning("news not sent", error=str(error))
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        server, tenant, name = msgspec.json.decode(str(payload), type=tuple[str, str, str])
+        if self._callback is not None and server != self.server.hex():
+            self._callback(QueueKey(name, tenant))

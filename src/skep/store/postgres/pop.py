@@ -1,0 +1,278 @@
+"""Handing out messages.
+
+Ordered queues are popped by one SQL function. What it does not do itself, burying, expiring and putting rows right, is
+done here (`tidy`) when it asks for that; so is popping unordered queues, whose rows are sets that may have to be split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from skep.clock import Instant, seconds
+from skep.errors import Code, SkepError
+from skep.model import DeadReason, Delivery, Ordering, PopRequest, PopResult, QueueSettings, Settlement
+from skep.store.postgres import settle
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.dead import Burial
+from skep.store.postgres.leases import Effects, Ending, Lease, lease_of, release, run_out
+from skep.store.postgres.settle import Account
+from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old, lifetime_micros
+from skep.store.statements import load_statements
+
+SQL = load_statements("skep.store.postgres", "pop.sql")
+
+TIDY_ROWS = 100
+"""How many rows one pass of tidying looks at."""
+
+TIDY_MESSAGES = 200
+"""How many messages of one partition one pass of tidying expires."""
+
+TIDY_PASSES = 20
+"""How often one pop tidies before it leaves the rest to the next."""
+
+DISCOVER_ROWS = 2_000
+
+
+class TidyingNeededError(Exception):
+    """Raised inside a pop's transaction: rows must be put right first, in a transaction of their own."""
+
+
+async def pop_ordered(
+    connection: Connection, request: PopRequest, now: Instant, shard: int, discover: bool = True
+) -> PopResult | None:
+    """One request; None when the queue is unordered. Raises `TidyingNeededError` when rows stand in the way."""
+    lease_us = None if request.lease_seconds is None else seconds(request.lease_seconds)
+    rows = await connection.fetch(
+        SQL["pop_ordered"], request.queue.tenant, request.queue.name, request.group, request.start.mode.value,
+        request.start.value, request.batch, request.max_partitions, request.partition, request.token, now, lease_us, shard, discover,
+    )  # fmt: skip
+    summary = rows.pop()
+    state = summary["partition"]
+    if state == "missing":
+        raise SkepError(Code.QUEUE_NOT_FOUND, f"There is no queue {request.queue.name!r}.", queue=request.queue.name)
+    if state == "paused":
+        return PopResult([])
+    if state == "doomed":
+        raise TidyingNeededError
+    if state == "unordered":
+        return None
+    deliveries = [delivery_of(row, request, row["attempt"], row["deadline"]) for row in rows]
+    return PopResult(deliveries, summary["created_at"])
+
+
+async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: Instant, shard: int) -> list[PopResult]:
+    """Requests in one transaction; only the first may discover, since the others already hold claims."""
+    results = []
+    for i, request in enumerate(requests):
+        result = await pop_ordered(connection, request, now, shard, discover=i == 0)
+        if result is None:
+            result = await _pop_unordered(connection, request, now, shard)
+        if request.auto_ack and result.deliveries:
+            await settle.settle(connection, [settlement_of(d) for d in result.deliveries], now, shard)
+        results.append(result)
+    return results
+
+
+def delivery_of(row: asyncpg.Record, request: PopRequest, attempt: int, deadline: int) -> Delivery:
+    """The delivery of a message row under this request's lease."""
+    return Delivery(
+        request.queue, request.group, row["partition"], row["seq"], row["id"], row["transaction_id"],
+        row["trace_id"] or row["id"], row["headers"], row["content_type"], row["payload"], row["priority"], row["created_at"],
+        attempt, request.token, Instant(deadline),
+    )  # fmt: skip
+
+
+def settlement_of(delivery: Delivery) -> Settlement:
+    """The ack of a delivery."""
+    return Settlement(
+        queue=delivery.queue, partition=delivery.partition, seq=delivery.seq, token=delivery.token, group=delivery.group
+    )
+
+
+# --- tidying ordered rows -------------------------------------------------------------------------------------
+
+
+async def tidy(
+    connection: Connection, account: Account, now: Instant, partition: str | None = None, rows: int = TIDY_ROWS
+) -> bool:
+    """Bury what ran out of attempts, expire what is too old, put right what cannot be read; whether anything changed."""
+    if account.queue.settings.ordering is Ordering.UNORDERED:
+        return await _tidy_sets(connection, account, now, rows)
+    ready = await connection.fetch(SQL["lock_ready"], account.queue.id, account.group_id, now, rows, partition)
+    leases = [lease_of(row) for row in ready]
+    doomed = [lease for lease in leases if _is_doomed(lease, account.queue.settings, now)]
+    effects = Effects()
+    for lease in doomed or leases:
+        await _tidy_lease(connection, account, lease, now, effects)
+    changed = [lease for lease in leases if lease.changed]
+    await settle.write_leases(connection, account, changed, effects)
+    await settle.apply(connection, account, effects, now)
+    return bool(changed)
+
+
+def _is_doomed(lease: Lease, settings: QueueSettings, now: Instant) -> bool:
+    lifetime = lifetime_micros(settings)
+    if lifetime is not None and lease.oldest_at <= now - lifetime:
+        return True
+    return lease.token is not None and is_exhausted(settings, lease.attempts)
+
+
+async def _tidy_lease(connection: Connection, account: Account, lease: Lease, now: Instant, effects: Effects) -> None:
+    settings = account.queue.settings
+    if lease.token is not None and _is_doomed(lease, settings, now):
+        run_out(lease, settings, effects, LEASE_EXPIRED)
+    lifetime = lifetime_micros(settings)
+    unsettled = await connection.fetch(
+        SQL["unsettled"], account.queue.id, account.group_id, lease.partition, lease.open, lease.delivered_seq,
+        1 if lifetime is None else TIDY_MESSAGES,
+    )  # fmt: skip
+    present = {row["seq"] for row in unsettled}
+    for seq in [seq for seq in lease.open if seq not in present]:
+        _take_out(lease, seq)
+        effects.expired += 1
+    if lease.pending and max(present, default=0) <= lease.delivered_seq:
+        effects.expired += lease.pending
+        lease.pending = 0
+        lease.changed = True
+    for row in unsettled:
+        if lifetime is not None and row["created_at"] <= now - lifetime:
+            attempts = _take_out(lease, row["seq"])
+            effects.expired += 1
+            if is_too_old(settings, row["created_at"], now):
+                effects.burials.append(Burial(row["seq"], DeadReason.EXPIRED, lease.last_error, attempts))
+
+
+def _take_out(lease: Lease, seq: int) -> int:
+    """Take the first unsettled message, or one that is gone, out of a lease that is over; its attempts."""
+    attempts = 0
+    if seq in lease.open:
+        head_stays = seq != lease.open[0]
+        attempts = 1 if head_stays else lease.attempts
+        lease.open.remove(seq)
+        release(lease, head_stays)
+    else:
+        lease.pending -= 1
+        lease.delivered_seq = seq
+    lease.changed = True
+    return attempts
+
+
+# --- unordered queues -----------------------------------------------------------------------------------------
+
+
+async def _pop_unordered(connection: Connection, request: PopRequest, now: Instant, shard: int) -> PopResult:
+    await connection.execute(
+        SQL["ensure_group"], request.queue.tenant, request.queue.name, request.group, request.start.mode.value,
+        request.start.value, now,
+    )  # fmt: skip
+    account = await settle.find_account(connection, request.queue, request.group, shard)
+    assert account is not None
+    queue_id, group_id, settings = account.queue.id, account.group_id, account.queue.settings
+    while (
+        await connection.fetchval(SQL["ready_in_sets"], queue_id, group_id, now, request.batch, request.partition)
+        < request.batch
+    ):
+        if not await connection.fetchval(SQL["discover"], queue_id, group_id, DISCOVER_ROWS, shard):
+            break
+    rows = await connection.fetch(SQL["lock_sets_ready"], queue_id, group_id, now, request.batch, request.partition)
+    deadline = now + seconds(settings.lease_seconds if request.lease_seconds is None else request.lease_seconds)
+    visible = now - seconds(settings.delayed_processing_seconds)
+    effects = Effects()
+    wanted = request.batch
+    attempts: dict[int, int] = {}
+    order: list[int] = []
+    partitions: set[str] = set()
+    tidied = False
+    for row in rows:
+        if not wanted:
+            break
+        if _is_doomed_set(row, settings, now):
+            await _tidy_set(connection, account, row, now, effects)
+            tidied = True
+            continue
+        if request.max_partitions and row["partition"] not in partitions and len(partitions) == request.max_partitions:
+            continue
+        seqs = await connection.fetchval(SQL["visible"], queue_id, row["seqs"], visible, wanted)
+        if not seqs:
+            await _rest(connection, account, row, effects)
+            continue
+        partitions.add(row["partition"])
+        if row["token"] is not None:
+            effects.endings.append(_set_run_out(row))
+            effects.retried += len(row["seqs"])
+        rest = sorted(set(row["seqs"]) - set(seqs))
+        await connection.execute(SQL["lease_set"], row["id"], seqs, request.token, now, deadline, LEASE_EXPIRED, rest)
+        order += seqs
+        attempts |= dict.fromkeys(seqs, row["attempts"] + 1)
+        wanted -= len(seqs)
+    await settle.apply(connection, account, effects, now)
+    messages = {row["seq"]: row for row in await connection.fetch(SQL["messages"], queue_id, order)}
+    deliveries = [delivery_of(messages[seq], request, attempts[seq], deadline) for seq in order]
+    next_ready = None if deliveries else await connection.fetchval(SQL["next_ready_set"], queue_id, group_id)
+    return PopResult(deliveries, next_ready, more=tidied and not deliveries)
+
+
+async def _rest(connection: Connection, account: Account, row: asyncpg.Record, effects: Effects) -> None:
+    """A set of which nothing can be had now: its messages are still delayed, or were deleted from the log."""
+    left = await connection.fetch(SQL["created"], account.queue.id, row["seqs"])
+    if len(left) < len(row["seqs"]):
+        effects.expired += len(row["seqs"]) - len(left)
+        if not left:
+            await connection.execute(SQL["delete_set"], row["id"])
+            return
+    delay = seconds(account.queue.settings.delayed_processing_seconds)
+    await connection.execute(SQL["rest_set"], row["id"], [r["seq"] for r in left], left[0]["created_at"] + delay)
+
+
+async def _tidy_sets(connection: Connection, account: Account, now: Instant, rows: int) -> bool:
+    ready = await connection.fetch(SQL["lock_sets_ready"], account.queue.id, account.group_id, now, rows, None)
+    doomed = [row for row in ready if _is_doomed_set(row, account.queue.settings, now)]
+    effects = Effects()
+    for row in doomed:
+        await _tidy_set(connection, account, row, now, effects)
+    await settle.apply(connection, account, effects, now)
+    return bool(doomed)
+
+
+def _is_doomed_set(row: asyncpg.Record, settings: QueueSettings, now: Instant) -> bool:
+    lifetime = lifetime_micros(settings)
+    if lifetime is not None and row["oldest_at"] <= now - lifetime:
+        return True
+    return row["token"] is not None and is_exhausted(settings, row["attempts"])
+
+
+async def _tidy_set(
+    connection: Connection, account: Account, row: asyncpg.Record, now: Instant, effects: Effects
+) -> None:
+    """Bury a set that used up its attempts, or take what is too old out of it."""
+    settings = account.queue.settings
+    seqs, ran_out = row["seqs"], row["token"] is not None
+    if ran_out:
+        effects.endings.append(_set_run_out(row))
+    if ran_out and is_exhausted(settings, row["attempts"]):
+        error = row["last_error"] or LEASE_EXPIRED
+        effects.burials += [Burial(seq, DeadReason.MAX_ATTEMPTS, error, row["attempts"]) for seq in seqs]
+        effects.dead += len(seqs)
+        await connection.execute(SQL["delete_set"], row["id"])
+        return
+    cutoff = now - (lifetime_micros(settings) or now)
+    created = await connection.fetch(SQL["created"], account.queue.id, seqs)
+    left = [r for r in created if r["created_at"] > cutoff]
+    effects.expired += len(seqs) - len(left)
+    effects.retried += len(left) if ran_out else 0
+    for r in created:
+        if is_too_old(settings, r["created_at"], now):
+            effects.burials.append(Burial(r["seq"], DeadReason.EXPIRED, row["last_error"], row["attempts"]))
+    if left:
+        await connection.execute(
+            SQL["keep_set"], row["id"], [r["seq"] for r in left], left[0]["created_at"], LEASE_EXPIRED
+        )
+    else:
+        await connection.execute(SQL["delete_set"], row["id"])
+
+
+def _set_run_out(row: asyncpg.Record) -> Ending:
+    seqs = row["seqs"]
+    return Ending(row["partition"], seqs[0], seqs[-1], len(seqs), 0, row["attempts"], row["leased_at"], "expired")

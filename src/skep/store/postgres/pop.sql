@@ -1,0 +1,76 @@
+-- name: pop_ordered
+-- functions/pop.sql
+SELECT * FROM pop_ordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+
+-- name: lock_ready
+-- The rows a pop would look at first; those that others are at are left to them.
+SELECT l.* FROM partition_lease l
+WHERE l.queue_id = $1 AND l.group_id = $2 AND l.ready_at <= $3 AND ($5::text IS NULL OR l.partition = $5)
+ORDER BY l.queue_id, l.group_id, l.ready_at, l.partition LIMIT $4
+FOR UPDATE SKIP LOCKED
+
+-- name: unsettled
+-- The first unsettled messages of a partition: the open ones, then those beyond what was delivered.
+(SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($4) ORDER BY m.seq)
+UNION ALL
+(SELECT m.seq, m.created_at FROM message m
+ WHERE m.queue_id = $1 AND m.partition = $3 AND m.seq > $5 AND (m.audience IS NULL OR m.audience = $2)
+   AND m.seq <= (SELECT g.scan_seq FROM consumer_group g WHERE g.id = $2)
+ ORDER BY m.queue_id, m.partition, m.seq LIMIT $6)
+
+-- name: ensure_group
+SELECT ensure_group(q.id, $3, $4, $5, $6) FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
+
+-- name: discover
+SELECT discover($1, $2, $3, $4)
+
+-- name: ready_in_sets
+-- How many messages are ready, as far as the batch needs to know.
+SELECT coalesce(sum(cardinality(r.seqs)), 0)::bigint FROM (
+    SELECT s.seqs FROM set_lease s
+    WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND ($5::text IS NULL OR s.partition = $5)
+    ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4) r
+
+-- name: lock_sets_ready
+-- Higher priority first, then the oldest. Rows in flight of the same priority are walked over: as many as there are consumers.
+SELECT s.* FROM set_lease s
+WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND ($5::text IS NULL OR s.partition = $5)
+ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
+FOR UPDATE SKIP LOCKED
+
+-- name: visible
+-- Which of a set's messages may be had now, oldest first.
+SELECT array_agg(v.seq ORDER BY v.seq) FROM (
+    SELECT m.seq FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2) AND m.created_at <= $3 ORDER BY m.seq LIMIT $4) v
+
+-- name: created
+SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2) ORDER BY m.seq
+
+-- name: lease_set
+-- Leases what is taken; what is left becomes a free row with the same past.
+WITH rest AS (
+    INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
+    SELECT s.queue_id, s.group_id, s.partition, s.priority, $7, s.attempts, s.ready_at, s.oldest_at,
+           CASE WHEN s.token IS NULL THEN s.last_error ELSE coalesce(s.last_error, $6) END
+    FROM set_lease s WHERE s.id = $1 AND $7::bigint[] <> '{}'
+)
+UPDATE set_lease s SET seqs = $2, token = $3, leased_at = $4, ready_at = $5, attempts = s.attempts + 1,
+    last_error = CASE WHEN s.token IS NULL THEN s.last_error ELSE coalesce(s.last_error, $6) END
+WHERE s.id = $1
+
+-- name: keep_set
+UPDATE set_lease s SET seqs = $2, oldest_at = $3, leased_at = NULL,
+    last_error = CASE WHEN s.token IS NULL THEN s.last_error ELSE coalesce(s.last_error, $4) END, token = NULL
+WHERE s.id = $1
+
+-- name: rest_set
+UPDATE set_lease s SET seqs = $2, ready_at = $3 WHERE s.id = $1
+
+-- name: delete_set
+DELETE FROM set_lease WHERE id = $1
+
+-- name: messages
+SELECT * FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2)
+
+-- name: next_ready_set
+SELECT min(s.ready_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2

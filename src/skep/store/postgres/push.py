@@ -1,0 +1,266 @@
+"""Appending to the log.
+
+A push opens the logs it needs (their locks, taken in ascending order), decides everything in Python from one look at
+each queue, and writes the rows in one go: COPY, which is twice as fast as inserting arrays once there are a few rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from skep.clock import Instant, seconds
+from skep.errors import Code
+from skep.ids import Id, minted_at
+from skep.model import (
+    DEFAULT_PARTITION,
+    Depth,
+    NewMessage,
+    Ordering,
+    PushBatch,
+    PushOutcome,
+    PushResult,
+    PushStatus,
+    QueueKey,
+    Seq,
+)
+from skep.store.postgres.connection import Connection
+from skep.store.rules import TRACE_SLACK_MICROS
+from skep.store.statements import load_statements
+
+SQL = load_statements("skep.store.postgres", "push.sql")
+
+MESSAGE_COLUMNS = (
+    "seq", "created_at", "id", "trace_id", "queue_id", "audience", "priority", "partition", "transaction_id",
+    "content_type", "headers", "payload",
+)  # fmt: skip
+SCHEDULED_COLUMNS = (
+    "due_at", "id", "trace_id", "queue_id", "priority", "partition", "transaction_id", "content_type", "headers", "payload",
+)  # fmt: skip
+DEDUP_COLUMNS = ("seq", "expires_at", "message_id", "queue_id", "transaction_id", "partition")
+
+Row = tuple[object, ...]
+Key = tuple[int, str, str]
+EnsureQueue = Callable[[Connection, QueueKey, Instant], Awaitable[None]]
+
+
+class OpenLog(Struct):
+    """A log opened for appending: its lock is ours until the transaction ends."""
+
+    queue_id: int
+    ordering: str
+    max_depth: int
+    dedup_window: int
+    last_seq: int
+    created_at: int
+    depth: int
+    watched: bool
+    scheduled: int = 0
+
+
+async def open_logs(connection: Connection, keys: Sequence[QueueKey], now: Instant) -> dict[QueueKey, OpenLog]:
+    """Lock the logs of these queues and look at each once; a queue that does not exist is left out."""
+    rows = await connection.fetch(SQL["open_logs"], [k.tenant for k in keys], [k.name for k in keys], now)
+    return {
+        keys[row["ord"] - 1]: OpenLog(
+            queue_id=row["queue_id"],
+            ordering=row["ordering"],
+            max_depth=row["max_depth"],
+            dedup_window=seconds(row["dedup_window_seconds"]),
+            last_seq=row["last_seq"],
+            created_at=max(now, row["last_created_at"]),
+            depth=row["depth"],
+            watched=row["watched"],
+        )
+        for row in rows
+    }
+
+
+async def push(
+    connection: Connection, batches: Sequence[PushBatch], now: Instant, ensure_queue: EnsureQueue | None
+) -> tuple[list[PushOutcome], list[int]]:
+    """Append all batches that are not refused; also the ids of the queues someone elsewhere waits for."""
+    keys = list({message.queue: None for batch in batches for message in batch.messages})
+    logs = await open_logs(connection, keys, now)
+    missing = [key for key in keys if key not in logs]
+    if missing and ensure_queue is not None:
+        for key in missing:
+            await ensure_queue(connection, key, now)
+        logs = await open_logs(connection, keys, now)
+    known = await _known_keys(connection, batches, logs, now)
+    writer = _Appender(logs, known, now)
+    outcomes = [writer.add(batch) for batch in batches]
+    await writer.write(connection)
+    return outcomes, [log.queue_id for log in logs.values() if log.watched]
+
+
+async def _known_keys(
+    connection: Connection, batches: Sequence[PushBatch], logs: dict[QueueKey, OpenLog], now: Instant
+) -> dict[Key, tuple[Id, Seq | None]]:
+    wanted = [
+        (logs[m.queue].queue_id, m.transaction_id, m.partition)
+        for batch in batches
+        for m in batch.messages
+        if m.transaction_id is not None and m.queue in logs
+    ]
+    if not wanted:
+        return {}
+    queue_ids, transaction_ids, partitions = zip(*wanted, strict=True)
+    rows = await connection.fetch(SQL["known_keys"], queue_ids, transaction_ids, partitions, now)
+    return {(r["queue_id"], r["transaction_id"], r["partition"]): (r["message_id"], r["seq"]) for r in rows}
+
+
+class _Appender:
+    """Decides batch by batch what is stored, and keeps the rows until all are written at once."""
+
+    def __init__(self, logs: dict[QueueKey, OpenLog], known: dict[Key, tuple[Id, Seq | None]], now: Instant) -> None:
+        self._logs = logs
+        self._known = known
+        self._now = now
+        self._messages: list[Row] = []
+        self._scheduled: list[Row] = []
+        self._keys: list[Row] = []
+
+    def add(self, batch: PushBatch) -> PushOutcome:
+        """One batch, whole or not at all."""
+        refusals = self._refusals(batch)
+        if refusals:
+            results = [
+                PushResult(
+                    PushStatus.REFUSED, id_, None, m.transaction_id, m.trace_id or id_, *refusals.get(i, OTHERS_REFUSED)
+                )
+                for i, (m, id_) in enumerate(zip(batch.messages, batch.ids, strict=True))
+            ]
+        elif (log := self._plain(batch)) is not None:
+            results = self._append_plain(batch, log)
+        else:
+            results = [self._append(m, id_) for m, id_ in zip(batch.messages, batch.ids, strict=True)]
+        depths = {key: _depth(log) for key in {m.queue for m in batch.messages} if (log := self._logs.get(key))}
+        return PushOutcome(results, depths)
+
+    def _plain(self, batch: PushBatch) -> OpenLog | None:
+        """The one log of a batch whose messages need no look of their own; None for any other batch."""
+        first = batch.messages[0].queue
+        plain = all(
+            m.queue is first and m.transaction_id is None and m.trace_id is None and m.deliver_at is None
+            for m in batch.messages
+        )
+        return self._logs[first] if plain and not self._is_late(batch.ids[0]) else None
+
+    def _append_plain(self, batch: PushBatch, log: OpenLog) -> list[PushResult]:
+        first, queue_id, created_at = log.last_seq + 1, log.queue_id, log.created_at
+        log.last_seq += len(batch.ids)
+        log.depth += len(batch.ids)
+        numbered = list(zip(range(first, log.last_seq + 1), batch.messages, batch.ids, strict=True))
+        self._messages += [
+            (
+                seq,
+                created_at,
+                id_,
+                None,
+                queue_id,
+                None,
+                m.priority,
+                m.partition,
+                None,
+                m.content_type,
+                m.headers,
+                m.payload,
+            )
+            for seq, m, id_ in numbered
+        ]
+        stored = PushStatus.STORED
+        return [PushResult(stored, id_, Seq(seq), None, id_) for seq, _, id_ in numbered]
+
+    def _append(self, message: NewMessage, id_: Id) -> PushResult:
+        log = self._logs[message.queue]
+        trace_id = message.trace_id or id_
+        key = None if message.transaction_id is None else (log.queue_id, message.transaction_id, message.partition)
+        if key is not None and (first := self._known.get(key)) is not None:
+            return PushResult(PushStatus.DUPLICATE, first[0], first[1], message.transaction_id, trace_id)
+        seq: Seq | None = None
+        log.depth += 1
+        if message.deliver_at is not None and message.deliver_at > self._now:
+            log.scheduled += 1
+            self._scheduled.append((
+                message.deliver_at, id_, trace_id, log.queue_id, message.priority, message.partition, message.transaction_id,
+                message.content_type, message.headers, message.payload,
+            ))  # fmt: skip
+        else:
+            log.last_seq += 1
+            seq = Seq(log.last_seq)
+            written = message.trace_id or (id_ if self._is_late(id_) else None)
+            self._messages.append((
+                seq, log.created_at, id_, written, log.queue_id, None, message.priority, message.partition,
+                message.transaction_id, message.content_type, message.headers, message.payload,
+            ))  # fmt: skip
+        if key is not None:
+            self._known[key] = (id_, seq)
+            self._keys.append((seq, self._now + log.dedup_window, id_, *key))
+        status = PushStatus.SCHEDULED if seq is None else PushStatus.STORED
+        return PushResult(status, id_, seq, message.transaction_id, trace_id)
+
+    def _is_late(self, id_: Id) -> bool:
+        minted = minted_at(id_)
+        return minted is None or abs(self._now - minted) > TRACE_SLACK_MICROS
+
+    def _refusals(self, batch: PushBatch) -> dict[int, tuple[Code, str]]:
+        """Which messages stand in the way of the batch, and why."""
+        refused: dict[int, tuple[Code, str]] = {}
+        limited: dict[QueueKey, list[int]] = {}
+        for i, message in enumerate(batch.messages):
+            log = self._logs.get(message.queue)
+            if log is None:
+                refused[i] = (Code.QUEUE_NOT_FOUND, f"There is no queue {message.queue.name!r}.")
+            elif log.ordering == Ordering.FIFO and message.partition != DEFAULT_PARTITION:
+                refused[i] = (
+                    Code.INVALID_PARTITION,
+                    f"Queue {message.queue.name!r} is fifo: its one partition is {DEFAULT_PARTITION!r}.",
+                )
+            elif log.max_depth:
+                limited.setdefault(message.queue, []).append(i)
+        for key, indexes in limited.items():
+            log = self._logs[key]
+            fresh = self._fresh(log, (batch.messages[i] for i in indexes))
+            if log.depth + fresh > log.max_depth:
+                reason = f"Queue {key.name!r} holds {log.depth} of at most {log.max_depth} messages; {fresh} more do not fit."
+                refused |= dict.fromkeys(indexes, (Code.QUEUE_FULL, reason))
+        return refused
+
+    def _fresh(self, log: OpenLog, messages: Iterable[NewMessage]) -> int:
+        """How many of these are no duplicates, neither of stored messages nor of each other."""
+        keys = [(log.queue_id, m.transaction_id, m.partition) for m in messages]
+        named = {key for key in keys if key[1] is not None and key not in self._known}
+        return len(named) + sum(key[1] is None for key in keys)
+
+    async def write(self, connection: Connection) -> None:
+        """Write all rows that were decided on."""
+        if self._messages:
+            await append_rows(connection, self._messages)
+        if self._keys:
+            await connection.execute(
+                SQL["forget_expired_keys"], *map(list, zip(*(row[3:] for row in self._keys), strict=True))
+            )
+            await _copy(connection, "dedup", DEDUP_COLUMNS, self._keys)
+        if self._scheduled:
+            await _copy(connection, "scheduled", SCHEDULED_COLUMNS, self._scheduled)
+            for log in self._logs.values():
+                if log.scheduled:
+                    await connection.execute(SQL["count_scheduled"], log.queue_id, log.scheduled)
+
+
+OTHERS_REFUSED = (Code.BATCH_REFUSED, "Another message of this batch was refused, so nothing of it was stored.")
+
+
+def _depth(log: OpenLog) -> Depth:
+    return Depth(log.depth, max(0, log.max_depth - log.depth) if log.max_depth else None)
+
+
+async def append_rows(connection: Connection, rows: Sequence[Row]) -> None:
+    """Write message rows whose seqs were given out under the lock."""
+    await _copy(connection, "message", MESSAGE_COLUMNS, rows)
+
+
+async def _copy(connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    await connection.copy_records_to_table(table, schema_name="skep", columns=list(columns), records=rows)

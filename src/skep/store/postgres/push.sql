@@ -1,0 +1,20 @@
+-- name: open_logs
+-- One look at every queue of a push, under its lock (functions/push.sql).
+SELECT * FROM open_logs($1, $2, $3)
+
+-- name: known_keys
+-- Which transaction ids are taken. By the primary key; the queue's lock, which we hold, keeps the answer true.
+SELECT d.queue_id, d.transaction_id, d.partition, d.message_id, d.seq
+FROM unnest($1::integer[], $2::text[], $3::text[]) AS k (queue_id, transaction_id, partition)
+JOIN dedup d ON d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition
+WHERE d.expires_at > $4
+
+-- name: forget_expired_keys
+-- Makes room for keys that are used again after their window; only expired ones can be left here.
+DELETE FROM dedup d
+USING unnest($1::integer[], $2::text[], $3::text[]) AS k (queue_id, transaction_id, partition)
+WHERE d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition
+
+-- name: count_scheduled
+-- The schedule's length, so that a queue's depth is known without counting. Under the queue's lock.
+UPDATE queue SET scheduled_count = scheduled_count + $2 WHERE id = $1

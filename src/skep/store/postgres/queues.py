@@ -1,0 +1,172 @@
+"""Queues: creating, changing, finding and deleting them, and the rules of dead-letter queues.
+
+Whoever changes queues of a tenant holds that tenant's configuration lock, so that the rules, which look at other queues,
+are checked against what will be true at commit.
+"""
+
+from __future__ import annotations
+
+import asyncpg
+import msgspec
+
+from skep.clock import Instant
+from skep.errors import Code, SkepError
+from skep.model import (
+    DEAD_LETTER_SUFFIX,
+    Ordering,
+    Queue,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+)
+from skep.store.postgres.connection import Connection
+from skep.store.rules import (
+    DEAD_LETTER_SETTINGS,
+    DeadLetterUse,
+    check_dead_letter_rules,
+    dead_letter_target,
+    names_one,
+)
+from skep.store.statements import load_statements
+
+SQL = load_statements("skep.store.postgres", "queues.sql")
+
+SETTING_NAMES = QueueSettings.__struct_fields__
+
+
+def queue_of(row: asyncpg.Record) -> Queue:
+    """The queue that a row of the table holds."""
+    settings = {name: row[name] for name in SETTING_NAMES}
+    settings["ordering"] = Ordering(settings["ordering"])
+    return Queue(
+        id=row["id"],
+        key=QueueKey(row["name"], row["tenant"]),
+        settings=QueueSettings(**settings),
+        holds_dead_letters=row["holds_dead_letters"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+async def find(connection: Connection, key: QueueKey) -> Queue | None:
+    """The queue of that name, or None."""
+    row = await connection.fetchrow(SQL["find"], key.tenant, key.name)
+    return None if row is None else queue_of(row)
+
+
+async def need(connection: Connection, key: QueueKey) -> Queue:
+    """The queue of that name; QUEUE_NOT_FOUND when there is none."""
+    queue = await find(connection, key)
+    if queue is None:
+        raise SkepError(Code.QUEUE_NOT_FOUND, f"There is no queue {key.name!r}.", queue=key.name)
+    return queue
+
+
+async def create(connection: Connection, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
+    """Create a queue, and the dead-letter queue that it names."""
+    await connection.execute(SQL["lock_configuration"], key.tenant)
+    if await find(connection, key) is not None:
+        raise SkepError(Code.QUEUE_EXISTS, f"There is already a queue {key.name!r}.", queue=key.name)
+    in_use = await _check_dead_letters(connection, key, settings)
+    queue = await _insert(connection, key, settings, in_use, now)
+    await _make_dead_letter_queue(connection, queue, now)
+    return queue
+
+
+async def ensure(connection: Connection, key: QueueKey, now: Instant) -> None:
+    """Create a queue with the defaults unless someone else just did."""
+    await connection.execute(SQL["lock_configuration"], key.tenant)
+    if await find(connection, key) is None:
+        await create(connection, key, QueueSettings(), now)
+
+
+async def update(connection: Connection, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
+    """Change the given settings of a queue."""
+    await connection.execute(SQL["lock_configuration"], key.tenant)
+    queue = await need(connection, key)
+    settings = changes.apply(queue.settings)
+    if settings.ordering is not queue.settings.ordering:
+        await connection.execute(SQL["lock_log"], queue.id)
+        if await connection.fetchval(SQL["has_unsettled"], queue.id):
+            raise SkepError(
+                Code.INVALID_SETTING,
+                "The ordering of a queue can change only while nothing in it is unsettled.",
+                setting="ordering",
+            )
+    if settings.dead_letter_queue != queue.settings.dead_letter_queue:
+        await _check_dead_letters(connection, key, settings)
+    row = await connection.fetchrow(SQL["update"], queue.id, now, *msgspec.structs.astuple(settings))
+    assert row is not None
+    updated = queue_of(row)
+    await _make_dead_letter_queue(connection, updated, now)
+    return updated
+
+
+async def delete(connection: Connection, key: QueueKey, now: Instant) -> bool:
+    """Mark a queue as deleted: its name is free at once, its data goes bit by bit (`chores.sweep`)."""
+    await connection.execute(SQL["lock_configuration"], key.tenant)
+    queue = await find(connection, key)
+    if queue is None:
+        return False
+    user = await _user_of(connection, key)
+    if user is not None:
+        raise SkepError(
+            Code.DEAD_LETTER_QUEUE_IN_USE, f"Queue {key.name!r} takes the dead letters of {user!r}; delete or change that first.",
+            queue=key.name, used_by=user,
+        )  # fmt: skip
+    # Pushes that run have the log's lock; after this no push finds the queue.
+    await connection.execute(SQL["lock_log"], queue.id)
+    await connection.execute(SQL["mark_deleted"], queue.id, now)
+    return True
+
+
+async def dead_letter_queue_of(connection: Connection, queue: Queue, now: Instant) -> Queue | None:
+    """Where this queue's dead letters go, made when it is first needed; None when they are discarded."""
+    name = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
+    if name is None:
+        return None
+    key = QueueKey(name, queue.key.tenant)
+    found = await find(connection, key)
+    if found is None:
+        await connection.execute(SQL["lock_configuration"], key.tenant)
+        found = await find(connection, key) or await _insert(connection, key, DEAD_LETTER_SETTINGS, True, now)
+    if not found.holds_dead_letters:
+        await connection.execute(SQL["mark_dead_letters"], found.id)
+    return found
+
+
+async def _insert(connection: Connection, key: QueueKey, settings: QueueSettings, in_use: bool, now: Instant) -> Queue:
+    row = await connection.fetchrow(
+        SQL["insert"], key.tenant, key.name, in_use, now, *msgspec.structs.astuple(settings)
+    )
+    assert row is not None
+    return queue_of(row)
+
+
+async def _make_dead_letter_queue(connection: Connection, queue: Queue, now: Instant) -> None:
+    """A dead-letter queue that is named is made at once; the default one when it is first needed."""
+    if queue.settings.dead_letter_queue is not None:
+        await dead_letter_queue_of(connection, queue, now)
+
+
+async def _user_of(connection: Connection, key: QueueKey) -> str | None:
+    """A queue whose dead letters go to ``key``, by name or by default."""
+    base = key.name.removesuffix(DEAD_LETTER_SUFFIX) if key.name.endswith(DEAD_LETTER_SUFFIX) else None
+    user: str | None = await connection.fetchval(SQL["user_of"], key.tenant, key.name, base)
+    return user
+
+
+async def _check_dead_letters(connection: Connection, key: QueueKey, settings: QueueSettings) -> bool:
+    """Hold the rules for ``key`` with these settings; whether some queue already uses it for its dead letters."""
+    in_use = await _user_of(connection, key) is not None
+    target = dead_letter_target(key.name, settings, in_use)
+    other = None if target is None else await find(connection, QueueKey(target, key.tenant))
+    check_dead_letter_rules(
+        DeadLetterUse(
+            name=key.name,
+            dead_letter_queue=settings.dead_letter_queue,
+            in_use=in_use,
+            target_names_one=other is not None and names_one(other.settings.dead_letter_queue),
+        )
+    )
+    return in_use

@@ -1,0 +1,69 @@
+-- name: find
+-- By the unique index on (tenant, name) of queues that are not deleted.
+SELECT * FROM queue WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL
+
+-- name: list
+-- Keyset paging over the same index.
+SELECT * FROM queue
+WHERE tenant = $1 AND name > $2 AND deleted_at IS NULL
+  AND ($4::text IS NULL OR namespace = $4) AND ($5::text IS NULL OR task = $5)
+ORDER BY tenant, name LIMIT $3
+
+-- name: tenants
+-- A loose scan over the same index: one look-up per tenant, however many queues each has.
+WITH RECURSIVE step (tenant) AS (
+    (SELECT tenant FROM queue WHERE deleted_at IS NULL AND tenant > $1 ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT (SELECT q.tenant FROM queue q WHERE q.deleted_at IS NULL AND q.tenant > step.tenant ORDER BY q.tenant LIMIT 1)
+    FROM step WHERE step.tenant IS NOT NULL
+)
+SELECT tenant FROM step WHERE tenant IS NOT NULL LIMIT $2
+
+-- name: lock_configuration
+-- One at a time changes which queues a tenant has, and how they are set.
+SELECT pg_advisory_xact_lock(1936418161, hashtext($1))
+
+-- name: lock_log
+SELECT lock_log($1)
+
+-- name: insert
+INSERT INTO queue (tenant, name, holds_dead_letters, created_at, updated_at,
+    namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms, max_backoff_ms,
+    dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
+    retention_ignores_groups, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
+    dedup_window_seconds, paused)
+VALUES ($1, $2, $3, $4, $4,
+    $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+RETURNING *
+
+-- name: update
+UPDATE queue SET updated_at = $2,
+    namespace = $3, task = $4, priority = $5, ordering = $6, lease_seconds = $7, max_attempts = $8,
+    initial_backoff_ms = $9, max_backoff_ms = $10, dead_letter_queue = $11, max_depth = $12, max_age_seconds = $13,
+    retention_seconds = $14, completed_retention_seconds = $15, retention_ignores_groups = $16,
+    delayed_processing_seconds = $17, window_buffer_seconds = $18, max_wait_seconds = $19, dedup_window_seconds =
+    $20, paused = $21
+WHERE id = $1
+RETURNING *
+
+-- name: mark_deleted
+UPDATE queue SET deleted_at = $2 WHERE id = $1
+
+-- name: mark_dead_letters
+UPDATE queue SET holds_dead_letters = true WHERE id = $1 AND NOT holds_dead_letters
+
+-- name: user_of
+-- A queue whose dead letters go here: one that names it, or the one whose default it is ($3: the name without ".dead").
+SELECT name FROM queue
+WHERE tenant = $1 AND deleted_at IS NULL
+  AND (dead_letter_queue = $2 OR (name = $3 AND dead_letter_queue IS NULL AND NOT holds_dead_letters))
+  AND name <> $2
+LIMIT 1
+
+-- name: has_unsettled
+-- Whether any group has something left to do, or, without groups, whether there is anything in the log.
+SELECT EXISTS (SELECT 1 FROM partition_lease l WHERE l.queue_id = q.id)
+    OR EXISTS (SELECT 1 FROM set_lease s WHERE s.queue_id = q.id)
+    OR EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue_id = q.id AND g.scan_seq < last_seq(q.id, q.floor_seq))
+    OR (NOT EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue_id = q.id) AND last_seq(q.id, q.floor_seq) >= q.first_seq)
+FROM queue q WHERE q.id = $1

@@ -1,0 +1,302 @@
+"""Settling: acks, nacks, rejections and renewals, fenced by token.
+
+Acks of ordered queues take one round trip (`settle_acks`). Everything else, and every lease that the fast way would not
+take, goes the careful way: lock the rows in ascending order, decide in Python, write back, bury, count, all in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+from msgspec import Struct
+
+from skep.clock import Instant, seconds
+from skep.errors import Code
+from skep.model import (
+    DeadReason,
+    Ordering,
+    Outcome,
+    Queue,
+    QueueKey,
+    Renewal,
+    RenewResult,
+    Settlement,
+    SettleResult,
+    SettleStatus,
+)
+from skep.store.postgres import dead, queues
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.dead import Burial
+from skep.store.postgres.leases import (
+    BURIED,
+    COMPLETED,
+    REFUSED_NOT_IN_LEASE,
+    REFUSED_STALE,
+    Effects,
+    Ending,
+    Lease,
+    lease_of,
+    settle_lease,
+)
+from skep.store.rules import is_exhausted, ready_at, retry_time
+from skep.store.statements import load_statements
+
+SQL = load_statements("skep.store.postgres", "settle.sql")
+
+LeaseKey = tuple[str, bytes]
+NO_QUEUE = SettleResult(SettleStatus.REFUSED, Code.QUEUE_NOT_FOUND)
+
+
+class Account(Struct, frozen=True):
+    """A queue and one group of it, as rows know them."""
+
+    queue: Queue
+    group_id: int
+    group: str
+    shard: int
+
+
+async def settle_acks(
+    connection: Connection, settlements: Sequence[Settlement], now: Instant, shard: int
+) -> list[SettleResult | None]:
+    """The fast way for acks of one queue and group: None where the careful way must decide."""
+    leases = _by_lease(settlements)
+    seqs: list[int] = []
+    starts, ends = [], []
+    for indexes in leases.values():
+        starts.append(len(seqs) + 1)
+        seqs += sorted({settlements[i].seq for i in indexes})
+        ends.append(len(seqs))
+    first = settlements[0]
+    done = await connection.fetchval(
+        SQL["settle_acks"], first.queue.tenant, first.queue.name, first.group, [k[0] for k in leases], [k[1] for k in leases],
+        starts, ends, seqs, now, shard,
+    )  # fmt: skip
+    results: list[SettleResult | None] = [None] * len(settlements)
+    taken = list(leases.values())
+    for number in done or ():
+        heard: set[int] = set()
+        for i in taken[number - 1]:
+            results[i] = REFUSED_NOT_IN_LEASE if settlements[i].seq in heard else COMPLETED
+            heard.add(settlements[i].seq)
+    return results
+
+
+def is_simple(settlements: Sequence[Settlement]) -> bool:
+    """Whether the fast way may be tried: only acks, of one queue and group."""
+    first = settlements[0]
+    return all(s.outcome is Outcome.ACK and s.group == first.group and s.queue == first.queue for s in settlements)
+
+
+async def settle(
+    connection: Connection, settlements: Sequence[Settlement], now: Instant, shard: int
+) -> list[SettleResult]:
+    """The careful way, for any settlements."""
+    results: list[SettleResult] = [REFUSED_STALE] * len(settlements)
+    order = sorted(range(len(settlements)), key=lambda i: (settlements[i].queue, settlements[i].group))
+    for (key, group), run in groupby(order, key=lambda i: (settlements[i].queue, settlements[i].group)):
+        indexes = sorted(run)
+        account = await find_account(connection, key, group, shard)
+        if account is None:
+            missing = await queues.find(connection, key) is None
+            outcome = [NO_QUEUE if missing else REFUSED_STALE] * len(indexes)
+        else:
+            outcome = await _settle_group(connection, account, [settlements[i] for i in indexes], now)
+        for i, result in zip(indexes, outcome, strict=True):
+            results[i] = result
+    return results
+
+
+async def find_account(connection: Connection, key: QueueKey, group: str, shard: int) -> Account | None:
+    """The queue and group, or None when there is no such queue or group."""
+    row = await connection.fetchrow(SQL["account"], key.tenant, key.name, group)
+    return None if row is None else Account(queues.queue_of(row), row["group_id"], group, shard)
+
+
+async def _settle_group(
+    connection: Connection, account: Account, settlements: Sequence[Settlement], now: Instant
+) -> list[SettleResult]:
+    effects = Effects()
+    if account.queue.settings.ordering is Ordering.UNORDERED:
+        results = await _settle_sets(connection, account, settlements, now, effects)
+    else:
+        results = await _settle_partitions(connection, account, settlements, now, effects)
+    buried_in = await apply(connection, account, effects, now)
+    if effects.burials:
+        status = SettleStatus.DISCARDED if buried_in is None else SettleStatus.DEAD
+        grave = SettleResult(status, dead_letter_queue=None if buried_in is None else buried_in.name)
+        results = [grave if result is BURIED else result for result in results]
+    return results
+
+
+def _by_lease(settlements: Sequence[Settlement]) -> dict[LeaseKey, list[int]]:
+    leases: dict[LeaseKey, list[int]] = {}
+    for i, settlement in enumerate(settlements):
+        leases.setdefault((settlement.partition, settlement.token), []).append(i)
+    return leases
+
+
+async def _settle_partitions(
+    connection: Connection, account: Account, settlements: Sequence[Settlement], now: Instant, effects: Effects
+) -> list[SettleResult]:
+    leases = _by_lease(settlements)
+    rows = await connection.fetch(
+        SQL["lock_leases"], account.queue.id, account.group_id, [k[0] for k in leases], [k[1] for k in leases]
+    )
+    results: list[SettleResult] = [REFUSED_STALE] * len(settlements)
+    locked = []
+    for row in rows:
+        lease = lease_of(row)
+        locked.append(lease)
+        indexes = leases[lease.partition, row["token"]]
+        outcome = settle_lease(lease, [settlements[i] for i in indexes], account.queue.settings, now, effects)
+        for i, result in zip(indexes, outcome, strict=True):
+            results[i] = result
+    await write_leases(connection, account, [lease for lease in locked if lease.changed], effects)
+    return results
+
+
+async def write_leases(connection: Connection, account: Account, leases: Sequence[Lease], effects: Effects) -> None:
+    """Write changed rows back: delete the empty, look up what is now oldest in the free."""
+    free = [lease for lease in leases if lease.token is None and not lease.is_empty]
+    if free:
+        heads = await connection.fetch(
+            SQL["next_created"], account.queue.id, account.group_id, [lease.partition for lease in free],
+            [lease.delivered_seq for lease in free], [lease.open[0] if lease.open else None for lease in free],
+        )  # fmt: skip
+        for lease, head in zip(free, heads, strict=True):
+            if head["created_at"] is not None:
+                lease.oldest_at = head["created_at"]
+                if not lease.open:
+                    lease.ready_at = ready_at(account.queue.settings, lease.oldest_at, lease.newest_at)
+                elif not lease.resting:
+                    lease.ready_at = lease.oldest_at
+            elif not lease.open:
+                # What was pending here has been deleted from the log.
+                effects.expired += lease.pending
+                lease.pending = 0
+    gone = [lease.partition for lease in leases if lease.is_empty]
+    if gone:
+        await connection.execute(SQL["delete_leases"], account.queue.id, account.group_id, gone)
+    kept = [lease for lease in leases if not lease.is_empty]
+    if kept:
+        await connection.executemany(
+            SQL["update_lease"],
+            [
+                (account.queue.id, account.group_id, lease.partition, lease.pending, lease.open, lease.leased, lease.attempts,
+                 lease.token, lease.leased_at, lease.ready_at, lease.oldest_at, lease.last_error, lease.delivered_seq)
+                for lease in kept
+            ],
+        )  # fmt: skip
+
+
+async def _settle_sets(
+    connection: Connection, account: Account, settlements: Sequence[Settlement], now: Instant, effects: Effects
+) -> list[SettleResult]:
+    tokens = list({s.token for s in settlements})
+    rows = await connection.fetch(SQL["lock_sets"], account.queue.id, account.group_id, tokens)
+    home = {(row["token"], seq): row for row in rows for seq in row["seqs"]}
+    known = {row["token"] for row in rows}
+    results: list[SettleResult] = []
+    moved: dict[int, list[tuple[int, SettleResult, str | None]]] = {}
+    taken: dict[int, list[tuple[int, SettleStatus]]] = {}
+    for s in settlements:
+        row = home.pop((s.token, s.seq), None)
+        if row is None:
+            results.append(REFUSED_NOT_IN_LEASE if s.token in known else REFUSED_STALE)
+            continue
+        result = _judge(account, s, row["attempts"], now, effects)
+        results.append(result)
+        taken.setdefault(row["id"], []).append((s.seq, result.status))
+        if result.status is SettleStatus.RETRYING:
+            moved.setdefault(row["id"], []).append((s.seq, result, s.error))
+    for row in rows:
+        if row["id"] in taken:
+            settled = dict(taken[row["id"]])
+            await _move_out(connection, account, row["id"], moved.get(row["id"], []))
+            await _write_set(connection, row["id"], [q for q in row["seqs"] if q not in settled])
+            effects.endings.append(_set_ending(row["partition"], row["attempts"], row["leased_at"], settled))
+    return results
+
+
+def _judge(account: Account, s: Settlement, attempts: int, now: Instant, effects: Effects) -> SettleResult:
+    settings = account.queue.settings
+    match s.outcome:
+        case Outcome.ACK:
+            effects.completed += 1
+            return COMPLETED
+        case Outcome.NACK if not is_exhausted(settings, attempts):
+            effects.retried += 1
+            return SettleResult(SettleStatus.RETRYING, None, retry_time(settings, s, attempts, now))
+        case Outcome.NACK | Outcome.REJECT:
+            reason = DeadReason.REJECTED if s.outcome is Outcome.REJECT else DeadReason.MAX_ATTEMPTS
+            effects.burials.append(Burial(s.seq, reason, s.error, attempts))
+            effects.dead += 1
+            return BURIED
+
+
+async def _write_set(connection: Connection, set_id: int, seqs: list[int]) -> None:
+    if seqs:
+        await connection.execute(SQL["shrink_set"], set_id, seqs)
+    else:
+        await connection.execute(SQL["delete_set"], set_id)
+
+
+async def _move_out(
+    connection: Connection, account: Account, set_id: int, failed: Sequence[tuple[int, SettleResult, str | None]]
+) -> None:
+    """Give each failed message a row of its own."""
+    if failed:
+        await connection.executemany(
+            SQL["insert_failed"],
+            [
+                (account.queue.id, account.group_id, set_id, [seq], result.retry_at, error, seq)
+                for seq, result, error in failed
+            ],
+        )
+
+
+def _set_ending(partition: str, attempts: int, leased_at: int, settled: dict[int, SettleStatus]) -> Ending:
+    statuses = set(settled.values())
+    outcome = (
+        "retried" if SettleStatus.RETRYING in statuses else "dead" if SettleStatus.DEAD in statuses else "completed"
+    )
+    completed = sum(status is SettleStatus.COMPLETED for status in settled.values())
+    return Ending(partition, min(settled), max(settled), len(settled), completed, attempts, leased_at, outcome)
+
+
+async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:
+    """Bury, write the history and count; where the dead letters went."""
+    buried_in = None
+    if effects.burials:
+        buried_in = await dead.bury(connection, account.queue, account.group, effects.burials, now)
+    if effects.endings:
+        columns = map(list, zip(*map(msgspec.structs.astuple, effects.endings), strict=True))
+        await connection.execute(SQL["end_leases"], account.queue.id, account.group_id, now, *columns)
+    if effects.completed or effects.dead or effects.expired or effects.retried:
+        await connection.execute(
+            SQL["count_up"], account.queue.id, account.group_id, account.shard, effects.completed, effects.dead,
+            effects.expired, effects.retried,
+        )  # fmt: skip
+    return buried_in
+
+
+async def renew(connection: Connection, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
+    """Move the deadlines of leases whose tokens are good."""
+    results = []
+    for renewal in sorted(renewals, key=lambda r: (r.queue, r.group, r.partition)):
+        deadline = now + seconds(renewal.lease_seconds)
+        found = await connection.fetchval(
+            SQL["renew"],
+            renewal.queue.tenant,
+            renewal.queue.name,
+            renewal.group,
+            renewal.partition,
+            renewal.token,
+            deadline,
+        )
+        results.append((renewal, RenewResult(Instant(deadline)) if found else RenewResult(None, Code.STALE_LEASE)))
+    by_identity = {id(renewal): result for renewal, result in results}
+    return [by_identity[id(renewal)] for renewal in renewals]

@@ -1,0 +1,64 @@
+-- name: settle_acks
+-- functions/settle.sql
+SELECT settle_acks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: account
+-- A queue and one of its groups, by their unique indexes.
+SELECT q.*, g.id AS group_id FROM queue q JOIN consumer_group g ON g.queue_id = q.id
+WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL AND g.name = $3
+
+-- name: lock_leases
+-- In ascending partition order, the order in which everyone locks these rows.
+SELECT l.* FROM unnest($3::text[], $4::uuid[]) AS k (partition, token)
+JOIN partition_lease l ON l.partition = k.partition AND l.queue_id = $1 AND l.group_id = $2 AND l.token = k.token
+ORDER BY l.partition FOR UPDATE OF l
+
+-- name: next_created
+-- When the first unsettled message of each partition was created: of the open one, or of the next beyond what was delivered.
+SELECT CASE WHEN k.head IS NULL THEN fresh.created_at ELSE opened.created_at END AS created_at
+FROM unnest($3::text[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS k (partition, delivered_seq, head, ord)
+LEFT JOIN LATERAL (
+    SELECT m.created_at FROM message m
+    WHERE k.head IS NULL AND m.queue_id = $1 AND m.partition = k.partition AND m.seq > k.delivered_seq
+      AND (m.audience IS NULL OR m.audience = $2)
+    ORDER BY m.queue_id, m.partition, m.seq LIMIT 1) fresh ON true
+LEFT JOIN message opened ON opened.queue_id = $1 AND opened.seq = k.head
+ORDER BY k.ord
+
+-- name: delete_leases
+DELETE FROM partition_lease WHERE queue_id = $1 AND group_id = $2 AND partition = ANY ($3)
+
+-- name: update_lease
+UPDATE partition_lease SET pending = $4, open = $5, leased = $6, attempts = $7, token = $8, leased_at = $9, ready_at = $10,
+    oldest_at = $11, last_error = $12, delivered_seq = $13
+WHERE partition = $3 AND queue_id = $1 AND group_id = $2
+
+-- name: lock_sets
+-- By the index on token.
+SELECT s.* FROM set_lease s WHERE s.token = ANY ($3) AND s.queue_id = $1 AND s.group_id = $2
+ORDER BY s.id FOR UPDATE
+
+-- name: shrink_set
+UPDATE set_lease SET seqs = $2 WHERE id = $1
+
+-- name: delete_set
+DELETE FROM set_lease WHERE id = $1
+
+-- name: insert_failed
+INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
+SELECT $1, $2, s.partition, s.priority, $4, s.attempts, $5, m.created_at, $6
+FROM set_lease s JOIN message m ON m.queue_id = $1 AND m.seq = $7
+WHERE s.id = $3
+
+-- name: end_leases
+INSERT INTO lease_history (queue_id, group_id, settled_at, partition, first_seq, last_seq, messages, completed, attempt,
+                           leased_at, outcome)
+SELECT $1, $2, $3, e.*
+FROM unnest($4::text[], $5::bigint[], $6::bigint[], $7::integer[], $8::integer[], $9::integer[], $10::bigint[], $11::text[]) e
+
+-- name: count_up
+SELECT count_up($1, $2, $3, $4, $5, $6, 0, $7)
+
+-- name: renew
+-- One of the two tables holds the lease, by (partition, token).
+SELECT renew($1, $2, $3, $4, $5, $6)

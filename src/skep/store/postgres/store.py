@@ -1,0 +1,325 @@
+"""The PostgreSQL store: any number of servers share one database; all coordination is row and advisory locks in it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import structlog
+
+from skep.clock import Clock, Instant, SystemClock
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import (
+    Chore,
+    Cleared,
+    ClearScope,
+    DeadLetter,
+    DeadLetterFilter,
+    FinishedLease,
+    GroupStats,
+    LeaseInfo,
+    MessageFilter,
+    MessagePage,
+    PartitionStats,
+    PopRequest,
+    PopResult,
+    PushBatch,
+    PushOutcome,
+    PushResult,
+    PushStatus,
+    Queue,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    QueueStats,
+    Renewal,
+    RenewResult,
+    Replayed,
+    RetentionPass,
+    Seq,
+    Settlement,
+    SettleResult,
+    SettleStatus,
+    Start,
+    StoredMessage,
+    Transaction,
+    TransactionOutcome,
+)
+from skep.store.postgres import chores, dead, groups, looking, pop, push, queues, settle
+from skep.store.postgres.connection import Connection, Pool
+from skep.store.postgres.news import News
+from skep.store.postgres.schema import migrate
+
+SHARDS = 16
+MAX_CONNECTIONS = 10
+
+log = structlog.get_logger("skep.store.postgres")
+
+
+class PostgresStore:
+    """Queues in PostgreSQL 15 or newer. Implements `skep.store.protocol.Store`."""
+
+    def __init__(self, dsn: str, *, max_connections: int = MAX_CONNECTIONS, clock: Clock | None = None) -> None:
+        self._pool = Pool(dsn, max_connections)
+        self._news = News(dsn)
+        self._clock = clock
+        # Servers that share a shard only wait for each other a little; with sixteen they seldom do.
+        self._shard = secrets.randbelow(SHARDS)
+
+    async def open(self) -> None:
+        """Connect, migrate, and set the clock by the database's."""
+        await self._pool.open()
+        await self._pool.transaction(migrate)
+        await self._follow_clock()
+
+    async def close(self) -> None:
+        """Finish what runs and disconnect."""
+        await self._news.close()
+        await self._pool.close()
+
+    async def _follow_clock(self) -> None:
+        if isinstance(self._clock, SystemClock):
+            async with self._pool.connection() as connection:
+                self._clock.follow(Instant(await connection.fetchval(CLOCK)))
+
+    # queues
+
+    async def create_queue(self, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
+        return await self._pool.transaction(lambda c: queues.create(c, key, settings, now))
+
+    async def update_queue(self, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
+        return await self._pool.transaction(lambda c: queues.update(c, key, changes, now))
+
+    async def get_queue(self, key: QueueKey) -> Queue | None:
+        async with self._pool.connection() as connection:
+            return await queues.find(connection, key)
+
+    async def list_queues(
+        self,
+        tenant: str,
+        after: str = "",
+        limit: int = 100,
+        namespace: str | None = None,
+        task: str | None = None,
+    ) -> list[Queue]:
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(queues.SQL["list"], tenant, after, limit, namespace, task)
+        return [queues.queue_of(row) for row in rows]
+
+    async def tenants(self, after: str = "", limit: int = 100) -> list[str]:
+        async with self._pool.connection() as connection:
+            return [row["tenant"] for row in await connection.fetch(queues.SQL["tenants"], after, limit)]
+
+    async def delete_queue(self, key: QueueKey, now: Instant) -> bool:
+        return await self._pool.transaction(lambda c: queues.delete(c, key, now))
+
+    # the log
+
+    async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
+        ensure = queues.ensure if create_queues else None
+        outcomes, watched = await self._pool.transaction(lambda c: push.push(c, batches, now, ensure))
+        self._news.announce(watched)
+        return outcomes
+
+    async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
+        for _ in range(pop.TIDY_PASSES):
+            try:
+                if len(requests) == 1 and not requests[0].auto_ack:
+                    quick = await self._pool.once(lambda c: pop.pop_ordered(c, requests[0], now, self._shard))
+                    if quick is not None:
+                        return [quick]
+                return await self._pool.transaction(lambda c: pop.pop_all(c, requests, now, self._shard))
+            except pop.TidyingNeededError:
+                for request in requests:
+                    await self._pool.transaction(partial(self._tidy, request=request, now=now))
+        return [PopResult([], more=True) for _ in requests]
+
+    async def _tidy(self, connection: Connection, request: PopRequest, now: Instant) -> None:
+        account = await settle.find_account(connection, request.queue, request.group, self._shard)
+        if account is not None:
+            await pop.tidy(connection, account, now, request.partition)
+
+    async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
+        if not settlements:
+            return []
+        if not settle.is_simple(settlements):
+            return await self._pool.transaction(lambda c: settle.settle(c, settlements, now, self._shard))
+        quick = await self._pool.once(lambda c: settle.settle_acks(c, settlements, now, self._shard))
+        # What the fast way left alone it did not touch, so a transaction of its own decides about it.
+        left = [settlement for settlement, result in zip(settlements, quick, strict=True) if result is None]
+        careful = iter(await self._pool.transaction(lambda c: settle.settle(c, left, now, self._shard)) if left else [])
+        return [next(careful) if result is None else result for result in quick]
+
+    async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
+        return await self._pool.transaction(lambda c: settle.renew(c, renewals, now))
+
+    async def transact(
+        self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
+    ) -> list[TransactionOutcome]:
+        watched: list[int] = []
+
+        async def run(connection: Connection) -> list[TransactionOutcome]:
+            watched.clear()
+            return [await self._transact_one(connection, t, now, create_queues, watched) for t in transactions]
+
+        outcomes = await self._pool.transaction(run)
+        self._news.announce(watched)
+        return outcomes
+
+    async def _transact_one(
+        self, connection: Connection, transaction: Transaction, now: Instant, create_queues: bool, watched: list[int]
+    ) -> TransactionOutcome:
+        savepoint = connection.transaction()
+        await savepoint.start()
+        settled = await settle.settle(connection, transaction.settlements, now, self._shard)
+        pushed = PushOutcome([], {})
+        if transaction.push.messages:
+            ensure = queues.ensure if create_queues else None
+            outcomes, seen = await push.push(connection, [transaction.push], now, ensure)
+            pushed = outcomes[0]
+            watched += seen
+        if pushed.refused or any(result.status is SettleStatus.REFUSED for result in settled):
+            await savepoint.rollback()
+            return TransactionOutcome(False, settled, _undone(transaction.push, pushed))
+        await savepoint.commit()
+        return TransactionOutcome(True, settled, pushed)
+
+    # dead letters
+
+    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+        async with self._pool.connection() as connection:
+            return await dead.browse(connection, wanted, after, limit)
+
+    async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
+        async with self._pool.connection() as connection:
+            return await dead.count(connection, wanted)
+
+    async def replay(self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant) -> list[Replayed]:
+        return await self._pool.transaction(lambda c: dead.replay(c, wanted, ids, until, now, self._shard))
+
+    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
+        return await self._pool.transaction(lambda c: dead.purge(c, wanted, limit, now, self._shard))
+
+    # groups and progress
+
+    async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
+        await self._pool.transaction(lambda c: groups.seek(c, key, group, start, now))
+        async with self._pool.connection() as connection:
+            return await looking.group_stats(connection, key, group, now)
+
+    async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG002 - the protocol gives it
+        return await self._pool.transaction(lambda c: groups.delete(c, key, group))
+
+    async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
+        return await self._pool.transaction(lambda c: groups.clear(c, key, scope, now, self._shard))
+
+    # looking around
+
+    async def queue_stats(self, key: QueueKey, now: Instant) -> QueueStats:
+        # One snapshot: an account must add up whatever happens meanwhile (I12).
+        return await self._pool.transaction(lambda c: looking.queue_stats(c, key, now), "repeatable_read")
+
+    async def partition_stats(
+        self, key: QueueKey, group: str, now: Instant, after: str = "", limit: int = 100
+    ) -> list[PartitionStats]:
+        async with self._pool.connection() as connection:
+            return await looking.partition_stats(connection, key, group, now, after, limit)
+
+    async def leases(
+        self,
+        tenant: str,
+        now: Instant,
+        key: QueueKey | None = None,
+        expiring_before: Instant | None = None,
+        limit: int = 100,
+    ) -> list[LeaseInfo]:
+        async with self._pool.connection() as connection:
+            return await looking.leases(connection, tenant, now, key, expiring_before, limit)
+
+    async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:
+        return await self._pool.transaction(lambda c: looking.messages(c, wanted, now), "repeatable_read")
+
+    async def message(self, key: QueueKey, seq: Seq) -> StoredMessage | None:
+        async with self._pool.connection() as connection:
+            return await looking.message(connection, key, seq)
+
+    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
+        async with self._pool.connection() as connection:
+            return await looking.trace(connection, tenant, trace_id, limit)
+
+    async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:
+        async with self._pool.connection() as connection:
+            return await looking.lease_history(connection, key, after, limit)
+
+    async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
+        async with self._pool.connection() as connection:
+            return await looking.retention_history(connection, key, limit)
+
+    # chores
+
+    async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
+        return await self._pool.transaction(lambda c: chores.promote(c, key, now, limit))
+
+    async def expire(self, key: QueueKey, now: Instant, limit: int) -> Chore:
+        return await self._pool.transaction(lambda c: chores.expire(c, key, now, limit, self._shard))
+
+    async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
+        return await self._pool.transaction(lambda c: chores.retain(c, key, now, limit, self._shard))
+
+    async def sample(self, now: Instant) -> None:
+        await self._pool.transaction(lambda c: chores.sample(c, now))
+
+    async def sweep(self, now: Instant, limit: int) -> Chore:
+        return await self._pool.transaction(lambda c: chores.sweep(c, now, limit))
+
+    async def maintain(self) -> None:
+        """Follow the database's clock, and compact the state tables when dead versions outnumber the live by far."""
+        await self._follow_clock()
+        async with self._pool.connection() as connection:
+            if not await connection.fetchval("SELECT wants_compaction()"):
+                return
+        try:
+            await self._pool.transaction(_compact)
+        except SkepError as error:
+            if error.code is not Code.STORE_BUSY:
+                raise
+            log.info("compaction postponed", reason=error.message)
+
+    # several servers
+
+    async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
+        await self._news.listen()
+        async with self._pool.connection() as connection:
+            await connection.execute(WATCH, self._news.server, [k.tenant for k in keys], [k.name for k in keys], until)
+
+    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
+        self._news.on_news(callback)
+
+
+CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+WATCH = """
+INSERT INTO watcher (queue_id, server, until)
+SELECT q.id, $1, $4 FROM unnest($2::text[], $3::text[]) AS k (tenant, name)
+JOIN queue q ON q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL ORDER BY q.id
+ON CONFLICT (queue_id, server) DO UPDATE SET until = excluded.until
+"""
+
+
+async def _compact(connection: Connection) -> None:
+    # A dump or a long statement may hold these tables: better to try again later than to make every popper wait.
+    await connection.execute("SET LOCAL lock_timeout = '200ms'")
+    await connection.execute("SELECT compact()")
+
+
+def _undone(batch: PushBatch, pushed: PushOutcome) -> PushOutcome:
+    """The answer for pushes of a transaction that was rolled back because of something else."""
+    if pushed.refused or not batch.messages:
+        return pushed
+    reason = (Code.BATCH_REFUSED, "The transaction was not committed.")
+    results = [
+        PushResult(PushStatus.REFUSED, id_, None, m.transaction_id, m.trace_id or id_, *reason)
+        for m, id_ in zip(batch.messages, batch.ids, strict=True)
+    ]
+    return PushOutcome(results, {})
