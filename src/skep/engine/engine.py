@@ -158,9 +158,8 @@ class Engine:
             if not isinstance(weight, validate.Weight):
                 return validate.refused(weight, messages, ids)
             batch = PushBatch(messages, ids)
-            key = messages[0].queue
-            if all(message.queue is key or message.queue == key for message in messages):
-                return await self._registry.get(key).push(batch, weight.size_bytes, weight.deliver_at)
+            if weight.queue is not None:
+                return await self._registry.get(weight.queue).push(batch, weight.size_bytes, weight.deliver_at)
             outcome = await self._push_lane.submit(batch, len(ids), weight.size_bytes)
             self._announcer.pushed(batch, weight.deliver_at)
             return outcome
@@ -225,11 +224,10 @@ class Engine:
         """Ack, nack or reject messages, each on its own merits, with a result for each in order."""
         with self._in_flight:
             settlements = list(settlements)
-            plain = validate.check_settlements(settlements, self._limits)
+            key, plain = validate.check_settlements(settlements, self._limits)
             if not plain:
                 settlements = validate.completed(settlements, self._random, self._limits)
-            key = settlements[0].queue
-            if all(settlement.queue is key or settlement.queue == key for settlement in settlements):
+            if key is not None:
                 results = await self._registry.get(key).settle(settlements)
             else:
                 results = await self._settle_lane.submit(settlements, len(settlements))
@@ -256,10 +254,10 @@ class Engine:
             settlements, messages = list(settlements), list(messages)
             if not settlements and not messages:
                 raise SkepError(Code.INVALID_REQUEST, "a transaction settles or pushes something")
-            plain = validate.check_settlements(settlements, self._limits, least=0)
+            _, plain = validate.check_settlements(settlements, self._limits, least=0)
             if not plain:
                 settlements = validate.completed(settlements, self._random, self._limits)
-            weight: validate.Weight | list[validate.Refusal | None] = validate.Weight(0, None)
+            weight: validate.Weight | list[validate.Refusal | None] = validate.Weight(0, None, None)
             if messages:
                 weight = validate.check_push(messages, self._limits, json_checked)
             batch = PushBatch(messages, self._ids.mint_many(len(messages)))

@@ -52,9 +52,10 @@ _HEADERS = msgspec.json.Decoder(dict[str, str])
 
 
 class Weight(NamedTuple):
-    """What a checked push weighs, and the first instant at which something of it becomes due."""
+    """What a checked push weighs, the one queue it is for, if it is one, and when the first scheduled message is due."""
 
     size_bytes: int
+    queue: QueueKey | None
     deliver_at: Instant | None
 
 
@@ -156,9 +157,11 @@ def check_push(messages: Sequence[NewMessage], limits: Limits, json_checked: boo
         check_count(len(messages), limits.push_messages, "the number of messages")
     size = 0
     deliver_at: Instant | None = None
+    several = False
     queue: QueueKey | None = None
     for message in messages:
-        if message.queue is not queue:
+        if message.queue is not queue and message.queue != queue:
+            several = queue is not None
             queue = message.queue
             if not (is_fit(queue.name) and is_fit(queue.tenant)):
                 break
@@ -177,7 +180,7 @@ def check_push(messages: Sequence[NewMessage], limits: Limits, json_checked: boo
                 bytes=size,
                 limit=limits.request_bytes,
             )
-        return Weight(size, deliver_at)
+        return Weight(size, None if several else queue, deliver_at)
     return [_queue_refusal(message.queue) or refusal_of(message, limits, json_checked) for message in messages]
 
 
@@ -262,23 +265,33 @@ def _headers_refusal(headers: bytes, limits: Limits) -> Refusal | None:
 # --- settle ---------------------------------------------------------------------------------------------------
 
 
-def check_settlements(settlements: Sequence[Settlement], limits: Limits, least: int = 1) -> bool:
-    """Whether all of them are plain acks; raises for one that could not be meant."""
+def check_settlements(
+    settlements: Sequence[Settlement], limits: Limits, least: int = 1
+) -> tuple[QueueKey | None, bool]:
+    """The queue they are all of, if it is one, and whether all are plain acks; raises for one that could not be meant."""
     if not least <= len(settlements) <= limits.settlements:
         check_count(len(settlements), limits.settlements, "the number of settlements")
     plain = True
+    several = False
     queue: QueueKey | None = None
+    token: Token | None = None
+    group = ""
     for settlement in settlements:
-        if settlement.queue is not queue:
+        if settlement.queue is not queue and settlement.queue != queue:
+            several = queue is not None
             queue = settlement.queue
             check_key(queue)
-        _check_lease(settlement.partition, settlement.token, settlement.group)
+        if settlement.token != token or settlement.group != group:
+            token, group = settlement.token, settlement.group
+            _check_lease(token, group)
+        if not is_fit(settlement.partition):
+            check_partition(settlement.partition)
         if not 0 <= settlement.seq <= SEQ_MAX:
             raise SkepError(Code.INVALID_REQUEST, "a seq is out of range", seq=settlement.seq)
         if settlement.outcome is not Outcome.ACK:
             plain = False
             _check_retry(settlement)
-    return plain
+    return None if several else queue, plain
 
 
 def completed(settlements: Sequence[Settlement], random: Random, limits: Limits) -> list[Settlement]:
@@ -303,7 +316,8 @@ def check_renewals(renewals: Sequence[Renewal], limits: Limits) -> None:
     check_count(len(renewals), limits.settlements, "the number of renewals")
     for renewal in renewals:
         check_key(renewal.queue)
-        _check_lease(renewal.partition, renewal.token, renewal.group)
+        check_partition(renewal.partition)
+        _check_lease(renewal.token, renewal.group)
         check_lease_seconds(renewal.lease_seconds)
 
 
@@ -321,9 +335,7 @@ def check_texts(texts: Iterable[str | None]) -> None:
             raise SkepError(Code.INVALID_REQUEST, "a text to look for has characters that cannot be stored")
 
 
-def _check_lease(partition: str, token: Token, group: str) -> None:
-    if not is_fit(partition):
-        check_partition(partition)
+def _check_lease(token: Token, group: str) -> None:
     if not is_fit(group):
         check_name(group, "group")
     if type(token) is not bytes or not 0 < len(token) <= TOKEN_BYTES:
