@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import QueueChanges, QueueKey
 from tests.engine.driver import ORDERS, EngineDriver, answer, until
@@ -89,5 +90,21 @@ async def test_a_give_back_that_fails_is_left_to_the_lease(driver: EngineDriver)
     driver.engine.give_back(deliveries)
     poll = await driver.polling()
     driver.clock.advance(10)
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_a_scheduled_message_comes_in_time_though_its_pusher_has_gone(driver: EngineDriver) -> None:
+    await driver.engine.create_queue(ORDERS)
+    await driver.quiet()
+    poll = await driver.polling()
+    driver.store.hold("push")
+    pushing = asyncio.ensure_future(driver.push("1", deliver_at=Instant(driver.clock.now() + seconds(3))))
+    await driver.store.held("push")
+    pushing.cancel()
+    driver.store.let_go("push")
+    await until(lambda: len(driver.store.calls["push"]) == 1 and pushing.done())
+    await until(lambda: driver.engine.is_quiet)
+    driver.clock.advance(3)
 
     assert await answer(poll) == ["1"]

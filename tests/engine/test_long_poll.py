@@ -251,3 +251,21 @@ class TestSharedStore:
         await driver.push("1")
         assert await answer(poll) == ["1"]
         second.cancel()
+
+
+class TestWithoutSafetyPoll:
+    @pytest.fixture
+    def settings(self) -> EngineSettings:
+        return EngineSettings(safety_poll_seconds=10_000)
+
+    async def test_I9_each_poll_is_woken_by_the_lease_that_runs_out_next(self, driver: EngineDriver) -> None:
+        await driver.engine.push([message(str(number), partition=f"p{number}") for number in range(3)])
+        for lease_seconds in (33, 37, 41):
+            await driver.pop(lease_seconds=lease_seconds)
+        polls = [await driver.polling(lease_seconds=1000) for _ in range(3)]
+        got = []
+        for pause, poll in zip((33, 4, 4), polls, strict=True):
+            driver.clock.advance(pause)
+            got.append(await answer(poll))
+
+        assert got == [["0"], ["1"], ["2"]]

@@ -63,3 +63,18 @@ async def test_a_chore_under_way_is_finished_and_none_begins_after(driver: Engin
 async def test_a_second_stop_is_harmless(driver: EngineDriver) -> None:
     await driver.engine.stop()
     await driver.engine.stop()
+
+
+async def test_a_stop_waits_for_a_store_call_whose_caller_has_gone(driver: EngineDriver) -> None:
+    driver.store.hold("push")
+    pushing = asyncio.ensure_future(driver.push("1"))
+    await driver.store.held("push")
+    pushing.cancel()
+    await until(pushing.done)
+    stopping = asyncio.ensure_future(driver.engine.stop())
+    await asyncio.sleep(0)
+    assert not stopping.done()
+    driver.store.let_go("push")
+    await stopping
+
+    assert (await driver.store.inner.queue_stats(ORDERS, driver.clock.now())).last_seq == 1

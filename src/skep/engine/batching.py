@@ -64,9 +64,14 @@ class Lane(Generic[Request, Answer]):
             return await future
         except asyncio.CancelledError:
             # The answer may have come in the very turn of the loop in which the caller was cancelled.
-            if self._abandoned is not None and future.done() and not future.cancelled() and not future.exception():
+            if future.done() and not future.cancelled() and not future.exception() and self._abandoned is not None:
                 self._abandoned(request, future.result())
             raise
+
+    async def drained(self) -> None:
+        """Return once nothing is under way, though its callers may have gone."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
     async def _drain(self) -> None:
         try:

@@ -8,6 +8,7 @@ is the store's: on an error nothing of the call happened, except that a store lo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from random import Random
 
 import msgspec
@@ -100,17 +101,19 @@ class Engine:
         )
         self._registry = Registry(self._make_queue, clock, self.settings)
         self._dispenser = Dispenser(store, clock, ids, self._timers, self._in_flight, self.settings, self._registry.get)
-        self._surroundings = Surroundings(
-            store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned
-        )
         self._announcer = Announcer(clock, self._lifecycle, self._registry)
+        self._surroundings = Surroundings(
+            store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
+        )
         # Calls over several queues belong to no queue's lane; they are merged among themselves.
-        self._push_lane: Lane[PushBatch, PushOutcome] = Lane("push", self._store_pushes, self._limits)
+        self._push_lane: Lane[tuple[PushBatch, Instant | None], PushOutcome] = Lane(
+            "push", self._store_pushes, self._limits
+        )
         self._settle_lane: Lane[list[Settlement], list[SettleResult]] = Lane(
             "settle", self._store_settlements, self._limits
         )
         self._renew_lane: Lane[list[Renewal], list[RenewResult]] = Lane("renew", self._store_renewals, self._limits)
-        self._transact_lane: Lane[Transaction, TransactionOutcome] = Lane(
+        self._transact_lane: Lane[tuple[Transaction, Instant | None], TransactionOutcome] = Lane(
             "transact", self._store_transactions, self._limits
         )
 
@@ -127,7 +130,17 @@ class Engine:
         self._dispenser.end_polls()
         await self._lifecycle.stop()
         await self._in_flight.drain()
+        # A call whose caller was cancelled is still under way, and may have messages to give back.
+        await self._drain_lanes()
+        while not self._in_flight.idle:
+            await self._in_flight.drain()
+            await self._drain_lanes()
         self._timers.close()
+
+    async def _drain_lanes(self) -> None:
+        await self._registry.drained()
+        for lane in (self._push_lane, self._settle_lane, self._renew_lane, self._transact_lane):
+            await lane.drained()
 
     @property
     def parked_polls(self) -> int:
@@ -160,9 +173,7 @@ class Engine:
             batch = PushBatch(messages, ids)
             if weight.queue is not None:
                 return await self._registry.get(weight.queue).push(batch, weight.size_bytes, weight.deliver_at)
-            outcome = await self._push_lane.submit(batch, len(ids), weight.size_bytes)
-            self._announcer.pushed(batch, weight.deliver_at)
-            return outcome
+            return await self._push_lane.submit((batch, weight.deliver_at), len(ids), weight.size_bytes)
 
     # --- pop ----------------------------------------------------------------------------------------------------
 
@@ -228,13 +239,8 @@ class Engine:
             if not plain:
                 settlements = validate.completed(settlements, self._random, self._limits)
             if key is not None:
-                results = await self._registry.get(key).settle(settlements)
-            else:
-                results = await self._settle_lane.submit(settlements, len(settlements))
-                self._announcer.settled(settlements, results)
-            if not plain:
-                self._announcer.died(settlements, results)
-            return results
+                return await self._registry.get(key).settle(settlements, plain=plain)
+            return await self._settle_lane.submit(settlements, len(settlements))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewResult]:
         """Keep leases for longer, with a result for each in order."""
@@ -264,15 +270,11 @@ class Engine:
             if not isinstance(weight, validate.Weight):
                 nothing = [SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED) for _ in settlements]
                 return TransactionOutcome(False, nothing, validate.refused(weight, messages, batch.ids))
-            outcome = await self._transact_lane.submit(
-                Transaction(settlements, batch), len(settlements) + len(messages), weight.size_bytes
+            return await self._transact_lane.submit(
+                (Transaction(settlements, batch), weight.deliver_at),
+                len(settlements) + len(messages),
+                weight.size_bytes,
             )
-            if outcome.committed:
-                self._announcer.settled(settlements, outcome.settled)
-                self._announcer.pushed(batch, weight.deliver_at)
-                if not plain:
-                    self._announcer.died(settlements, outcome.settled)
-            return outcome
 
     # --- queues -------------------------------------------------------------------------------------------------
 
@@ -533,19 +535,35 @@ class Engine:
 
     # --- calls over several queues, and what follows from a call ---------------------------------------------------
 
-    async def _store_pushes(self, batches: list[PushBatch]) -> Sequence[PushOutcome]:
-        return await self._store.push(batches, self._clock.now(), self.settings.create_queues_on_push)
+    async def _store_pushes(self, requests: list[tuple[PushBatch, Instant | None]]) -> Sequence[PushOutcome]:
+        batches = [batch for batch, _ in requests]
+        outcomes = await self._store.push(batches, self._clock.now(), self.settings.create_queues_on_push)
+        for batch, deliver_at in requests:
+            self._announcer.pushed(batch, deliver_at)
+        return outcomes
 
     async def _store_settlements(self, calls: list[list[Settlement]]) -> Sequence[list[SettleResult]]:
-        results = await self._store.settle([item for call in calls for item in call], self._clock.now())
+        settlements = list(chain.from_iterable(calls))
+        results = await self._store.settle(settlements, self._clock.now())
+        self._announcer.settled(settlements, results)
+        self._announcer.died(settlements, results)
         return split(results, calls)
 
     async def _store_renewals(self, calls: list[list[Renewal]]) -> Sequence[list[RenewResult]]:
-        results = await self._store.renew([item for call in calls for item in call], self._clock.now())
+        results = await self._store.renew(list(chain.from_iterable(calls)), self._clock.now())
         return split(results, calls)
 
-    async def _store_transactions(self, transactions: list[Transaction]) -> Sequence[TransactionOutcome]:
-        return await self._store.transact(transactions, self._clock.now(), self.settings.create_queues_on_push)
+    async def _store_transactions(
+        self, requests: list[tuple[Transaction, Instant | None]]
+    ) -> Sequence[TransactionOutcome]:
+        transactions = [transaction for transaction, _ in requests]
+        outcomes = await self._store.transact(transactions, self._clock.now(), self.settings.create_queues_on_push)
+        for (transaction, deliver_at), outcome in zip(requests, outcomes, strict=True):
+            if outcome.committed:
+                self._announcer.settled(transaction.settlements, outcome.settled)
+                self._announcer.died(transaction.settlements, outcome.settled)
+                self._announcer.pushed(transaction.push, deliver_at)
+        return outcomes
 
     def _make_queue(self, key: QueueKey) -> LogicalQueue:
         return LogicalQueue(key, self._surroundings)

@@ -41,6 +41,11 @@ class InFlight:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._requests and not self._background
+
     def close(self) -> None:
         """Refuse new requests."""
         self.closed = True
@@ -48,8 +53,8 @@ class InFlight:
     async def drain(self) -> None:
         """Return once nothing is under way."""
         if self._requests:
-            self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
+            self._drained = self._drained or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._drained)
         while self._background:
             await asyncio.wait(self._background)
 

@@ -32,12 +32,13 @@ log = structlog.get_logger("skep.lifecycle")
 class Timed:
     """A chore with its timer. ``due`` is when it runs next, None when nothing is planned."""
 
-    __slots__ = ("due", "failures", "key", "name", "queued", "run", "running", "timer")
+    __slots__ = ("due", "failures", "key", "live", "name", "queued", "run", "running", "timer")
 
     def __init__(self, name: str, run: Callable[[Instant], Awaitable[Chore]], key: QueueKey | None = None) -> None:
         self.name = name
         self.run = run
         self.key = key
+        self.live = True
         self.due: Instant | None = None
         self.timer: Timer | None = None
         self.queued = False
@@ -187,7 +188,7 @@ class Lifecycle:
         plan = self._plans.pop(key, None)
         if plan is not None:
             for timed in (plan.promote, plan.expire, plan.retain):
-                timed.due = None
+                timed.live = False
                 if timed.timer is not None:
                     timed.timer.cancel()
 
@@ -201,7 +202,7 @@ class Lifecycle:
     # running them
 
     def _due(self, timed: Timed, at: Instant) -> None:
-        if self._stopping or (timed.due is not None and timed.due <= at):
+        if self._stopping or not timed.live or (timed.due is not None and timed.due <= at):
             return
         timed.due = at
         if timed.running or timed.queued:

@@ -6,7 +6,9 @@ made ready is announced after the store has answered: to parked polls, and to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
 
 from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
@@ -28,12 +30,20 @@ from skep.model import (
 from skep.store.protocol import Store
 
 GiveBack = Callable[[PopRequest, PopResult], None]
+OnDead = Callable[[Sequence[Settlement], Sequence[SettleResult]], None]
+
+
+class Settlements(NamedTuple):
+    """One call's settlements; ``plain`` when all are acks."""
+
+    settlements: list[Settlement]
+    plain: bool
 
 
 class Surroundings:
     """What every logical queue of an engine shares."""
 
-    __slots__ = ("clock", "give_back", "lifecycle", "settings", "store", "timers")
+    __slots__ = ("clock", "give_back", "lifecycle", "on_dead", "settings", "store", "timers")
 
     def __init__(
         self,
@@ -43,6 +53,7 @@ class Surroundings:
         lifecycle: Lifecycle,
         settings: EngineSettings,
         give_back: GiveBack,
+        on_dead: OnDead,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -50,6 +61,7 @@ class Surroundings:
         self.lifecycle = lifecycle
         self.settings = settings
         self.give_back = give_back
+        self.on_dead = on_dead
 
 
 class LogicalQueue:
@@ -75,9 +87,9 @@ class LogicalQueue:
         self.watched_until = Instant(0)
         self._shared = shared
         self._lifecycle = shared.lifecycle
-        self._push_lane: Lane[PushBatch, PushOutcome] = Lane("push", self._push, limits)
+        self._push_lane: Lane[tuple[PushBatch, Instant | None], PushOutcome] = Lane("push", self._push, limits)
         self._pop_lane: Lane[PopRequest, PopResult] = Lane("pop", self._pop, limits, abandoned=shared.give_back)
-        self._settle_lane: Lane[list[Settlement], list[SettleResult]] = Lane("settle", self._settle, limits)
+        self._settle_lane: Lane[Settlements, list[SettleResult]] = Lane("settle", self._settle, limits)
         self._renew_lane: Lane[list[Renewal], list[RenewResult]] = Lane("renew", self._renew, limits)
         safety = seconds(shared.settings.safety_poll_seconds)
         self.parking: Parking[LogicalQueue] = Parking(
@@ -97,17 +109,15 @@ class LogicalQueue:
 
     async def push(self, batch: PushBatch, size_bytes: int, deliver_at: Instant | None) -> PushOutcome:
         """Append a batch that is for this queue alone."""
-        outcome = await self._push_lane.submit(batch, len(batch.ids), size_bytes)
-        self._lifecycle.pushed(self.key, self._shared.clock.now(), deliver_at)
-        return outcome
+        return await self._push_lane.submit((batch, deliver_at), len(batch.ids), size_bytes)
 
     async def pop(self, request: PopRequest) -> PopResult:
         """Lease what is ready."""
         return await self._pop_lane.submit(request, request.batch)
 
-    async def settle(self, settlements: list[Settlement]) -> list[SettleResult]:
-        """Settle messages of this queue."""
-        return await self._settle_lane.submit(settlements, len(settlements))
+    async def settle(self, settlements: list[Settlement], *, plain: bool = False) -> list[SettleResult]:
+        """Settle messages of this queue; ``plain`` when all are acks, so that none can die of it."""
+        return await self._settle_lane.submit(Settlements(settlements, plain), len(settlements))
 
     async def renew(self, renewals: list[Renewal]) -> list[RenewResult]:
         """Keep leases of this queue."""
@@ -123,9 +133,19 @@ class LogicalQueue:
         """Something may have become ready."""
         self.parking.wake(1, group)
 
-    async def _push(self, batches: list[PushBatch]) -> Sequence[PushOutcome]:
+    async def drained(self) -> None:
+        """Return once no store call is under way."""
+        for lane in (self._push_lane, self._pop_lane, self._settle_lane, self._renew_lane):
+            await lane.drained()
+
+    # What follows from a call is said here and not by its caller, who may have been cancelled meanwhile.
+
+    async def _push(self, requests: list[tuple[PushBatch, Instant | None]]) -> Sequence[PushOutcome]:
         shared = self._shared
-        outcomes = await shared.store.push(batches, shared.clock.now(), shared.settings.create_queues_on_push)
+        now = shared.clock.now()
+        batches = [batch for batch, _ in requests]
+        outcomes = await shared.store.push(batches, now, shared.settings.create_queues_on_push)
+        self._lifecycle.pushed(self.key, now, earliest(deliver_at for _, deliver_at in requests))
         self.pushed(batches)
         return outcomes
 
@@ -136,13 +156,16 @@ class LogicalQueue:
                 self._lifecycle.leased(self.key, result.deliveries[0].lease_deadline)
         return results if len(results) == 1 else _as_of_the_last(requests, results)
 
-    async def _settle(self, calls: list[list[Settlement]]) -> Sequence[list[SettleResult]]:
+    async def _settle(self, calls: list[Settlements]) -> Sequence[list[SettleResult]]:
         now = self._shared.clock.now()
-        settlements = calls[0] if len(calls) == 1 else [settlement for call in calls for settlement in call]
+        asked = [call.settlements for call in calls]
+        settlements = asked[0] if len(asked) == 1 else list(chain.from_iterable(asked))
         results = await self._shared.store.settle(settlements, now)
         self._lifecycle.settled(self.key, now)
         self.settled(settlements, results)
-        return [results] if len(calls) == 1 else split(results, calls)
+        if not all(call.plain for call in calls):
+            self._shared.on_dead(settlements, results)
+        return [results] if len(asked) == 1 else split(results, asked)
 
     def settled(self, settlements: Sequence[Settlement], results: Sequence[SettleResult]) -> None:
         """Partitions were freed, or will be when a retry is due: wake those who wait, now and then."""
@@ -159,7 +182,7 @@ class LogicalQueue:
                     self.parking.ready_at(group, min(retries))
 
     async def _renew(self, calls: list[list[Renewal]]) -> Sequence[list[RenewResult]]:
-        renewals = calls[0] if len(calls) == 1 else [renewal for call in calls for renewal in call]
+        renewals = calls[0] if len(calls) == 1 else list(chain.from_iterable(calls))
         results = await self._shared.store.renew(renewals, self._shared.clock.now())
         return [results] if len(calls) == 1 else split(results, calls)
 
@@ -172,3 +195,8 @@ def _as_of_the_last(requests: Sequence[PopRequest], results: Sequence[PopResult]
         result if result is end else PopResult(result.deliveries, end.next_ready_at, end.more)
         for result, end in zip(results, known, strict=True)
     ]
+
+
+def earliest(instants: Iterable[Instant | None]) -> Instant | None:
+    """The first of some instants, those that are given."""
+    return min((instant for instant in instants if instant is not None), default=None)

@@ -47,10 +47,11 @@ class Poll(Generic[Place]):
 
     def looked(self, place: Place, found: PopResult) -> None:
         """Remember what a look at ``place`` said of later: more for whoever comes next, or when to look again."""
+        waiters = self.places[place]
         if found.more:
             self.signals[place] = None
-        elif not found.deliveries:
-            self.places[place].ready_at(found.next_ready_at)
+        elif not found.deliveries or len(waiters.polls) > 1:
+            waiters.ready_at(found.next_ready_at)
 
     def end(self) -> None:
         """Its time is over, or the engine stops: it answers with what there is."""
@@ -122,6 +123,7 @@ class Waiters(Generic[Place]):
 
     def _ring(self) -> None:
         self._timer = None
+        self.ready_at(None)
         self.wake()
 
 

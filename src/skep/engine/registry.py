@@ -45,6 +45,11 @@ class Registry:
         if queue is not None:
             queue.wake()
 
+    async def drained(self) -> None:
+        """Return once no store call is under way."""
+        for queue in list(self._queues.values()):
+            await queue.drained()
+
     def tick(self, now: Instant) -> None:
         """Drop what has been idle for long, and put those in use last, so that room is made from the front."""
         queues, self._queues = self._queues, {}
