@@ -34,7 +34,7 @@ def open_store(url: str, clock: Clock) -> Store:
                 raise
             message = "PostgreSQL needs the extra: pip install 'skep[postgres]'"
             raise SkepError(Code.STORE_UNAVAILABLE, message) from None
-        return PostgresStore(url, clock)
+        return PostgresStore(url, clock=clock)
     from skep.store.sqlite import SqliteStore
 
     path = url.removeprefix(SQLITE_SCHEME)

@@ -1,0 +1,57 @@
+"""Two engines on one PostgreSQL: on a frozen clock only news from the other server can wake a poll."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from skep.clock import Instant, ManualClock, seconds
+from skep.config import EngineSettings
+from skep.engine import Engine
+from skep.model import QueueKey, QueueSettings
+from skep.server import open_engine
+from tests.engine.driver import ORDERS, answer, message, settlement, until
+
+
+@pytest.fixture
+async def servers(postgres_dsn: str, clock: ManualClock) -> AsyncIterator[tuple[Engine, Engine]]:
+    async with AsyncExitStack() as stack:
+        here, there = [await stack.enter_async_context(open_engine(postgres_dsn, clock=clock)) for _ in range(2)]
+        await here.create_queue(ORDERS, QueueSettings(lease_seconds=30))
+        yield here, there
+
+
+async def test_a_push_there_wakes_a_poll_here(servers: tuple[Engine, Engine]) -> None:
+    here, there = servers
+    poll = asyncio.ensure_future(here.pop(ORDERS, wait_seconds=300))
+    await until(lambda: here.parked_polls == 1)
+    await there.push([message("1")])
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_what_one_leases_the_other_can_settle(servers: tuple[Engine, Engine]) -> None:
+    here, there = servers
+    await here.push([message("1")])
+    (delivery,) = (await there.pop(ORDERS)).deliveries
+    (result,) = await here.settle([settlement(delivery)])
+
+    assert result.status == "completed"
+
+
+async def test_queues_of_a_server_that_is_gone_are_looked_after(
+    servers: tuple[Engine, Engine], clock: ManualClock
+) -> None:
+    here, there = servers
+    invoices = QueueKey("invoices")
+    await there.push([message("1", invoices, deliver_at=Instant(clock.now() + seconds(200)))])
+    await there.stop()
+    clock.advance(EngineSettings().discover_seconds)
+    await until(lambda: here.is_quiet)
+    clock.advance(200)
+    await until(lambda: here.is_quiet)
+
+    assert (await here.queue_stats(invoices)).last_seq == 1
