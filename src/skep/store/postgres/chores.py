@@ -24,9 +24,7 @@ SAMPLE_EVERY_SECONDS = 10
 
 async def promote(connection: Connection, key: QueueKey, now: Instant, limit: int) -> Chore:
     """Let due messages enter the log, oldest due first."""
-    queue = await queues.find(connection, key)
-    if queue is None:
-        return Chore()
+    queue = await queues.need(connection, key)
     if not await connection.fetchval(SQL["any_due"], queue.id, now):
         return Chore(next_at=await connection.fetchval(SQL["next_due"], queue.id))
     log = (await open_logs(connection, [key], now)).get(key)
@@ -51,9 +49,7 @@ async def promote(connection: Connection, key: QueueKey, now: Instant, limit: in
 
 async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
     """Tidy every group of a queue once."""
-    queue = await queues.find(connection, key)
-    if queue is None:
-        return Chore()
+    queue = await queues.need(connection, key)
     lifetime = lifetime_micros(queue.settings)
     if lifetime is None and not queue.settings.max_attempts:
         return Chore()
@@ -83,9 +79,7 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
 
 async def retain(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
     """Delete from the head of the log what may go."""
-    queue = await queues.find(connection, key)
-    if queue is None:
-        return Chore()
+    queue = await queues.need(connection, key)
     settings = queue.settings
     await connection.execute(SQL["lock_log"], queue.id)
     head = await connection.fetchrow(SQL["log_head"], queue.id)

@@ -83,20 +83,20 @@ SELECT count(*) FROM gone
 -- name: note_retention
 -- A row per pass that did something, or after which more is settled than before.
 INSERT INTO retention_history (queue_id, at, deleted, first_seq, settled_seq)
-SELECT q.id, $2, $3, q.first_seq, $4 FROM queue q
-WHERE q.id = $1 AND ($3 > 0 OR $4 > coalesce(
+SELECT q.id, $2::bigint, $3::bigint, q.first_seq, $4::bigint FROM queue q
+WHERE q.id = $1 AND ($3::bigint > 0 OR $4::bigint > coalesce(
     (SELECT r.settled_seq FROM retention_history r WHERE r.queue_id = q.id ORDER BY r.queue_id DESC, r.at DESC LIMIT 1), -1))
 ON CONFLICT (queue_id, at) DO UPDATE SET deleted = retention_history.deleted + excluded.deleted,
     first_seq = excluded.first_seq, settled_seq = excluded.settled_seq
 
 -- name: sample
 INSERT INTO sample (queue_id, group_id, at, last_seq, completed, dead, expired, retried)
-SELECT q.id, g.id, $1, last_seq(q.id, q.floor_seq), coalesce(sum(c.completed), 0), coalesce(sum(c.dead), 0),
+SELECT q.id, g.id, $1::bigint, last_seq(q.id, q.floor_seq), coalesce(sum(c.completed), 0), coalesce(sum(c.dead), 0),
        coalesce(sum(c.expired), 0), coalesce(sum(c.retried), 0)
 FROM queue q JOIN consumer_group g ON g.queue_id = q.id LEFT JOIN group_counter c ON c.group_id = g.id
 WHERE q.deleted_at IS NULL GROUP BY q.id, g.id
 UNION ALL
-SELECT q.id, 0, $1, last_seq(q.id, q.floor_seq), 0, 0, 0, 0 FROM queue q WHERE q.deleted_at IS NULL
+SELECT q.id, 0, $1::bigint, last_seq(q.id, q.floor_seq), 0, 0, 0, 0 FROM queue q WHERE q.deleted_at IS NULL
 ON CONFLICT DO NOTHING
 
 -- name: sweep_dedup

@@ -40,13 +40,14 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(l.pending + cardinality(l.open)), 0)::bigint AS unsettled,
            coalesce(sum(l.leased) FILTER (WHERE l.token IS NOT NULL AND l.ready_at > $2), 0)::bigint AS in_flight,
-           count(*) AS partitions, count(*) FILTER (WHERE l.token IS NOT NULL AND l.ready_at > $2) AS leased_partitions,
+           count(*) FILTER (WHERE l.token IS NULL OR l.ready_at <= $2) AS partitions,
+           count(*) FILTER (WHERE l.token IS NOT NULL AND l.ready_at > $2) AS leased_partitions,
            min(l.oldest_at) AS oldest_at, min(coalesce(l.open[1] - 1, l.delivered_seq)) AS settled
     FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = g.id) l
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(cardinality(s.seqs)), 0)::bigint AS unsettled,
            coalesce(sum(cardinality(s.seqs)) FILTER (WHERE s.token IS NOT NULL AND s.ready_at > $2), 0)::bigint AS in_flight,
-           count(DISTINCT s.partition) AS partitions,
+           count(DISTINCT s.partition) FILTER (WHERE s.token IS NULL OR s.ready_at <= $2) AS partitions,
            count(DISTINCT s.partition) FILTER (WHERE s.token IS NOT NULL AND s.ready_at > $2) AS leased_partitions,
            min(s.oldest_at) AS oldest_at, min(s.seqs[1]) - 1 AS settled
     FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = g.id) s

@@ -12,7 +12,7 @@ import asyncpg
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.model import DeadReason, Delivery, Ordering, PopRequest, PopResult, QueueSettings, Settlement
+from skep.model import DeadReason, Delivery, Ordering, PopRequest, PopResult, QueueKey, QueueSettings, Settlement
 from skep.store.postgres import settle
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.dead import Burial
@@ -59,20 +59,27 @@ async def pop_ordered(
     if state == "unordered":
         return None
     deliveries = [delivery_of(row, request, row["attempt"], row["deadline"]) for row in rows]
-    return PopResult(deliveries, summary["created_at"])
+    return PopResult(deliveries, summary["created_at"], more=bool(summary["attempt"]))
 
 
 async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: Instant, shard: int) -> list[PopResult]:
-    """Requests in one transaction; only the first may discover, since the others already hold claims."""
-    results = []
-    for i, request in enumerate(requests):
-        result = await pop_ordered(connection, request, now, shard, discover=i == 0)
+    """Requests in one transaction, in the order of queue and group; only the first of a group may discover.
+
+    The later ones already hold claims, and discovering waits for rows that others hold: in this order, and so, nobody
+    waits for someone who waits for them.
+    """
+    results: dict[int, PopResult] = {}
+    seen: set[tuple[QueueKey, str]] = set()
+    for i, request in sorted(enumerate(requests), key=lambda entry: (entry[1].queue, entry[1].group)):
+        account = (request.queue, request.group)
+        result = await pop_ordered(connection, request, now, shard, discover=account not in seen)
         if result is None:
             result = await _pop_unordered(connection, request, now, shard)
+        seen.add(account)
         if request.auto_ack and result.deliveries:
             await settle.settle(connection, [settlement_of(d) for d in result.deliveries], now, shard)
-        results.append(result)
-    return results
+        results[i] = result
+    return [results[i] for i in range(len(requests))]
 
 
 def delivery_of(row: asyncpg.Record, request: PopRequest, attempt: int, deadline: int) -> Delivery:
@@ -176,22 +183,17 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
     ):
         if not await connection.fetchval(SQL["discover"], queue_id, group_id, DISCOVER_ROWS, shard):
             break
-    rows = await connection.fetch(SQL["lock_sets_ready"], queue_id, group_id, now, request.batch, request.partition)
+    effects = Effects()
+    rows = await _ready_sets(connection, account, request, now, effects)
     deadline = now + seconds(settings.lease_seconds if request.lease_seconds is None else request.lease_seconds)
     visible = now - seconds(settings.delayed_processing_seconds)
-    effects = Effects()
     wanted = request.batch
     attempts: dict[int, int] = {}
     order: list[int] = []
     partitions: set[str] = set()
-    tidied = False
     for row in rows:
         if not wanted:
             break
-        if _is_doomed_set(row, settings, now):
-            await _tidy_set(connection, account, row, now, effects)
-            tidied = True
-            continue
         if request.max_partitions and row["partition"] not in partitions and len(partitions) == request.max_partitions:
             continue
         seqs = await connection.fetchval(SQL["visible"], queue_id, row["seqs"], visible, wanted)
@@ -210,8 +212,24 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
     await settle.apply(connection, account, effects, now)
     messages = {row["seq"]: row for row in await connection.fetch(SQL["messages"], queue_id, order)}
     deliveries = [delivery_of(messages[seq], request, attempts[seq], deadline) for seq in order]
-    next_ready = None if deliveries else await connection.fetchval(SQL["next_ready_set"], queue_id, group_id)
-    return PopResult(deliveries, next_ready, more=tidied and not deliveries)
+    next_ready = await connection.fetchval(SQL["next_ready_set"], queue_id, group_id)
+    unread = await connection.fetchval(SQL["has_undiscovered"], queue_id, group_id)
+    return PopResult(deliveries, next_ready, more=unread or (next_ready is not None and next_ready <= now))
+
+
+async def _ready_sets(
+    connection: Connection, account: Account, request: PopRequest, now: Instant, effects: Effects
+) -> list[asyncpg.Record]:
+    """Rows to take from, locked; those that must be buried or expired are dealt with first."""
+    while True:
+        rows = await connection.fetch(
+            SQL["lock_sets_ready"], account.queue.id, account.group_id, now, request.batch, request.partition
+        )
+        doomed = [row for row in rows if _is_doomed_set(row, account.queue.settings, now)]
+        if not doomed:
+            return rows
+        for row in doomed:
+            await _tidy_set(connection, account, row, now, effects)
 
 
 async def _rest(connection: Connection, account: Account, row: asyncpg.Record, effects: Effects) -> None:

@@ -72,5 +72,9 @@ DELETE FROM set_lease WHERE id = $1
 -- name: messages
 SELECT * FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2)
 
+-- name: has_undiscovered
+SELECT g.scan_seq < last_seq(q.id, q.floor_seq) FROM consumer_group g JOIN queue q ON q.id = g.queue_id
+WHERE g.id = $2 AND q.id = $1
+
 -- name: next_ready_set
 SELECT min(s.ready_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2

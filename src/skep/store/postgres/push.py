@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from skep.clock import Instant, seconds
@@ -88,11 +89,25 @@ async def push(
         for key in missing:
             await ensure_queue(connection, key, now)
         logs = await open_logs(connection, keys, now)
+    if any(log.ordering == Ordering.FIFO for log in logs.values()):
+        batches = [_in_one_partition(batch, logs) for batch in batches]
     known = await _known_keys(connection, batches, logs, now)
     writer = _Appender(logs, known, now)
     outcomes = [writer.add(batch) for batch in batches]
     await writer.write(connection)
     return outcomes, [log.queue_id for log in logs.values() if log.watched]
+
+
+def _in_one_partition(batch: PushBatch, logs: dict[QueueKey, OpenLog]) -> PushBatch:
+    """A fifo queue has one partition, whatever its messages say."""
+    fifo = {key for key, log in logs.items() if log.ordering == Ordering.FIFO}
+    messages = [
+        msgspec.structs.replace(m, partition=DEFAULT_PARTITION)
+        if m.queue in fifo and m.partition != DEFAULT_PARTITION
+        else m
+        for m in batch.messages
+    ]
+    return PushBatch(messages, batch.ids)
 
 
 async def _known_keys(
@@ -124,6 +139,8 @@ class _Appender:
 
     def add(self, batch: PushBatch) -> PushOutcome:
         """One batch, whole or not at all."""
+        if not batch.messages:
+            return PushOutcome([], {})
         refusals = self._refusals(batch)
         if refusals:
             results = [
@@ -213,11 +230,6 @@ class _Appender:
             log = self._logs.get(message.queue)
             if log is None:
                 refused[i] = (Code.QUEUE_NOT_FOUND, f"There is no queue {message.queue.name!r}.")
-            elif log.ordering == Ordering.FIFO and message.partition != DEFAULT_PARTITION:
-                refused[i] = (
-                    Code.INVALID_PARTITION,
-                    f"Queue {message.queue.name!r} is fifo: its one partition is {DEFAULT_PARTITION!r}.",
-                )
             elif log.max_depth:
                 limited.setdefault(message.queue, []).append(i)
         for key, indexes in limited.items():

@@ -93,6 +93,8 @@ async def update(connection: Connection, key: QueueKey, changes: QueueChanges, n
                 "The ordering of a queue can change only while nothing in it is unsettled.",
                 setting="ordering",
             )
+        # No group may go back to messages that were kept in another order.
+        await connection.execute(SQL["begin_anew"], queue.id)
     if settings.dead_letter_queue != queue.settings.dead_letter_queue:
         await _check_dead_letters(connection, key, settings)
     row = await connection.fetchrow(SQL["update"], queue.id, now, *msgspec.structs.astuple(settings))

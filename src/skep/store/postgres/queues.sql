@@ -46,6 +46,9 @@ UPDATE queue SET updated_at = $2,
 WHERE id = $1
 RETURNING *
 
+-- name: begin_anew
+UPDATE queue SET first_seq = last_seq(id, floor_seq) + 1 WHERE id = $1
+
 -- name: mark_deleted
 UPDATE queue SET deleted_at = $2 WHERE id = $1
 

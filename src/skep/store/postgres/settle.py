@@ -46,7 +46,6 @@ from skep.store.statements import load_statements
 SQL = load_statements("skep.store.postgres", "settle.sql")
 
 LeaseKey = tuple[str, bytes]
-NO_QUEUE = SettleResult(SettleStatus.REFUSED, Code.QUEUE_NOT_FOUND)
 
 
 class Account(Struct, frozen=True):
@@ -99,13 +98,10 @@ async def settle(
     for (key, group), run in groupby(order, key=lambda i: (settlements[i].queue, settlements[i].group)):
         indexes = sorted(run)
         account = await find_account(connection, key, group, shard)
-        if account is None:
-            missing = await queues.find(connection, key) is None
-            outcome = [NO_QUEUE if missing else REFUSED_STALE] * len(indexes)
-        else:
+        if account is not None:
             outcome = await _settle_group(connection, account, [settlements[i] for i in indexes], now)
-        for i, result in zip(indexes, outcome, strict=True):
-            results[i] = result
+            for i, result in zip(indexes, outcome, strict=True):
+                results[i] = result
     return results
 
 
@@ -159,16 +155,18 @@ async def _settle_partitions(
 
 
 async def write_leases(connection: Connection, account: Account, leases: Sequence[Lease], effects: Effects) -> None:
-    """Write changed rows back: delete the empty, look up what is now oldest in the free."""
-    free = [lease for lease in leases if lease.token is None and not lease.is_empty]
-    if free:
+    """Write changed rows back: delete the empty, look up what is now oldest in the others."""
+    left = [lease for lease in leases if not lease.is_empty]
+    if left:
         heads = await connection.fetch(
-            SQL["next_created"], account.queue.id, account.group_id, [lease.partition for lease in free],
-            [lease.delivered_seq for lease in free], [lease.open[0] if lease.open else None for lease in free],
+            SQL["next_created"], account.queue.id, account.group_id, [lease.partition for lease in left],
+            [lease.delivered_seq for lease in left], [lease.open[0] if lease.open else None for lease in left],
         )  # fmt: skip
-        for lease, head in zip(free, heads, strict=True):
+        for lease, head in zip(left, heads, strict=True):
             if head["created_at"] is not None:
                 lease.oldest_at = head["created_at"]
+                if lease.token is not None:
+                    continue
                 if not lease.open:
                     lease.ready_at = ready_at(account.queue.settings, lease.oldest_at, lease.newest_at)
                 elif not lease.resting:

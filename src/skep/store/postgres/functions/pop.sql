@@ -3,7 +3,7 @@
 --
 -- Answers the messages, then one row with seq NULL whose partition says how it went: 'ok'; 'missing' or 'paused' (the queue);
 -- 'unordered' (another path serves it); 'doomed' (rows must be buried, expired or put right before popping again).
--- Its created_at is when something may next be ready, when nothing was had. With p_discover false it claims only what is known:
+-- Its created_at is when something may next be ready, its attempt is 1 when another pop would give something now. With p_discover false it claims only what is known:
 -- within one transaction only the first pop may discover, since the others already hold claims.
 CREATE OR REPLACE FUNCTION pop_ordered(
     p_tenant text, p_name text, p_group_name text, p_mode text, p_value bigint, p_batch integer, p_max_partitions integer,
@@ -15,6 +15,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     c_first_look CONSTANT integer := 4;
     c_discover CONSTANT integer := 2000;
+    c_others_busy_us CONSTANT bigint := 10000;
     q queue%ROWTYPE;
     v_group integer;
     v_locked partition_lease[];
@@ -26,6 +27,7 @@ DECLARE
     v_cutoff bigint;
     v_deadline bigint;
     v_count integer := 0;
+    v_next bigint;
     v_state text := 'ok';
 BEGIN
     SELECT * INTO q FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
@@ -151,10 +153,15 @@ BEGIN
             v_state := 'doomed';
         END IF;
     END IF;
-    RETURN QUERY SELECT NULL::bigint,
-        CASE WHEN v_count = 0 THEN
-            (SELECT l.ready_at FROM partition_lease l WHERE l.queue_id = q.id AND l.group_id = v_group
-             ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT 1) END,
-        NULL::uuid, NULL::uuid, v_group, 0, v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline;
+    SELECT l.ready_at INTO v_next FROM partition_lease l WHERE l.queue_id = q.id AND l.group_id = v_group
+    ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT 1;
+    IF v_count = 0 AND v_next <= p_now THEN
+        -- Others are at these rows just now; looking again at once would only get in their way.
+        v_next := p_now + c_others_busy_us;
+    END IF;
+    RETURN QUERY SELECT NULL::bigint, v_next, NULL::uuid, NULL::uuid, 0,
+        (v_count > 0 AND (coalesce(v_next <= p_now, false) OR EXISTS (
+            SELECT 1 FROM consumer_group g WHERE g.id = v_group AND g.scan_seq < last_seq(q.id, q.floor_seq))))::integer,
+        v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline;
 END
 $$;

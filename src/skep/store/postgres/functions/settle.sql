@@ -56,9 +56,10 @@ BEGIN
           AND l.partition = j.partition AND l.queue_id = q.id AND l.group_id = v_group
     ), shrunk AS (
         UPDATE partition_lease l SET
-            leased = l.leased - cardinality(j.acked),
-            open = (SELECT array_agg(o.seq ORDER BY o.seq) FROM unnest(j.open) o (seq) WHERE o.seq <> ALL (j.acked))
-        FROM judged j
+            leased = l.leased - cardinality(j.acked), open = n.open,
+            oldest_at = coalesce((SELECT m.created_at FROM message m WHERE m.queue_id = q.id AND m.seq = n.open[1]), l.oldest_at)
+        FROM judged j CROSS JOIN LATERAL (
+            SELECT array_agg(o.seq ORDER BY o.seq) AS open FROM unnest(j.open) o (seq) WHERE o.seq <> ALL (j.acked)) n
         WHERE NOT j.whole AND l.partition = j.partition AND l.queue_id = q.id AND l.group_id = v_group
     ), history AS (
         INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
