@@ -26,7 +26,7 @@ from skep.store.sqlite.leases import (
     lease_partition,
     read_next,
     save,
-    set_head,
+    set_leased_head,
     settle_down,
 )
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
@@ -158,7 +158,7 @@ def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease,
 
 def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
     """End a lease that ran out: its history, its head's burial when the attempts are used up, and what is retried."""
-    add_history(session, queue, group, lease, now, "expired")
+    add_history(session, queue, group, lease, lease.open[: lease.leased], 0, "expired", now)
     left = lease.leased
     error = lease.last_error or LEASE_EXPIRED
     attempts = lease.attempts
@@ -242,19 +242,16 @@ def _hand_out(
     """Put the row under the request's lease, or settle it at once."""
     attempt = lease.attempts
     lease.token = claim.request.token
-    lease.leased = lease.lease_messages = len(rows)
+    lease.leased = len(rows)
     lease.leased_at = now
     lease.ready_at = claim.deadline
-    lease.lease_first, lease.lease_last = lease.open[0], lease.open[len(rows) - 1]
-    lease.lease_completed = lease.lease_dead = 0
     claim.deliveries += deliveries_of(rows, claim.request, attempt, claim.deadline)
     if claim.request.auto_ack:
+        add_history(session, queue, group, lease, lease.open[: len(rows)], len(rows), "completed", now)
         del lease.open[: len(rows)]
-        lease.lease_completed = len(rows)
         group.completed += len(rows)
         session.touch_group(group)
-        add_history(session, queue, group, lease, now, "completed")
         settle_down(session, queue, group, lease)
     elif lease.head_seq != lease.open[0]:
-        set_head(session, queue, group, lease)
+        set_leased_head(session, queue, lease)
     save(session, lease)

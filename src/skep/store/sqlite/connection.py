@@ -119,7 +119,8 @@ def migrate(db: apsw.Connection, path: str) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         db.execute(_MIGRATIONS_TABLE)
-        applied = dict(db.execute("SELECT number, checksum FROM migration").fetchall())
+        rows = db.execute("SELECT number, checksum FROM migration").fetchall()
+        applied = {int(str(number)): str(checksum) for number, checksum in rows}
         for step in missing_migrations(available, applied, path):
             db.execute(step.sql)
             db.execute("INSERT INTO migration VALUES (?, ?, ?)", (step.number, step.name, step.checksum))

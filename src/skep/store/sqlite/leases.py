@@ -39,11 +39,6 @@ class Lease(Struct):
     oldest_at: int
     newest_at: int
     expires_at: int | None
-    lease_first: int
-    lease_last: int
-    lease_messages: int
-    lease_completed: int
-    lease_dead: int
     last_error: str | None
 
     def is_live(self, now: Instant) -> bool:
@@ -101,11 +96,6 @@ def save(session: Session, lease: Lease) -> None:
             lease.oldest_at,
             lease.newest_at,
             lease.expires_at,
-            lease.lease_first,
-            lease.lease_last,
-            lease.lease_messages,
-            lease.lease_completed,
-            lease.lease_dead,
             lease.last_error,
         ),
     )
@@ -162,6 +152,12 @@ def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -
         _set_age(queue, lease, found[0] & MAX_SEQ, found[1])
 
 
+def set_leased_head(session: Session, queue: QueueRow, lease: Lease) -> None:
+    """Take head and age from the first leased message. One that was purged stays: its lease may still settle it."""
+    found = session.row(SQL["created_at"], (queue.base | lease.open[0],))
+    _set_age(queue, lease, lease.open[0], lease.oldest_at if found is None else found[0])
+
+
 def _set_age(queue: QueueRow, lease: Lease, seq: int, created_at: int) -> None:
     lifetime = lifetime_micros(queue.settings)
     lease.head_seq = seq
@@ -176,24 +172,35 @@ def count_expired(session: Session, group: GroupRow, count: int) -> None:
         session.touch_group(group)
 
 
-def add_history(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant, outcome: str) -> None:
-    """Write down how a lease ended."""
-    session.db.execute(
-        SQL["add_history"],
-        (
-            queue.id,
-            group.name,
-            lease.partition,
-            lease.lease_first,
-            lease.lease_last,
-            lease.lease_messages,
-            lease.lease_completed,
-            lease.attempts,
-            lease.leased_at,
-            now,
-            outcome,
-        ),
-    )
+def add_history(
+    session: Session,
+    queue: QueueRow,
+    group: GroupRow,
+    lease: Lease,
+    seqs: list[int],
+    completed: int,
+    outcome: str,
+    now: Instant,
+) -> None:
+    """Write down what became of ``seqs`` of a lease in one call."""
+    record(session, queue, group, lease.partition, seqs, completed, lease.attempts, lease.leased_at, now, outcome)
+
+
+def record(
+    session: Session,
+    queue: QueueRow,
+    group: GroupRow,
+    partition: str,
+    seqs: list[int],
+    completed: int,
+    attempt: int,
+    leased_at: int,
+    now: Instant,
+    outcome: str,
+) -> None:
+    """Add a row to the lease history."""
+    values = (min(seqs), max(seqs), len(seqs), completed, attempt, leased_at, now, outcome)
+    session.db.execute(SQL["add_history"], (queue.id, group.name, partition, *values))
 
 
 def deliveries_of(rows: list[Row], request: PopRequest, attempt: int, deadline: Instant) -> list[Delivery]:

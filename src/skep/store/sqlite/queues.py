@@ -98,6 +98,15 @@ def list_queues(
     ]
 
 
+def tenants(session: Session, after: str, limit: int) -> list[str]:
+    """Tenants that have queues, by name: one seek each in the index of names."""
+    found: list[str] = []
+    while len(found) < limit and (row := session.row(SQL["next_tenant"], (after,))) is not None:
+        after = row[0]
+        found.append(after)
+    return found
+
+
 def _insert(session: Session, key: QueueKey, settings: QueueSettings, holds: bool, now: Instant) -> QueueRow:
     session.db.execute(SQL["insert_queue"], (key.tenant, key.name, holds, now, now, *_columns(settings)))
     return session.queue(key)

@@ -36,6 +36,10 @@ WHERE tenant = ?1 AND name > ?2 AND deleted_at IS NULL
 ORDER BY name
 LIMIT ?3
 
+-- name: next_tenant
+-- Index queue_name: one seek, whatever the number of a tenant's queues.
+SELECT tenant FROM queue INDEXED BY queue_name WHERE tenant > ?1 AND deleted_at IS NULL ORDER BY tenant LIMIT 1
+
 -- name: mark_deleted
 -- The name is free at once; `sweep` removes the data.
 UPDATE queue SET deleted_at = ?2 WHERE id = ?1

@@ -15,7 +15,7 @@ from skep.model import DeadReason
 from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old, lifetime_micros
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.leases import count_expired, deliveries_of, pack, unpack
+from skep.store.sqlite.leases import count_expired, deliveries_of, pack, record, unpack
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.statements import statements
 
@@ -37,6 +37,7 @@ class SetLease(Struct):
     group_id: int
     partition: str
     priority: int
+    head_seq: int
     seqs: list[int]
     attempts: int
     token: bytes | None
@@ -44,12 +45,6 @@ class SetLease(Struct):
     ready_at: int
     oldest_at: int
     expires_at: int | None
-    lease_first: int
-    lease_last: int
-    lease_messages: int
-    lease_completed: int
-    lease_dead: int
-    lease_retried: int
     last_error: str | None
 
     def is_live(self, now: Instant) -> bool:
@@ -60,7 +55,7 @@ class SetLease(Struct):
 def set_of_row(row: Row) -> SetLease:
     """A row of a `set_lease` statement as a struct."""
     values = list(row)
-    values[4] = unpack(row[4])
+    values[5] = unpack(row[5])
     return SetLease(*values)
 
 
@@ -69,14 +64,8 @@ def save_set(session: Session, held: SetLease) -> None:
     if not held.seqs:
         session.db.execute(SQL["delete_set"], (held.id,))
         return
-    session.db.execute(
-        SQL["save_set"],
-        (
-            held.id, pack(held.seqs), held.attempts, held.token, held.leased_at, held.ready_at, held.oldest_at,
-            held.expires_at, held.lease_first, held.lease_last, held.lease_messages, held.lease_completed, held.lease_dead,
-            held.lease_retried, held.last_error,
-        ),
-    )  # fmt: skip
+    values = (held.seqs[0], pack(held.seqs), held.attempts, held.token, held.leased_at, held.ready_at, held.oldest_at)
+    session.db.execute(SQL["save_set"], (held.id, *values, held.expires_at, held.last_error))
 
 
 def add_sets(session: Session, queue: QueueRow, group: GroupRow, rows: list[Row]) -> None:
@@ -94,7 +83,18 @@ def _insert(
     session: Session, queue: QueueRow, group: GroupRow, partition: str, priority: int, seqs: list[int], oldest_at: int
 ) -> None:
     ready_at = oldest_at + seconds(queue.settings.delayed_processing_seconds)
-    values = (group.id, partition, priority, pack(seqs), 0, ready_at, oldest_at, _expiry(queue, oldest_at), None)
+    values = (
+        group.id,
+        partition,
+        priority,
+        seqs[0],
+        pack(seqs),
+        0,
+        ready_at,
+        oldest_at,
+        _expiry(queue, oldest_at),
+        None,
+    )
     session.db.execute(SQL["insert_set"], values)
 
 
@@ -110,7 +110,7 @@ def split_off(
     rest = set(seqs)
     held.seqs = [seq for seq in held.seqs if seq not in rest]
     values = (
-        held.group_id, held.partition, held.priority, pack(seqs), held.attempts, ready_at, oldest_at,
+        held.group_id, held.partition, held.priority, seqs[0], pack(seqs), held.attempts, ready_at, oldest_at,
         _expiry(queue, oldest_at), error,
     )  # fmt: skip
     session.db.execute(SQL["insert_set"], values)
@@ -192,7 +192,7 @@ def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLeas
 
 def close_run_out_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease, now: Instant) -> bool:
     """End a lease that ran out; False when its messages' attempts are used up and they were buried."""
-    add_set_history(session, queue, group, held, now, "expired")
+    add_set_history(session, queue, group, held, held.seqs, 0, "expired", now)
     error = held.last_error or LEASE_EXPIRED
     held.token = None
     if is_exhausted(queue.settings, held.attempts):
@@ -260,31 +260,28 @@ def _hand_out(
     held.token = claim.request.token
     held.leased_at = now
     held.ready_at = claim.deadline
-    held.lease_first, held.lease_last = held.seqs[0], held.seqs[-1]
-    held.lease_messages = len(held.seqs)
-    held.lease_completed = held.lease_dead = held.lease_retried = 0
     _set_age(queue, held, rows[0][1])
     claim.deliveries += deliveries_of(rows, claim.request, held.attempts, claim.deadline)
     if claim.request.auto_ack:
-        held.lease_completed = len(held.seqs)
+        add_set_history(session, queue, group, held, held.seqs, len(held.seqs), "completed", now)
         group.completed += len(held.seqs)
         session.touch_group(group)
         held.seqs = []
-        add_set_history(session, queue, group, held, now, "completed")
     save_set(session, held)
 
 
 def add_set_history(
-    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, now: Instant, outcome: str
+    session: Session,
+    queue: QueueRow,
+    group: GroupRow,
+    held: SetLease,
+    seqs: list[int],
+    completed: int,
+    outcome: str,
+    now: Instant,
 ) -> None:
-    """Write down how a lease ended."""
-    session.db.execute(
-        LEASES_SQL["add_history"],
-        (
-            queue.id, group.name, held.partition, held.lease_first, held.lease_last, held.lease_messages,
-            held.lease_completed, held.attempts, held.leased_at, now, outcome,
-        ),
-    )  # fmt: skip
+    """Write down what became of ``seqs`` of a lease in one call."""
+    record(session, queue, group, held.partition, seqs, completed, held.attempts, held.leased_at, now, outcome)
 
 
 def next_set_ready(session: Session, group: GroupRow, partition: str | None) -> int | None:

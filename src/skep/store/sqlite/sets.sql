@@ -1,8 +1,8 @@
 -- Rows of set_lease: messages of an unordered queue that share a fate.
 
 -- name: insert_set
-INSERT INTO set_lease (group_id, partition, priority, seqs, attempts, ready_at, oldest_at, expires_at, last_error)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO set_lease (group_id, partition, priority, head_seq, seqs, attempts, ready_at, oldest_at, expires_at, last_error)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: next_priority
 -- The right edge of what is below a priority in index set_lease_ready: the priorities in use are visited one by one, so
@@ -11,38 +11,33 @@ SELECT priority FROM set_lease WHERE group_id = ?1 AND priority < ?2 ORDER BY pr
 
 -- name: ready_sets
 -- Index set_lease_ready, whose entries end with the row's id.
-SELECT id, group_id, partition, priority, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, lease_first,
-       lease_last, lease_messages, lease_completed, lease_dead, lease_retried, last_error
+SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error
 FROM set_lease INDEXED BY set_lease_ready
 WHERE group_id = ?1 AND priority = ?2 AND ready_at <= ?3
 ORDER BY ready_at, id
 
 -- name: sets_of_partition
 -- Index set_lease_partition; a sort of one partition's rows.
-SELECT id, group_id, partition, priority, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, lease_first,
-       lease_last, lease_messages, lease_completed, lease_dead, lease_retried, last_error
+SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error
 FROM set_lease INDEXED BY set_lease_partition
 WHERE group_id = ?1 AND partition = ?2
 ORDER BY priority DESC, ready_at, id
 
 -- name: sets_of_token
 -- Partial index set_lease_token.
-SELECT id, group_id, partition, priority, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, lease_first,
-       lease_last, lease_messages, lease_completed, lease_dead, lease_retried, last_error
+SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error
 FROM set_lease INDEXED BY set_lease_token
 WHERE group_id = ?1 AND token = ?2 AND token IS NOT NULL
 ORDER BY id
 
 -- name: sets_of_group
-SELECT id, group_id, partition, priority, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, lease_first,
-       lease_last, lease_messages, lease_completed, lease_dead, lease_retried, last_error
+SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error
 FROM set_lease INDEXED BY set_lease_ready
 WHERE group_id = ?1
 
 -- name: run_out_sets
 -- Partial index set_lease_leased: never the backlog.
-SELECT id, group_id, partition, priority, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, lease_first,
-       lease_last, lease_messages, lease_completed, lease_dead, lease_retried, last_error
+SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error
 FROM set_lease INDEXED BY set_lease_leased
 WHERE group_id = ?1 AND token IS NOT NULL AND ready_at <= ?2 AND attempts >= ?3
 ORDER BY ready_at
@@ -50,8 +45,7 @@ LIMIT ?4
 
 -- name: expiring_sets
 -- Partial index set_lease_expiry.
-SELECT id, group_id, partition, priority, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, lease_first,
-       lease_last, lease_messages, lease_completed, lease_dead, lease_retried, last_error
+SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error
 FROM set_lease INDEXED BY set_lease_expiry
 WHERE group_id = ?1 AND expires_at IS NOT NULL AND expires_at <= ?2 AND (token IS NULL OR ready_at <= ?2)
 ORDER BY expires_at
@@ -75,8 +69,8 @@ ORDER BY ready_at LIMIT 1
 
 -- name: save_set
 UPDATE set_lease
-SET seqs = ?2, attempts = ?3, token = ?4, leased_at = ?5, ready_at = ?6, oldest_at = ?7, expires_at = ?8, lease_first = ?9,
-    lease_last = ?10, lease_messages = ?11, lease_completed = ?12, lease_dead = ?13, lease_retried = ?14, last_error = ?15
+SET head_seq = ?2, seqs = ?3, attempts = ?4, token = ?5, leased_at = ?6, ready_at = ?7, oldest_at = ?8, expires_at = ?9,
+    last_error = ?10
 WHERE id = ?1
 
 -- name: renew_sets
@@ -87,3 +81,7 @@ DELETE FROM set_lease WHERE id = ?1
 
 -- name: delete_sets_of_group
 DELETE FROM set_lease WHERE group_id = ?1
+
+-- name: least_set_head
+-- Once over the group's rows: for retention and figures, never for pops. Without rows it is null.
+SELECT min(head_seq) FROM set_lease WHERE group_id = ?1

@@ -25,14 +25,22 @@ from skep.model import (
 )
 from skep.store.rules import is_exhausted, retry_time
 from skep.store.sqlite.bury import Burial, bury
-from skep.store.sqlite.leases import Lease, add_history, find_lease, lease_partition, save, set_head, settle_down
+from skep.store.sqlite.leases import (
+    Lease,
+    add_history,
+    find_lease,
+    lease_partition,
+    save,
+    set_head,
+    set_leased_head,
+    settle_down,
+)
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.sqlite.settle_sets import renew_sets, settle_sets
 
 _COMPLETED = SettleResult(SettleStatus.COMPLETED)
 _STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
 _NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
-_NO_QUEUE = SettleResult(SettleStatus.REFUSED, Code.QUEUE_NOT_FOUND)
 
 Results = list[SettleResult]
 
@@ -66,12 +74,8 @@ def settle(session: Session, settlements: Sequence[Settlement], now: Instant) ->
     results: Results = [_STALE] * len(settlements)
     for (key, group_name, partition, token), items in _by_row(session, settlements).items():
         queue = session.find_queue(key)
-        if queue is None:
-            for item in items:
-                results[item.place] = _NO_QUEUE
-            continue
-        group = session.find_group(queue, group_name)
-        if group is None:
+        group = None if queue is None else session.find_group(queue, group_name)
+        if queue is None or group is None:
             continue
         if queue.is_ordered:
             _settle_partition(session, queue, group, partition, token, items, results, now)
@@ -157,23 +161,25 @@ def _settle_partition(
     for item in found.acks:
         results[item.place] = _COMPLETED
     if found.acks:
-        lease.lease_completed += len(found.acks)
         group.completed += len(found.acks)
         session.touch_group(group)
     settled: set[int] = {item.settlement.seq for item in found.acks}
     retried = _bury_hopeless(session, queue, group, lease, found, settled, results, now)
     if not settled and not retried:
         return
+    buried = len(settled) > len(found.acks)
+    given_back = lease.open[: lease.leased] if retried else list(settled)
+    outcome = "dead" if buried else "retried" if retried else "completed"
+    add_history(session, queue, group, lease, given_back, len(found.acks), outcome, now)
     if settled:
         lease.open = [seq for seq in lease.open if seq not in settled]
         lease.leased -= len(settled)
     if retried:
         _end_by_nack(session, queue, group, lease, head, retried, results, now)
     elif lease.leased == 0:
-        add_history(session, queue, group, lease, now, "dead" if lease.lease_dead else "completed")
         settle_down(session, queue, group, lease)
     elif lease.open[0] != head:
-        set_head(session, queue, group, lease)
+        set_leased_head(session, queue, lease)
     save(session, lease)
 
 
@@ -196,7 +202,6 @@ def _bury_hopeless(
         burial = Burial(item.settlement.seq, reason, item.settlement.error, lease.attempts)
         results[item.place] = burial_result(bury(session, queue, group, [burial], now))
         settled.add(item.settlement.seq)
-        lease.lease_dead += 1
     return [] if exhausted else found.nacks
 
 
@@ -218,7 +223,6 @@ def _end_by_nack(
 ) -> None:
     """End the lease: all that is left comes again from its first, one at a time, once the latest retry is due."""
     times = [retry_time(queue.settings, item.settlement, lease.attempts, now) for item in nacks]
-    add_history(session, queue, group, lease, now, "dead" if lease.lease_dead else "retried")
     attempts = lease.attempts if lease.open[0] == head else 1
     lease.token = None
     lease.leased = 0
@@ -241,10 +245,8 @@ def renew(session: Session, renewals: Sequence[Renewal], now: Instant) -> list[R
 
 def _renew_one(session: Session, renewal: Renewal, now: Instant) -> RenewResult:
     queue = session.find_queue(renewal.queue)
-    if queue is None:
-        return RenewResult(None, Code.QUEUE_NOT_FOUND)
-    group = session.find_group(queue, renewal.group)
-    if group is None:
+    group = None if queue is None else session.find_group(queue, renewal.group)
+    if queue is None or group is None:
         return RenewResult(None, Code.STALE_LEASE)
     deadline = Instant(now + seconds(renewal.lease_seconds))
     if not queue.is_ordered:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from skep.clock import Instant
 from skep.errors import Code
 from skep.model import DeadReason, Outcome, Settlement, SettleResult, SettleStatus
@@ -13,6 +15,15 @@ from skep.store.sqlite.sets import SQL, SetLease, add_set_history, refresh_age, 
 
 _COMPLETED = SettleResult(SettleStatus.COMPLETED)
 _NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
+
+
+class Touched(Struct):
+    """A row that a call settles messages of, and which."""
+
+    row: SetLease
+    acked: set[int]
+    buried: set[int]
+    retried: set[int]
 
 
 def settle_sets(
@@ -29,59 +40,57 @@ def settle_sets(
     if not held:
         return
     row_of = {seq: row for row in held for seq in row.seqs}
-    touched: dict[int, SetLease] = {}
-    acked: set[int] = set()
+    touched: dict[int, Touched] = {}
     # Acks and rejects first: a nack of the same message later in the call is then not in the lease.
     for index, settlement in sorted(items, key=lambda item: item[1].outcome is Outcome.NACK):
         row = row_of.pop(settlement.seq, None)
         if row is None:
             results[index] = _NOT_IN_LEASE
             continue
-        touched[row.id] = row
+        done = touched.setdefault(row.id, Touched(row, set(), set(), set()))
         if settlement.outcome is Outcome.ACK:
-            acked.add(settlement.seq)
-            row.lease_completed += 1
+            done.acked.add(settlement.seq)
             results[index] = _COMPLETED
         else:
-            results[index] = _give_back(session, queue, group, row, settlement, now)
-    if acked:
-        group.completed += len(acked)
-        session.touch_group(group)
-    for row in touched.values():
-        _close(session, queue, group, row, acked, now)
+            results[index] = _give_back(session, queue, group, done, settlement, now)
+    for done in touched.values():
+        _close(session, queue, group, done, now)
 
 
 def _give_back(
-    session: Session, queue: QueueRow, group: GroupRow, row: SetLease, settlement: Settlement, now: Instant
+    session: Session, queue: QueueRow, group: GroupRow, done: Touched, settlement: Settlement, now: Instant
 ) -> SettleResult:
     """Bury a message, or move it to a row of its own with a later time."""
-    seq = int(settlement.seq)
+    seq, row = int(settlement.seq), done.row
     rejected = settlement.outcome is Outcome.REJECT
     if rejected or is_exhausted(queue.settings, row.attempts):
         reason = DeadReason.REJECTED if rejected else DeadReason.MAX_ATTEMPTS
         name = bury(session, queue, group, [Burial(seq, reason, settlement.error, row.attempts)], now)
         row.seqs.remove(seq)
-        row.lease_dead += 1
+        done.buried.add(seq)
         status = SettleStatus.DISCARDED if name is None else SettleStatus.DEAD
         return SettleResult(status, dead_letter_queue=name)
     ready_at = retry_time(queue.settings, settlement, row.attempts, now)
     found = session.row(LEASES_SQL["created_at"], (queue.base | seq,))
     oldest_at = row.oldest_at if found is None else found[0]
     split_off(session, queue, row, [seq], oldest_at, ready_at, settlement.error)
-    row.lease_retried += 1
+    done.retried.add(seq)
     group.retried += 1
     session.touch_group(group)
     return SettleResult(SettleStatus.RETRYING, retry_at=ready_at)
 
 
-def _close(session: Session, queue: QueueRow, group: GroupRow, row: SetLease, acked: set[int], now: Instant) -> None:
-    """Take the acked out of the row; when that was the last of it, the lease has ended."""
-    row.seqs = [seq for seq in row.seqs if seq not in acked]
-    if not row.seqs:
-        outcome = "dead" if row.lease_dead else "retried" if row.lease_retried else "completed"
-        add_set_history(session, queue, group, row, now, outcome)
-    else:
-        refresh_age(session, queue, row)
+def _close(session: Session, queue: QueueRow, group: GroupRow, done: Touched, now: Instant) -> None:
+    """Take the acked out of the row and write down what this call did to it."""
+    row = done.row
+    if done.acked:
+        group.completed += len(done.acked)
+        session.touch_group(group)
+        row.seqs = [seq for seq in row.seqs if seq not in done.acked]
+    outcome = "dead" if done.buried else "retried" if done.retried else "completed"
+    given_back = [*done.acked, *done.buried, *done.retried]
+    add_set_history(session, queue, group, row, given_back, len(done.acked), outcome, now)
+    refresh_age(session, queue, row)
     save_set(session, row)
 
 

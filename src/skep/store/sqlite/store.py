@@ -7,13 +7,25 @@ reader. In `:memory:` there is one connection, so reads go through the writer to
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
+from skep.ids import Id
 from skep.model import (
+    Chore,
+    Cleared,
+    ClearScope,
+    DeadLetter,
+    DeadLetterFilter,
+    FinishedLease,
+    GroupStats,
+    LeaseInfo,
+    MessageFilter,
+    MessagePage,
+    PartitionStats,
     PopRequest,
     PopResult,
     PushBatch,
@@ -22,12 +34,20 @@ from skep.model import (
     QueueChanges,
     QueueKey,
     QueueSettings,
+    QueueStats,
     Renewal,
     RenewResult,
+    Replayed,
+    RetentionPass,
+    Seq,
     Settlement,
     SettleResult,
+    Start,
+    StoredMessage,
+    Transaction,
+    TransactionOutcome,
 )
-from skep.store.sqlite import claim, push, queues, settle
+from skep.store.sqlite import browse, chores, claim, dead, progress, push, queues, retain, settle, stats, transact
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
@@ -141,6 +161,10 @@ class SqliteStore:
         """Queues of a tenant by name."""
         return await self._read(lambda session: queues.list_queues(session, tenant, after, limit, namespace, task))
 
+    async def tenants(self, after: str = "", limit: int = 100) -> list[str]:
+        """Tenants that have queues, by name."""
+        return await self._read(lambda session: queues.tenants(session, after, limit))
+
     async def delete_queue(self, key: QueueKey, now: Instant) -> bool:
         """Delete with all it holds; False when there is none."""
         return await self._write(lambda session: queues.delete_queue(session, key, now))
@@ -162,3 +186,124 @@ class SqliteStore:
     async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
         """Move the deadline of each lease whose token is still good."""
         return await self._write(lambda session: settle.renew(session, renewals, now))
+
+    async def transact(
+        self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
+    ) -> list[TransactionOutcome]:
+        """Each transaction whole or not at all."""
+        return await self._write(lambda session: transact.transact(session, transactions, now, create_queues))
+
+    # dead letters
+
+    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+        """Dead letters in the order of their queue."""
+        return await self._read(lambda session: dead.dead_letters(session, wanted, after, limit))
+
+    async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
+        """How many match."""
+        return await self._read(lambda session: dead.count_dead_letters(session, wanted))
+
+    async def replay(self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant) -> list[Replayed]:
+        """Move the oldest matches back to their source queues."""
+        return await self._write(lambda session: dead.replay(session, wanted, ids, until, now))
+
+    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
+        """Delete matches."""
+        return await self._write(lambda session: dead.purge(session, wanted, limit, now))
+
+    # groups and progress
+
+    async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
+        """Move a group, making it when there is none."""
+        return await self._write(lambda session: progress.seek(session, key, group, start, now))
+
+    async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG002 - the protocol's
+        """Forget a group and its leases."""
+        return await self._write(lambda session: progress.delete_group(session, key, group))
+
+    async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
+        """Settle as expired what waits, and drop what is scheduled."""
+        return await self._write(lambda session: progress.clear(session, key, scope, now))
+
+    # looking around
+
+    async def queue_stats(self, key: QueueKey, now: Instant) -> QueueStats:
+        """A queue's figures."""
+        return await self._read(lambda session: stats.queue_stats(session, key, now))
+
+    async def partition_stats(
+        self,
+        key: QueueKey,
+        group: str,
+        now: Instant,  # noqa: ARG002 - the protocol's
+        after: str = "",
+        limit: int = 100,
+    ) -> list[PartitionStats]:
+        """Partitions with unsettled, discovered messages, by name."""
+        return await self._read(lambda session: stats.partition_stats(session, key, group, after, limit))
+
+    async def leases(
+        self,
+        tenant: str,
+        now: Instant,
+        key: QueueKey | None = None,
+        expiring_before: Instant | None = None,
+        limit: int = 100,
+    ) -> list[LeaseInfo]:
+        """Live leases by deadline."""
+        return await self._read(lambda session: stats.leases(session, tenant, now, key, expiring_before, limit))
+
+    async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:  # noqa: ARG002 - the protocol's
+        """Browse the log."""
+        return await self._read(lambda session: browse.messages(session, wanted))
+
+    async def message(self, key: QueueKey, seq: Seq) -> StoredMessage | None:
+        """One message with its whole payload."""
+        return await self._read(lambda session: browse.message(session, key, seq))
+
+    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
+        """All messages of a trace across the tenant's queues, oldest first."""
+        return await self._read(lambda session: browse.trace(session, tenant, trace_id, limit))
+
+    async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:
+        """Finished leases with their position in the history."""
+        return await self._read(lambda session: stats.lease_history(session, key, after, limit))
+
+    async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
+        """The latest retention passes, newest first."""
+        return await self._read(lambda session: stats.retention_history(session, key, limit))
+
+    # chores
+
+    async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
+        """Let scheduled messages that are due enter the log."""
+        return await self._write(lambda session: chores.promote(session, key, now, limit))
+
+    async def expire(self, key: QueueKey, now: Instant, limit: int) -> Chore:
+        """Settle what is too old, and bury what ran out of attempts."""
+        return await self._write(lambda session: chores.expire(session, key, now, limit))
+
+    async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
+        """Delete from the head of the log what retention and clearing allow."""
+        return await self._write(lambda session: retain.retain(session, key, now, limit))
+
+    async def sample(self, now: Instant) -> None:
+        """Note every group's counters."""
+        await self._write(lambda session: chores.sample(session, now))
+
+    async def sweep(self, now: Instant, limit: int) -> Chore:
+        """Remove what has aged out, and the data of deleted queues."""
+        return await self._write(lambda session: chores.sweep(session, now, limit))
+
+    async def maintain(self) -> None:
+        """Copy the write-ahead log into the database and cut it."""
+        if self._writer is not None and self._path != MEMORY:
+            await self._writer.call(chores.maintain, bare=True)
+
+    # several servers: a SQLite file has one, so nobody else pushes and there is never news
+
+    async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
+        """There is no other server that could announce a push."""
+
+    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
+        """There is no other server that could bring news."""

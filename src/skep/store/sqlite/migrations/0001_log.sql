@@ -99,7 +99,7 @@ CREATE TABLE consumer_group (
 ) STRICT;
 
 -- A group belongs to one queue, so the group alone leads the key. `head_seq` is the first unsettled seq, `expires_at` is
--- null unless the queue has max_wait or max_age; `lease_…` is what the lease history will say of the live lease.
+-- null unless the queue has max_wait or max_age.
 CREATE TABLE partition_lease (
     group_id        INTEGER NOT NULL,
     partition       TEXT    NOT NULL,
@@ -115,11 +115,6 @@ CREATE TABLE partition_lease (
     oldest_at       INTEGER NOT NULL,
     newest_at       INTEGER NOT NULL,
     expires_at      INTEGER,
-    lease_first     INTEGER NOT NULL DEFAULT 0,
-    lease_last      INTEGER NOT NULL DEFAULT 0,
-    lease_messages  INTEGER NOT NULL DEFAULT 0,
-    lease_completed INTEGER NOT NULL DEFAULT 0,
-    lease_dead      INTEGER NOT NULL DEFAULT 0,
     last_error      TEXT,
     PRIMARY KEY (group_id, partition)
 ) STRICT, WITHOUT ROWID;
@@ -134,6 +129,7 @@ CREATE TABLE set_lease (
     group_id        INTEGER NOT NULL,
     partition       TEXT    NOT NULL,
     priority        INTEGER NOT NULL,
+    head_seq        INTEGER NOT NULL,
     seqs            BLOB    NOT NULL,
     attempts        INTEGER NOT NULL,
     token           BLOB,
@@ -141,12 +137,6 @@ CREATE TABLE set_lease (
     ready_at        INTEGER NOT NULL,
     oldest_at       INTEGER NOT NULL,
     expires_at      INTEGER,
-    lease_first     INTEGER NOT NULL DEFAULT 0,
-    lease_last      INTEGER NOT NULL DEFAULT 0,
-    lease_messages  INTEGER NOT NULL DEFAULT 0,
-    lease_completed INTEGER NOT NULL DEFAULT 0,
-    lease_dead      INTEGER NOT NULL DEFAULT 0,
-    lease_retried   INTEGER NOT NULL DEFAULT 0,
     last_error      TEXT
 ) STRICT;
 CREATE INDEX set_lease_ready ON set_lease (group_id, priority, ready_at);
@@ -210,12 +200,13 @@ CREATE INDEX lease_history_queue ON lease_history (queue_id);
 
 -- group_id 0 is the queue itself.
 CREATE TABLE sample (
+    position  INTEGER PRIMARY KEY AUTOINCREMENT,
     queue_id  INTEGER NOT NULL,
     group_id  INTEGER NOT NULL,
     at        INTEGER NOT NULL,
     pushed    INTEGER NOT NULL,
     completed INTEGER NOT NULL,
     retried   INTEGER NOT NULL,
-    dead      INTEGER NOT NULL,
-    PRIMARY KEY (queue_id, group_id, at)
-) STRICT, WITHOUT ROWID;
+    dead      INTEGER NOT NULL
+) STRICT;
+CREATE INDEX sample_group ON sample (queue_id, group_id, at);

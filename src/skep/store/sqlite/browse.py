@@ -1,0 +1,188 @@
+"""Looking at messages: pages of the log with filters and a group's view of each, single messages, traces.
+
+Reads only. A page walks a bounded piece of the log, so it may be short, or empty with ``after`` set.
+"""
+
+from __future__ import annotations
+
+from skep.clock import MICROS_PER_MS
+from skep.ids import Id
+from skep.model import (
+    QUEUE_MODE_GROUP,
+    MessageFilter,
+    MessagePage,
+    MessageState,
+    QueueKey,
+    Seq,
+    StoredMessage,
+)
+from skep.store.rules import TRACE_SLACK_MICROS
+from skep.store.sqlite.leases import find_lease, lease_partition
+from skep.store.sqlite.log import first_seq_at
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
+from skep.store.sqlite.sets import SQL as SETS_SQL
+from skep.store.sqlite.sets import set_of_row
+from skep.store.sqlite.statements import statements
+
+SQL = statements("browse")
+
+WALK_MESSAGES = 10_000
+"""How many messages one page walks at most."""
+
+_MS_BYTES = 6
+
+
+def messages(session: Session, wanted: MessageFilter) -> MessagePage:
+    """One page of the log."""
+    queue = session.queue(wanted.queue)
+    view = _view(session, queue, wanted)
+    low, high = _bounds(session, queue, wanted)
+    if low > high or wanted.limit <= 0:
+        return MessagePage([], None)
+    walked = _walk(session, queue, wanted, low, high)
+    shown: list[StoredMessage] = []
+    for index, row in enumerate(walked):
+        state = view.state(row[0] & MAX_SEQ, row[1]) if view is not None and _matches(row, wanted) else None
+        if _matches(row, wanted) and wanted.state in (None, state):
+            shown += _show(session, wanted.queue, row[0], wanted.preview_bytes, state)
+        if len(shown) == wanted.limit:
+            is_last = index == len(walked) - 1 and len(walked) < WALK_MESSAGES
+            return MessagePage(shown, None if is_last else Seq(row[0] & MAX_SEQ))
+    is_over = len(walked) < WALK_MESSAGES
+    return MessagePage(shown, None if is_over else Seq(walked[-1][0] & MAX_SEQ))
+
+
+def _bounds(session: Session, queue: QueueRow, wanted: MessageFilter) -> tuple[int, int]:
+    """The seqs that the page may show; times become seqs."""
+    # What was cleared or retained away may still await deletion: it is shown only to who asks for its state.
+    low = queue.first_seq if wanted.state is None else 1
+    high = queue.last_seq
+    if wanted.since is not None:
+        low = max(low, first_seq_at(session, queue, wanted.since))
+    if wanted.until is not None:
+        high = min(high, first_seq_at(session, queue, wanted.until) - 1)
+    if wanted.after is not None and wanted.descending:
+        high = min(high, wanted.after - 1)
+    elif wanted.after is not None:
+        low = max(low, wanted.after + 1)
+    return low, high
+
+
+def _walk(session: Session, queue: QueueRow, wanted: MessageFilter, low: int, high: int) -> list[Row]:
+    way = "down" if wanted.descending else "up"
+    # Without a filter that drops messages, one more than the page tells whether there is a next one.
+    filtered = wanted.state is not None or wanted.transaction_id is not None or wanted.trace_id is not None
+    limit = WALK_MESSAGES if filtered else min(WALK_MESSAGES, wanted.limit + 1)
+    span = (queue.base | low, queue.base | high, limit)
+    if wanted.partition is None:
+        return session.rows(SQL[f"walk_{way}"], span)
+    return session.rows(SQL[f"walk_partition_{way}"], (*span, queue.id, wanted.partition))
+
+
+def _matches(row: Row, wanted: MessageFilter) -> bool:
+    _, _, id_, transaction_id, trace_id = row
+    return wanted.transaction_id in (None, transaction_id) and wanted.trace_id in (None, trace_id or id_)
+
+
+def _show(
+    session: Session, key: QueueKey, position: int, preview_bytes: int | None, state: MessageState | None = None
+) -> list[StoredMessage]:
+    row = session.row(SQL["show"], (position, preview_bytes))
+    if row is None:
+        return []
+    return [
+        StoredMessage(
+            queue=key,
+            seq=Seq(row[0] & MAX_SEQ),
+            partition=row[1],
+            id=row[2],
+            transaction_id=row[3],
+            trace_id=row[4],
+            headers=row[5],
+            content_type=row[6],
+            payload=row[7],
+            payload_bytes=row[8],
+            priority=row[9],
+            created_at=row[10],
+            state=state,
+        )
+    ]
+
+
+def message(session: Session, key: QueueKey, seq: Seq) -> StoredMessage | None:
+    """One message with its whole payload."""
+    queue = session.queue(key)
+    found = _show(session, key, queue.base | seq, None) if 0 < seq <= MAX_SEQ else []
+    return found[0] if found else None
+
+
+def trace(session: Session, tenant: str, trace_id: Id, limit: int) -> list[StoredMessage]:
+    """All messages of a trace across the tenant's queues, oldest first."""
+    found = [
+        shown
+        for position, name in session.rows(SQL["traced"], (trace_id, tenant, limit))
+        for shown in _show(session, QueueKey(name, tenant), position, None)
+    ]
+    minted_at = int.from_bytes(trace_id[:_MS_BYTES], "big") * MICROS_PER_MS
+    for (name,) in session.rows(SQL["queues_of_tenant"], (tenant,)):
+        queue = session.queue(QueueKey(name, tenant))
+        low = first_seq_at(session, queue, minted_at - TRACE_SLACK_MICROS)
+        high = first_seq_at(session, queue, minted_at + TRACE_SLACK_MICROS + 1) - 1
+        row = session.row(SQL["by_id"], (queue.base | low, queue.base | high, trace_id)) if low <= high else None
+        if row is not None:
+            found += _show(session, queue.key, row[0], None)
+    found.sort(key=lambda m: (m.created_at, m.queue, m.seq))
+    return found[:limit]
+
+
+# a group's view
+
+
+class _View:
+    """What a group thinks of messages; rows are read once per page and partition."""
+
+    def __init__(self, session: Session, queue: QueueRow, group: GroupRow) -> None:
+        self._session = session
+        self._queue = queue
+        self._group = group
+        self._leased: dict[str, set[int]] = {}
+        self._waiting: dict[str, set[int]] = {}
+        self._delivered: dict[str, int] = {}
+
+    def state(self, seq: int, partition: str) -> MessageState:
+        """How far the group has come with one message."""
+        if seq > self._group.scan_seq:
+            return MessageState.PENDING
+        name = lease_partition(self._queue, partition) if self._queue.is_ordered else partition
+        if name not in self._leased:
+            self._read(name)
+        if seq in self._leased[name]:
+            return MessageState.IN_FLIGHT
+        if seq in self._waiting[name] or seq > self._delivered[name]:
+            return MessageState.PENDING
+        dead = self._session.row(SQL["is_dead"], (self._queue.id, seq, self._group.name))
+        return MessageState.SETTLED if dead is None else MessageState.DEAD
+
+    def _read(self, partition: str) -> None:
+        leased: set[int] = set()
+        waiting: set[int] = set()
+        delivered = MAX_SEQ
+        if self._queue.is_ordered:
+            lease = find_lease(self._session, self._group, partition)
+            if lease is not None:
+                leased.update(lease.open[: lease.leased])
+                waiting.update(lease.open[lease.leased :])
+                delivered = lease.delivered_seq if lease.pending else MAX_SEQ
+        else:
+            for row in self._session.rows(SETS_SQL["sets_of_partition"], (self._group.id, partition)):
+                held = set_of_row(row)
+                (waiting if held.token is None else leased).update(held.seqs)
+        self._leased[partition], self._waiting[partition], self._delivered[partition] = leased, waiting, delivered
+
+
+def _view(session: Session, queue: QueueRow, wanted: MessageFilter) -> _View | None:
+    name = wanted.group
+    if name is None and wanted.state is not None:
+        name = QUEUE_MODE_GROUP
+    group = None if name is None else session.find_group(queue, name)
+    return None if group is None else _View(session, queue, group)

@@ -1,0 +1,55 @@
+-- Looking at messages. A walk reads what filters need; payloads are read for what is shown.
+
+-- name: walk_up
+-- The table's own b-tree.
+SELECT position, partition, id, transaction_id, trace_id FROM message
+WHERE position BETWEEN ?1 AND ?2
+ORDER BY position
+LIMIT ?3
+
+-- name: walk_down
+SELECT position, partition, id, transaction_id, trace_id FROM message
+WHERE position BETWEEN ?1 AND ?2
+ORDER BY position DESC
+LIMIT ?3
+
+-- name: walk_partition_up
+-- Index message_partition, in the order of position.
+SELECT position, partition, id, transaction_id, trace_id FROM message
+WHERE queue_id = ?4 AND partition = ?5 AND position BETWEEN ?1 AND ?2
+ORDER BY position
+LIMIT ?3
+
+-- name: walk_partition_down
+SELECT position, partition, id, transaction_id, trace_id FROM message
+WHERE queue_id = ?4 AND partition = ?5 AND position BETWEEN ?1 AND ?2
+ORDER BY position DESC
+LIMIT ?3
+
+-- name: show
+-- ?2 is how many bytes of the payload are wanted; null is all of it.
+SELECT position, partition, id, transaction_id, coalesce(trace_id, id), headers, content_type,
+       CASE WHEN ?2 IS NULL THEN payload ELSE substr(payload, 1, ?2) END, length(payload), priority, created_at
+FROM message
+WHERE position = ?1
+
+-- name: is_dead
+-- Index dead_letter_source. What expired is not counted as dead.
+SELECT 1 FROM dead_letter WHERE source_queue_id = ?1 AND source_seq = ?2 AND group_name = ?3 AND reason <> 'expired' LIMIT 1
+
+-- name: traced
+-- Partial index message_trace.
+SELECT m.position, q.name
+FROM message AS m
+JOIN queue AS q ON q.id = m.queue_id
+WHERE m.trace_id = ?1 AND m.trace_id IS NOT NULL AND q.tenant = ?2 AND q.deleted_at IS NULL
+ORDER BY m.position
+LIMIT ?3
+
+-- name: queues_of_tenant
+-- Index queue_name.
+SELECT name FROM queue WHERE tenant = ?1 AND deleted_at IS NULL
+
+-- name: by_id
+-- A message without a trace id is its own trace: looked for only in the seconds around its id's millisecond.
+SELECT position FROM message WHERE position BETWEEN ?1 AND ?2 AND id = ?3 AND trace_id IS NULL LIMIT 1

@@ -1,0 +1,208 @@
+"""Bounded passes: promoting what is due, settling what is too old, sampling, sweeping. Retention has a file of its own.
+
+Each pass does at most ``limit`` and says whether there is more right now, and when there will be.
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from skep.clock import Instant, seconds
+from skep.model import QUEUE_MODE_GROUP, Chore, QueueKey
+from skep.store.rules import is_exhausted, lifetime_micros
+from skep.store.sqlite.claim import close_run_out, expire_heads
+from skep.store.sqlite.groups import discover
+from skep.store.sqlite.leases import SQL as LEASES_SQL
+from skep.store.sqlite.leases import lease_of_row, save
+from skep.store.sqlite.push import SQL as PUSH_SQL
+from skep.store.sqlite.push import advance, next_place
+from skep.store.sqlite.session import GroupRow, QueueRow, Session
+from skep.store.sqlite.sets import SQL as SETS_SQL
+from skep.store.sqlite.sets import close_run_out_set, expire_set, read_set, save_set, set_of_row
+from skep.store.sqlite.statements import statements
+from skep.store.sqlite.stats import group_counters, queue_counters
+
+SQL = statements("chores")
+
+_DAY_SECONDS = 86_400.0
+KEEP_LEASE_HISTORY_SECONDS = 7 * _DAY_SECONDS
+KEEP_SAMPLES_SECONDS = 2 * _DAY_SECONDS
+KEEP_RETENTION_HISTORY_SECONDS = 30 * _DAY_SECONDS
+KEEP_REPLAY_HISTORY_SECONDS = 90 * _DAY_SECONDS
+
+_AGED = (
+    ("sweep_keys", "next_key_expiry", 0.0),
+    ("sweep_lease_history", "next_lease_history", KEEP_LEASE_HISTORY_SECONDS),
+    ("sweep_samples", "next_sample", KEEP_SAMPLES_SECONDS),
+    ("sweep_retention_history", "next_retention_history", KEEP_RETENTION_HISTORY_SECONDS),
+    ("sweep_replay_history", "next_replay_history", KEEP_REPLAY_HISTORY_SECONDS),
+)
+_DATA_OF_A_QUEUE = (
+    "strip_message",
+    "strip_dead_letter",
+    "strip_dedup",
+    "strip_scheduled",
+    "strip_partition_lease",
+    "strip_set_lease",
+    "strip_consumer_group",
+    "strip_lease_history",
+    "strip_retention_history",
+    "strip_sample",
+)
+
+
+def promote(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
+    """Let scheduled messages that are due enter the log, oldest due first."""
+    queue = session.queue(key)
+    rows = session.rows(SQL["due"], (queue.id, now, limit))
+    if rows:
+        at, seq = next_place(queue, now)
+        placed = list(enumerate(rows, seq))
+        session.db.executemany(
+            PUSH_SQL["append"],
+            [
+                (queue.base | n, queue.id, at, priority, None, id_, partition, transaction_id, trace_id, *rest)
+                for n, (_, _, priority, id_, partition, transaction_id, trace_id, *rest) in placed
+            ],
+        )
+        session.db.executemany(SQL["delete_due"], [(row[0],) for row in rows])
+        session.db.executemany(
+            SQL["give_key_its_seq"], [(queue.id, row[5], row[4], row[3], n) for n, row in placed if row[5] is not None]
+        )
+        advance(queue, len(rows), at)
+        queue.scheduled -= len(rows)
+        session.touch_queue(queue)
+    following = session.row(SQL["next_due"], (queue.id,))
+    if following is None:
+        return Chore(len(rows))
+    return Chore(len(rows), following[0] <= now, following[0])
+
+
+def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
+    """Settle messages past max_age or max_wait, and bury those whose attempts ran out with their lease."""
+    queue = session.queue(key)
+    if queue.settings.max_age_seconds > 0 and not session.groups(queue) and queue.last_seq >= queue.first_seq:
+        session.make_group(queue, QUEUE_MODE_GROUP, queue.first_seq - 1, now)
+    left = limit
+    undiscovered = False
+    for group in list(session.groups(queue).values()):
+        if lifetime_micros(queue.settings) is not None:
+            discover(session, queue, group, limit)
+            undiscovered = undiscovered or group.scan_seq < queue.last_seq
+        left -= (
+            _expire_ordered(session, queue, group, left, now)
+            if queue.is_ordered
+            else _expire_sets(session, queue, group, left, now)
+        )
+    done = limit - left
+    return Chore(done, left <= 0 or undiscovered, _next_expiry(session, queue, now))
+
+
+def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> int:
+    done = 0
+    if queue.settings.max_attempts > 0:
+        rows = session.rows(LEASES_SQL["run_out_leases"], (group.id, now, queue.settings.max_attempts, limit))
+        for lease in map(lease_of_row, rows):
+            close_run_out(session, queue, group, lease, now)
+            save(session, lease)
+        done += len(rows)
+    if lifetime_micros(queue.settings) is None:
+        return done
+    for lease in map(lease_of_row, session.rows(LEASES_SQL["expiring_leases"], (group.id, now, limit - done))):
+        if done >= limit:
+            break
+        if lease.token is not None:
+            close_run_out(session, queue, group, lease, now)
+        done += expire_heads(session, queue, group, lease, limit - done, now)
+        save(session, lease)
+    return done
+
+
+def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> int:
+    done = 0
+    if queue.settings.max_attempts > 0:
+        rows = session.rows(SETS_SQL["run_out_sets"], (group.id, now, queue.settings.max_attempts, limit))
+        for held in map(set_of_row, rows):
+            if done >= limit:
+                break
+            done += len(held.seqs)
+            close_run_out_set(session, queue, group, held, now)
+            save_set(session, held)
+    if lifetime_micros(queue.settings) is None or done >= limit:
+        return min(done, limit)
+    for held in map(set_of_row, session.rows(SETS_SQL["expiring_sets"], (group.id, now, limit - done))):
+        if done >= limit:
+            break
+        if held.token is not None and is_exhausted(queue.settings, held.attempts):
+            continue
+        if held.token is not None:
+            close_run_out_set(session, queue, group, held, now)
+        messages = read_set(session, queue, group, held)
+        _, expired = expire_set(session, queue, group, held, messages, limit - done, now)
+        done += expired
+        save_set(session, held)
+    return min(done, limit)
+
+
+def _next_expiry(session: Session, queue: QueueRow, now: Instant) -> Instant | None:
+    """The earliest deadline of a lease or end of a message's life, over all groups."""
+    names = ("next_deadline", "next_expiry") if queue.is_ordered else ("next_set_deadline", "next_set_expiry")
+    file = LEASES_SQL if queue.is_ordered else SETS_SQL
+    found = [
+        row[0]
+        for group in session.groups(queue).values()
+        for name in names
+        if (row := session.row(file[name], (group.id, now))) is not None
+    ]
+    return min(found, default=None)
+
+
+def sample(session: Session, now: Instant) -> None:
+    """Note every queue's and every group's counters."""
+    rows = []
+    for tenant, name in session.rows(SQL["all_queues"]):
+        queue = session.queue(QueueKey(name, tenant))
+        rows.append((queue.id, 0, now, *queue_counters(session, queue)))
+        rows += [(queue.id, group.id, now, *group_counters(queue, group)) for group in session.groups(queue).values()]
+    session.db.executemany(SQL["add_sample"], rows)
+
+
+def sweep(session: Session, now: Instant, limit: int) -> Chore:
+    """Remove what has aged out, and the data of deleted queues."""
+    left = limit
+    due: list[Instant] = []
+    for statement, following, kept_seconds in _AGED:
+        left -= _delete(session, statement, now - seconds(kept_seconds), left)
+        row = session.row(SQL[following])
+        if row is not None:
+            due.append(Instant(row[0] + seconds(kept_seconds)))
+    while left > 0 and (deleted := session.row(SQL["deleted_queue"])) is not None:
+        left -= _strip(session, deleted[0], left)
+    more = left <= 0 or any(at <= now for at in due) or session.row(SQL["deleted_queue"]) is not None
+    return Chore(limit - left, more, min(due, default=None))
+
+
+def _strip(session: Session, queue_id: int, limit: int) -> int:
+    """Remove up to ``limit`` rows of a deleted queue; its own row goes when nothing else is left."""
+    done = 0
+    for statement in _DATA_OF_A_QUEUE:
+        done += _delete(session, statement, queue_id, limit - done)
+        if done >= limit:
+            return done
+    session.db.execute(SQL["strip_queue"], (queue_id,))
+    return done + 1
+
+
+def _delete(session: Session, statement: str, argument: int, limit: int) -> int:
+    if limit <= 0:
+        return 0
+    session.db.execute(SQL[statement], (argument, limit))
+    return session.db.changes()
+
+
+def maintain(session: Session) -> None:
+    """Copy the write-ahead log into the database and cut it, unless a reader needs it: then the next time."""
+    try:
+        session.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError:
+        session.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

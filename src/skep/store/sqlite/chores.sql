@@ -1,0 +1,106 @@
+-- Bounded passes that the engine's timers run.
+
+-- name: due
+-- Index scheduled_due: by due time, then by arrival.
+SELECT arrival, due_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload
+FROM scheduled
+WHERE queue_id = ?1 AND due_at <= ?2
+ORDER BY due_at, arrival
+LIMIT ?3
+
+-- name: next_due
+SELECT due_at FROM scheduled WHERE queue_id = ?1 ORDER BY due_at LIMIT 1
+
+-- name: delete_due
+DELETE FROM scheduled WHERE arrival = ?1
+
+-- name: give_key_its_seq
+-- Primary key of dedup. Only the key of this very message: it may have run out and been taken anew.
+UPDATE dedup SET seq = ?5 WHERE queue_id = ?1 AND transaction_id = ?2 AND partition = ?3 AND message_id = ?4
+
+-- name: all_queues
+SELECT tenant, name FROM queue WHERE deleted_at IS NULL
+
+-- name: add_sample
+INSERT INTO sample (queue_id, group_id, at, pushed, completed, retried, dead) VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: sweep_keys
+-- Index dedup_expiry.
+DELETE FROM dedup WHERE (queue_id, transaction_id, partition) IN (
+    SELECT queue_id, transaction_id, partition FROM dedup INDEXED BY dedup_expiry WHERE expires_at <= ?1 LIMIT ?2)
+
+-- name: sweep_lease_history
+-- Histories grow in the order of time: only their left edge is looked at.
+DELETE FROM lease_history WHERE position IN (
+    SELECT position FROM (SELECT position, settled_at AS at FROM lease_history ORDER BY position LIMIT ?2) WHERE at <= ?1)
+
+-- name: sweep_samples
+DELETE FROM sample WHERE position IN (
+    SELECT position FROM (SELECT position, at FROM sample ORDER BY position LIMIT ?2) WHERE at <= ?1)
+
+-- name: sweep_retention_history
+DELETE FROM retention_history WHERE position IN (
+    SELECT position FROM (SELECT position, at FROM retention_history ORDER BY position LIMIT ?2) WHERE at <= ?1)
+
+-- name: sweep_replay_history
+DELETE FROM replay_history WHERE position IN (
+    SELECT position FROM (SELECT position, at FROM replay_history ORDER BY position LIMIT ?2) WHERE at <= ?1)
+
+-- name: next_key_expiry
+SELECT expires_at FROM dedup INDEXED BY dedup_expiry ORDER BY expires_at LIMIT 1
+
+-- name: next_lease_history
+SELECT settled_at FROM lease_history ORDER BY position LIMIT 1
+
+-- name: next_sample
+SELECT at FROM sample ORDER BY position LIMIT 1
+
+-- name: next_retention_history
+SELECT at FROM retention_history ORDER BY position LIMIT 1
+
+-- name: next_replay_history
+SELECT at FROM replay_history ORDER BY position LIMIT 1
+
+-- name: deleted_queue
+-- Index queue_deleted: the longest deleted one.
+SELECT id FROM queue WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT 1
+
+-- name: strip_message
+-- The data of a deleted queue, table by table, each bounded. Here the table's own b-tree.
+DELETE FROM message WHERE position IN (
+    SELECT position FROM message WHERE position BETWEEN ?1 << 40 AND (?1 << 40) + 1099511627775 LIMIT ?2)
+
+-- name: strip_dead_letter
+DELETE FROM dead_letter WHERE position IN (
+    SELECT position FROM dead_letter WHERE position BETWEEN ?1 << 40 AND (?1 << 40) + 1099511627775 LIMIT ?2)
+
+-- name: strip_dedup
+DELETE FROM dedup WHERE (queue_id, transaction_id, partition) IN (
+    SELECT queue_id, transaction_id, partition FROM dedup WHERE queue_id = ?1 LIMIT ?2)
+
+-- name: strip_scheduled
+DELETE FROM scheduled WHERE arrival IN (SELECT arrival FROM scheduled WHERE queue_id = ?1 LIMIT ?2)
+
+-- name: strip_partition_lease
+DELETE FROM partition_lease WHERE (group_id, partition) IN (
+    SELECT l.group_id, l.partition FROM consumer_group AS g JOIN partition_lease AS l ON l.group_id = g.id
+    WHERE g.queue_id = ?1 LIMIT ?2)
+
+-- name: strip_set_lease
+DELETE FROM set_lease WHERE id IN (
+    SELECT s.id FROM consumer_group AS g JOIN set_lease AS s ON s.group_id = g.id WHERE g.queue_id = ?1 LIMIT ?2)
+
+-- name: strip_consumer_group
+DELETE FROM consumer_group WHERE id IN (SELECT id FROM consumer_group WHERE queue_id = ?1 LIMIT ?2)
+
+-- name: strip_lease_history
+DELETE FROM lease_history WHERE position IN (SELECT position FROM lease_history WHERE queue_id = ?1 LIMIT ?2)
+
+-- name: strip_retention_history
+DELETE FROM retention_history WHERE position IN (SELECT position FROM retention_history WHERE queue_id = ?1 LIMIT ?2)
+
+-- name: strip_sample
+DELETE FROM sample WHERE position IN (SELECT position FROM sample WHERE queue_id = ?1 LIMIT ?2)
+
+-- name: strip_queue
+DELETE FROM queue WHERE id = ?1

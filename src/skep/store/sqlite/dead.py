@@ -1,0 +1,134 @@
+"""Dead letters: looking at them, sending them back to their source, throwing them away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from skep.clock import Instant
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import DeadLetter, DeadLetterFilter, DeadReason, QueueKey, Replayed, Seq
+from skep.store.sqlite.gone import Gone, forget_messages
+from skep.store.sqlite.push import SQL as PUSH_SQL
+from skep.store.sqlite.push import advance, next_place
+from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
+from skep.store.sqlite.statements import statements
+
+SQL = statements("dead")
+
+_NO_LIMIT = -1
+
+
+def dead_letters(session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+    """Dead letters in the order of their queue."""
+    queue = _dead_queue(session, wanted.queue)
+    return [_dead_letter(queue, row) for row in _find(session, queue, wanted, (after or 0) + 1, MAX_SEQ, limit)]
+
+
+def count_dead_letters(session: Session, wanted: DeadLetterFilter) -> int:
+    """How many match."""
+    queue = _dead_queue(session, wanted.queue)
+    found = session.db.execute(SQL["count_dead"], _parameters(queue, wanted, 1, MAX_SEQ, _NO_LIMIT)).get
+    assert isinstance(found, int)
+    return found
+
+
+def replay(session: Session, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant) -> list[Replayed]:
+    """Move matches back to their source queues, for the group that gave them up and no other."""
+    queue = _dead_queue(session, wanted.queue)
+    rows = _find(session, queue, wanted, 1, min(until, MAX_SEQ), len(ids))
+    replayed = [_send_back(session, queue, row, id_, now) for row, id_ in zip(rows, ids, strict=False)]
+    _remove(session, queue, rows, now)
+    return replayed
+
+
+def purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
+    """Delete matches; how many."""
+    queue = _dead_queue(session, wanted.queue)
+    rows = _find(session, queue, wanted, 1, MAX_SEQ, limit)
+    _remove(session, queue, rows, now)
+    return len(rows)
+
+
+def _dead_queue(session: Session, key: QueueKey) -> QueueRow:
+    queue = session.queue(key)
+    if not queue.holds_dead_letters:
+        raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"queue {key.name!r} is not a dead-letter queue", queue=key.name)
+    return queue
+
+
+def _find(session: Session, queue: QueueRow, wanted: DeadLetterFilter, first: int, last: int, limit: int) -> list[Row]:
+    return list(session.db.execute(SQL["find_dead"], _parameters(queue, wanted, first, last, limit)))
+
+
+def _parameters(queue: QueueRow, wanted: DeadLetterFilter, first: int, last: int, limit: int) -> dict[str, Any]:
+    ids, seqs = wanted.ids, wanted.seqs
+    return {
+        "base": queue.base,
+        "first": queue.base | min(first, MAX_SEQ),
+        "last": queue.base | last,
+        "ids": None if ids is None else msgspec.json.encode([id_.hex() for id_ in ids]).decode(),
+        "seqs": None if seqs is None else msgspec.json.encode(seqs).decode(),
+        "source_queue": wanted.source_queue,
+        "partition": wanted.partition,
+        "group": wanted.group,
+        "reason": wanted.reason,
+        "error_contains": wanted.error_contains,
+        "since": wanted.since,
+        "until": wanted.until,
+        "limit": limit,
+    }
+
+
+def _dead_letter(queue: QueueRow, row: Row) -> DeadLetter:
+    return DeadLetter(
+        queue=queue.key,
+        seq=Seq(row[0] & MAX_SEQ),
+        id=row[1],
+        partition=row[2],
+        source_queue=row[3],
+        source_seq=row[4],
+        group=row[5],
+        reason=DeadReason(row[6]),
+        error=row[7],
+        attempts=row[8],
+        transaction_id=row[9],
+        trace_id=row[10],
+        headers=row[11],
+        content_type=row[12],
+        payload=row[13],
+        created_at=row[14],
+        failed_at=row[15],
+    )
+
+
+def _send_back(session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: Instant) -> Replayed:
+    """Append one dead letter to its source; its group is made at the log's end when it is gone."""
+    letter = _dead_letter(dead_queue, row)
+    queue = session.queue(QueueKey(letter.source_queue, dead_queue.key.tenant))
+    group = session.find_group(queue, letter.group) or session.make_group(queue, letter.group, queue.last_seq, now)
+    at, seq = next_place(queue, now)
+    session.db.execute(
+        PUSH_SQL["append"],
+        (
+            queue.base | seq, queue.id, at, row[16], group.id, id_, letter.partition, letter.transaction_id,
+            letter.trace_id, letter.content_type, letter.headers, letter.payload,
+        ),
+    )  # fmt: skip
+    advance(queue, 1, at)
+    session.db.execute(SQL["add_replay"], (now, dead_queue.id, letter.seq, letter.id, queue.id, seq, id_, letter.group))
+    return Replayed(letter.seq, queue.key, id_, Seq(seq))
+
+
+def _remove(session: Session, queue: QueueRow, rows: list[Row], now: Instant) -> None:
+    """Delete messages and their dead letters, and put the dead-letter queue's own groups right."""
+    if not rows:
+        return
+    session.db.executemany(SQL["delete_message"], [(row[0],) for row in rows])
+    session.db.executemany(SQL["delete_dead_letter"], [(row[0],) for row in rows])
+    queue.floor_seq = max(queue.floor_seq, rows[-1][0] & MAX_SEQ)
+    session.touch_queue(queue)
+    forget_messages(session, queue, [Gone(row[0] & MAX_SEQ, row[2], row[17]) for row in rows], now)

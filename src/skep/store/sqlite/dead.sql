@@ -1,0 +1,48 @@
+-- Dead letters: found, sent back, thrown away.
+
+-- name: find_dead
+-- Both tables by position, in the order of the dead-letter queue. A filter that is null does not narrow; ids come as a
+-- JSON list of hex and seqs as one of numbers, since a list cannot be one parameter.
+SELECT d.position, m.id, m.partition, d.source_queue, d.source_seq, d.group_name, d.reason, d.error, d.attempts,
+       m.transaction_id, coalesce(m.trace_id, m.id), m.headers, m.content_type, m.payload, d.created_at, d.failed_at,
+       m.priority, m.audience
+FROM dead_letter AS d
+JOIN message AS m ON m.position = d.position
+WHERE d.position BETWEEN :first AND :last
+  AND (:ids IS NULL OR m.id IN (SELECT unhex(value) FROM json_each(:ids)))
+  AND (:seqs IS NULL OR d.position IN (SELECT :base | value FROM json_each(:seqs)))
+  AND (:source_queue IS NULL OR d.source_queue = :source_queue)
+  AND (:partition IS NULL OR m.partition = :partition)
+  AND (:group IS NULL OR d.group_name = :group)
+  AND (:reason IS NULL OR d.reason = :reason)
+  AND (:error_contains IS NULL OR instr(coalesce(d.error, ''), :error_contains) > 0)
+  AND (:since IS NULL OR d.failed_at >= :since)
+  AND (:until IS NULL OR d.failed_at < :until)
+ORDER BY d.position
+LIMIT :limit
+
+-- name: count_dead
+-- The same, counted: the dry run of replay and purge, never part of a hot path.
+SELECT count(*)
+FROM dead_letter AS d
+JOIN message AS m ON m.position = d.position
+WHERE d.position BETWEEN :first AND :last
+  AND (:ids IS NULL OR m.id IN (SELECT unhex(value) FROM json_each(:ids)))
+  AND (:seqs IS NULL OR d.position IN (SELECT :base | value FROM json_each(:seqs)))
+  AND (:source_queue IS NULL OR d.source_queue = :source_queue)
+  AND (:partition IS NULL OR m.partition = :partition)
+  AND (:group IS NULL OR d.group_name = :group)
+  AND (:reason IS NULL OR d.reason = :reason)
+  AND (:error_contains IS NULL OR instr(coalesce(d.error, ''), :error_contains) > 0)
+  AND (:since IS NULL OR d.failed_at >= :since)
+  AND (:until IS NULL OR d.failed_at < :until)
+
+-- name: delete_message
+DELETE FROM message WHERE position = ?1
+
+-- name: delete_dead_letter
+DELETE FROM dead_letter WHERE position = ?1
+
+-- name: add_replay
+INSERT INTO replay_history (at, dead_queue_id, dead_seq, dead_id, queue_id, seq, id, group_name)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)

@@ -1,0 +1,96 @@
+"""Correcting groups when messages leave the log before a group settled them: purge, replay, careless retention.
+
+A message that was discovered and not settled leaves its row and counts as expired. One under a live lease stays with
+that lease, whose settlement counts as usual. What was not discovered yet is counted when discovery finds the gap.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from skep.clock import Instant
+from skep.store.sqlite.leases import (
+    Lease,
+    count_expired,
+    find_lease,
+    lease_partition,
+    save,
+    set_head,
+    settle_down,
+)
+from skep.store.sqlite.session import GroupRow, QueueRow, Session
+from skep.store.sqlite.sets import SQL as SETS_SQL
+from skep.store.sqlite.sets import refresh_age, save_set, set_of_row
+
+
+class Gone(NamedTuple):
+    """A message that was deleted from the log."""
+
+    seq: int
+    partition: str
+    audience: int | None
+
+
+def forget_messages(session: Session, queue: QueueRow, gone: list[Gone], now: Instant) -> None:
+    """Correct every group of the queue; the messages are deleted already."""
+    for group in session.groups(queue).values():
+        by_partition: dict[str, set[int]] = {}
+        for seq, partition, audience in gone:
+            if group.start_seq < seq <= group.scan_seq and audience in (None, group.id):
+                name = lease_partition(queue, partition) if queue.is_ordered else partition
+                by_partition.setdefault(name, set()).add(seq)
+        for partition, seqs in by_partition.items():
+            if queue.is_ordered:
+                _forget_in_partition(session, queue, group, partition, seqs, now)
+            else:
+                _forget_in_sets(session, queue, group, partition, seqs, now)
+
+
+def _forget_in_partition(
+    session: Session, queue: QueueRow, group: GroupRow, partition: str, seqs: set[int], now: Instant
+) -> None:
+    lease = find_lease(session, group, partition)
+    if lease is None:
+        return
+    kept = set(lease.open[: lease.leased]) if lease.is_live(now) else set()
+    dropped = {seq for seq in lease.open if seq in seqs and seq not in kept}
+    waiting = sum(seq > lease.delivered_seq for seq in seqs)
+    if not dropped and not waiting:
+        return
+    count_expired(session, group, len(dropped) + waiting)
+    lease.pending -= waiting
+    _drop_open(session, queue, group, lease, dropped, now)
+    save(session, lease)
+
+
+def _drop_open(
+    session: Session, queue: QueueRow, group: GroupRow, lease: Lease, dropped: set[int], now: Instant
+) -> None:
+    """Take seqs out of ``open`` and put the row right, whatever state it is in."""
+    head = lease.open[0] if lease.open else None
+    left = sum(seq not in dropped for seq in lease.open[: lease.leased])
+    lease.open = [seq for seq in lease.open if seq not in dropped]
+    if lease.is_live(now):
+        return
+    if lease.token is not None and left > 0:
+        # Run out, and not claimed anew yet: its token is good until then.
+        lease.leased = left
+        if lease.open[0] != head:
+            lease.attempts = 1
+            set_head(session, queue, group, lease)
+    elif not lease.open or lease.open[0] != head:
+        settle_down(session, queue, group, lease)
+
+
+def _forget_in_sets(
+    session: Session, queue: QueueRow, group: GroupRow, partition: str, seqs: set[int], now: Instant
+) -> None:
+    for row in session.rows(SETS_SQL["sets_of_partition"], (group.id, partition)):
+        held = set_of_row(row)
+        dropped = seqs.intersection(held.seqs)
+        if not dropped or held.is_live(now):
+            continue
+        count_expired(session, group, len(dropped))
+        held.seqs = [seq for seq in held.seqs if seq not in dropped]
+        refresh_age(session, queue, held)
+        save_set(session, held)

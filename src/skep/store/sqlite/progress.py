@@ -1,0 +1,108 @@
+"""Moving groups by hand and clearing queues: what a person does, never a consumer."""
+
+from __future__ import annotations
+
+from skep.clock import Instant
+from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Start
+from skep.store.sqlite.groups import start_seq
+from skep.store.sqlite.leases import SQL as LEASES_SQL
+from skep.store.sqlite.leases import count_expired, lease_of_row, save
+from skep.store.sqlite.session import GroupRow, QueueRow, Session
+from skep.store.sqlite.sets import SQL as SETS_SQL
+from skep.store.sqlite.sets import save_set, set_of_row
+from skep.store.sqlite.statements import statements
+from skep.store.sqlite.stats import group_stats
+
+SQL = statements("progress")
+
+
+def seek(session: Session, key: QueueKey, name: str, start: Start, now: Instant) -> GroupStats:
+    """Move a group, making it when there is none: its leases end and its account starts anew."""
+    queue = session.queue(key)
+    before = start_seq(session, queue, start) - 1
+    group = session.find_group(queue, name)
+    if group is None:
+        group = session.make_group(queue, name, before, now)
+    else:
+        _drop_rows(session, group)
+        group.start_seq = group.scan_seq = before
+        group.completed = group.dead = group.expired = group.skipped = group.retried = 0
+        session.touch_group(group)
+    return group_stats(session, queue, group, now)
+
+
+def delete_group(session: Session, key: QueueKey, name: str) -> bool:
+    """Forget a group and its leases."""
+    queue = session.queue(key)
+    group = session.find_group(queue, name)
+    if group is None:
+        return False
+    _drop_rows(session, group)
+    session.db.execute(SQL["delete_group"], (group.id,))
+    session.drop_group(queue, group)
+    return True
+
+
+def clear(session: Session, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
+    """Settle as expired what is pending (ALL: in flight too), and drop what is scheduled."""
+    queue = session.queue(key)
+    taken = dropped = 0
+    if scope is not ClearScope.SCHEDULED:
+        groups = session.groups(queue).values()
+        taken = 0 if groups else max(0, queue.last_seq - queue.first_seq + 1)
+        for group in groups:
+            taken += _clear_group(session, queue, group, scope is ClearScope.ALL, now)
+        queue.first_seq = queue.last_seq + 1
+    if scope is not ClearScope.PENDING:
+        dropped = queue.scheduled
+        session.db.execute(SQL["delete_scheduled"], (queue.id,))
+        queue.scheduled = 0
+    session.touch_queue(queue)
+    return Cleared(taken, dropped)
+
+
+def _clear_group(session: Session, queue: QueueRow, group: GroupRow, leased_too: bool, now: Instant) -> int:
+    """Count everything but live leases as expired; with ``leased_too`` them as well."""
+    unsettled = group.unsettled(queue.last_seq)
+    if leased_too:
+        _drop_rows(session, group)
+        kept = 0
+    elif queue.is_ordered:
+        kept = _keep_live_partitions(session, queue, group, now)
+    else:
+        kept = _keep_live_sets(session, group, now)
+    group.scan_seq = queue.last_seq
+    session.touch_group(group)
+    count_expired(session, group, unsettled - kept)
+    return unsettled - kept
+
+
+def _keep_live_partitions(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> int:
+    """Keep of each row only what a live lease holds; how many messages that is."""
+    kept = 0
+    for row in session.rows(LEASES_SQL["leases_of_group"], (group.id,)):
+        lease = lease_of_row(row)
+        lease.open = lease.open[: lease.leased] if lease.is_live(now) else []
+        lease.pending = 0
+        # What lies between is settled: later messages are looked for beyond it.
+        lease.delivered_seq = queue.last_seq
+        kept += len(lease.open)
+        save(session, lease)
+    return kept
+
+
+def _keep_live_sets(session: Session, group: GroupRow, now: Instant) -> int:
+    kept = 0
+    for row in session.rows(SETS_SQL["sets_of_group"], (group.id,)):
+        held = set_of_row(row)
+        if held.is_live(now):
+            kept += len(held.seqs)
+        else:
+            held.seqs = []
+            save_set(session, held)
+    return kept
+
+
+def _drop_rows(session: Session, group: GroupRow) -> None:
+    session.db.execute(LEASES_SQL["delete_leases_of_group"], (group.id,))
+    session.db.execute(SETS_SQL["delete_sets_of_group"], (group.id,))

@@ -1,0 +1,108 @@
+"""Retention: deleting from the head of the log what its settings and earlier clearing allow.
+
+It asks the slowest group, unless the queue says otherwise; then what a group had not settled counts as expired for it.
+"""
+
+from __future__ import annotations
+
+from skep.clock import Instant, seconds
+from skep.model import Chore, QueueKey
+from skep.store.sqlite.gone import Gone, forget_messages
+from skep.store.sqlite.log import first_seq_at, message_at_or_after
+from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
+from skep.store.sqlite.statements import statements
+from skep.store.sqlite.stats import progress_of
+
+SQL = statements("retain")
+
+
+def retain(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
+    """One pass over one queue."""
+    queue = session.queue(key)
+    settled = settled_seq(session, queue)
+    until = max(
+        _cleared_until(queue, settled),
+        _old_until(session, queue, settled, now),
+        _completed_until(session, queue, settled, now),
+    )
+    deleted, more = _delete(session, queue, until, limit, now)
+    _record(session, queue, deleted, settled or 0, now)
+    return Chore(deleted, more, None if more else _next_pass(session, queue, settled, now))
+
+
+def settled_seq(session: Session, queue: QueueRow) -> int | None:
+    """The least progress over all groups; None without groups."""
+    groups = session.groups(queue).values()
+    return min((progress_of(session, queue, group) for group in groups), default=None)
+
+
+def _cleared_until(queue: QueueRow, settled: int | None) -> int:
+    """What lies below first_seq and no group still needs."""
+    below = queue.first_seq - 1
+    return below if settled is None else min(below, settled)
+
+
+def _old_until(session: Session, queue: QueueRow, settled: int | None, now: Instant) -> int:
+    """What is older than retention_seconds and settled by all, or by nobody if groups are ignored."""
+    settings = queue.settings
+    if settings.retention_seconds <= 0 or (settled is None and not settings.retention_ignores_groups):
+        return 0
+    old = first_seq_at(session, queue, now - seconds(settings.retention_seconds) + 1) - 1
+    return old if settled is None or settings.retention_ignores_groups else min(old, settled)
+
+
+def _completed_until(session: Session, queue: QueueRow, settled: int | None, now: Instant) -> int:
+    """What was settled by all when completed_retention_seconds ago a pass looked."""
+    settings = queue.settings
+    if settings.completed_retention_seconds <= 0 or settled is None or settings.retention_ignores_groups:
+        return 0
+    found = session.row(SQL["settled_by"], (queue.id, now - seconds(settings.completed_retention_seconds)))
+    return 0 if found is None else min(found[0], settled)
+
+
+def _delete(session: Session, queue: QueueRow, until: int, limit: int, now: Instant) -> tuple[int, bool]:
+    """Delete the oldest messages up to a seq; how many, and whether some are left."""
+    if until <= 0 or limit <= 0:
+        return 0, False
+    rows = session.rows(SQL["doomed"], (queue.base, queue.base | until, limit + 1))
+    doomed = rows[:limit]
+    if not doomed:
+        return 0, False
+    first, last = doomed[0][0], doomed[-1][0]
+    session.db.execute(SQL["delete_range"], (first, last))
+    if queue.holds_dead_letters:
+        session.db.execute(SQL["delete_dead_range"], (first, last))
+    queue.floor_seq = max(queue.floor_seq, last & MAX_SEQ)
+    queue.first_seq = max(queue.first_seq, (last & MAX_SEQ) + 1)
+    session.touch_queue(queue)
+    if queue.settings.retention_ignores_groups:
+        gone = [Gone(position & MAX_SEQ, partition, audience) for position, partition, audience in doomed]
+        forget_messages(session, queue, gone, now)
+    return len(doomed), len(rows) > limit
+
+
+def _record(session: Session, queue: QueueRow, deleted: int, settled: int, now: Instant) -> None:
+    """Add a row to the history when something was deleted or the settled part grew."""
+    if queue.settings.retention_seconds <= 0 and queue.settings.completed_retention_seconds <= 0:
+        return
+    latest = session.row(SQL["latest_pass"], (queue.id,))
+    if deleted or latest is None or latest[0] != settled:
+        session.db.execute(SQL["add_pass"], (queue.id, now, deleted, queue.first_seq, settled))
+
+
+def _next_pass(session: Session, queue: QueueRow, settled: int | None, now: Instant) -> Instant | None:
+    """When a message that may go will be old enough, as far as that is known."""
+    settings = queue.settings
+    oldest = message_at_or_after(session, queue, 1)
+    if oldest is None:
+        return None
+    known: list[int] = []
+    may_go = settings.retention_ignores_groups or (settled is not None and oldest[0] <= settled)
+    if settings.retention_seconds > 0 and may_go:
+        known.append(oldest[1] + seconds(settings.retention_seconds))
+    if settings.completed_retention_seconds > 0 and settled is not None:
+        wait = seconds(settings.completed_retention_seconds)
+        row = session.row(SQL["next_settled"], (queue.id, now - wait, oldest[0]))
+        if row is not None:
+            known.append(row[0] + wait)
+    return Instant(min(known)) if known else None

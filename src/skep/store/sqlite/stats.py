@@ -1,0 +1,211 @@
+"""Figures about queues, groups, partitions and leases, and the histories. Reads only."""
+
+from __future__ import annotations
+
+from skep.clock import MICROS_PER_SECOND, Instant, seconds
+from skep.model import (
+    FinishedLease,
+    GroupStats,
+    LeaseInfo,
+    Ordering,
+    PartitionStats,
+    QueueKey,
+    QueueStats,
+    Rates,
+    RetentionPass,
+    Seq,
+)
+from skep.store.sqlite.leases import SQL as LEASES_SQL
+from skep.store.sqlite.log import message_at_or_after
+from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
+from skep.store.sqlite.sets import SQL as SETS_SQL
+from skep.store.sqlite.statements import statements
+
+SQL = statements("stats")
+
+RATE_WINDOW_SECONDS = 60.0
+_QUEUE_ITSELF = 0
+_NEVER = (1 << 63) - 1
+
+Counters = tuple[int, int, int, int]
+"""Pushed, completed, retried, dead: what a sample keeps."""
+
+
+def queue_stats(session: Session, key: QueueKey, now: Instant) -> QueueStats:
+    """A queue's figures with every group's account."""
+    queue = session.queue(key)
+    rows = sorted(session.groups(queue).values(), key=lambda group: group.name)
+    groups = [group_stats(session, queue, group, now) for group in rows]
+    age = max((group.lag_seconds for group in groups), default=0.0)
+    if not groups and (first := message_at_or_after(session, queue, queue.first_seq)) is not None:
+        age = (now - first[1]) / MICROS_PER_SECOND
+    dead_letters = session.row(SQL["count_dead_of_source"], (queue.id,))
+    return QueueStats(
+        queue=key,
+        first_seq=Seq(queue.first_seq),
+        last_seq=Seq(queue.last_seq),
+        depth=session.depth(queue),
+        scheduled=queue.scheduled,
+        dead_letters=dead_letters[0] if dead_letters is not None else 0,
+        in_flight=sum(group.in_flight for group in groups),
+        oldest_age_seconds=age,
+        rates=_rates(session, queue, _QUEUE_ITSELF, queue_counters(session, queue), now),
+        groups=groups,
+    )
+
+
+def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> GroupStats:
+    """A group's account (I12)."""
+    figures = session.row(SQL["lease_figures" if queue.is_ordered else "set_figures"], (group.id,))
+    assert figures is not None
+    partitions, leased_partitions, in_flight, oldest_at, head_seq = figures
+    undiscovered = session.row(
+        LEASES_SQL["head_of_queue"], (queue.base | group.scan_seq, queue.base | queue.last_seq, group.id)
+    )
+    if undiscovered is not None and oldest_at is None:
+        oldest_at = undiscovered[1]
+    return GroupStats(
+        queue=queue.key,
+        group=group.name,
+        progress_seq=Seq(group.scan_seq if head_seq is None else head_seq - 1),
+        pushed=group.pushed(queue.last_seq),
+        completed=group.completed,
+        pending=group.unsettled(queue.last_seq) - in_flight,
+        in_flight=in_flight,
+        dead=group.dead,
+        expired=group.expired,
+        retried=group.retried,
+        partitions_pending=partitions - leased_partitions,
+        partitions_leased=leased_partitions,
+        oldest_at=oldest_at,
+        lag_seconds=(now - oldest_at) / MICROS_PER_SECOND if oldest_at is not None else 0.0,
+        rates=_rates(session, queue, group.id, group_counters(queue, group), now),
+        created_at=group.created_at,
+    )
+
+
+def progress_of(session: Session, queue: QueueRow, group: GroupRow) -> int:
+    """The seq up to which the group has settled everything."""
+    statement = LEASES_SQL["least_head"] if queue.is_ordered else SETS_SQL["least_set_head"]
+    row = session.row(statement, (group.id,))
+    return group.scan_seq if row is None or row[0] is None else min(row[0] - 1, group.scan_seq)
+
+
+def group_counters(queue: QueueRow, group: GroupRow) -> Counters:
+    """What a sample keeps of a group."""
+    return group.pushed(queue.last_seq), group.completed, group.retried, group.dead
+
+
+def queue_counters(session: Session, queue: QueueRow) -> Counters:
+    """What a sample keeps of a queue: its log, and its groups together."""
+    groups = session.groups(queue).values()
+    completed, retried, dead = (
+        (sum(values) for values in zip(*((g.completed, g.retried, g.dead) for g in groups), strict=True))
+        if groups
+        else (0, 0, 0)
+    )
+    return queue.last_seq, completed, retried, dead
+
+
+def _rates(session: Session, queue: QueueRow, group_id: int, counters: Counters, now: Instant) -> Rates:
+    """Growth per second since the sample nearest to a minute ago."""
+    wanted = now - seconds(RATE_WINDOW_SECONDS)
+    found = [
+        row
+        for name in ("sample_before", "sample_after")
+        if (row := session.row(SQL[name], (queue.id, group_id, wanted))) is not None and row[0] < now
+    ]
+    if not found:
+        return Rates()
+    at, *before = min(found, key=lambda row: abs(row[0] - wanted))
+    elapsed = (now - at) / MICROS_PER_SECOND
+    pushed, completed, retried, dead = (max(0, n - b) / elapsed for n, b in zip(counters, before, strict=True))
+    return Rates(pushed, completed, retried, dead)
+
+
+def partition_stats(session: Session, key: QueueKey, name: str, after: str, limit: int) -> list[PartitionStats]:
+    """Partitions with unsettled, discovered messages, by name."""
+    queue = session.queue(key)
+    group = session.find_group(queue, name)
+    if group is None:
+        return []
+    rows = session.rows(SQL["partitions" if queue.is_ordered else "set_partitions"], (group.id, after, limit))
+    return [
+        PartitionStats(
+            queue=key,
+            group=name,
+            partition=partition,
+            pending=pending,
+            in_flight=in_flight,
+            attempts=attempts,
+            oldest_at=oldest_at,
+            ready_at=ready_at,
+            lease_deadline=deadline,
+        )
+        for partition, pending, in_flight, attempts, oldest_at, ready_at, deadline in rows
+    ]
+
+
+def leases(
+    session: Session, tenant: str, now: Instant, key: QueueKey | None, expiring_before: Instant | None, limit: int
+) -> list[LeaseInfo]:
+    """Live leases by deadline."""
+    if key is not None and key.tenant != tenant:
+        return []
+    before = _NEVER if expiring_before is None else expiring_before
+    found: list[LeaseInfo] = []
+    for group_id, queue_name, group_name, ordering in session.rows(
+        SQL["groups_of_tenant"], (tenant, None if key is None else key.name)
+    ):
+        statement = SQL["live_sets" if ordering == Ordering.UNORDERED else "live_leases"]
+        rows = session.rows(statement, (group_id, now, before, limit))
+        found += [_lease_info(QueueKey(queue_name, tenant), group_name, row) for row in rows]
+    found.sort(key=lambda info: (info.deadline, info.partition))
+    return found[:limit]
+
+
+def _lease_info(key: QueueKey, group: str, row: Row) -> LeaseInfo:
+    partition, messages, first_seq, leased_at, deadline, attempts = row
+    return LeaseInfo(
+        queue=key,
+        group=group,
+        partition=partition,
+        messages=messages,
+        first_seq=first_seq,
+        leased_at=leased_at,
+        deadline=deadline,
+        attempts=attempts,
+    )
+
+
+def lease_history(session: Session, key: QueueKey, after: int, limit: int) -> list[tuple[int, FinishedLease]]:
+    """Finished leases with their position in the history."""
+    queue = session.queue(key)
+    return [
+        (
+            row[0],
+            FinishedLease(
+                queue=key,
+                group=row[1],
+                partition=row[2],
+                first_seq=row[3],
+                last_seq=row[4],
+                messages=row[5],
+                completed=row[6],
+                attempt=row[7],
+                leased_at=row[8],
+                settled_at=row[9],
+                outcome=row[10],
+            ),
+        )
+        for row in session.rows(SQL["lease_history"], (queue.id, after, limit))
+    ]
+
+
+def retention_history(session: Session, key: QueueKey, limit: int) -> list[RetentionPass]:
+    """The latest retention passes, newest first."""
+    queue = session.queue(key)
+    return [
+        RetentionPass(queue=key, at=at, deleted=deleted, first_seq=first_seq, settled_seq=settled_seq)
+        for at, deleted, first_seq, settled_seq in session.rows(SQL["retention_history"], (queue.id, limit))
+    ]
