@@ -11,9 +11,9 @@ from skep.clock import ManualClock
 from skep.config import EngineSettings
 from skep.engine import Engine
 from skep.ids import IdMint
+from skep.store.sqlite import SqliteStore
 from tests.engine.driver import EngineDriver
 from tests.engine.recording import RecordingStore
-from tests.support.reference_store import ReferenceStore
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def settings() -> EngineSettings:
 
 @pytest.fixture
 async def store() -> AsyncIterator[RecordingStore]:
-    inner = ReferenceStore()
+    inner = SqliteStore(":memory:")
     await inner.open()
     yield RecordingStore(inner)
     await inner.close()
