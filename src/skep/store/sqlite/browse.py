@@ -17,7 +17,7 @@ from skep.model import (
     StoredMessage,
 )
 from skep.store.rules import TRACE_SLACK_MICROS
-from skep.store.sqlite.leases import find_lease, lease_partition
+from skep.store.sqlite.leases import find_lease
 from skep.store.sqlite.log import first_seq_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
@@ -153,7 +153,7 @@ class _View:
         """How far the group has come with one message."""
         if seq > self._group.scan_seq:
             return MessageState.PENDING
-        name = lease_partition(self._queue, partition) if self._queue.is_ordered else partition
+        name = self._queue.stored_partition(partition) if self._queue.is_ordered else partition
         if name not in self._leased:
             self._read(name)
         if seq in self._leased[name]:

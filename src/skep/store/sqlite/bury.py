@@ -55,7 +55,8 @@ def _append(
     dead_queue = make_dead_letter_queue(session, dead_key, now)
     at, seq = next_place(dead_queue, now)
     position = dead_queue.base | seq
-    id_, partition, transaction_id, trace_id, priority, content_type, headers, payload, created_at = message
+    id_, named, transaction_id, trace_id, priority, content_type, headers, payload, created_at = message
+    partition = dead_queue.stored_partition(named)
     session.db.execute(
         PUSH_SQL["append"],
         (

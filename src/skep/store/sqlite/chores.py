@@ -61,7 +61,18 @@ def promote(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
         session.db.executemany(
             PUSH_SQL["append"],
             [
-                (queue.base | n, queue.id, at, priority, None, id_, partition, transaction_id, trace_id, *rest)
+                (
+                    queue.base | n,
+                    queue.id,
+                    at,
+                    priority,
+                    None,
+                    id_,
+                    queue.stored_partition(partition),
+                    transaction_id,
+                    trace_id,
+                    *rest,
+                )
                 for n, (_, _, priority, id_, partition, transaction_id, trace_id, *rest) in placed
             ],
         )

@@ -23,7 +23,6 @@ from skep.store.sqlite.leases import (
     deliveries_of,
     free,
     lease_of_row,
-    lease_partition,
     read_next,
     save,
     set_leased_head,
@@ -95,7 +94,7 @@ def _result(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, no
         row = session.row(SQL["next_ready"], (group.id,))
         ready = None if row is None else row[0]
     else:
-        row = session.row(SQL["lease_of_partition"], (group.id, lease_partition(queue, request.partition)))
+        row = session.row(SQL["lease_of_partition"], (group.id, queue.stored_partition(request.partition)))
         ready = None if row is None else lease_of_row(row).ready_at
     if ready is None:
         return PopResult(claim.deliveries)
@@ -117,7 +116,7 @@ def claim_partitions(session: Session, queue: QueueRow, group: GroupRow, claim: 
 def _ready_leases(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant) -> list[Lease]:
     """Ready rows that are likely to fill the batch: reading stops as soon as they promise enough."""
     if claim.request.partition is not None:
-        partition = lease_partition(queue, claim.request.partition)
+        partition = queue.stored_partition(claim.request.partition)
         row = session.row(SQL["lease_of_partition"], (group.id, partition))
         lease = None if row is None else lease_of_row(row)
         return [lease] if lease is not None and lease.ready_at <= now else []

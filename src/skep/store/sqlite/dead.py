@@ -114,7 +114,7 @@ def _send_back(session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: I
     session.db.execute(
         PUSH_SQL["append"],
         (
-            queue.base | seq, queue.id, at, row[16], group.id, id_, letter.partition, letter.transaction_id,
+            queue.base | seq, queue.id, at, row[16], group.id, id_, queue.stored_partition(letter.partition), letter.transaction_id,
             letter.trace_id, letter.content_type, letter.headers, letter.payload,
         ),
     )  # fmt: skip

@@ -13,7 +13,6 @@ from skep.store.sqlite.leases import (
     Lease,
     count_expired,
     find_lease,
-    lease_partition,
     save,
     set_head,
     settle_down,
@@ -37,7 +36,7 @@ def forget_messages(session: Session, queue: QueueRow, gone: list[Gone], now: In
         by_partition: dict[str, set[int]] = {}
         for seq, partition, audience in gone:
             if group.start_seq < seq <= group.scan_seq and audience in (None, group.id):
-                name = lease_partition(queue, partition) if queue.is_ordered else partition
+                name = queue.stored_partition(partition) if queue.is_ordered else partition
                 by_partition.setdefault(name, set()).add(seq)
         for partition, seqs in by_partition.items():
             if queue.is_ordered:

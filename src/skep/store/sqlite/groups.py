@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from skep.clock import Instant, seconds
-from skep.model import WINDOW_CAP_FACTOR, Ordering, Start, StartMode
+from skep.model import WINDOW_CAP_FACTOR, Start, StartMode
 from skep.store.rules import lifetime_micros
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.leases import lease_partition
 from skep.store.sqlite.log import first_seq_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import add_sets
@@ -68,8 +67,6 @@ def _note_partitions(
         else:
             found[1] += 1
             found[3] = created_at
-    if seen and queue.settings.ordering is Ordering.FIFO:
-        seen = _as_one(queue, seen)
     lifetime = lifetime_micros(queue.settings)
     delay = seconds(queue.settings.delayed_processing_seconds)
     window = seconds(queue.settings.window_buffer_seconds)
@@ -81,9 +78,3 @@ def _note_partitions(
             for partition, (first, count, oldest, newest) in seen.items()
         ],
     )
-
-
-def _as_one(queue: QueueRow, seen: dict[str, list[int]]) -> dict[str, list[int]]:
-    """A fifo queue has one partition, whatever its messages say."""
-    first, count, oldest, newest = zip(*seen.values(), strict=True)
-    return {lease_partition(queue, ""): [min(first), sum(count), min(oldest), max(newest)]}

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.ids import Id
-from skep.model import DEFAULT_PARTITION, Delivery, Ordering, PopRequest, Seq, Token
+from skep.model import Delivery, PopRequest, Seq, Token
 from skep.store.rules import lifetime_micros, ready_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.statements import statements
@@ -63,11 +63,6 @@ def lease_of_row(row: Row) -> Lease:
     return Lease(*values)
 
 
-def lease_partition(queue: QueueRow, partition: str) -> str:
-    """The partition a message's lease row is kept under: a fifo queue is one partition."""
-    return DEFAULT_PARTITION if queue.settings.ordering is Ordering.FIFO else partition
-
-
 def find_lease(session: Session, group: GroupRow, partition: str) -> Lease | None:
     """The row of a partition, or None."""
     row = session.row(SQL["lease_of_partition"], (group.id, partition))
@@ -104,8 +99,6 @@ def save(session: Session, lease: Lease) -> None:
 def read_next(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, limit: int) -> list[Row]:
     """The next discovered messages beyond ``delivered_seq``, in order."""
     after, until = queue.base | lease.delivered_seq, queue.base | group.scan_seq
-    if queue.settings.ordering is Ordering.FIFO:
-        return session.rows(SQL["next_of_queue"], (after, until, group.id, limit))
     return session.rows(SQL["next_of_partition"], (queue.id, lease.partition, after, until, group.id, limit))
 
 
@@ -141,10 +134,7 @@ def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -
     if lease.pending <= 0:
         return
     after, until = queue.base | lease.delivered_seq, queue.base | group.scan_seq
-    if queue.settings.ordering is Ordering.FIFO:
-        found = session.row(SQL["head_of_queue"], (after, until, group.id))
-    else:
-        found = session.row(SQL["head_of_partition"], (queue.id, lease.partition, after, until, group.id))
+    found = session.row(SQL["head_of_partition"], (queue.id, lease.partition, after, until, group.id))
     if found is None:
         count_expired(session, group, lease.pending)
         lease.pending = 0

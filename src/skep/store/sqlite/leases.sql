@@ -113,13 +113,6 @@ WHERE queue_id = ?1 AND partition = ?2 AND position > ?3 AND position <= ?4 AND 
 ORDER BY position
 LIMIT ?6
 
--- name: next_of_queue
--- A fifo queue is one partition: the table's own b-tree.
-SELECT position, created_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload FROM message
-WHERE position > ?1 AND position <= ?2 AND (audience IS NULL OR audience = ?3)
-ORDER BY position
-LIMIT ?4
-
 -- name: head_of_partition
 -- As next_of_partition, but only what a lease row remembers of its head.
 SELECT position, created_at FROM message
@@ -128,6 +121,7 @@ ORDER BY position
 LIMIT 1
 
 -- name: head_of_queue
+-- The first message a group has not discovered: the table's own b-tree.
 SELECT position, created_at FROM message
 WHERE position > ?1 AND position <= ?2 AND (audience IS NULL OR audience = ?3)
 ORDER BY position

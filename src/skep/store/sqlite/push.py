@@ -15,8 +15,10 @@ from skep.clock import MICROS_PER_MS, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
+    DEFAULT_PARTITION,
     Depth,
     NewMessage,
+    Ordering,
     PushBatch,
     PushOutcome,
     PushResult,
@@ -80,6 +82,7 @@ def _push_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Instan
     at, first = next_place(queue, now)
     queue_id, position = queue.id, queue.base + first
     near = ids_are_near(ids, at)
+    only = DEFAULT_PARTITION if queue.settings.ordering is Ordering.FIFO else None
     session.db.executemany(
         SQL["append"],
         [
@@ -90,7 +93,7 @@ def _push_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Instan
                 m.priority,
                 None,
                 id_,
-                m.partition,
+                only or m.partition,
                 None,
                 None if near else id_,
                 m.content_type,
@@ -171,11 +174,12 @@ class _Batch:
             if plan is None:
                 plan = self.plans[message.queue] = self._plan_queue(message.queue)
             if message.transaction_id is not None and self._dedup_window(plan) > 0:
-                first = first_of.setdefault((message.queue, message.partition, message.transaction_id), index)
+                partition = message.partition if plan.queue is None else plan.queue.stored_partition(message.partition)
+                first = first_of.setdefault((message.queue, partition, message.transaction_id), index)
                 if first != index:
                     self.repeats.append((index, first))
                     continue
-                if self._is_duplicate(plan, index, message, message.transaction_id):
+                if self._is_duplicate(plan, index, partition, message.transaction_id):
                     # A third one in this batch repeats this one, whose result is the first one's.
                     continue
             plan.fresh.append(index)
@@ -196,10 +200,10 @@ class _Batch:
         settings = QueueSettings() if plan.queue is None else plan.queue.settings
         return seconds(settings.dedup_window_seconds)
 
-    def _is_duplicate(self, plan: _Planned, index: int, message: NewMessage, transaction_id: str) -> bool:
+    def _is_duplicate(self, plan: _Planned, index: int, partition: str, transaction_id: str) -> bool:
         if plan.queue is None:
             return False
-        found = self.session.row(SQL["find_key"], (plan.queue.id, transaction_id, message.partition, self.now))
+        found = self.session.row(SQL["find_key"], (plan.queue.id, transaction_id, partition, self.now))
         if found is None:
             return False
         id_, seq = found
@@ -254,6 +258,7 @@ class _Batch:
         for index in plan.fresh:
             m, id_ = self.messages[index], self.ids[index]
             trace_id = m.trace_id or id_
+            partition = queue.stored_partition(m.partition)
             placed: int | None = None
             if m.deliver_at is not None and m.deliver_at > self.now:
                 waiting.append(
@@ -262,7 +267,7 @@ class _Batch:
                         m.deliver_at,
                         m.priority,
                         id_,
-                        m.partition,
+                        partition,
                         m.transaction_id,
                         trace_id,
                         m.content_type,
@@ -282,7 +287,7 @@ class _Batch:
                         m.priority,
                         None,
                         id_,
-                        m.partition,
+                        partition,
                         m.transaction_id,
                         kept,
                         m.content_type,
@@ -292,7 +297,7 @@ class _Batch:
                 )
                 self.results[index] = PushResult(_STORED, id_, Seq(placed), m.transaction_id, trace_id)
             if m.transaction_id is not None and expires_at > self.now:
-                keys.append((queue.id, m.transaction_id, m.partition, id_, placed, expires_at))
+                keys.append((queue.id, m.transaction_id, partition, id_, placed, expires_at))
         self._write(queue, rows, waiting, keys, at)
 
     def _write(

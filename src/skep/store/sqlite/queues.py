@@ -62,6 +62,10 @@ def update_queue(session: Session, key: QueueKey, changes: QueueChanges, now: In
         for group in session.groups(queue).values():
             session.db.execute(SQL["set_partition_expiry"], (group.id, lifetime_micros(settings)))
             session.db.execute(SQL["set_set_expiry"], (group.id, lifetime_micros(settings)))
+    if settings.ordering is not queue.settings.ordering:
+        # No group may go back to messages that were kept in another order.
+        queue.first_seq = queue.last_seq + 1
+        session.touch_queue(queue)
     queue.settings = settings
     queue.updated_at = now
     _prepare_target(session, queue, now)

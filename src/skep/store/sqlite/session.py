@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.model import Ordering, Queue, QueueKey, QueueSettings
+from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
 from skep.store.sqlite.statements import statements
 
 SQL = statements("state")
@@ -56,6 +56,10 @@ class QueueRow(Struct):
     def is_ordered(self) -> bool:
         """Whether the queue's leases are rows of `partition_lease`."""
         return self.settings.ordering is not Ordering.UNORDERED
+
+    def stored_partition(self, partition: str) -> str:
+        """The partition a message is kept in: a fifo queue has one, whatever a push names."""
+        return DEFAULT_PARTITION if self.settings.ordering is Ordering.FIFO else partition
 
     @property
     def public(self) -> Queue:

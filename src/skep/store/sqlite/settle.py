@@ -29,7 +29,6 @@ from skep.store.sqlite.leases import (
     Lease,
     add_history,
     find_lease,
-    lease_partition,
     save,
     set_head,
     set_leased_head,
@@ -101,7 +100,7 @@ def _by_row(session: Session, settlements: Sequence[Settlement]) -> dict[LeaseKe
 
 def settle_partition(queue: QueueRow, partition: str) -> str:
     """The partition that settlements are taken together by: in an unordered queue the token alone finds its rows."""
-    return lease_partition(queue, partition) if queue.is_ordered else ""
+    return queue.stored_partition(partition) if queue.is_ordered else ""
 
 
 def _by_lease(settlements: Sequence[Settlement]) -> dict[LeaseKey, list[Item]]:
@@ -152,7 +151,7 @@ def _settle_partition(
     results: Results,
     now: Instant,
 ) -> None:
-    lease = find_lease(session, group, lease_partition(queue, partition))
+    lease = find_lease(session, group, queue.stored_partition(partition))
     if lease is None or lease.token != token:
         return
     unsettled = set(lease.open[: lease.leased])
@@ -252,7 +251,7 @@ def _renew_one(session: Session, renewal: Renewal, now: Instant) -> RenewResult:
     if not queue.is_ordered:
         renewed = renew_sets(session, group, renewal.partition, renewal.token, deadline)
         return RenewResult(deadline) if renewed else RenewResult(None, Code.STALE_LEASE)
-    lease = find_lease(session, group, lease_partition(queue, renewal.partition))
+    lease = find_lease(session, group, queue.stored_partition(renewal.partition))
     if lease is None or lease.token != renewal.token:
         return RenewResult(None, Code.STALE_LEASE)
     lease.ready_at = deadline
