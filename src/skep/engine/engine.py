@@ -8,7 +8,6 @@ is the store's: on an error nothing of the call happened, except that a store lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from random import Random
 
 import msgspec
@@ -16,8 +15,8 @@ import msgspec
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
 from skep.engine import validate
+from skep.engine.across import AcrossQueues
 from skep.engine.announcer import Announcer
-from skep.engine.batching import Lane, split
 from skep.engine.dispenser import Dispenser, Want
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
@@ -105,17 +104,7 @@ class Engine:
         self._surroundings = Surroundings(
             store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
         )
-        # Calls over several queues belong to no queue's lane; they are merged among themselves.
-        self._push_lane: Lane[tuple[PushBatch, Instant | None], PushOutcome] = Lane(
-            "push", self._store_pushes, self._limits
-        )
-        self._settle_lane: Lane[list[Settlement], list[SettleResult]] = Lane(
-            "settle", self._store_settlements, self._limits
-        )
-        self._renew_lane: Lane[list[Renewal], list[RenewResult]] = Lane("renew", self._store_renewals, self._limits)
-        self._transact_lane: Lane[tuple[Transaction, Instant | None], TransactionOutcome] = Lane(
-            "transact", self._store_transactions, self._limits
-        )
+        self._across = AcrossQueues(store, clock, self.settings, self._announcer)
 
     # --- its own life -------------------------------------------------------------------------------------------
 
@@ -139,8 +128,7 @@ class Engine:
 
     async def _drain_lanes(self) -> None:
         await self._registry.drained()
-        for lane in (self._push_lane, self._settle_lane, self._renew_lane, self._transact_lane):
-            await lane.drained()
+        await self._across.drained()
 
     @property
     def parked_polls(self) -> int:
@@ -173,7 +161,7 @@ class Engine:
             batch = PushBatch(messages, ids)
             if weight.queue is not None:
                 return await self._registry.get(weight.queue).push(batch, weight.size_bytes, weight.deliver_at)
-            return await self._push_lane.submit((batch, weight.deliver_at), len(ids), weight.size_bytes)
+            return await self._across.push(batch, weight.size_bytes, weight.deliver_at)
 
     # --- pop ----------------------------------------------------------------------------------------------------
 
@@ -240,7 +228,7 @@ class Engine:
                 settlements = validate.completed(settlements, self._random, self._limits)
             if key is not None:
                 return await self._registry.get(key).settle(settlements, plain=plain)
-            return await self._settle_lane.submit(settlements, len(settlements))
+            return await self._across.settle(settlements)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewResult]:
         """Keep leases for longer, with a result for each in order."""
@@ -250,7 +238,7 @@ class Engine:
             key = renewals[0].queue
             if all(renewal.queue == key for renewal in renewals):
                 return await self._registry.get(key).renew(renewals)
-            return await self._renew_lane.submit(renewals, len(renewals))
+            return await self._across.renew(renewals)
 
     async def transact(
         self, settlements: Sequence[Settlement], messages: Sequence[NewMessage], *, json_checked: bool = False
@@ -270,11 +258,7 @@ class Engine:
             if not isinstance(weight, validate.Weight):
                 nothing = [SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED) for _ in settlements]
                 return TransactionOutcome(False, nothing, validate.refused(weight, messages, batch.ids))
-            return await self._transact_lane.submit(
-                (Transaction(settlements, batch), weight.deliver_at),
-                len(settlements) + len(messages),
-                weight.size_bytes,
-            )
+            return await self._across.transact(Transaction(settlements, batch), weight.size_bytes, weight.deliver_at)
 
     # --- queues -------------------------------------------------------------------------------------------------
 
@@ -533,37 +517,7 @@ class Engine:
         validate.check_count(limit, self._limits.page, "limit")
         validate.check_texts((after,))
 
-    # --- calls over several queues, and what follows from a call ---------------------------------------------------
-
-    async def _store_pushes(self, requests: list[tuple[PushBatch, Instant | None]]) -> Sequence[PushOutcome]:
-        batches = [batch for batch, _ in requests]
-        outcomes = await self._store.push(batches, self._clock.now(), self.settings.create_queues_on_push)
-        for batch, deliver_at in requests:
-            self._announcer.pushed(batch, deliver_at)
-        return outcomes
-
-    async def _store_settlements(self, calls: list[list[Settlement]]) -> Sequence[list[SettleResult]]:
-        settlements = list(chain.from_iterable(calls))
-        results = await self._store.settle(settlements, self._clock.now())
-        self._announcer.settled(settlements, results)
-        self._announcer.died(settlements, results)
-        return split(results, calls)
-
-    async def _store_renewals(self, calls: list[list[Renewal]]) -> Sequence[list[RenewResult]]:
-        results = await self._store.renew(list(chain.from_iterable(calls)), self._clock.now())
-        return split(results, calls)
-
-    async def _store_transactions(
-        self, requests: list[tuple[Transaction, Instant | None]]
-    ) -> Sequence[TransactionOutcome]:
-        transactions = [transaction for transaction, _ in requests]
-        outcomes = await self._store.transact(transactions, self._clock.now(), self.settings.create_queues_on_push)
-        for (transaction, deliver_at), outcome in zip(requests, outcomes, strict=True):
-            if outcome.committed:
-                self._announcer.settled(transaction.settlements, outcome.settled)
-                self._announcer.died(transaction.settlements, outcome.settled)
-                self._announcer.pushed(transaction.push, deliver_at)
-        return outcomes
+    # --- what its parts call back for ---------------------------------------------------
 
     def _make_queue(self, key: QueueKey) -> LogicalQueue:
         return LogicalQueue(key, self._surroundings)

@@ -1,0 +1,91 @@
+"""Calls over several queues: they belong to no queue's lane, are merged among themselves, and each is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from skep.clock import Clock, Instant
+from skep.config import EngineSettings
+from skep.engine.announcer import Announcer
+from skep.engine.batching import Lane, split
+from skep.model import (
+    PushBatch,
+    PushOutcome,
+    Renewal,
+    RenewResult,
+    Settlement,
+    SettleResult,
+    Transaction,
+    TransactionOutcome,
+)
+from skep.store.protocol import Store
+
+
+class AcrossQueues:
+    """The lanes of calls that touch more than one queue, or settle and push at once."""
+
+    def __init__(self, store: Store, clock: Clock, settings: EngineSettings, announcer: Announcer) -> None:
+        limits = settings.limits
+        self._store = store
+        self._clock = clock
+        self._create_queues = settings.create_queues_on_push
+        self._announcer = announcer
+        self._push_lane: Lane[tuple[PushBatch, Instant | None], PushOutcome] = Lane("push", self._push, limits)
+        self._settle_lane: Lane[list[Settlement], list[SettleResult]] = Lane("settle", self._settle, limits)
+        self._renew_lane: Lane[list[Renewal], list[RenewResult]] = Lane("renew", self._renew, limits)
+        self._transact_lane: Lane[tuple[Transaction, Instant | None], TransactionOutcome] = Lane(
+            "transact", self._transact, limits
+        )
+
+    async def push(self, batch: PushBatch, size_bytes: int, deliver_at: Instant | None) -> PushOutcome:
+        """Append a batch."""
+        return await self._push_lane.submit((batch, deliver_at), len(batch.ids), size_bytes)
+
+    async def settle(self, settlements: list[Settlement]) -> list[SettleResult]:
+        """Settle each message on its own merits."""
+        return await self._settle_lane.submit(settlements, len(settlements))
+
+    async def renew(self, renewals: list[Renewal]) -> list[RenewResult]:
+        """Keep leases."""
+        return await self._renew_lane.submit(renewals, len(renewals))
+
+    async def transact(
+        self, transaction: Transaction, size_bytes: int, deliver_at: Instant | None
+    ) -> TransactionOutcome:
+        """Settle and push, whole or not at all."""
+        messages = len(transaction.settlements) + len(transaction.push.ids)
+        return await self._transact_lane.submit((transaction, deliver_at), messages, size_bytes)
+
+    async def drained(self) -> None:
+        """Return once no store call is under way."""
+        for lane in (self._push_lane, self._settle_lane, self._renew_lane, self._transact_lane):
+            await lane.drained()
+
+    async def _push(self, requests: list[tuple[PushBatch, Instant | None]]) -> Sequence[PushOutcome]:
+        batches = [batch for batch, _ in requests]
+        outcomes = await self._store.push(batches, self._clock.now(), self._create_queues)
+        for batch, deliver_at in requests:
+            self._announcer.pushed(batch, deliver_at)
+        return outcomes
+
+    async def _settle(self, calls: list[list[Settlement]]) -> Sequence[list[SettleResult]]:
+        settlements = list(chain.from_iterable(calls))
+        results = await self._store.settle(settlements, self._clock.now())
+        self._announcer.settled(settlements, results)
+        self._announcer.died(settlements, results)
+        return split(results, calls)
+
+    async def _renew(self, calls: list[list[Renewal]]) -> Sequence[list[RenewResult]]:
+        results = await self._store.renew(list(chain.from_iterable(calls)), self._clock.now())
+        return split(results, calls)
+
+    async def _transact(self, requests: list[tuple[Transaction, Instant | None]]) -> Sequence[TransactionOutcome]:
+        transactions = [transaction for transaction, _ in requests]
+        outcomes = await self._store.transact(transactions, self._clock.now(), self._create_queues)
+        for (transaction, deliver_at), outcome in zip(requests, outcomes, strict=True):
+            if outcome.committed:
+                self._announcer.settled(transaction.settlements, outcome.settled)
+                self._announcer.died(transaction.settlements, outcome.settled)
+                self._announcer.pushed(transaction.push, deliver_at)
+        return outcomes
