@@ -9,7 +9,7 @@ import apsw
 
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, Chore, QueueKey
-from skep.store.rules import is_exhausted, lifetime_micros
+from skep.store.rules import is_exhausted
 from skep.store.sqlite.claim import close_run_out, expire_heads
 from skep.store.sqlite.groups import discover
 from skep.store.sqlite.leases import SQL as LEASES_SQL
@@ -97,7 +97,7 @@ def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     left = limit
     undiscovered = False
     for group in list(session.groups(queue).values()):
-        if lifetime_micros(queue.settings) is not None:
+        if queue.lifetime_micros is not None:
             discover(session, queue, group, limit)
             undiscovered = undiscovered or group.scan_seq < queue.last_seq
         left -= (
@@ -117,7 +117,7 @@ def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: i
             close_run_out(session, queue, group, lease, now)
             save(session, lease)
         done += len(rows)
-    if lifetime_micros(queue.settings) is None:
+    if queue.lifetime_micros is None:
         return done
     for lease in map(lease_of_row, session.rows(LEASES_SQL["expiring_leases"], (group.id, now, limit - done))):
         if done >= limit:
@@ -139,7 +139,7 @@ def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, limit: int,
             done += len(held.seqs)
             close_run_out_set(session, queue, group, held, now)
             save_set(session, held)
-    if lifetime_micros(queue.settings) is None or done >= limit:
+    if queue.lifetime_micros is None or done >= limit:
         return min(done, limit)
     for held in map(set_of_row, session.rows(SETS_SQL["expiring_sets"], (group.id, now, limit - done))):
         if done >= limit:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from skep.clock import Instant, seconds
 from skep.model import DeadReason, Delivery, PopRequest, PopResult
-from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old, lifetime_micros
+from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.groups import discover, open_group
 from skep.store.sqlite.leases import (
@@ -24,7 +24,7 @@ from skep.store.sqlite.leases import (
     free,
     lease_of_row,
     read_next,
-    save,
+    save_all,
     set_leased_head,
     settle_down,
 )
@@ -105,10 +105,13 @@ def claim_partitions(session: Session, queue: QueueRow, group: GroupRow, claim: 
     """Claim ready rows until the batch is full or none is left."""
     while claim.wanted > 0 and claim.expiries_left > 0:
         leases = _ready_leases(session, queue, group, claim, now)
+        claimed: list[Lease] = []
         for lease in leases:
             if claim.wanted <= 0 or claim.expiries_left <= 0:
-                return
+                break
             _claim_row(session, queue, group, lease, claim, now)
+            claimed.append(lease)
+        save_all(session, claimed)
         if not leases or claim.request.partition is not None:
             return
 
@@ -137,22 +140,19 @@ def _ready_leases(session: Session, queue: QueueRow, group: GroupRow, claim: Cla
 
 
 def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, claim: Claim, now: Instant) -> None:
-    """Deliver from one ready row what the batch wants of it."""
+    """Deliver from one ready row what the batch wants of it; the caller saves it."""
     if lease.token is not None:
         close_run_out(session, queue, group, lease, now)
-    if lifetime_micros(queue.settings) is not None:
+    if queue.lifetime_micros is not None:
         claim.expiries_left -= expire_heads(session, queue, group, lease, claim.expiries_left, now)
     if claim.expiries_left <= 0 or lease.ready_at > now:
-        # What is left is not ready yet, or this pop has settled enough that is too old.
-        save(session, lease)
-        return
+        return  # what is left is not ready yet, or this pop has settled enough that is too old
     rows = _take_open(session, queue, group, lease) or _take_next(session, queue, group, lease, claim, now)
-    if not rows:
+    if rows:
+        claim.partitions.add(lease.partition)
+        _hand_out(session, queue, group, lease, rows, claim, now)
+    else:
         settle_down(session, queue, group, lease)
-        save(session, lease)
-        return
-    claim.partitions.add(lease.partition)
-    _hand_out(session, queue, group, lease, rows, claim, now)
 
 
 def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
@@ -176,7 +176,7 @@ def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lea
 
 def expire_heads(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, limit: int, now: Instant) -> int:
     """Settle messages at the head of a free row that are past max_wait or max_age; how many."""
-    lifetime = lifetime_micros(queue.settings)
+    lifetime = queue.lifetime_micros
     if lifetime is None:
         return 0
     done = 0
@@ -223,7 +223,7 @@ def _take_next(
         # Discovered, but gone from the log.
         count_expired(session, group, lease.pending - len(rows))
         lease.pending = len(rows)
-    delay = seconds(queue.settings.delayed_processing_seconds)
+    delay = queue.delay_micros
     if delay:
         rows = [row for row in rows if row[1] + delay <= now]
     if rows:
@@ -253,4 +253,3 @@ def _hand_out(
         settle_down(session, queue, group, lease)
     elif lease.head_seq != lease.open[0]:
         set_leased_head(session, queue, lease)
-    save(session, lease)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from skep.clock import Instant, seconds
 from skep.model import WINDOW_CAP_FACTOR, Start, StartMode
-from skep.store.rules import lifetime_micros
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.log import first_seq_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
@@ -67,8 +66,8 @@ def _note_partitions(
         else:
             found[1] += 1
             found[3] = created_at
-    lifetime = lifetime_micros(queue.settings)
-    delay = seconds(queue.settings.delayed_processing_seconds)
+    lifetime = queue.lifetime_micros
+    delay = queue.delay_micros
     window = seconds(queue.settings.window_buffer_seconds)
     cap = WINDOW_CAP_FACTOR * window
     session.db.executemany(

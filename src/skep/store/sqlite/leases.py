@@ -15,7 +15,7 @@ from msgspec import Struct
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import Delivery, PopRequest, Seq, Token
-from skep.store.rules import lifetime_micros, ready_at
+from skep.store.rules import ready_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.statements import statements
 
@@ -71,28 +71,36 @@ def find_lease(session: Session, group: GroupRow, partition: str) -> Lease | Non
 
 def save(session: Session, lease: Lease) -> None:
     """Write the row, or delete it when it has nothing left to do."""
-    if not lease.open and lease.pending <= 0:
-        session.db.execute(SQL["delete_lease"], (lease.group_id, lease.partition))
-        return
-    session.db.execute(
-        SQL["save_lease"],
-        (
-            lease.group_id,
-            lease.partition,
-            lease.delivered_seq,
-            lease.head_seq,
-            lease.pending,
-            pack(lease.open),
-            lease.leased,
-            lease.attempts,
-            lease.token,
-            lease.leased_at,
-            lease.ready_at,
-            lease.oldest_at,
-            lease.newest_at,
-            lease.expires_at,
-            lease.last_error,
-        ),
+    save_all(session, [lease])
+
+
+def save_all(session: Session, leases: list[Lease]) -> None:
+    """Write or delete rows, each of which is in the list once."""
+    over = [(lease.group_id, lease.partition) for lease in leases if not lease.open and lease.pending <= 0]
+    if over:
+        session.db.executemany(SQL["delete_lease"], over)
+    if len(over) < len(leases):
+        kept = [_columns(lease) for lease in leases if lease.open or lease.pending > 0]
+        session.db.executemany(SQL["save_lease"], kept)
+
+
+def _columns(lease: Lease) -> Row:
+    return (
+        lease.group_id,
+        lease.partition,
+        lease.delivered_seq,
+        lease.head_seq,
+        lease.pending,
+        pack(lease.open),
+        lease.leased,
+        lease.attempts,
+        lease.token,
+        lease.leased_at,
+        lease.ready_at,
+        lease.oldest_at,
+        lease.newest_at,
+        lease.expires_at,
+        lease.last_error,
     )
 
 
@@ -149,7 +157,7 @@ def set_leased_head(session: Session, queue: QueueRow, lease: Lease) -> None:
 
 
 def _set_age(queue: QueueRow, lease: Lease, seq: int, created_at: int) -> None:
-    lifetime = lifetime_micros(queue.settings)
+    lifetime = queue.lifetime_micros
     lease.head_seq = seq
     lease.oldest_at = created_at
     lease.expires_at = None if lifetime is None else created_at + lifetime
@@ -190,7 +198,7 @@ def record(
 ) -> None:
     """Add a row to the lease history."""
     values = (min(seqs), max(seqs), len(seqs), completed, attempt, leased_at, now, outcome)
-    session.db.execute(SQL["add_history"], (queue.id, group.name, partition, *values))
+    session.add_history((queue.id, group.name, partition, *values))
 
 
 def deliveries_of(rows: list[Row], request: PopRequest, attempt: int, deadline: Instant) -> list[Delivery]:

@@ -101,11 +101,6 @@ DELETE FROM partition_lease WHERE group_id = ?1
 -- Once over the group's rows: for retention and figures, never for pops. Without rows it is null.
 SELECT min(head_seq) FROM partition_lease WHERE group_id = ?1
 
--- name: add_history
-INSERT INTO lease_history (queue_id, group_name, partition, first_seq, last_seq, messages, completed, attempt,
-                           leased_at, settled_at, outcome)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
 -- name: next_of_partition
 -- Index message_partition: inside a partition its entries are in the order of position.
 SELECT position, created_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload FROM message

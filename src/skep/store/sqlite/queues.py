@@ -66,7 +66,7 @@ def update_queue(session: Session, key: QueueKey, changes: QueueChanges, now: In
         # No group may go back to messages that were kept in another order.
         queue.first_seq = queue.last_seq + 1
         session.touch_queue(queue)
-    queue.settings = settings
+    queue.apply(settings)
     queue.updated_at = now
     _prepare_target(session, queue, now)
     return queue.public

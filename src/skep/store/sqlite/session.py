@@ -14,9 +14,10 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
-from skep.clock import Instant
+from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
+from skep.store.rules import lifetime_micros
 from skep.store.sqlite.statements import statements
 
 SQL = statements("state")
@@ -46,6 +47,14 @@ class QueueRow(Struct):
     updated_at: Instant
     last_seq: int = 0
     last_at: int = 0
+    delay_micros: int = 0
+    lifetime_micros: int | None = None
+
+    def apply(self, settings: QueueSettings) -> None:
+        """Take over settings, with the durations that every message is held against."""
+        self.settings = settings
+        self.delay_micros = seconds(settings.delayed_processing_seconds)
+        self.lifetime_micros = lifetime_micros(settings)
 
     @property
     def base(self) -> int:
@@ -107,6 +116,7 @@ class Session:
         self._groups: dict[int, dict[str, GroupRow]] = {}
         self._changed_queues: dict[int, QueueRow] = {}
         self._changed_groups: dict[int, GroupRow] = {}
+        self._history: list[Row] = []
 
     def forget(self) -> None:
         """Drop all that was read: something was rolled back, or another connection may have written."""
@@ -114,9 +124,10 @@ class Session:
         self._groups.clear()
         self._changed_queues.clear()
         self._changed_groups.clear()
+        self._history.clear()
 
     def flush(self) -> None:
-        """Write the counters that changed since the last flush."""
+        """Write the counters that changed and the history that was added since the last flush."""
         if self._changed_groups:
             self.db.executemany(
                 SQL["save_group"],
@@ -135,6 +146,13 @@ class Session:
                 ],
             )
             self._changed_queues.clear()
+        if self._history:
+            self.db.executemany(SQL["add_history"], self._history)
+            self._history.clear()
+
+    def add_history(self, row: Row) -> None:
+        """Add to the lease history, which no writing call ever reads."""
+        self._history.append(row)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -260,7 +278,7 @@ def queue_of_row(row: Row) -> QueueRow:
     values["retention_ignores_groups"] = bool(values["retention_ignores_groups"])
     values["paused"] = bool(values["paused"])
     holds, floor_seq, first_seq, scheduled, created_at, updated_at = row[_AFTER_SETTINGS:]
-    return QueueRow(
+    queue = QueueRow(
         id=row[0],
         key=QueueKey(name=row[2], tenant=row[1]),
         settings=QueueSettings(**values),
@@ -271,3 +289,5 @@ def queue_of_row(row: Row) -> QueueRow:
         created_at=created_at,
         updated_at=updated_at,
     )
+    queue.apply(queue.settings)
+    return queue

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from skep.clock import Instant, seconds
+from skep.clock import Instant
 from skep.model import DeadReason
-from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old, lifetime_micros
+from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import count_expired, deliveries_of, pack, record, unpack
@@ -82,7 +82,7 @@ def add_sets(session: Session, queue: QueueRow, group: GroupRow, rows: list[Row]
 def _insert(
     session: Session, queue: QueueRow, group: GroupRow, partition: str, priority: int, seqs: list[int], oldest_at: int
 ) -> None:
-    ready_at = oldest_at + seconds(queue.settings.delayed_processing_seconds)
+    ready_at = oldest_at + queue.delay_micros
     values = (
         group.id,
         partition,
@@ -99,7 +99,7 @@ def _insert(
 
 
 def _expiry(queue: QueueRow, oldest_at: int) -> int | None:
-    lifetime = lifetime_micros(queue.settings)
+    lifetime = queue.lifetime_micros
     return None if lifetime is None else oldest_at + lifetime
 
 
@@ -173,7 +173,7 @@ def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLeas
     rows = read_set(session, queue, group, held)
     rows, expired = expire_set(session, queue, group, held, rows, claim.expiries_left, now)
     claim.expiries_left -= expired
-    delay = seconds(queue.settings.delayed_processing_seconds)
+    delay = queue.delay_micros
     old_enough = [row for row in rows if row[1] + delay <= now] if delay else rows
     taken = old_enough[: claim.wanted]
     if not taken or claim.expiries_left <= 0:
@@ -220,7 +220,7 @@ def expire_set(
     session: Session, queue: QueueRow, group: GroupRow, held: SetLease, rows: list[Row], limit: int, now: Instant
 ) -> tuple[list[Row], int]:
     """Settle those of a free row that are past max_wait or max_age; the rest, and how many were settled."""
-    lifetime = lifetime_micros(queue.settings)
+    lifetime = queue.lifetime_micros
     if lifetime is None:
         return rows, 0
     done = 0

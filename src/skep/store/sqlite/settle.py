@@ -6,7 +6,7 @@ on its own merits; a refused one does not hinder the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -16,7 +16,6 @@ from skep.errors import Code
 from skep.model import (
     DeadReason,
     Outcome,
-    QueueKey,
     Renewal,
     RenewResult,
     Settlement,
@@ -30,6 +29,7 @@ from skep.store.sqlite.leases import (
     add_history,
     find_lease,
     save,
+    save_all,
     set_head,
     set_leased_head,
     settle_down,
@@ -42,15 +42,6 @@ _STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
 _NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
 
 Results = list[SettleResult]
-
-
-class LeaseKey(NamedTuple):
-    """What a lease is found by."""
-
-    queue: QueueKey
-    group: str
-    partition: str
-    token: bytes
 
 
 class Item(NamedTuple):
@@ -68,47 +59,38 @@ class Sorted(Struct):
     nacks: list[Item]
 
 
+class Held(Struct):
+    """The settlements of one call that concern one lease."""
+
+    queue: QueueRow
+    group: GroupRow
+    partition: str
+    token: bytes
+    items: list[Item]
+
+
 def settle(session: Session, settlements: Sequence[Settlement], now: Instant) -> Results:
     """Settle each message; one result for each, in order."""
     results: Results = [_STALE] * len(settlements)
-    for (key, group_name, partition, token), items in _by_row(session, settlements).items():
-        queue = session.find_queue(key)
-        group = None if queue is None else session.find_group(queue, group_name)
-        if queue is None or group is None:
-            continue
-        if queue.is_ordered:
-            _settle_partition(session, queue, group, partition, token, items, results, now)
+    changed: list[Lease] = []
+    for held in _by_lease(session, settlements):
+        if held.queue.is_ordered:
+            lease = _settle_partition(session, held, results, now)
+            if lease is not None:
+                changed.append(lease)
         else:
-            settle_sets(session, queue, group, token, [(i.place, i.settlement) for i in items], results, now)
+            items = [(item.place, item.settlement) for item in held.items]
+            settle_sets(session, held.queue, held.group, held.token, items, results, now)
+    save_all(session, changed)
     return results
 
 
-def _by_row(session: Session, settlements: Sequence[Settlement]) -> dict[LeaseKey, list[Item]]:
-    """Settlements by what one lease is kept under: all of a fifo queue's are one lease, whatever their partitions."""
-    leases = _by_lease(settlements)
-    if len(leases) <= 1:
-        return leases
-    merged: dict[LeaseKey, list[Item]] = {}
-    for key, items in leases.items():
-        queue = session.find_queue(key.queue)
-        partition = key.partition if queue is None else settle_partition(queue, key.partition)
-        merged.setdefault(key._replace(partition=partition), []).extend(items)
-    for items in merged.values():
-        items.sort(key=lambda item: item.place)
-    return merged
-
-
-def settle_partition(queue: QueueRow, partition: str) -> str:
-    """The partition that settlements are taken together by: in an unordered queue the token alone finds its rows."""
-    return queue.stored_partition(partition) if queue.is_ordered else ""
-
-
-def _by_lease(settlements: Sequence[Settlement]) -> dict[LeaseKey, list[Item]]:
-    """Settlements by lease. Those of one lease mostly come in a row, which saves most look-ups."""
-    leases: dict[LeaseKey, list[Item]] = {}
+def _by_lease(session: Session, settlements: Sequence[Settlement]) -> Iterable[Held]:
+    """Settlements by lease, those of unknown queues and groups left out. One lease's mostly come in a row."""
+    leases: dict[tuple[int, str, bytes], Held] = {}
     previous: Settlement | None = None
-    items: list[Item] = []
-    for index, s in enumerate(settlements):
+    held: Held | None = None
+    for place, s in enumerate(settlements):
         if (
             previous is None
             or s.token != previous.token
@@ -116,10 +98,26 @@ def _by_lease(settlements: Sequence[Settlement]) -> dict[LeaseKey, list[Item]]:
             or s.group != previous.group
             or s.queue != previous.queue
         ):
-            items = leases.setdefault(LeaseKey(s.queue, s.group, s.partition, s.token), [])
-        items.append(Item(index, s))
+            held = _held_by(session, s, leases)
+        if held is not None:
+            held.items.append(Item(place, s))
         previous = s
-    return leases
+    return leases.values()
+
+
+def _held_by(session: Session, s: Settlement, leases: dict[tuple[int, str, bytes], Held]) -> Held | None:
+    """What the settlements of this one's lease are gathered in."""
+    queue = session.find_queue(s.queue)
+    group = None if queue is None else session.find_group(queue, s.group)
+    if queue is None or group is None:
+        return None
+    # In an unordered queue the token alone finds its rows.
+    partition = queue.stored_partition(s.partition) if queue.is_ordered else ""
+    key = (group.id, partition, s.token)
+    held = leases.get(key)
+    if held is None:
+        held = leases[key] = Held(queue, group, partition, s.token, [])
+    return held
 
 
 def sort_items(items: list[Item], leased: set[int], results: Results) -> Sorted:
@@ -141,19 +139,12 @@ def sort_items(items: list[Item], leased: set[int], results: Results) -> Sorted:
     return found
 
 
-def _settle_partition(
-    session: Session,
-    queue: QueueRow,
-    group: GroupRow,
-    partition: str,
-    token: bytes,
-    items: list[Item],
-    results: Results,
-    now: Instant,
-) -> None:
-    lease = find_lease(session, group, queue.stored_partition(partition))
-    if lease is None or lease.token != token:
-        return
+def _settle_partition(session: Session, held: Held, results: Results, now: Instant) -> Lease | None:
+    """Settle what one call says of one lease; the row as it has become, or None when nothing changed."""
+    queue, group, items = held.queue, held.group, held.items
+    lease = find_lease(session, group, held.partition)
+    if lease is None or lease.token != held.token:
+        return None
     unsettled = set(lease.open[: lease.leased])
     found = sort_items(items, unsettled, results)
     head = lease.open[0]
@@ -165,7 +156,7 @@ def _settle_partition(
     settled: set[int] = {item.settlement.seq for item in found.acks}
     retried = _bury_hopeless(session, queue, group, lease, found, settled, results, now)
     if not settled and not retried:
-        return
+        return None
     buried = len(settled) > len(found.acks)
     given_back = lease.open[: lease.leased] if retried else list(settled)
     outcome = "dead" if buried else "retried" if retried else "completed"
@@ -179,7 +170,7 @@ def _settle_partition(
         settle_down(session, queue, group, lease)
     elif lease.open[0] != head:
         set_leased_head(session, queue, lease)
-    save(session, lease)
+    return lease
 
 
 def _bury_hopeless(

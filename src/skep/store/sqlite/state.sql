@@ -31,3 +31,9 @@ WHERE id = ?1
 
 -- name: save_queue_state
 UPDATE queue SET floor_seq = ?2, first_seq = ?3, scheduled_count = ?4, holds_dead_letters = ?5 WHERE id = ?1
+
+-- name: add_history
+-- Once per call for all the leases that it ended.
+INSERT INTO lease_history (queue_id, group_name, partition, first_seq, last_seq, messages, completed, attempt,
+                           leased_at, settled_at, outcome)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
