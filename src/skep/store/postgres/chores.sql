@@ -37,13 +37,11 @@ SELECT coalesce(sum(c.dead + c.expired), 0)::bigint FROM group_counter c WHERE c
 
 -- name: next_expiry
 -- When a lease next runs out, and how old the oldest are: discovered (as the ready come oldest first) and not yet.
-SELECT (SELECT l.ready_at FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = $2 AND l.ready_at > $3
-        ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT 1) AS partition_deadline,
-       least((SELECT l.ready_at FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = $2 AND l.ready_at > $3
-              ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT 1),
+SELECT least((SELECT l.ready_at FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = $2 AND l.ready_at > $3
+              ORDER BY l.group_id::bigint, l.ready_at LIMIT 1),
              (SELECT min(s.ready_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at > $3)) AS deadline,
-       least((SELECT l.oldest_at FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = $2
-              ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT 1),
+       least((SELECT l.oldest_at FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = $2
+              ORDER BY l.group_id::bigint, l.ready_at LIMIT 1),
              (SELECT min(s.oldest_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2)) AS oldest_at,
        (SELECT m.created_at FROM message m
         WHERE m.queue_id = $1 AND m.seq > (SELECT g.scan_seq FROM consumer_group g WHERE g.id = $2)
@@ -153,7 +151,7 @@ WITH old AS (SELECT d.ctid FROM dead_letter d WHERE d.queue_id = $1 LIMIT $2),
 SELECT count(*) FROM gone
 
 -- name: sweep_deleted_lease
-WITH old AS (SELECT l.ctid FROM partition_lease l WHERE l.queue_id = $1 ORDER BY l.queue_id LIMIT $2),
+WITH old AS (SELECT l.ctid FROM consumer_group g JOIN partition_lease l ON l.group_id::bigint = g.id WHERE g.queue_id = $1 LIMIT $2),
      gone AS (DELETE FROM partition_lease l USING old o WHERE l.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 

@@ -11,7 +11,7 @@ SELECT 1 FROM consumer_group WHERE id = $1 FOR UPDATE
 -- name: delete_leases
 -- Locked in ascending partition order first, like everywhere.
 WITH locked AS (
-    SELECT l.partition FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = $2 ORDER BY l.partition FOR UPDATE
+    SELECT l.partition FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = $2 ORDER BY l.partition FOR UPDATE
 )
 DELETE FROM partition_lease l USING locked k WHERE l.partition = k.partition AND l.queue_id = $1 AND l.group_id = $2
 

@@ -43,7 +43,7 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE l.token IS NULL OR l.ready_at <= $2) AS partitions,
            count(*) FILTER (WHERE l.token IS NOT NULL AND l.ready_at > $2) AS leased_partitions,
            min(l.oldest_at) AS oldest_at, min(coalesce(l.open[1] - 1, l.delivered_seq)) AS settled
-    FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id = g.id) l
+    FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = g.id) l
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(cardinality(s.seqs)), 0)::bigint AS unsettled,
            coalesce(sum(cardinality(s.seqs)) FILTER (WHERE s.token IS NOT NULL AND s.ready_at > $2), 0)::bigint AS in_flight,
@@ -68,7 +68,7 @@ FROM (
     SELECT l.partition, l.pending + cardinality(l.open) AS unsettled,
            CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 THEN l.leased ELSE 0 END AS in_flight, l.attempts, l.oldest_at,
            l.ready_at, CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 THEN l.ready_at END AS lease_deadline
-    FROM consumer_group g JOIN partition_lease l ON l.queue_id = $1 AND l.group_id = g.id
+    FROM consumer_group g JOIN partition_lease l ON l.queue_id = $1 AND l.group_id::bigint = g.id
     WHERE g.queue_id = $1 AND g.name = $2 AND l.partition > $4
     UNION ALL
     SELECT s.partition, cardinality(s.seqs),
@@ -85,9 +85,9 @@ SELECT q.name AS queue_name, g.name AS group_name, x.* FROM queue q JOIN consume
 CROSS JOIN LATERAL (
     (SELECT l.partition, l.leased AS messages, l.open[1] AS first_seq, l.leased_at, l.ready_at, l.attempts
      FROM partition_lease l
-     WHERE l.queue_id = q.id AND l.group_id = g.id AND l.ready_at > $2 AND l.token IS NOT NULL
+     WHERE l.queue_id = q.id AND l.group_id::bigint = g.id AND l.ready_at > $2 AND l.token IS NOT NULL
        AND ($4::bigint IS NULL OR l.ready_at < $4)
-     ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT $5)
+     ORDER BY l.group_id::bigint, l.ready_at LIMIT $5)
     UNION ALL
     (SELECT s.partition, cardinality(s.seqs), s.seqs[1], s.leased_at, s.ready_at, s.attempts
      FROM set_lease s
@@ -119,14 +119,14 @@ FROM message m WHERE m.queue_id = $1 AND m.seq BETWEEN $2 AND $3 ORDER BY m.queu
 -- name: by_partition
 SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
        length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload
-FROM message m WHERE m.queue_id = $1 AND m.partition = $6 AND m.seq BETWEEN $2 AND $3
-ORDER BY m.queue_id, m.partition, m.seq LIMIT $4
+FROM message m WHERE m.partition = $6 AND m.queue_id::bigint = $1::integer AND m.seq BETWEEN $2 AND $3
+ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT $4
 
 -- name: by_partition_down
 SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
        length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload
-FROM message m WHERE m.queue_id = $1 AND m.partition = $6 AND m.seq BETWEEN $2 AND $3
-ORDER BY m.queue_id DESC, m.partition DESC, m.seq DESC LIMIT $4
+FROM message m WHERE m.partition = $6 AND m.queue_id::bigint = $1::integer AND m.seq BETWEEN $2 AND $3
+ORDER BY m.partition DESC, m.queue_id::bigint DESC, m.seq DESC LIMIT $4
 
 -- name: by_transaction_id
 -- Through the deduplication keys: found as long as its window lasts.

@@ -5,8 +5,8 @@ SELECT * FROM pop_ordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13
 -- name: lock_ready
 -- The rows a pop would look at first; those that others are at are left to them.
 SELECT l.* FROM partition_lease l
-WHERE l.queue_id = $1 AND l.group_id = $2 AND l.ready_at <= $3 AND ($5::text IS NULL OR l.partition = $5)
-ORDER BY l.queue_id, l.group_id, l.ready_at, l.partition LIMIT $4
+WHERE l.queue_id = $1 AND l.group_id::bigint = $2 AND l.ready_at <= $3 AND ($5::text IS NULL OR l.partition = $5)
+ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT $4
 FOR UPDATE SKIP LOCKED
 
 -- name: unsettled
@@ -14,9 +14,9 @@ FOR UPDATE SKIP LOCKED
 (SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($4) ORDER BY m.seq)
 UNION ALL
 (SELECT m.seq, m.created_at FROM message m
- WHERE m.queue_id = $1 AND m.partition = $3 AND m.seq > $5 AND (m.audience IS NULL OR m.audience = $2)
+ WHERE m.partition = $3 AND m.queue_id::bigint = $1::integer AND m.seq > $5 AND (m.audience IS NULL OR m.audience = $2)
    AND m.seq <= (SELECT g.scan_seq FROM consumer_group g WHERE g.id = $2)
- ORDER BY m.queue_id, m.partition, m.seq LIMIT $6)
+ ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT $6)
 
 -- name: ensure_group
 SELECT ensure_group(q.id, $3, $4, $5, $6) FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL

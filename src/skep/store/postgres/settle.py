@@ -128,10 +128,11 @@ async def _settle_group(
 
 
 def _by_lease(settlements: Sequence[Settlement]) -> dict[LeaseKey, list[int]]:
+    """Which settlements belong to which lease, in ascending order: the order in which everyone locks them."""
     leases: dict[LeaseKey, list[int]] = {}
     for i, settlement in enumerate(settlements):
         leases.setdefault((settlement.partition, settlement.token), []).append(i)
-    return leases
+    return {key: leases[key] for key in sorted(leases)}
 
 
 async def _settle_partitions(
@@ -139,7 +140,7 @@ async def _settle_partitions(
 ) -> list[SettleResult]:
     leases = _by_lease(settlements)
     rows = await connection.fetch(
-        SQL["lock_leases"], account.queue.id, account.group_id, [k[0] for k in leases], [k[1] for k in leases]
+        SQL["lock_leases"], account.group_id, [k[0] for k in leases], [k[1] for k in leases]
     )
     results: list[SettleResult] = [REFUSED_STALE] * len(settlements)
     locked = []

@@ -8,10 +8,11 @@ SELECT q.*, g.id AS group_id FROM queue q JOIN consumer_group g ON g.queue_id = 
 WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL AND g.name = $3
 
 -- name: lock_leases
--- In ascending partition order, the order in which everyone locks these rows.
-SELECT l.* FROM unnest($3::text[], $4::uuid[]) AS k (partition, token)
-JOIN partition_lease l ON l.partition = k.partition AND l.queue_id = $1 AND l.group_id = $2 AND l.token = k.token
-ORDER BY l.partition FOR UPDATE OF l
+-- Given, and so locked, in ascending partition order, like everywhere.
+SELECT l.* FROM unnest($2::text[], $3::uuid[]) AS k (partition, token)
+CROSS JOIN LATERAL (
+    SELECT l.* FROM partition_lease l
+    WHERE l.partition = k.partition AND l.group_id = $1 AND l.token = k.token FOR UPDATE) l
 
 -- name: next_created
 -- When the first unsettled message of each partition was created: of the open one, or of the next beyond what was delivered.
@@ -19,9 +20,9 @@ SELECT CASE WHEN k.head IS NULL THEN fresh.created_at ELSE opened.created_at END
 FROM unnest($3::text[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS k (partition, delivered_seq, head, ord)
 LEFT JOIN LATERAL (
     SELECT m.created_at FROM message m
-    WHERE k.head IS NULL AND m.queue_id = $1 AND m.partition = k.partition AND m.seq > k.delivered_seq
+    WHERE k.head IS NULL AND m.partition = k.partition AND m.queue_id::bigint = $1::integer AND m.seq > k.delivered_seq
       AND (m.audience IS NULL OR m.audience = $2)
-    ORDER BY m.queue_id, m.partition, m.seq LIMIT 1) fresh ON true
+    ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT 1) fresh ON true
 LEFT JOIN message opened ON opened.queue_id = $1 AND opened.seq = k.head
 ORDER BY k.ord
 

@@ -17,15 +17,15 @@ BEGIN
         WHILE (SELECT x.scan_seq FROM consumer_group x WHERE x.id = g.id FOR UPDATE) < v_last LOOP
             PERFORM discover(p_queue, g.id, 10000, p_shard);
         END LOOP;
-        PERFORM 1 FROM partition_lease l WHERE l.queue_id = p_queue AND l.group_id = g.id ORDER BY l.partition FOR UPDATE;
+        PERFORM 1 FROM partition_lease l WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id ORDER BY l.partition FOR UPDATE;
         WITH gone AS (
             DELETE FROM partition_lease l
-            WHERE l.queue_id = p_queue AND l.group_id = g.id AND (p_all OR l.token IS NULL OR l.ready_at <= p_now)
+            WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND (p_all OR l.token IS NULL OR l.ready_at <= p_now)
             RETURNING l.pending + cardinality(l.open) AS n
         ), trimmed AS (
             UPDATE partition_lease l SET pending = 0, open = l.open[1:l.leased]
             FROM partition_lease o
-            WHERE l.queue_id = p_queue AND l.group_id = g.id AND NOT (p_all OR l.token IS NULL OR l.ready_at <= p_now)
+            WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND NOT (p_all OR l.token IS NULL OR l.ready_at <= p_now)
               AND o.partition = l.partition AND o.queue_id = l.queue_id AND o.group_id = l.group_id
             RETURNING o.pending + cardinality(o.open) - o.leased AS n
         )

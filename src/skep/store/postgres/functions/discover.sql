@@ -67,7 +67,7 @@ BEGIN
             SELECT f.partition, q.id, p_group, f.first_seq - 1, f.n, f.oldest_at, f.newest_at,
                    ready_time(f.oldest_at, f.newest_at, v_delay, v_window)
             FROM found f WHERE f.mine ORDER BY f.partition
-            ON CONFLICT (partition, queue_id, group_id) DO UPDATE SET
+            ON CONFLICT (partition, group_id) DO UPDATE SET
                 pending = l.pending + excluded.pending,
                 newest_at = excluded.newest_at,
                 ready_at = CASE WHEN v_window > 0 AND l.token IS NULL AND l.open = '{}'

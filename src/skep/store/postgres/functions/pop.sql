@@ -65,8 +65,8 @@ BEGIN
                        OR (r.token IS NOT NULL AND q.max_attempts > 0 AND r.attempts >= q.max_attempts)), false)
             INTO v_ready, v_rows, v_doomed
             FROM (SELECT l.open, l.pending, l.token, l.attempts, l.oldest_at FROM partition_lease l
-                  WHERE l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now
-                  ORDER BY l.queue_id, l.group_id, l.ready_at, l.partition LIMIT v_limit) r;
+                  WHERE l.queue_id = q.id AND l.group_id::bigint = v_group AND l.ready_at <= p_now
+                  ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT v_limit) r;
         ELSE
             SELECT coalesce(sum(CASE WHEN l.open = '{}' THEN l.pending ELSE 1 END), 0), count(*),
                    coalesce(bool_or(l.oldest_at <= v_cutoff
@@ -93,14 +93,15 @@ BEGIN
         IF p_partition IS NULL THEN
             SELECT array_agg(k.l) INTO v_locked
             FROM (SELECT l FROM partition_lease l
-                  WHERE l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now
-                  ORDER BY l.queue_id, l.group_id, l.ready_at, l.partition LIMIT v_limit FOR UPDATE SKIP LOCKED) k;
+                  WHERE l.queue_id = q.id AND l.group_id::bigint = v_group AND l.ready_at <= p_now
+                  ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT v_limit FOR UPDATE SKIP LOCKED) k;
         ELSE
             SELECT array_agg(k.l) INTO v_locked
             FROM (SELECT l FROM partition_lease l
                   WHERE l.partition = p_partition AND l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now
                   FOR UPDATE SKIP LOCKED) k;
         END IF;
+        -- Everything a claim needs travels with the messages, so that no two sets have to be joined; the laterals fix the order.
         RETURN QUERY
         WITH wanted AS MATERIALIZED (
             SELECT b.*, least(b.available, p_batch - b.before) AS take
@@ -109,52 +110,53 @@ BEGIN
                         FROM unnest(v_locked) k) a) b
             WHERE b.before < p_batch
         ), taken AS MATERIALIZED (
-            SELECT w.ready_at, m.*
+            SELECT w.ready_at, false AS again, NULL::uuid AS old_token, NULL::bigint AS old_last, 0 AS old_leased,
+                   NULL::bigint AS old_leased_at, 1 AS attempts, m.*
             FROM wanted w CROSS JOIN LATERAL (
                 SELECT m.* FROM message m
-                WHERE m.queue_id = q.id AND m.partition = w.partition AND m.seq > w.delivered_seq
+                WHERE m.partition = w.partition AND m.queue_id::bigint = q.id AND m.seq > w.delivered_seq
                   AND m.created_at <= v_visible AND (m.audience IS NULL OR m.audience = v_group)
-                ORDER BY m.queue_id, m.partition, m.seq LIMIT w.take) m
+                ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT w.take) m
             WHERE w.open = '{}'
             UNION ALL
-            SELECT w.ready_at, m.* FROM wanted w JOIN message m ON m.queue_id = q.id AND m.seq = w.open[1]
+            SELECT w.ready_at, true, w.token, w.open[w.leased], w.leased, w.leased_at, w.attempts + 1, m.*
+            FROM wanted w CROSS JOIN LATERAL (
+                SELECT m.* FROM message m WHERE m.queue_id = q.id AND m.seq = w.open[1] LIMIT 1) m
             WHERE w.open <> '{}'
-        ), batch AS (
-            SELECT t.partition, count(*)::integer AS n, array_agg(t.seq ORDER BY t.seq) AS seqs, max(t.seq) AS last_seq
+        ), batch AS MATERIALIZED (
+            SELECT t.partition, count(*)::integer AS n, array_agg(t.seq ORDER BY t.seq) AS seqs, max(t.seq) AS last_seq,
+                   bool_or(t.again) AS again, max(t.attempts) AS attempts, bool_or(t.old_token IS NOT NULL) AS ran_out
             FROM taken t GROUP BY t.partition
         ), claimed AS (
             UPDATE partition_lease l SET
-                token = p_token, leased_at = p_now, ready_at = v_deadline, leased = b.n,
-                open = CASE WHEN w.open = '{}' THEN b.seqs ELSE w.open END,
-                attempts = CASE WHEN w.open = '{}' THEN 1 ELSE w.attempts + 1 END,
-                pending = CASE WHEN w.open = '{}' THEN w.pending - b.n ELSE w.pending END,
-                delivered_seq = CASE WHEN w.open = '{}' THEN b.last_seq ELSE w.delivered_seq END,
-                last_error = CASE WHEN w.token IS NULL THEN w.last_error ELSE coalesce(w.last_error, 'lease expired') END
-            FROM batch b JOIN wanted w ON w.partition = b.partition
-            WHERE l.partition = b.partition AND l.queue_id = q.id AND l.group_id = v_group
-            RETURNING l.partition, l.attempts
+                token = p_token, leased_at = p_now, ready_at = v_deadline, leased = b.n, attempts = b.attempts,
+                open = CASE WHEN b.again THEN l.open ELSE b.seqs END,
+                pending = CASE WHEN b.again THEN l.pending ELSE l.pending - b.n END,
+                delivered_seq = CASE WHEN b.again THEN l.delivered_seq ELSE b.last_seq END,
+                last_error = CASE WHEN b.ran_out THEN coalesce(l.last_error, 'lease expired') ELSE l.last_error END
+            FROM batch b
+            WHERE l.partition = b.partition AND l.group_id = v_group
         ), ended AS (
             INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
                                        leased_at, settled_at, outcome)
-            SELECT q.id, v_group, w.partition, w.open[1], w.open[w.leased], w.leased, 0, w.attempts, w.leased_at, p_now, 'expired'
-            FROM wanted w JOIN batch b ON b.partition = w.partition WHERE w.token IS NOT NULL
+            SELECT q.id, v_group, t.partition, t.seq, t.old_last, t.old_leased, 0, t.attempts - 1, t.old_leased_at, p_now, 'expired'
+            FROM taken t WHERE t.old_token IS NOT NULL
         ), counted AS (
             INSERT INTO group_counter AS c (queue_id, group_id, shard, retried)
-            SELECT q.id, v_group, p_shard, sum(w.leased)
-            FROM wanted w JOIN batch b ON b.partition = w.partition WHERE w.token IS NOT NULL HAVING count(*) > 0
+            SELECT q.id, v_group, p_shard, sum(t.old_leased) FROM taken t WHERE t.old_token IS NOT NULL HAVING count(*) > 0
             ON CONFLICT (group_id, shard) DO UPDATE SET retried = c.retried + excluded.retried
         )
-        SELECT t.seq, t.created_at, t.id, t.trace_id, t.priority, x.attempts, t.partition, t.transaction_id, t.content_type,
+        SELECT t.seq, t.created_at, t.id, t.trace_id, t.priority, t.attempts, t.partition, t.transaction_id, t.content_type,
                t.headers, t.payload, v_deadline
-        FROM taken t JOIN claimed x ON x.partition = t.partition
+        FROM taken t
         ORDER BY t.ready_at, t.partition, t.seq;
         GET DIAGNOSTICS v_count = ROW_COUNT;
         IF v_count = 0 AND v_locked IS NOT NULL THEN
             v_state := 'doomed';
         END IF;
     END IF;
-    SELECT l.ready_at INTO v_next FROM partition_lease l WHERE l.queue_id = q.id AND l.group_id = v_group
-    ORDER BY l.queue_id, l.group_id, l.ready_at LIMIT 1;
+    SELECT l.ready_at INTO v_next FROM partition_lease l WHERE l.queue_id = q.id AND l.group_id::bigint = v_group
+    ORDER BY l.group_id::bigint, l.ready_at LIMIT 1;
     IF v_count = 0 AND v_next <= p_now THEN
         -- Others are at these rows just now; looking again at once would only get in their way.
         v_next := p_now + c_others_busy_us;

@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION settled_seq(p_queue integer) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT min(least(g.scan_seq, coalesce(
         (SELECT min(coalesce(l.open[1] - 1, l.delivered_seq)) FROM partition_lease l
-         WHERE l.queue_id = p_queue AND l.group_id = g.id), g.scan_seq), coalesce(
+         WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id), g.scan_seq), coalesce(
         (SELECT min(s.seqs[1]) - 1 FROM set_lease s WHERE s.queue_id = p_queue AND s.group_id = g.id), g.scan_seq)))
     FROM consumer_group g WHERE g.queue_id = p_queue
 $$;
@@ -21,18 +21,18 @@ BEGIN
             PERFORM discover(p_queue, g.id, 10000, p_shard);
         END LOOP;
         PERFORM 1 FROM partition_lease l
-        WHERE l.queue_id = p_queue AND l.group_id = g.id AND coalesce(l.open[1], l.delivered_seq + 1) <= p_upper
+        WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND coalesce(l.open[1], l.delivered_seq + 1) <= p_upper
         ORDER BY l.partition FOR UPDATE;
         WITH affected AS MATERIALIZED (
             SELECT l.partition, l.open, l.pending,
                    ARRAY(SELECT o.seq FROM unnest(l.open) o (seq) WHERE o.seq > p_upper ORDER BY o.seq) AS left_open,
-                   (SELECT count(*) FROM message m WHERE m.queue_id = p_queue AND m.partition = l.partition
+                   (SELECT count(*) FROM message m WHERE m.partition = l.partition AND m.queue_id::bigint = p_queue
                       AND m.seq > l.delivered_seq AND m.seq <= p_upper AND (m.audience IS NULL OR m.audience = g.id)) AS fresh,
-                   (SELECT m.created_at FROM message m WHERE m.queue_id = p_queue AND m.partition = l.partition
+                   (SELECT m.created_at FROM message m WHERE m.partition = l.partition AND m.queue_id::bigint = p_queue
                       AND m.seq > greatest(p_upper, l.delivered_seq) AND (m.audience IS NULL OR m.audience = g.id)
-                    ORDER BY m.queue_id, m.partition, m.seq LIMIT 1) AS next_at
+                    ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT 1) AS next_at
             FROM partition_lease l
-            WHERE l.queue_id = p_queue AND l.group_id = g.id AND coalesce(l.open[1], l.delivered_seq + 1) <= p_upper
+            WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND coalesce(l.open[1], l.delivered_seq + 1) <= p_upper
         ), gone AS (
             DELETE FROM partition_lease l USING affected a
             WHERE a.left_open = '{}' AND a.pending = a.fresh

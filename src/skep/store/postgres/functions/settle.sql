@@ -3,7 +3,7 @@
 -- the others (a stale token, a seq that is not in the lease) are untouched and left to the caller's careful path,
 -- as is everything (NULL) when the queue is unordered or there is no such queue or group.
 --
--- Rows are locked in ascending partition order, like everywhere. A whole lease deletes its row, or frees it for the next message.
+-- The leases are given, and so locked, in ascending partition order, like everywhere. A whole lease deletes its row, or frees it for the next message.
 CREATE OR REPLACE FUNCTION settle_acks(
     p_tenant text, p_name text, p_group_name text, p_partitions text[], p_tokens uuid[], p_from integer[], p_to integer[], p_seqs bigint[],
     p_now bigint, p_shard smallint)
@@ -26,10 +26,9 @@ BEGIN
     WITH locked AS MATERIALIZED (
         SELECT x.ord, p_seqs[x.from_ord:x.to_ord] AS acked, l.*
         FROM unnest(p_partitions, p_tokens, p_from, p_to) WITH ORDINALITY AS x (partition, token, from_ord, to_ord, ord)
-        JOIN partition_lease l ON l.partition = x.partition AND l.queue_id = q.id AND l.group_id = v_group
-                              AND l.token = x.token
-        ORDER BY l.partition
-        FOR UPDATE OF l
+        CROSS JOIN LATERAL (
+            SELECT l.* FROM partition_lease l
+            WHERE l.partition = x.partition AND l.group_id = v_group AND l.token = x.token FOR UPDATE) l
     ), judged AS MATERIALIZED (
         SELECT k.*, k.acked = k.open[1:k.leased] AS whole, k.open[k.leased + 1:] AS left_open
         FROM locked k WHERE k.acked = k.open[1:k.leased] OR k.acked <@ k.open[1:k.leased]
@@ -46,9 +45,9 @@ BEGIN
                             ELSE n.created_at END
         FROM judged j LEFT JOIN LATERAL (
             SELECT m.created_at FROM message m
-            WHERE j.left_open = '{}' AND m.queue_id = q.id AND m.partition = j.partition AND m.seq > j.delivered_seq
+            WHERE j.left_open = '{}' AND m.partition = j.partition AND m.queue_id::bigint = q.id AND m.seq > j.delivered_seq
               AND (m.audience IS NULL OR m.audience = v_group)
-            ORDER BY m.queue_id, m.partition, m.seq LIMIT 1) fresh ON true
+            ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT 1) fresh ON true
         LEFT JOIN LATERAL (
             SELECT coalesce(fresh.created_at, (SELECT m.created_at FROM message m
                 WHERE m.queue_id = q.id AND m.seq = j.left_open[1])) AS created_at) n ON true

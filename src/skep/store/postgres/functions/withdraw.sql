@@ -10,7 +10,7 @@ BEGIN
     -- Waits for a discovery that runs, so that none of the messages is discovered in between.
     SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = p_group FOR UPDATE;
     PERFORM 1 FROM partition_lease l
-    WHERE l.queue_id = p_queue AND l.group_id = p_group
+    WHERE l.queue_id = p_queue AND l.group_id::bigint = p_group
       AND l.partition IN (SELECT m.partition FROM message m WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs))
     ORDER BY l.partition FOR UPDATE;
     WITH target AS MATERIALIZED (
