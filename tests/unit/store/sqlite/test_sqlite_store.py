@@ -1,0 +1,357 @@
+"""What only the SQLite store has: group commit, savepoints, the file's lock, broken and full files, plans."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+
+import apsw
+import pytest
+
+from skep.clock import ManualClock
+from skep.errors import Code, SkepError
+from skep.ids import IdMint
+from skep.model import (
+    NewMessage,
+    PopRequest,
+    PushBatch,
+    PushStatus,
+    QueueKey,
+    QueueSettings,
+    Seq,
+    Settlement,
+    SettleStatus,
+    Token,
+)
+from skep.store.protocol import Store
+from skep.store.sqlite import SqliteStore
+from skep.store.sqlite.connection import Knobs, migrate, open_writer
+from skep.store.sqlite.queues import make_queue
+from skep.store.sqlite.session import Session
+from skep.store.sqlite.statements import statements
+
+KEY = QueueKey("orders")
+CLOCK = ManualClock()
+MINT = IdMint(CLOCK)
+NOW = CLOCK.now()
+
+
+def batch(*payloads: bytes, queue: QueueKey = KEY) -> PushBatch:
+    return PushBatch([NewMessage(queue, payload) for payload in payloads], MINT.mint_many(len(payloads)))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "skep.db")
+    await store.open()
+    yield store
+    await store.close()
+
+
+def test_it_is_a_store() -> None:
+    store: Store = SqliteStore(":memory:")
+    assert isinstance(store, SqliteStore)
+
+
+# one commit for many calls
+
+
+async def test_calls_that_wait_are_committed_together(store: SqliteStore) -> None:
+    await store.create_queue(KEY, QueueSettings(), NOW)
+    before = store.commits
+
+    outcomes = await asyncio.gather(*(store.push([batch(b"x")], NOW) for _ in range(200)))
+
+    assert store.commits - before < 20
+    assert sorted(outcome[0].results[0].seq or 0 for outcome in outcomes) == list(range(1, 201))
+
+
+async def test_I15_a_failing_call_does_not_hurt_its_neighbours(store: SqliteStore) -> None:
+    await store.create_queue(KEY, QueueSettings(), NOW)
+    before = store.commits
+    unknown = PopRequest(queue=QueueKey("nowhere"), token=Token(b"t" * 16))
+
+    first, failed, second = await asyncio.gather(
+        store.push([batch(b"a")], NOW),
+        store.pop([unknown], NOW),
+        store.push([batch(b"b")], NOW),
+        return_exceptions=True,
+    )
+
+    assert isinstance(failed, SkepError)
+    assert failed.code is Code.QUEUE_NOT_FOUND
+    assert isinstance(first, list)
+    assert isinstance(second, list)
+    assert [first[0].results[0].seq, second[0].results[0].seq] == [1, 2]
+    assert store.commits - before < 3
+    assert (await store.queue_stats(KEY, NOW)).last_seq == 2
+
+
+async def test_I15_what_a_failing_call_did_is_undone(store: SqliteStore) -> None:
+    await store.push([batch(b"a")], NOW)
+    known = PopRequest(queue=KEY, token=Token(b"t" * 16), group="g")
+    unknown = PopRequest(queue=QueueKey("nowhere"), token=Token(b"t" * 16))
+
+    with pytest.raises(SkepError):
+        await store.pop([known, unknown], NOW)
+
+    assert (await store.queue_stats(KEY, NOW)).groups == []
+    assert await store.leases(KEY.tenant, NOW) == []
+    (result,) = await store.pop([known], NOW)
+    assert [delivery.attempt for delivery in result.deliveries] == [1]
+
+
+async def test_a_cancelled_caller_does_not_stop_the_others(store: SqliteStore) -> None:
+    await store.create_queue(KEY, QueueSettings(), NOW)
+    cancelled = asyncio.create_task(store.push([batch(b"a")], NOW))
+    kept = asyncio.create_task(store.push([batch(b"b")], NOW))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+
+    assert (await kept)[0].results[0].status is PushStatus.STORED
+
+
+async def test_a_closed_store_refuses_and_opens_again(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "skep.db")
+    await store.open()
+    await store.push([batch(b"a")], NOW)
+    await store.close()
+
+    with pytest.raises(SkepError) as caught:
+        await store.push([batch(b"b")], NOW)
+    assert caught.value.code is Code.STORE_UNAVAILABLE
+
+    await store.open()
+    assert (await store.queue_stats(KEY, NOW)).last_seq == 1
+    await store.close()
+
+
+async def test_I1_every_commit_is_an_fsync(store: SqliteStore) -> None:
+    async def pragma(name: str) -> object:
+        assert store._writer is not None
+        return await store._writer.call(lambda session: session.db.pragma(name), bare=True)
+
+    assert await pragma("synchronous") == 2
+    assert await pragma("journal_mode") == "wal"
+
+
+# the file
+
+
+_OPEN_AND_HOLD = """
+import asyncio, sys
+from skep.store.sqlite import SqliteStore
+async def main():
+    store = SqliteStore(sys.argv[1]); await store.open()
+    print("open", flush=True); sys.stdin.readline()
+asyncio.run(main())
+"""
+
+
+async def test_a_second_process_is_told_that_the_file_is_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "skep.db"
+    with subprocess.Popen(  # noqa: ASYNC220 - a pipe that blocks is what synchronizes the two
+        [sys.executable, "-c", _OPEN_AND_HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(SkepError) as caught:
+            await SqliteStore(path, busy_timeout_ms=100).open()
+        assert caught.value.code is Code.STORE_BUSY
+        assert str(other.pid) in caught.value.message
+        assert str(path) in caught.value.message
+        other.kill()
+
+    store = SqliteStore(path, busy_timeout_ms=2_000)
+    await store.open()
+    await store.close()
+
+
+async def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
+    path = tmp_path / "skep.db"
+    path.write_bytes(b"this is no database, however long one reads it" * 100)
+
+    with pytest.raises(SkepError) as caught:
+        await SqliteStore(path).open()
+
+    assert caught.value.code is Code.STORE_CORRUPT
+    assert str(path) in caught.value.message
+
+
+async def test_a_folder_that_is_missing_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(SkepError) as caught:
+        await SqliteStore(tmp_path / "nowhere" / "skep.db").open()
+
+    assert caught.value.code is Code.STORE_UNAVAILABLE
+
+
+async def test_a_migration_that_changed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "skep.db"
+    store = SqliteStore(path)
+    await store.open()
+    await store.close()
+    db = apsw.Connection(str(path))
+    db.execute("UPDATE migration SET checksum = 'another'")
+    db.close()
+
+    with pytest.raises(SkepError) as caught:
+        await SqliteStore(path).open()
+    assert caught.value.code is Code.STORE_CORRUPT
+
+
+async def push_large(store: SqliteStore) -> Code | None:
+    try:
+        await store.push([batch(*[bytes(2_000)] * 10)], NOW)
+    except SkepError as error:
+        return error.code
+    return None
+
+
+async def test_I2_a_full_file_takes_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "skep.db", max_pages=150)
+    await store.open()
+    answers = [await push_large(store) for _ in range(100)]
+    stored = answers.count(None) * 10
+    assert stored > 0
+    assert set(answers) == {None, Code.STORE_FULL}
+
+    assert (await store.queue_stats(KEY, NOW)).last_seq == stored
+    (result,) = await store.pop([PopRequest(queue=KEY, token=Token(b"t" * 16), batch=1, auto_ack=True)], NOW)
+    assert [delivery.seq for delivery in result.deliveries] == [1]
+    await store.close()
+
+
+async def test_a_full_file_hurts_only_the_calls_that_do_not_fit(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "skep.db", max_pages=150)
+    await store.open()
+    await store.create_queue(KEY, QueueSettings(), NOW)
+
+    answers = await asyncio.gather(
+        store.push([batch(b"small")], NOW),
+        store.push([batch(*[bytes(4_000)] * 500)], NOW),
+        store.push([batch(b"small too")], NOW),
+        return_exceptions=True,
+    )
+
+    assert isinstance(answers[1], SkepError)
+    assert answers[1].code is Code.STORE_FULL
+    assert not isinstance(answers[0], BaseException)
+    assert not isinstance(answers[2], BaseException)
+    assert (await store.queue_stats(KEY, NOW)).last_seq == 2
+    await store.close()
+
+
+async def test_memory_ends_with_the_store() -> None:
+    store = SqliteStore(":memory:")
+    await store.open()
+    await store.push([batch(b"a")], NOW)
+    await store.maintain()
+    await store.close()
+    await store.open()
+    assert await store.get_queue(KEY) is None
+    await store.close()
+
+
+async def test_reads_see_what_was_answered(store: SqliteStore) -> None:
+    for n in range(1, 30):
+        await store.push([batch(b"x")], NOW)
+        assert (await store.queue_stats(KEY, NOW)).last_seq == n
+
+
+async def test_I6_settling_survives_a_reopening(tmp_path: Path) -> None:
+    token = Token(b"t" * 16)
+    store = SqliteStore(tmp_path / "skep.db")
+    await store.open()
+    await store.push([batch(b"a", b"b")], NOW)
+    await store.pop([PopRequest(queue=KEY, token=token, batch=2)], NOW)
+    await store.close()
+    await store.open()
+
+    results = await store.settle(
+        [Settlement(queue=KEY, partition="Default", seq=Seq(seq), token=token) for seq in (1, 2)],
+        NOW,
+    )
+
+    assert [result.status for result in results] == [SettleStatus.COMPLETED] * 2
+    await store.close()
+
+
+# statements
+
+
+FILES = sorted(
+    entry.name.removesuffix(".sql")
+    for entry in resources.files("skep.store.sqlite").iterdir()
+    if entry.name.endswith(".sql")
+)
+HOT = {
+    ("leases", "discover"): "SEARCH message USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+    ("leases", "claim_ready"): "MERGE (UNION ALL)",
+    ("leases", "next_of_partition"): "INDEX message_partition (queue_id=? AND partition=? AND rowid>? AND rowid<?)",
+    ("leases", "head_of_partition"): "INDEX message_partition (queue_id=? AND partition=? AND rowid>? AND rowid<?)",
+    ("leases", "lease_of_partition"): "SEARCH partition_lease USING PRIMARY KEY (group_id=? AND partition=?)",
+    ("leases", "save_lease"): "SEARCH partition_lease USING PRIMARY KEY (group_id=? AND partition=?)",
+    ("leases", "run_out_leases"): "INDEX partition_lease_leased (group_id=? AND ready_at<?)",
+    ("leases", "next_deadline"): "INDEX partition_lease_leased (group_id=? AND ready_at>?)",
+    ("leases", "message_at"): "SEARCH message USING INTEGER PRIMARY KEY (rowid=?)",
+    ("push", "find_key"): "SEARCH dedup USING PRIMARY KEY (queue_id=? AND transaction_id=? AND partition=?)",
+    ("sets", "ready_sets"): "INDEX set_lease_ready (group_id=? AND priority=? AND ready_at<?)",
+    ("sets", "sets_of_token"): "INDEX set_lease_token (group_id=? AND token=?)",
+    ("state", "last_message"): "SEARCH message USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+    ("chores", "due"): "INDEX scheduled_due (queue_id=? AND due_at<?)",
+    ("chores", "sweep_keys"): "INDEX dedup_expiry (expires_at<?)",
+    ("browse", "traced"): "INDEX message_trace (trace_id=?)",
+}
+MAY_SORT = {("sets", "sets_of_partition"), ("stats", "set_figures")}
+
+
+@pytest.fixture(scope="module")
+def schema() -> apsw.Connection:
+    db = open_writer(":memory:", Knobs())
+    migrate(db, ":memory:")
+    return db
+
+
+def plan(db: apsw.Connection, sql: str) -> str:
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
+    named = re.findall(r":([a-z_]+)", sql)
+    values = dict.fromkeys(named) if named else (None,) * (max(numbered, default=0) or sql.count("?"))
+    return " | ".join(str(row[3]) for row in db.execute("EXPLAIN QUERY PLAN " + sql, values))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_statement_prepares_and_none_scans_a_table(schema: apsw.Connection, file: str) -> None:
+    for name, sql in statements(file).items():
+        found = plan(schema, sql)
+        # A scan may only go from the left edge of a history, or over an index of its own.
+        grows = [
+            step for step in found.split(" | ") if re.match(r"SCAN (message|partition_lease|set_lease|dedup)$", step)
+        ]
+        assert not grows, f"{file}.{name}: {found}"
+        assert "TEMP B-TREE" not in found or (file, name) in MAY_SORT, f"{file}.{name}: {found}"
+
+
+@pytest.mark.parametrize(("file", "name"), list(HOT))
+def test_hot_statements_ride_their_index(schema: apsw.Connection, file: str, name: str) -> None:
+    assert HOT[file, name] in plan(schema, statements(file)[name])
+
+
+def test_a_savepoint_takes_back_what_memory_knows(schema: apsw.Connection) -> None:
+    session = Session(schema)
+    schema.execute("BEGIN IMMEDIATE")
+    queue = make_queue(session, KEY, QueueSettings(), NOW)
+    group = session.make_group(queue, "g", 0, NOW)
+
+    with suppress(ZeroDivisionError), session.savepoint():
+        group.completed += 1
+        session.touch_group(group)
+        raise ZeroDivisionError
+
+    assert session.group(session.queue(KEY), "g").completed == 0
+    schema.execute("ROLLBACK")
