@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from skep.clock import ManualClock
+from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
+from skep.store.sqlite import SqliteStore
 from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer
 from tests.support.reference_store import ReferenceStore
@@ -18,20 +19,7 @@ from tests.support.reference_store import ReferenceStore
 TENANTS = (f"tenant-{number}" for number in itertools.count(1))
 
 
-def _exists(module: str, name: str) -> bool:
-    try:
-        return hasattr(import_module(module), name)
-    except ModuleNotFoundError:
-        return False
-
-
-HAS_SQLITE = _exists("skep.store.sqlite", "SqliteStore")
-HAS_POSTGRES = _exists("skep.store.postgres", "PostgresStore")
-STORES = [
-    "reference",
-    *(["sqlite-memory", "sqlite-file"] if HAS_SQLITE else []),
-    *(["postgres"] if HAS_POSTGRES else []),
-]
+STORES = ["reference", "sqlite-memory", "sqlite-file", "postgres"]
 
 
 @pytest.fixture(scope="session")
@@ -47,15 +35,12 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], S
     """Make a store on the same data each time, where it keeps any."""
     match request.param:
         case "sqlite-memory":
-            sqlite = import_module("skep.store.sqlite")
-            return lambda: sqlite.SqliteStore(":memory:")
+            return lambda: SqliteStore(":memory:")
         case "sqlite-file":
-            sqlite = import_module("skep.store.sqlite")
-            return lambda: sqlite.SqliteStore(tmp_path / "skep.db")
+            return lambda: SqliteStore(tmp_path / "skep.db")
         case "postgres":
-            postgres = import_module("skep.store.postgres")
             dsn = request.getfixturevalue("shared_dsn")
-            return lambda: postgres.PostgresStore(dsn)
+            return lambda: PostgresStore(dsn)
         case _:
             return ReferenceStore
 

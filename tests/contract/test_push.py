@@ -293,6 +293,7 @@ async def test_a_fifo_queue_is_one_partition(driver: Driver) -> None:
 
     first = await driver.pop(batch=2)
     assert payloads(first) == ["0", "1"]
+    assert {d.partition for d in first} == {DEFAULT_PARTITION}
     assert await driver.pop() == []
 
     await driver.ack(*first)

@@ -7,7 +7,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from skep.errors import Code, SkepError
-from skep.model import FROM_NOW, NO_DEAD_LETTER_QUEUE, ClearScope, Ordering, PushStatus, QueueKey, QueueSettings
+from skep.model import (
+    FROM_BEGINNING,
+    FROM_NOW,
+    NO_DEAD_LETTER_QUEUE,
+    ClearScope,
+    Ordering,
+    PushStatus,
+    QueueKey,
+    QueueSettings,
+)
 from tests.contract.driver import Driver, payloads
 
 
@@ -95,6 +104,16 @@ async def test_ordering_changes_only_while_nothing_is_unsettled(driver: Driver) 
     assert (await driver.update(ordering=Ordering.UNORDERED)).settings.ordering is Ordering.UNORDERED
     await driver.push("b")
     assert payloads(await driver.pop()) == ["b"]
+
+
+async def test_a_change_of_ordering_leaves_the_old_log_behind(driver: Driver) -> None:
+    await driver.push("old", partition="1")
+    await driver.ack(*await driver.pop())
+    await driver.update(ordering=Ordering.FIFO)
+    await driver.push("new", partition="2")
+
+    assert payloads(await driver.pop(group="late")) == ["new"]
+    assert (await driver.seek(FROM_BEGINNING, group="late")).pushed == 1
 
 
 async def test_an_unknown_queue_is_none(driver: Driver) -> None:

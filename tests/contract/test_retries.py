@@ -188,7 +188,7 @@ async def test_a_retry_is_older_than_what_came_later(driver: Driver) -> None:
 # what the lease history says
 
 
-async def test_every_lease_that_ends_leaves_a_row(driver: Driver) -> None:
+async def test_a_settled_lease_leaves_a_row(driver: Driver) -> None:
     await driver.create(max_attempts=3)
     await driver.push("a", "b")
     start = driver.now
@@ -216,3 +216,20 @@ async def test_the_lease_history_tells_outcomes_apart_and_pages(driver: Driver) 
 
     (page,) = await driver.store.lease_history(driver.key(), after=history[0][0], limit=1)
     assert page == history[1]
+
+
+async def test_every_call_that_settles_leaves_a_row(driver: Driver) -> None:
+    await driver.push(*"abcd")
+    a, b, c, _ = await driver.pop()
+    await driver.ack(b)
+    await driver.reject(a)
+    await driver.nack(c)
+
+    history = [lease for _, lease in await driver.store.lease_history(driver.key())]
+
+    assert [(lease.first_seq, lease.last_seq, lease.messages, lease.completed) for lease in history] == [
+        (2, 2, 1, 1),
+        (1, 1, 1, 0),
+        (3, 4, 2, 0),
+    ]
+    assert [lease.outcome for lease in history] == ["completed", "dead", "retried"]

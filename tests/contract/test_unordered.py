@@ -241,13 +241,13 @@ async def test_I14_groups_do_not_affect_each_other(unordered: Driver) -> None:
     assert attempts(await unordered.pop(group="h")) == [1, 1]
 
 
-async def test_a_finished_lease_leaves_a_row(unordered: Driver) -> None:
-    await unordered.push("a", "b")
-    a, b = await unordered.pop()
-    await unordered.ack(a)
-    assert await unordered.store.lease_history(unordered.key()) == []
-
+async def test_every_call_that_settles_leaves_a_row(unordered: Driver) -> None:
+    await unordered.push("a", "b", "c")
+    a, b, c = sorted(await unordered.pop(), key=lambda d: d.seq)
     await unordered.ack(b)
+    await unordered.ack(a, c)
 
-    ((_, lease),) = await unordered.store.lease_history(unordered.key())
-    assert (lease.first_seq, lease.last_seq, lease.outcome) == (1, 2, "completed")
+    history = [lease for _, lease in await unordered.store.lease_history(unordered.key())]
+
+    assert [(lease.first_seq, lease.last_seq, lease.messages) for lease in history] == [(2, 2, 1), (1, 3, 2)]
+    assert {lease.outcome for lease in history} == {"completed"}

@@ -64,10 +64,7 @@ class Lease:
     leased_at: Instant
     deadline: Instant
     held: list[int]
-    taken: list[int]
     attempt: int
-    completed: int = 0
-    buried: int = 0
 
 
 @dataclass
@@ -352,17 +349,19 @@ class Reference:
         )
         return name
 
-    def end_lease(self, log: Log, group: Group, lease: Lease, outcome: str, now: Instant) -> None:
-        group.leases.remove(lease)
+    def note(
+        self, log: Log, group: Group, lease: Lease, seqs: list[int], completed: int, outcome: str, now: Instant
+    ) -> None:
+        """Write down what became of these messages of a lease."""
         log.lease_history.append(
             FinishedLease(
                 queue=log.queue.key,
                 group=group.name,
                 partition=lease.partition,
-                first_seq=Seq(lease.taken[0]),
-                last_seq=Seq(lease.taken[-1]),
-                messages=len(lease.taken),
-                completed=lease.completed,
+                first_seq=Seq(min(seqs)),
+                last_seq=Seq(max(seqs)),
+                messages=len(seqs),
+                completed=completed,
                 attempt=lease.attempt,
                 leased_at=lease.leased_at,
                 settled_at=now,
@@ -372,7 +371,8 @@ class Reference:
 
     def reclaim(self, log: Log, group: Group, lease: Lease, now: Instant) -> None:
         """End a lease that ran out: its token is stale from here on, and the worn out are buried."""
-        self.end_lease(log, group, lease, "expired", now)
+        group.leases.remove(lease)
+        self.note(log, group, lease, lease.held, 0, "expired", now)
         limit = log.settings.max_attempts
         for index, seq in enumerate(lease.held):
             mark = group.marks[seq]
@@ -400,10 +400,10 @@ class Reference:
                 group.marks[seq].state = "expired"
                 continue
             age = now - log.entries[seq].created_at
-            if 0 < seconds(log.settings.max_wait_seconds) < age:
+            if 0 < seconds(log.settings.max_wait_seconds) <= age:
                 group.marks[seq].state = "expired"
                 done += 1
-            elif 0 < seconds(log.settings.max_age_seconds) < age:
+            elif 0 < seconds(log.settings.max_age_seconds) <= age:
                 self.bury(log, group, seq, DeadReason.EXPIRED, group.marks[seq].error, now)
                 done += 1
         return done

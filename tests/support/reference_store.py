@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -102,6 +102,8 @@ class ReferenceStore(ReferenceViews):
             self.check_dead_letter_rules(key, settings.dead_letter_queue)
         if settings.ordering is not log.settings.ordering and log.depth > 0:
             raise SkepError(Code.INVALID_SETTING, "ordering changes only while nothing is unsettled")
+        if settings.ordering is not log.settings.ordering:
+            log.first_seq = log.last_seq + 1
         self._make_named(key, settings, now)
         log.queue = msgspec.structs.replace(log.queue, settings=settings, updated_at=now)
         return log.queue
@@ -209,9 +211,10 @@ class ReferenceStore(ReferenceViews):
         deliveries = [self._delivery(log, group, request, seq, now) for seq in taken]
         if request.auto_ack:
             for lease in [lease for lease in group.leases if lease.token == request.token]:
-                for seq in list(lease.held):
-                    self._complete(group, lease, seq)
-                self.end_lease(log, group, lease, "completed", now)
+                self.note(log, group, lease, lease.held, len(lease.held), "completed", now)
+                for seq in lease.held:
+                    group.marks[seq].state = "completed"
+                group.leases.remove(lease)
         ready = [self._ready_of(log, group, seq) for seq in group.unsettled()]
         undiscovered = group.scan_seq < log.last_seq
         return PopResult(
@@ -329,7 +332,6 @@ class ReferenceStore(ReferenceViews):
             leased_at=now,
             deadline=self._deadline(log, request, now),
             held=sorted(seqs),
-            taken=sorted(seqs),
             attempt=group.marks[seqs[0]].attempts,
         )
         group.leases.append(lease)
@@ -364,51 +366,45 @@ class ReferenceStore(ReferenceViews):
                 results[index] = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
             else:
                 good[index] = (one, lease)
-        retries: list[tuple[int, Settlement, Lease]] = []
-        for index, (one, lease) in sorted(good.items(), key=lambda item: item[1][0].outcome is Outcome.NACK):
+        for index, (one, _) in sorted(good.items(), key=lambda item: item[1][0].outcome is Outcome.NACK):
             limit = log.settings.max_attempts
             worn_out = 0 < limit <= group.marks[one.seq].attempts
             if one.outcome is Outcome.ACK:
-                self._complete(group, lease, one.seq)
+                group.marks[one.seq].state = "completed"
                 results[index] = SettleResult(SettleStatus.COMPLETED)
             elif one.outcome is Outcome.REJECT or worn_out:
                 reason = DeadReason.REJECTED if one.outcome is Outcome.REJECT else DeadReason.MAX_ATTEMPTS
-                lease.held.remove(one.seq)
-                lease.buried += 1
                 name = self.bury(log, group, one.seq, reason, one.error, now)
                 status = SettleStatus.DEAD if name else SettleStatus.DISCARDED
                 results[index] = SettleResult(status, dead_letter_queue=name)
             else:
-                retries.append((index, one, lease))
-        results |= self._retry(log, group, partition, retries, now)
-        for _, lease in good.values():
-            if lease in group.leases and not lease.held:
-                self.end_lease(log, group, lease, "dead" if lease.buried else "completed", now)
+                mark = group.marks[one.seq]
+                mark.retry_at = self._retry_time(log, one, mark.attempts, now)
+                mark.error = one.error
+                group.retried += 1
+                results[index] = SettleResult(SettleStatus.RETRYING, retry_at=mark.retry_at)
+        for lease in list(group.leases):
+            mine = {int(one.seq): results[index] for index, (one, owner) in good.items() if owner is lease}
+            if mine:
+                self._shrink_lease(log, group, lease, mine, now)
         return results
 
-    def _complete(self, group: Group, lease: Lease, seq: int) -> None:
-        group.marks[seq].state = "completed"
-        lease.held.remove(seq)
-        lease.completed += 1
-
-    def _retry(
-        self, log: Log, group: Group, partition: str, retries: list[tuple[int, Settlement, Lease]], now: Instant
-    ) -> dict[int, SettleResult]:
-        results: dict[int, SettleResult] = {}
-        for index, one, lease in retries:
-            mark = group.marks[one.seq]
-            mark.retry_at = self._retry_time(log, one, mark.attempts, now)
-            mark.error = one.error
-            group.retried += 1
-            results[index] = SettleResult(SettleStatus.RETRYING, retry_at=mark.retry_at)
-            if not log.is_ordered:
-                lease.held.remove(one.seq)
-                if not lease.held:
-                    self.end_lease(log, group, lease, "retried", now)
-        if retries and log.is_ordered:
-            group.rest_until[partition] = max(r.retry_at for r in results.values() if r.retry_at is not None)
-            self.end_lease(log, group, retries[0][2], "retried", now)
-        return results
+    def _shrink_lease(
+        self, log: Log, group: Group, lease: Lease, results: Mapping[int, SettleResult], now: Instant
+    ) -> None:
+        """Take what a call settled or gave back out of its lease; a nack ends the lease of an ordered partition."""
+        statuses = [result.status for result in results.values()]
+        retry_times = [result.retry_at for result in results.values() if result.retry_at is not None]
+        gone = list(results)
+        if retry_times and log.is_ordered:
+            gone = list(lease.held)
+            group.rest_until[lease.partition] = max(retry_times)
+        dead = SettleStatus.DEAD in statuses or SettleStatus.DISCARDED in statuses
+        outcome = "retried" if retry_times else "dead" if dead else "completed"
+        self.note(log, group, lease, gone, statuses.count(SettleStatus.COMPLETED), outcome, now)
+        lease.held = [seq for seq in lease.held if seq not in gone]
+        if not lease.held:
+            group.leases.remove(lease)
 
     def _retry_time(self, log: Log, one: Settlement, attempts: int, now: Instant) -> Instant:
         match one.retry:
@@ -416,7 +412,7 @@ class ReferenceStore(ReferenceViews):
                 return now
             case Retry.AT:
                 assert one.retry_at is not None
-                return one.retry_at
+                return max(now, one.retry_at)
             case Retry.BACKOFF:
                 wait_ms = min(log.settings.max_backoff_ms, log.settings.initial_backoff_ms * 2 ** (attempts - 1))
                 return Instant(now + round(wait_ms * MICROS_PER_MS * (1 - JITTER_SHARE * one.jitter)))
