@@ -39,6 +39,8 @@ SESSION = {
     "enable_mergejoin": "off",
     "enable_hashjoin": "off",
     "enable_bitmapscan": "off",
+    "enable_material": "off",
+    "enable_memoize": "off",
     "jit": "off",
     "synchronous_commit": "on",
 }

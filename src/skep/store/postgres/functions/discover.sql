@@ -8,12 +8,21 @@ $$;
 -- Adds to a group's counters. One row per server's shard, so that servers do not wait for each other's commits.
 CREATE OR REPLACE FUNCTION count_up(p_queue integer, p_group integer, p_shard smallint, p_completed bigint, p_dead bigint,
                                     p_expired bigint, p_skipped bigint, p_retried bigint)
-RETURNS void LANGUAGE sql AS $$
-    INSERT INTO group_counter AS c (queue_id, group_id, shard, completed, dead, expired, skipped, retried)
-    VALUES (p_queue, p_group, p_shard, p_completed, p_dead, p_expired, p_skipped, p_retried)
-    ON CONFLICT (group_id, shard) DO UPDATE SET
-        completed = c.completed + excluded.completed, dead = c.dead + excluded.dead, expired = c.expired + excluded.expired,
-        skipped = c.skipped + excluded.skipped, retried = c.retried + excluded.retried
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE group_counter c SET
+        completed = c.completed + p_completed, dead = c.dead + p_dead, expired = c.expired + p_expired,
+        skipped = c.skipped + p_skipped, retried = c.retried + p_retried
+    WHERE c.group_id = p_group AND c.shard = p_shard;
+    IF NOT FOUND THEN
+        INSERT INTO group_counter AS c (queue_id, group_id, shard, completed, dead, expired, skipped, retried)
+        VALUES (p_queue, p_group, p_shard, p_completed, p_dead, p_expired, p_skipped, p_retried)
+        ON CONFLICT (group_id, shard) DO UPDATE SET
+            completed = c.completed + excluded.completed, dead = c.dead + excluded.dead,
+            expired = c.expired + excluded.expired, skipped = c.skipped + excluded.skipped,
+            retried = c.retried + excluded.retried;
+    END IF;
+END
 $$;
 
 -- Walks the log once from where the group stopped, and notes which partitions have something to do.

@@ -18,7 +18,7 @@ DECLARE
     c_others_busy_us CONSTANT bigint := 10000;
     q queue%ROWTYPE;
     v_group integer;
-    v_locked partition_lease[];
+    v_locked claimable[];
     v_ready bigint;
     v_rows integer;
     v_doomed boolean;
@@ -92,12 +92,14 @@ BEGIN
     IF v_state = 'ok' AND v_rows > 0 THEN
         IF p_partition IS NULL THEN
             SELECT array_agg(k.l) INTO v_locked
-            FROM (SELECT l FROM partition_lease l
+            FROM (SELECT ROW(l.ctid, l.partition, l.delivered_seq, l.pending, l.open, l.leased, l.attempts, l.token, l.leased_at, l.ready_at)::claimable AS l
+                  FROM partition_lease l
                   WHERE l.queue_id = q.id AND l.group_id::bigint = v_group AND l.ready_at <= p_now
                   ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT v_limit FOR UPDATE SKIP LOCKED) k;
         ELSE
             SELECT array_agg(k.l) INTO v_locked
-            FROM (SELECT l FROM partition_lease l
+            FROM (SELECT ROW(l.ctid, l.partition, l.delivered_seq, l.pending, l.open, l.leased, l.attempts, l.token, l.leased_at, l.ready_at)::claimable AS l
+                  FROM partition_lease l
                   WHERE l.partition = p_partition AND l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now
                   FOR UPDATE SKIP LOCKED) k;
         END IF;
@@ -110,7 +112,7 @@ BEGIN
                         FROM unnest(v_locked) k) a) b
             WHERE b.before < p_batch
         ), taken AS MATERIALIZED (
-            SELECT w.ready_at, false AS again, NULL::uuid AS old_token, NULL::bigint AS old_last, 0 AS old_leased,
+            SELECT w.tid, w.ready_at, false AS again, NULL::uuid AS old_token, NULL::bigint AS old_last, 0 AS old_leased,
                    NULL::bigint AS old_leased_at, 1 AS attempts, m.*
             FROM wanted w CROSS JOIN LATERAL (
                 SELECT m.* FROM message m
@@ -119,14 +121,14 @@ BEGIN
                 ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT w.take) m
             WHERE w.open = '{}'
             UNION ALL
-            SELECT w.ready_at, true, w.token, w.open[w.leased], w.leased, w.leased_at, w.attempts + 1, m.*
+            SELECT w.tid, w.ready_at, true, w.token, w.open[w.leased], w.leased, w.leased_at, w.attempts + 1, m.*
             FROM wanted w CROSS JOIN LATERAL (
                 SELECT m.* FROM message m WHERE m.queue_id = q.id AND m.seq = w.open[1] LIMIT 1) m
             WHERE w.open <> '{}'
         ), batch AS MATERIALIZED (
-            SELECT t.partition, count(*)::integer AS n, array_agg(t.seq ORDER BY t.seq) AS seqs, max(t.seq) AS last_seq,
+            SELECT t.tid, count(*)::integer AS n, array_agg(t.seq ORDER BY t.seq) AS seqs, max(t.seq) AS last_seq,
                    bool_or(t.again) AS again, max(t.attempts) AS attempts, bool_or(t.old_token IS NOT NULL) AS ran_out
-            FROM taken t GROUP BY t.partition
+            FROM taken t GROUP BY t.tid
         ), claimed AS (
             UPDATE partition_lease l SET
                 token = p_token, leased_at = p_now, ready_at = v_deadline, leased = b.n, attempts = b.attempts,
@@ -135,7 +137,7 @@ BEGIN
                 delivered_seq = CASE WHEN b.again THEN l.delivered_seq ELSE b.last_seq END,
                 last_error = CASE WHEN b.ran_out THEN coalesce(l.last_error, 'lease expired') ELSE l.last_error END
             FROM batch b
-            WHERE l.partition = b.partition AND l.group_id = v_group
+            WHERE l.ctid = b.tid
         ), ended AS (
             INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
                                        leased_at, settled_at, outcome)

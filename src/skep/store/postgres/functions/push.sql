@@ -1,21 +1,32 @@
+-- Functions that are called from functions are PL/pgSQL, which keeps their plans; PostgreSQL plans an SQL function anew each time.
+
 -- The queue's lock, held until commit: whoever appends to a log holds it, so commit order is seq order.
-CREATE OR REPLACE FUNCTION lock_log(p_queue integer) RETURNS void LANGUAGE sql AS $$
-    SELECT pg_advisory_xact_lock(1936418160, p_queue)
+CREATE OR REPLACE FUNCTION lock_log(p_queue integer) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(1936418160, p_queue);
+END
 $$;
 
 -- The last seq given out. Rides the primary key backwards; the floor covers messages deleted from the end.
-CREATE OR REPLACE FUNCTION last_seq(p_queue integer, p_floor bigint) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT greatest(p_floor, coalesce(
-        (SELECT m.seq FROM message m WHERE m.queue_id = p_queue ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1), 0))
+CREATE OR REPLACE FUNCTION last_seq(p_queue integer, p_floor bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_seq bigint;
+BEGIN
+    SELECT m.seq INTO v_seq FROM message m WHERE m.queue_id = p_queue ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1;
+    RETURN greatest(v_seq, p_floor);
+END
 $$;
 
 -- Depth without counting rows: what the slowest group has yet to settle, from its counters.
-CREATE OR REPLACE FUNCTION log_depth(p_queue integer, p_first bigint, p_last bigint) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT coalesce(
-        (SELECT max(p_last - g.start_seq - coalesce(
-            (SELECT sum(c.completed + c.dead + c.expired + c.skipped) FROM group_counter c WHERE c.group_id = g.id), 0))
-         FROM consumer_group g WHERE g.queue_id = p_queue),
-        p_last - p_first + 1)::bigint
+CREATE OR REPLACE FUNCTION log_depth(p_queue integer, p_first bigint, p_last bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_depth bigint;
+BEGIN
+    SELECT max(p_last - g.start_seq - coalesce(
+        (SELECT sum(c.completed + c.dead + c.expired + c.skipped) FROM group_counter c WHERE c.group_id = g.id), 0))
+    INTO v_depth FROM consumer_group g WHERE g.queue_id = p_queue;
+    RETURN coalesce(v_depth, p_last - p_first + 1);
+END
 $$;
 
 -- Opens the logs of some queues for appending, in ascending order of their ids so that two pushes never deadlock.
@@ -33,7 +44,7 @@ BEGIN
         JOIN queue k ON k.tenant = t.tenant AND k.name = t.name AND k.deleted_at IS NULL
         ORDER BY k.id
     LOOP
-        PERFORM lock_log(target.id);
+        PERFORM pg_advisory_xact_lock(1936418160, target.id);
         -- Read under the lock: the queue may have been changed or deleted while we waited for it.
         SELECT * INTO q FROM queue k WHERE k.id = target.id AND k.deleted_at IS NULL;
         CONTINUE WHEN NOT FOUND;
