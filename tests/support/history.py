@@ -151,7 +151,14 @@ class History:
         return self.settings_of(queue).ordering is not Ordering.UNORDERED
 
     def verb(self, name: str) -> list[Call]:
-        return [call for call in self.calls if call.verb == name]
+        return self._by_verb.get(name, [])
+
+    @cached_property
+    def _by_verb(self) -> dict[str, list[Call]]:
+        index = defaultdict(list)
+        for call in self.calls:
+            index[call.verb].append(call)
+        return index
 
     @cached_property
     def pushes(self) -> list[Pushed]:

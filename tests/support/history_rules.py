@@ -234,7 +234,10 @@ class Holding:
     auto_ack: bool = False
 
 
-def holdings(history: History) -> dict[tuple[GroupKey, str | int], list[Holding]]:
+Holdings = dict[tuple[GroupKey, str | int], list[Holding]]
+
+
+def holdings(history: History) -> Holdings:
     held: dict[tuple[GroupKey, str | int], dict[Token, Holding]] = defaultdict(dict)
     for given in history.gives:
         delivery = given.delivery
@@ -374,21 +377,24 @@ def no_skips(history: History) -> Iterator[Violation]:
 
 def expired_leases_come_again(history: History) -> Iterator[Violation]:
     """I9: a pop with nobody else about, that finds nothing, leaves no message behind whose lease has run out."""
+    held = holdings(history)
     for call in history.verb("pop"):
         if call.ended is None or not is_alone(history, call):
             continue
         for request, result in zip(call.request, call.answer, strict=True):
             if result.deliveries or history.settings_of(request.queue).paused:
                 continue
-            yield from left_behind(history, call, (request.queue, request.group), request.partition)
+            yield from left_behind(history, held, call, (request.queue, request.group), request.partition)
 
 
 def is_alone(history: History, call: Call) -> bool:
     return all(other is call or other.is_before(call) or call.is_before(other) for other in history.calls)
 
 
-def left_behind(history: History, call: Call, group: GroupKey, partition: str | None) -> Iterator[Violation]:
-    for (_, what), found in holdings(history).items():
+def left_behind(
+    history: History, held: Holdings, call: Call, group: GroupKey, partition: str | None
+) -> Iterator[Violation]:
+    for (_, what), found in held.items():
         for holding in found:
             over = deadline_before(history, holding, call) <= call.now
             if holding.group != group or not holding.call.is_before(call) or not over:

@@ -1,0 +1,190 @@
+"""A load of many processes on one PostgreSQL, every call of which is recorded.
+
+Pushers repeat each other's transaction ids; poppers nack, reject, forget messages, and come back to them late with
+stale tokens. Time is the machine's, as several processes have to agree on it. No pytest here: each process imports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import pickle
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from skep.clock import Clock, Instant, SystemClock
+from skep.ids import IdMint
+from skep.model import (
+    Delivery,
+    NewMessage,
+    Ordering,
+    Outcome,
+    PopRequest,
+    PushBatch,
+    QueueKey,
+    QueueSettings,
+    Retry,
+    Settlement,
+    Token,
+)
+from skep.store.postgres import PostgresStore
+from tests.support.history import Call, History, Recorder
+
+POPPERS = 8
+PUSHERS = 4
+GROUPS = ("g", "h")
+ORDERED = QueueKey("ordered", "load")
+UNORDERED = QueueKey("unordered", "load")
+SETTINGS = {
+    ORDERED: QueueSettings(max_attempts=0),
+    UNORDERED: QueueSettings(max_attempts=0, ordering=Ordering.UNORDERED),
+}
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much is done, and how badly."""
+
+    dsn: str
+    folder: Path
+    pushes: int
+    batch: int = 20
+    partitions: int = 1000
+    lease_seconds: float = 0.25
+    seed: int = 1
+
+
+def run_client(load: Load, name: str, number: int, role: str) -> None:
+    """The body of one process: work until done, then leave the history of it behind."""
+    calls = asyncio.run(_client(load, name, number, role))
+    (load.folder / name).write_bytes(pickle.dumps(calls))
+
+
+async def _client(load: Load, name: str, number: int, role: str) -> list[Call]:
+    store = PostgresStore(load.dsn, max_connections=2)
+    await store.open()
+    recorder = Recorder(store, name)
+    chance = random.Random(f"{load.seed}/{name}")
+    clock = SystemClock()
+    try:
+        if role == "push":
+            await _push(load, recorder, number, chance, clock)
+            (load.folder / f"{name}.done").touch()
+        else:
+            await _pop(load, recorder, GROUPS[number % len(GROUPS)], chance, clock)
+    finally:
+        await store.close()
+    return recorder.calls
+
+
+async def _push(load: Load, recorder: Recorder, number: int, chance: random.Random, clock: Clock) -> None:
+    mint = IdMint(clock)
+    for n in range(load.pushes):
+        messages = [_message(load, number, n, i, chance) for i in range(load.batch)]
+        await recorder.push([PushBatch(messages, mint.mint_many(len(messages)))], clock.now())
+
+
+def _message(load: Load, number: int, n: int, i: int, chance: random.Random) -> NewMessage:
+    """One in ten is pushed by every pusher, at about the same time."""
+    shared = i % 10 == 0
+    return NewMessage(
+        queue=chance.choice((ORDERED, UNORDERED)) if not shared else (ORDERED, UNORDERED)[n % 2],
+        payload=f"{n}/{i}".encode() if shared else f"{number}/{n}/{i}".encode(),
+        partition=f"p{(n * load.batch + i) % load.partitions}" if shared else f"p{chance.randrange(load.partitions)}",
+        transaction_id=f"t{n}/{i}" if shared else None,
+    )
+
+
+async def _pop(load: Load, recorder: Recorder, group: str, chance: random.Random, clock: Clock) -> None:
+    mint = IdMint(clock)
+    forgotten: list[Delivery] = []
+    idle = 0
+    while idle < 6:
+        request = PopRequest(
+            queue=chance.choice((ORDERED, UNORDERED)),
+            token=Token(bytes(mint.mint())),
+            group=group,
+            batch=chance.choice((1, 10, 50)),
+            max_partitions=chance.choice((0, 0, 1)),
+            lease_seconds=load.lease_seconds,
+        )
+        (result,) = await recorder.pop([request], clock.now())
+        if not result.deliveries:
+            done = len(list(load.folder.glob("*.done"))) == PUSHERS
+            idle += done
+            # What is in flight elsewhere comes again after its lease; nothing else can happen before.
+            await clock.sleep_until(Instant(clock.now() + int(load.lease_seconds * 500_000)))
+            continue
+        idle = 0
+        fate = chance.random()
+        if fate < 0.1:
+            forgotten += result.deliveries
+        else:
+            await _settle(recorder, result.deliveries, chance, clock)
+        if forgotten and chance.random() < 0.2:
+            await _settle(recorder, forgotten[:20], chance, clock)
+            del forgotten[:20]
+
+
+async def _settle(recorder: Recorder, deliveries: list[Delivery], chance: random.Random, clock: Clock) -> None:
+    settlements = []
+    for delivery in deliveries:
+        fate = chance.random()
+        if fate < 0.03:
+            continue
+        outcome = Outcome.NACK if fate < 0.06 else Outcome.REJECT if fate < 0.08 else Outcome.ACK
+        settlements.append(
+            Settlement(
+                queue=delivery.queue,
+                partition=delivery.partition,
+                seq=delivery.seq,
+                token=delivery.token,
+                group=delivery.group,
+                outcome=outcome,
+                retry=Retry.NOW,
+            )
+        )
+    if settlements:
+        await recorder.settle(settlements, clock.now())
+
+
+def run_load(load: Load) -> History:
+    """Start all processes, wait for them, and merge what they recorded."""
+    asyncio.run(_prepare(load.dsn))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    clients = [(f"pusher-{n}", n, "push") for n in range(PUSHERS)] + [(f"popper-{n}", n, "pop") for n in range(POPPERS)]
+    processes = [context.Process(target=run_client, args=(load, *client)) for client in clients]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    if any(process.exitcode for process in processes):
+        raise RuntimeError(f"clients failed: {[process.exitcode for process in processes]}")
+    calls = [call for name, _, _ in clients for call in pickle.loads((load.folder / name).read_bytes())]
+    calls += asyncio.run(_look(load.dsn))
+    return History(calls, SETTINGS)
+
+
+async def _prepare(dsn: str) -> None:
+    store = PostgresStore(dsn)
+    await store.open()
+    try:
+        for queue, settings in SETTINGS.items():
+            await store.create_queue(queue, settings, SystemClock().now())
+    finally:
+        await store.close()
+
+
+async def _look(dsn: str) -> list[Call]:
+    store = PostgresStore(dsn)
+    await store.open()
+    try:
+        recorder = Recorder(store, "observer")
+        for queue in SETTINGS:
+            await recorder.stats(queue, SystemClock().now())
+            await recorder.log(queue, SystemClock().now())
+    finally:
+        await store.close()
+    return recorder.calls
