@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import structlog
 from msgspec import Struct
 
 from skep.clock import Instant
@@ -17,6 +18,8 @@ from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.sqlite.statements import statements
 
 SQL = statements("bury")
+
+log = structlog.get_logger(__name__)
 
 
 class Burial(Struct):
@@ -37,7 +40,10 @@ def bury(session: Session, queue: QueueRow, group: GroupRow, burials: Iterable[B
             group.expired += 1
         else:
             group.dead += 1
-        if name is not None:
+        if name is None:
+            # Nobody keeps it, so at least the log tells that it was there.
+            log.info("message_discarded", queue=queue.key.name, seq=burial.seq, group=group.name, reason=burial.reason)
+        else:
             _append(session, queue, group, QueueKey(name, queue.key.tenant), burial, now)
     return name
 

@@ -21,6 +21,7 @@ from skep.store.sqlite.leases import (
     add_history,
     count_expired,
     deliveries_of,
+    find_lease,
     free,
     lease_of_row,
     read_next,
@@ -36,6 +37,9 @@ DISCOVER_MESSAGES = 1_000
 
 MAX_ROUNDS = 16
 """How many rounds of discovery and claiming one pop may take."""
+
+SHORTEST_LEASE_MICROS = 1
+"""A lease that ended the moment it began would be claimed again by the same pop."""
 
 MAX_EXPIRED_PER_CLAIM = 1_000
 """How many too old messages one pop may settle on its way."""
@@ -55,11 +59,6 @@ class Claim(Struct):
         """How many more messages fill the batch."""
         return self.request.batch - len(self.deliveries)
 
-    def has_room_for(self, partition: str) -> bool:
-        """Whether one more partition is within ``max_partitions``."""
-        limit = self.request.max_partitions
-        return limit <= 0 or partition in self.partitions or len(self.partitions) < limit
-
 
 def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
     """Lease messages for each request in turn."""
@@ -72,14 +71,17 @@ def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
     if queue.settings.paused or request.batch <= 0:
         return PopResult([])
     lease_seconds = request.lease_seconds if request.lease_seconds is not None else queue.settings.lease_seconds
-    claim = Claim(request, Instant(now + seconds(lease_seconds)), [], set(), MAX_EXPIRED_PER_CLAIM)
+    deadline = Instant(now + max(seconds(lease_seconds), SHORTEST_LEASE_MICROS))
+    claim = Claim(request, deadline, [], set(), MAX_EXPIRED_PER_CLAIM)
     if queue.settings.window_buffer_seconds > 0:
         discover(session, queue, group, DISCOVER_MESSAGES)
     claim_ready = claim_partitions if queue.is_ordered else claim_sets
     for _ in range(MAX_ROUNDS):
-        claim_ready(session, queue, group, claim, now)
+        claim_ready(session, queue, group, claim, now, group.scan_seq >= queue.last_seq)
         if claim.wanted <= 0 or claim.expiries_left <= 0 or not discover(session, queue, group, DISCOVER_MESSAGES):
             break
+    else:
+        claim_ready(session, queue, group, claim, now, True)
     return _result(session, queue, group, claim, now)
 
 
@@ -94,17 +96,24 @@ def _result(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, no
         row = session.row(SQL["next_ready"], (group.id,))
         ready = None if row is None else row[0]
     else:
-        row = session.row(SQL["lease_of_partition"], (group.id, queue.stored_partition(request.partition)))
-        ready = None if row is None else lease_of_row(row).ready_at
+        lease = find_lease(session, group, request.partition)
+        ready = None if lease is None else lease.ready_at
     if ready is None:
         return PopResult(claim.deliveries)
     return PopResult(claim.deliveries, Instant(max(ready, now)), ready <= now)
 
 
-def claim_partitions(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant) -> None:
-    """Claim ready rows until the batch is full or none is left."""
+def claim_partitions(
+    session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant, is_all: bool
+) -> None:
+    """Claim ready rows until the batch is full or none is left.
+
+    Unless they are all there is, rows that do not fill the batch are left alone: what is discovered next may be older.
+    """
     while claim.wanted > 0 and claim.expiries_left > 0:
-        leases = _ready_leases(session, queue, group, claim, now)
+        leases, is_enough = _ready_leases(session, queue, group, claim, now)
+        if not leases or not (is_enough or is_all):
+            return
         claimed: list[Lease] = []
         for lease in leases:
             if claim.wanted <= 0 or claim.expiries_left <= 0:
@@ -112,31 +121,30 @@ def claim_partitions(session: Session, queue: QueueRow, group: GroupRow, claim: 
             _claim_row(session, queue, group, lease, claim, now)
             claimed.append(lease)
         save_all(session, claimed)
-        if not leases or claim.request.partition is not None:
-            return
 
 
-def _ready_leases(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant) -> list[Lease]:
-    """Ready rows that are likely to fill the batch: reading stops as soon as they promise enough."""
+def _ready_leases(
+    session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant
+) -> tuple[list[Lease], bool]:
+    """Ready rows, read only until they promise to fill the batch or ``max_partitions``; whether they do."""
     if claim.request.partition is not None:
-        partition = queue.stored_partition(claim.request.partition)
-        row = session.row(SQL["lease_of_partition"], (group.id, partition))
-        lease = None if row is None else lease_of_row(row)
-        return [lease] if lease is not None and lease.ready_at <= now else []
+        lease = find_lease(session, group, claim.request.partition)
+        is_ready = lease is not None and lease.ready_at <= now and lease.partition not in claim.partitions
+        return [lease] if lease is not None and is_ready else [], is_ready
     leases: list[Lease] = []
     promised = 0
     room = claim.request.max_partitions - len(claim.partitions) if claim.request.max_partitions > 0 else None
     cursor = session.db.execute(SQL["claim_ready"], (group.id, now))
     for row in cursor:
-        if room is not None and len(leases) >= room:
+        if row[1] in claim.partitions:
+            continue  # settled at once by this very pop, and ready again
+        if promised >= claim.wanted or (room is not None and len(leases) >= room):
             break
         lease = lease_of_row(row)
         leases.append(lease)
         promised += 1 if lease.open or queue.settings.max_attempts == 1 else lease.pending
-        if promised >= claim.wanted:
-            break
     cursor.close()
-    return leases
+    return leases, promised >= claim.wanted or (room is not None and len(leases) >= room)
 
 
 def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, claim: Claim, now: Instant) -> None:

@@ -225,7 +225,7 @@ class _Batch:
         results = []
         for index, message in enumerate(self.messages):
             plan = self.plans[message.queue]
-            blamed = plan.refusal is not None and (plan.refusal is not Code.QUEUE_FULL or index in set(plan.fresh))
+            blamed = plan.refusal is not None
             code = plan.refusal if blamed else Code.BATCH_REFUSED
             reason = plan.reason if blamed else "another message of the batch was refused"
             results.append(

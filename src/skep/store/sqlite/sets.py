@@ -6,6 +6,7 @@ split; one that is empty is deleted. Nothing waits behind anything.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -116,53 +117,52 @@ def split_off(
     session.db.execute(SQL["insert_set"], values)
 
 
-def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant) -> None:
-    """Claim ready rows by (priority descending, ready_at, id) until the batch is full."""
-    if claim.request.partition is not None:
-        rows = session.rows(SQL["sets_of_partition"], (group.id, claim.request.partition))
-        _claim_all(session, queue, group, [h for h in map(set_of_row, rows) if h.ready_at <= now], claim, now)
-        return
-    priority = _ABOVE_ALL_PRIORITIES
+def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant, is_all: bool) -> None:
+    """Claim ready rows by (priority descending, ready_at, id) until the batch is full.
+
+    Unless they are all there is, rows that do not fill the batch are left alone: what is discovered next may be urgent.
+    """
     while claim.wanted > 0 and claim.expiries_left > 0:
-        found = session.row(SQL["next_priority"], (group.id, priority))
-        if found is None:
+        ready, is_enough = _ready_sets(session, group, claim, now)
+        if not ready or not (is_enough or is_all):
             return
-        priority = found[0]
-        while claim.wanted > 0 and (ready := _ready_sets(session, group, claim, priority, now)):
-            _claim_all(session, queue, group, ready, claim, now)
-            if claim.expiries_left <= 0:
-                return
+        for held in ready:
+            if claim.wanted > 0 and claim.expiries_left > 0:
+                _claim_set(session, queue, group, held, claim, now)
 
 
-def _ready_sets(session: Session, group: GroupRow, claim: Claim, priority: int, now: Instant) -> list[SetLease]:
-    """Ready rows of one priority that are likely to fill the batch, within ``max_partitions``."""
+def _ready_sets(session: Session, group: GroupRow, claim: Claim, now: Instant) -> tuple[list[SetLease], bool]:
+    """Ready rows in order, read only until they promise to fill the batch; whether they do."""
     ready: list[SetLease] = []
     promised = 0
-    taken = set(claim.partitions)
+    partitions = set(claim.partitions)
     limit = claim.request.max_partitions
-    cursor = session.db.execute(SQL["ready_sets"], (group.id, priority, now))
-    for row in cursor:
-        held = set_of_row(row)
-        if limit > 0 and held.partition not in taken:
-            if len(taken) >= limit:
+    for held in _in_order(session, group, claim.request.partition, now):
+        if limit > 0 and held.partition not in partitions:
+            if len(partitions) >= limit:
                 continue
-            taken.add(held.partition)
+            partitions.add(held.partition)
         ready.append(held)
         promised += len(held.seqs)
         if promised >= claim.wanted:
-            break
-    cursor.close()
-    return ready
+            return ready, True
+    return ready, False
 
 
-def _claim_all(
-    session: Session, queue: QueueRow, group: GroupRow, ready: list[SetLease], claim: Claim, now: Instant
-) -> None:
-    for held in ready:
-        if claim.wanted <= 0 or claim.expiries_left <= 0:
-            return
-        if claim.has_room_for(held.partition):
-            _claim_set(session, queue, group, held, claim, now)
+def _in_order(session: Session, group: GroupRow, partition: str | None, now: Instant) -> Iterator[SetLease]:
+    """Ready rows by (priority descending, ready_at, id), of one partition or of all."""
+    if partition is not None:
+        rows = session.rows(SQL["sets_of_partition"], (group.id, partition))
+        yield from (held for held in map(set_of_row, rows) if held.ready_at <= now)
+        return
+    priority = _ABOVE_ALL_PRIORITIES
+    while (found := session.row(SQL["next_priority"], (group.id, priority))) is not None:
+        priority = found[0]
+        cursor = session.db.execute(SQL["ready_sets"], (group.id, priority, now))
+        try:
+            yield from map(set_of_row, cursor)
+        finally:
+            cursor.close()
 
 
 def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease, claim: Claim, now: Instant) -> None:
