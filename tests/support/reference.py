@@ -7,8 +7,10 @@ and no algorithm with the stores, only `docs/log.md`. `ReferenceStore` (in `refe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import msgspec
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
@@ -302,7 +304,7 @@ class Reference:
         delay = seconds(log.settings.delayed_processing_seconds)
         created = [log.written[seq].created_at for seq in self.of_partition(log, group, partition, "open", "pending")]
         if self.of_partition(log, group, partition, "open"):
-            return created[0] + delay
+            return created[0]
         window = seconds(log.settings.window_buffer_seconds)
         return max(created[0] + delay, min(created[-1] + window, created[0] + WINDOW_CAP_FACTOR * window))
 
@@ -407,6 +409,14 @@ class Reference:
                 self.bury(log, group, seq, DeadReason.EXPIRED, group.marks[seq].error, now)
                 done += 1
         return done
+
+    def renumber(self, grave: Log, order: list[int]) -> None:
+        """Put the latest dead letters into another order: where several are buried at once, it is the store's choice."""
+        seqs = sorted(order)
+        moved = [(grave.entries[seq], grave.dead[seq]) for seq in order]
+        for seq, (entry, letter) in zip(seqs, moved, strict=True):
+            grave.entries[seq] = grave.written[seq] = replace(entry, seq=seq)
+            grave.dead[seq] = msgspec.structs.replace(letter, seq=Seq(seq))
 
     def forget_rest(self, log: Log, group: Group, partition: str) -> None:
         if not self.of_partition(log, group, partition, "open"):

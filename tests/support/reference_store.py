@@ -50,7 +50,7 @@ from skep.model import (
     Transaction,
     TransactionOutcome,
 )
-from tests.support.reference import Group, Lease, Log, Scheduled
+from tests.support.reference import EXPIRED_LEASE, Group, Lease, Log, Scheduled
 from tests.support.reference_views import ReferenceViews
 
 JITTER_SHARE = 0.2
@@ -199,15 +199,22 @@ class ReferenceStore(ReferenceViews):
             self.log(request.queue)
         return [self._pop(request, now) for request in requests]
 
-    def _pop(self, request: PopRequest, now: Instant) -> PopResult:
+    def _pop(
+        self, request: PopRequest, now: Instant, discover: bool | None = None, follow: Sequence[int] | None = None
+    ) -> PopResult:
+        """One pop. Whether it discovers, and what it takes of an unordered queue, can be told as another store did it."""
         log = self.log(request.queue)
+        group = self.group(log, request.group, request.start, now)
         if log.settings.paused:
             return PopResult([])
-        group = self.group(log, request.group, request.start, now)
-        claim = self._claim_ordered if log.is_ordered else self._claim_unordered
-        if log.settings.window_buffer_seconds or self._ready_count(log, group, request, now) < request.batch:
+        if discover is None:
+            discover = self._ready_count(log, group, request, now) < request.batch
+        if discover or log.settings.window_buffer_seconds:
             self.discover(log, group)
-        taken = claim(log, group, request, now)
+        if log.is_ordered:
+            taken = self._claim_ordered(log, group, request, now)
+        else:
+            taken = self._claim_unordered(log, group, request, now, follow)
         deliveries = [self._delivery(log, group, request, seq, now) for seq in taken]
         if request.auto_ack:
             for lease in [lease for lease in group.leases if lease.token == request.token]:
@@ -299,7 +306,9 @@ class ReferenceStore(ReferenceViews):
         ]
         return fresh[: 1 if log.settings.max_attempts == 1 else wanted]
 
-    def _claim_unordered(self, log: Log, group: Group, request: PopRequest, now: Instant) -> list[int]:
+    def _claim_unordered(
+        self, log: Log, group: Group, request: PopRequest, now: Instant, follow: Sequence[int] | None = None
+    ) -> list[int]:
         for lease in [lease for lease in group.leases if lease.deadline <= now]:
             self.reclaim(log, group, lease, now)
         self.expire_old(log, group, group.unsettled(), now)
@@ -308,16 +317,37 @@ class ReferenceStore(ReferenceViews):
             for seq in group.unsettled()
             if group.lease_of(seq) is None and request.partition in (None, log.entries[seq].partition)
         ]
-        taken: dict[str, list[int]] = {}
-        for _, ready_at, seq in sorted(free):
-            partition = log.entries[seq].partition
-            no_room = request.max_partitions and len(taken) == request.max_partitions and partition not in taken
-            if ready_at <= now and not no_room and sum(map(len, taken.values())) < request.batch:
-                taken.setdefault(partition, []).append(seq)
-        for partition, seqs in taken.items():
+        ready = [(priority, seq) for priority, ready_at, seq in sorted(free) if ready_at <= now]
+        chosen = self._choose(log, request, [seq for _, seq in ready])
+        if follow is not None:
+            self._check_choice({seq: priority for priority, seq in ready}, request, chosen, follow)
+            chosen = list(follow)
+        by_partition: dict[str, list[int]] = {}
+        for seq in chosen:
+            by_partition.setdefault(log.entries[seq].partition, []).append(seq)
+        for partition, seqs in by_partition.items():
             self._lease(log, group, partition, seqs, request, now)
-        in_order = [seq for _, _, seq in sorted(free)]
-        return sorted((seq for seqs in taken.values() for seq in seqs), key=in_order.index)
+        return chosen
+
+    def _choose(self, log: Log, request: PopRequest, ready: list[int]) -> list[int]:
+        taken: list[int] = []
+        partitions: set[str] = set()
+        for seq in ready:
+            partition = log.entries[seq].partition
+            is_full = 0 < request.max_partitions <= len(partitions) and partition not in partitions
+            if not is_full and len(taken) < request.batch:
+                partitions.add(partition)
+                taken.append(seq)
+        return taken
+
+    def _check_choice(
+        self, priorities: dict[int, int], request: PopRequest, chosen: list[int], follow: Sequence[int]
+    ) -> None:
+        """Whatever an unordered queue gives: it is ready, it is as much as there is, and the urgent come first."""
+        assert set(follow) <= set(priorities), f"{follow} are not all of {priorities}"
+        if not request.max_partitions:
+            assert len(follow) == len(chosen)
+            assert [priorities[seq] for seq in follow] == [priorities[seq] for seq in chosen]
 
     def _lease(
         self, log: Log, group: Group, partition: str, seqs: list[int], request: PopRequest, now: Instant
@@ -544,16 +574,27 @@ class ReferenceStore(ReferenceViews):
         done = 0
         for group in log.groups.values():
             for lease in [lease for lease in group.leases if lease.deadline <= now]:
-                worn_out = 0 < log.settings.max_attempts <= group.marks[lease.held[0]].attempts
-                if worn_out:
-                    self.reclaim(log, group, lease, now)
-                    done += 1
+                done += self._bury_worn_out(log, group, lease, now)
             if log.settings.max_age_seconds or log.settings.max_wait_seconds:
                 self.discover(log, group)
                 done += self.expire_old(log, group, group.unsettled(), now, limit - done)
                 for partition in list(group.rest_until):
                     self.forget_rest(log, group, partition)
         return Chore(done, done == limit, self._next_expiry(log))
+
+    def _bury_worn_out(self, log: Log, group: Group, lease: Lease, now: Instant) -> int:
+        limit = log.settings.max_attempts
+        worn_out = [seq for seq in lease.held if 0 < limit <= group.marks[seq].attempts and seq in log.entries]
+        if log.is_ordered:
+            if lease.held[0] in worn_out:
+                self.reclaim(log, group, lease, now)
+            return int(lease.held == [])
+        for seq in worn_out:
+            self.bury(log, group, seq, DeadReason.MAX_ATTEMPTS, group.marks[seq].error or EXPIRED_LEASE, now)
+            lease.held.remove(seq)
+        if not lease.held:
+            group.leases.remove(lease)
+        return len(worn_out)
 
     def _next_expiry(self, log: Log) -> Instant | None:
         longest = seconds(max(log.settings.max_age_seconds, log.settings.max_wait_seconds))
