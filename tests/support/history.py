@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -344,13 +344,11 @@ class Recorder:
         await self._record("seek", now, (key, group, start), self.store.seek(key, group, start, now))
 
     async def replay(self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant) -> list[Replayed]:
-        """Replay, noting for each message which group it is for."""
-        letters = {letter.seq: letter for letter in await self.store.dead_letters(wanted, None, len(ids))}
+        """Replay, noting for each dead letter which group gave it up."""
+        letters = await self.store.dead_letters(wanted, None, len(ids))
+        groups = {letter.seq: letter.group for letter in letters}
         call = self.store.replay(wanted, ids, until, now)
-        answer: list[Replayed] = await self._record("replay", now, (wanted, ids, until), call)
-        last = self.calls[-1]
-        with_groups = [(letters[replayed.dead_seq].group, replayed) for replayed in answer]
-        self.calls[-1] = replace(last, answer=with_groups)
+        answer: list[Replayed] = await self._record("replay", now, (ids, groups), call)
         return answer
 
     async def stats(self, key: QueueKey, now: Instant) -> QueueStats:

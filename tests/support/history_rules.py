@@ -64,7 +64,7 @@ def durable_is_kept(history: History) -> Iterator[Violation]:
 
 
 def replayed_ids(history: History) -> set[Id]:
-    return {replayed.id for call in history.verb("replay") for _, replayed in call.answer or ()}
+    return {id_ for call in history.verb("replay") for id_ in call.request[0]}
 
 
 def only_pushed_is_delivered(history: History) -> Iterator[Violation]:
@@ -465,8 +465,9 @@ def groups_are_apart(history: History) -> Iterator[Violation]:
     """I14: a replay reaches the group that gave the message up, and no other."""
     wanted: dict[Id, str] = {}
     for call in history.verb("replay"):
-        for group, replayed in call.answer or ():
-            wanted[replayed.id] = group
+        groups = call.request[1]
+        for replayed in call.answer or ():
+            wanted[replayed.id] = groups[replayed.dead_seq]
     for given in history.gives:
         if wanted.get(given.delivery.id, given.delivery.group) != given.delivery.group:
             yield Violation("I14", f"seq {given.delivery.seq} was replayed for another group")

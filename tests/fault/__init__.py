@@ -1,0 +1,1 @@
+"""Crashes, cut connections, full disks, clock jumps."""

@@ -1,0 +1,349 @@
+"""A script of every verb, run in a process that dies at a chosen write; and what must be true of what it leaves.
+
+The process tells its parent of each call before it is made and after it is answered, so the parent knows what was
+acknowledged. `CrashingVfs` stands between SQLite and the disk, counts what is written, and kills the process:
+
+- ``kill``: before the n-th write or sync, as `kill -9` would;
+- ``tear``: after half of the n-th write;
+- ``power``: like a power cut: whatever was not synced by then is undone first;
+- ``lie``: the same on a disk that only claims to sync, which shows that the checks would notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import apsw
+
+from skep.clock import Instant, ManualClock
+from skep.ids import IdMint
+from skep.model import (
+    FROM_NOW,
+    ClearScope,
+    DeadLetterFilter,
+    Delivery,
+    NewMessage,
+    Ordering,
+    Outcome,
+    PopRequest,
+    PushBatch,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    Renewal,
+    Retry,
+    Seq,
+    Settlement,
+    Start,
+    Token,
+    Transaction,
+)
+from skep.store.protocol import Store
+from skep.store.sqlite import SqliteStore
+from tests.support.history import Call, Recorder
+
+Q, U, NEXT, OLD, BRIEF = (QueueKey(name, "crash") for name in ("q", "u", "next", "old", "brief"))
+DEAD = QueueKey("q.dead", "crash")
+LEASE_SECONDS = 10.0
+SETTINGS = {
+    Q: QueueSettings(max_attempts=2, lease_seconds=LEASE_SECONDS),
+    U: QueueSettings(ordering=Ordering.UNORDERED, max_attempts=2, lease_seconds=LEASE_SECONDS),
+    OLD: QueueSettings(retention_seconds=1.0),
+    BRIEF: QueueSettings(max_wait_seconds=1.0),
+}
+CHECKED = (Q, U, NEXT)
+UNDOING = ("power", "lie")
+LIMIT = 100
+
+
+class Teller(Recorder):
+    """A recorder that tells of each call before it is made, too."""
+
+    def __init__(self, store: Store, tell: Callable[[Call], None]) -> None:
+        ticks = itertools.count(1)
+        super().__init__(store, "scripted", lambda: next(ticks))
+        self.tell = tell
+
+    async def _record(self, verb: str, now: Instant, request: Any, call: Any) -> Any:
+        started = self.tick()
+        self.tell(Call(self.client, verb, started, None, now, request))
+        answer = await call
+        self.tell(Call(self.client, verb, started, self.tick(), now, request, answer))
+        self.calls.append(Call(self.client, verb, started, None, now, request, answer))
+        return answer
+
+
+class Script:
+    """Every verb at least once, in steps that stand on what earlier ones left, if they left anything."""
+
+    def __init__(self, store: Store, tell: Callable[[Call], None]) -> None:
+        self.store = store
+        self.recorder = Teller(store, tell)
+        self.clock = ManualClock()
+        self.mint = IdMint(self.clock)
+        self.held: list[Delivery] = []
+
+    @property
+    def now(self) -> Instant:
+        return self.clock.now()
+
+    def steps(self) -> list[Callable[[], Awaitable[object]]]:
+        return [
+            self.create, self.push, self.push_to_several, self.push_again, self.schedule,
+            self.pop, self.ack_one, self.nack_one, self.pop, self.reject_one, self.renew, self.transact,
+            self.pop_unordered, self.settle_unordered, self.let_leases_run_out, self.pop, self.let_leases_run_out, self.pop,
+            self.expire, self.promote, self.replay, self.purge, self.auto_ack, self.seek, self.update, self.clear,
+            self.retain, self.forget_group, self.delete, self.keep_house, self.push, self.pop, self.ack_one,
+        ]  # fmt: skip
+
+    async def note(self, verb: str, request: Any, call: Coroutine[Any, Any, Any]) -> Any:
+        return await self.recorder._record(verb, self.now, request, call)
+
+    # push
+
+    async def create(self) -> None:
+        for key, settings in SETTINGS.items():
+            await self.note("create", key, self.store.create_queue(key, settings, self.now))
+
+    async def push_messages(self, *messages: NewMessage) -> None:
+        await self.recorder.push([PushBatch(list(messages), self.mint.mint_many(len(messages)))], self.now)
+
+    async def push(self) -> None:
+        await self.push_messages(*(message(Q, str(n), partition="ab"[n % 2]) for n in range(8)))
+
+    async def push_to_several(self) -> None:
+        await self.push_messages(
+            *(message(key, f"{key.name}{n}", transaction_id=f"t{n}") for key in (Q, U, OLD, BRIEF) for n in range(3))
+        )
+
+    async def push_again(self) -> None:
+        await self.push_messages(*(message(Q, f"again{n}", transaction_id=f"t{n}") for n in range(4)))
+
+    async def schedule(self) -> None:
+        at = Instant(self.now + 5_000_000)
+        await self.push_messages(*(message(key, "later", deliver_at=at) for key in (Q, Q, U)))
+
+    # pop and settle
+
+    async def take(self, key: QueueKey, batch: int, group: str = "g", auto_ack: bool = False) -> list[Delivery]:
+        token = Token(bytes(self.mint.mint()))
+        request = PopRequest(queue=key, token=token, group=group, batch=batch, auto_ack=auto_ack)
+        (result,) = await self.recorder.pop([request], self.now)
+        return result.deliveries
+
+    async def pop(self) -> None:
+        self.held += await self.take(Q, 4)
+
+    async def settle(self, *outcomes: Outcome) -> None:
+        chosen = [self.held.pop(0) for _ in outcomes if self.held]
+        settlements = [settlement(d, outcome) for d, outcome in zip(chosen, outcomes, strict=False)]
+        if settlements:
+            await self.recorder.settle(settlements, self.now)
+
+    async def ack_one(self) -> None:
+        await self.settle(Outcome.ACK)
+
+    async def nack_one(self) -> None:
+        await self.settle(Outcome.NACK)
+
+    async def reject_one(self) -> None:
+        self.held.reverse()
+        await self.settle(Outcome.REJECT)
+
+    async def renew(self) -> None:
+        for d in self.held[:1]:
+            renewal = Renewal(
+                queue=d.queue, partition=d.partition, token=d.token, lease_seconds=LEASE_SECONDS, group=d.group
+            )
+            await self.recorder.renew([renewal], self.now)
+
+    async def transact(self) -> None:
+        settlements = [settlement(self.held.pop(0), Outcome.ACK)] if self.held else []
+        batch = PushBatch([message(NEXT, "out"), message(Q, "back", partition="a")], self.mint.mint_many(2))
+        await self.recorder.transact([Transaction(settlements, batch)], self.now)
+
+    async def pop_unordered(self) -> None:
+        self.held = await self.take(U, 2) + self.held
+
+    async def settle_unordered(self) -> None:
+        await self.settle(Outcome.NACK, Outcome.ACK)
+
+    async def let_leases_run_out(self) -> None:
+        self.clock.advance(LEASE_SECONDS)
+
+    async def auto_ack(self) -> None:
+        await self.take(OLD, LIMIT, auto_ack=True)
+        await self.take(BRIEF, 1)
+
+    # chores and the rest
+
+    async def expire(self) -> None:
+        for key in (Q, U, BRIEF):
+            await self.note("expire", key, self.store.expire(key, self.now, LIMIT))
+
+    async def promote(self) -> None:
+        await self.note("promote", Q, self.store.promote(Q, self.now, 1))
+
+    async def letters(self) -> list[Any]:
+        if await self.store.get_queue(DEAD) is None:
+            return []
+        return list(await self.store.dead_letters(DeadLetterFilter(queue=DEAD), None, LIMIT))
+
+    async def replay(self) -> None:
+        letters = await self.letters()
+        if letters:
+            wanted = DeadLetterFilter(queue=DEAD, seqs=[letters[0].seq])
+            await self.recorder.replay(wanted, self.mint.mint_many(1), Seq(LIMIT), self.now)
+
+    async def purge(self) -> None:
+        letters = await self.letters()
+        if letters:
+            wanted = DeadLetterFilter(queue=DEAD, seqs=[letters[0].seq])
+            await self.note("purge", [letters[0].trace_id], self.store.purge(wanted, LIMIT, self.now))
+
+    async def seek(self) -> None:
+        await self.recorder.seek(Q, "h", FROM_NOW, self.now)
+        await self.recorder.seek(Q, "h", Start(), self.now)
+
+    async def update(self) -> None:
+        await self.note("update", U, self.store.update_queue(U, QueueChanges(priority=3), self.now))
+
+    async def clear(self) -> None:
+        await self.note("clear", (U, ClearScope.SCHEDULED), self.store.clear(U, ClearScope.SCHEDULED, self.now))
+        await self.note("clear", (BRIEF, ClearScope.ALL), self.store.clear(BRIEF, ClearScope.ALL, self.now))
+
+    async def retain(self) -> None:
+        await self.note("retain", OLD, self.store.retain(OLD, self.now, LIMIT))
+
+    async def forget_group(self) -> None:
+        await self.note("delete_group", Q, self.store.delete_group(Q, "h", self.now))
+
+    async def delete(self) -> None:
+        await self.note("delete", BRIEF, self.store.delete_queue(BRIEF, self.now))
+
+    async def keep_house(self) -> None:
+        await self.note("sample", None, self.store.sample(self.now))
+        await self.note("sweep", None, self.store.sweep(self.now, LIMIT))
+        await self.note("maintain", None, self.store.maintain())
+
+
+def message(queue: QueueKey, payload: str, **fields: Any) -> NewMessage:
+    return NewMessage(queue=queue, payload=payload.encode(), **fields)
+
+
+def settlement(delivery: Delivery, outcome: Outcome) -> Settlement:
+    return Settlement(
+        queue=delivery.queue,
+        partition=delivery.partition,
+        seq=delivery.seq,
+        token=delivery.token,
+        group=delivery.group,
+        outcome=outcome,
+        retry=Retry.NOW,
+    )
+
+
+# the process that dies
+
+
+class CrashingVfs(apsw.VFS):
+    """The file system as SQLite sees it, until the n-th write."""
+
+    def __init__(self, deadly: int, mode: str) -> None:
+        self.base = apsw.vfs_names()[0]
+        self.deadly = deadly
+        self.mode = mode
+        self.writes = 0
+        self.files: list[CrashingFile] = []
+        super().__init__("crashing", self.base, makedefault=True)
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
+        file = CrashingFile(self, name, flags)
+        self.files.append(file)
+        return file
+
+    def is_deadly(self) -> bool:
+        self.writes += 1
+        return self.writes == self.deadly
+
+    def die(self) -> None:
+        if self.mode in UNDOING:
+            for file in self.files:
+                file.undo()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class CrashingFile(apsw.VFSFile):
+    """A file that remembers what was there before each write since its last sync."""
+
+    def __init__(self, vfs: CrashingVfs, name: Any, flags: list[int]) -> None:
+        super().__init__(vfs.base, name, flags)
+        self.vfs = vfs
+        self.unsynced: list[tuple[int, bytes, int]] = []
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        if self.vfs.is_deadly():
+            if self.vfs.mode == "tear":
+                super().xWrite(data[: len(data) // 2], offset)
+            self.vfs.die()
+        self._remember(offset, len(data))
+        super().xWrite(data, offset)
+
+    def xTruncate(self, newsize: int) -> None:
+        if self.vfs.is_deadly():
+            self.vfs.die()
+        size = super().xFileSize()
+        self._remember(newsize, max(0, size - newsize))
+        super().xTruncate(newsize)
+
+    def xSync(self, flags: int) -> None:
+        if self.vfs.is_deadly():
+            self.vfs.die()
+        super().xSync(flags)
+        if self.vfs.mode != "lie":
+            self.unsynced.clear()
+
+    def xClose(self) -> None:
+        self.vfs.files.remove(self)
+        super().xClose()
+
+    def _remember(self, offset: int, count: int) -> None:
+        if self.vfs.mode in UNDOING:
+            size = super().xFileSize()
+            readable = max(0, min(count, size - offset))
+            self.unsynced.append((offset, super().xRead(readable, offset) if readable else b"", size))
+
+    def undo(self) -> None:
+        for offset, before, size in reversed(self.unsynced):
+            if before:
+                super().xWrite(before, offset)
+            super().xTruncate(size)
+
+
+def run_script(path: str, deadly: int, mode: str, pipe: Connection) -> None:
+    """The body of the process: the script on a file, to the end or to the deadly write."""
+    vfs = CrashingVfs(deadly, mode)
+    asyncio.run(_run_script(path, pipe))
+    pipe.send(vfs.writes)
+    pipe.close()
+
+
+async def _run_script(path: str, pipe: Connection) -> None:
+    # A small limit lets the log be moved into the database file in the midst of the script, too.
+    store = SqliteStore(path, wal_autocheckpoint_pages=60)
+    await store.open()
+    for step in Script(store, pipe.send).steps():
+        await step()
+    await store.close()
+
+
+def merge(told: Sequence[Call]) -> list[Call]:
+    """Each call once: with its answer where there was one."""
+    answered = {call.started for call in told if call.ended is not None}
+    return [call for call in told if call.ended is not None or call.started not in answered]
