@@ -1,0 +1,154 @@
+"""The documentation holds what it says: samples run as printed, links resolve, nothing that exists is left out."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skep.config import EngineSettings, Limits
+from skep.errors import Code
+from skep.model import QueueSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PROMISES = [f"I{number}" for number in range(1, 16)]
+SAMPLE_SECONDS = 60
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """The fenced blocks of a page: language and text."""
+    return [(match[1], match[2]) for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))]
+
+
+def samples() -> list[tuple[str, str, str]]:
+    """Every Python sample of every page, with the output that the block after it shows."""
+    found = []
+    for page in PAGES:
+        all_blocks = blocks(page)
+        for number, (language, text) in enumerate(all_blocks):
+            if language == "python":
+                following = all_blocks[number + 1] if number + 1 < len(all_blocks) else ("", "")
+                assert following[0] == "text", f"{name_of(page)}: a sample is followed by what it prints"
+                found.append((f"{name_of(page)}-{number}", text, following[1]))
+    return found
+
+
+def prose(page: Path) -> str:
+    return _BLOCK.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may point at within a page, by the rules of GitHub."""
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(prose(page)))
+    return {heading.strip().replace(" ", "-") for heading in kept}
+
+
+def rows(page: str) -> set[str]:
+    """The names that start a table row of a page, as code."""
+    return set(re.findall(r"^\| `(\w+)`", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE))
+
+
+SAMPLES = samples()
+
+
+def test_the_readme_has_a_sample() -> None:
+    assert any(name.startswith("README.md") for name, _, _ in SAMPLES)
+
+
+@pytest.mark.parametrize(("text", "printed"), [sample[1:] for sample in SAMPLES], ids=[sample[0] for sample in SAMPLES])
+def test_a_sample_runs_as_printed(text: str, printed: str, tmp_path: Path) -> None:
+    (tmp_path / "sample.py").write_text(text, encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "sample.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SAMPLE_SECONDS,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_resolves(page: Path) -> None:
+    for target in _LINK.findall(prose(page)):
+        if target.startswith(("https://", "http://", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{target} leads nowhere"
+        if anchor:
+            assert anchor in anchors(file), f"{target}: there is no such heading"
+
+
+@pytest.mark.parametrize("settings", [QueueSettings, EngineSettings, Limits])
+def test_every_setting_is_documented(settings: type[QueueSettings | EngineSettings | Limits]) -> None:
+    assert set(settings.__struct_fields__) <= rows("docs/settings.md")
+
+
+def test_no_setting_is_documented_that_is_not_there() -> None:
+    fields = {name for kind in (QueueSettings, EngineSettings, Limits) for name in kind.__struct_fields__}
+    assert rows("docs/settings.md") <= fields
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [
+        (name, default)
+        for kind in (QueueSettings, EngineSettings)
+        for name, default in zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True)
+        if isinstance(default, int | float) and not isinstance(default, bool)
+    ],
+)
+def test_a_documented_default_is_the_default(name: str, default: float) -> None:
+    page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    row = re.search(rf"^\| `{name}` \| ([^|]+) \|", page, re.MULTILINE)
+    assert row is not None
+    assert float(row[1]) == default
+
+
+def test_every_code_is_documented_and_no_other() -> None:
+    assert rows("docs/errors.md") == set(Code)
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_every_promise_is_explained(promise: str) -> None:
+    assert promise.lower() in anchors(ROOT / "docs/promises.md")
+
+
+def test_every_promise_is_named_by_a_test() -> None:
+    named: set[str] = set()
+    for file in ROOT.glob("tests/**/*.py"):
+        if file == Path(__file__):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                text = f"{node.name} {ast.get_docstring(node) or ''}"
+                named.update(re.findall(r"(?<![A-Za-z0-9])I\d+(?![A-Za-z0-9])", text))
+    assert set(PROMISES) <= named, f"no test names {sorted(set(PROMISES) - named)}"
+
+
+def test_delivery_is_never_said_to_be_more_than_it_is() -> None:
+    for page in PAGES:
+        assert "exactly-once" not in page.read_text(encoding="utf-8").lower(), name_of(page)
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    numbers = [int(file.name[:4]) for file in sorted((ROOT / "docs/adr").glob("*.md"))]
+    assert numbers == list(range(len(numbers)))
