@@ -64,6 +64,10 @@ async def _prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
     await connection.set_type_codec("uuid", schema="pg_catalog", encoder=_same, decoder=_same, format="binary")
 
 
+async def _leave(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Nothing to clean up: the store leaves no state in a session, and the default would cost a round trip each time."""
+
+
 def _same(value: bytes) -> bytes:
     return value
 
@@ -81,7 +85,13 @@ class Pool:
         """Connect; STORE_UNAVAILABLE when there is no database to be had."""
         with translated():
             self._pool = await asyncpg.create_pool(
-                self._dsn, min_size=1, max_size=self._max, init=_prepare, server_settings=SESSION, command_timeout=60
+                self._dsn,
+                min_size=1,
+                max_size=self._max,
+                init=_prepare,
+                reset=_leave,
+                server_settings=SESSION,
+                command_timeout=60,
             )
 
     async def close(self) -> None:

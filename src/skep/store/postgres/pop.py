@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import asyncpg
+from msgspec import Struct
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.model import DeadReason, Delivery, Ordering, PopRequest, PopResult, QueueKey, QueueSettings, Settlement
+from skep.model import DeadReason, Delivery, Ordering, PopRequest, PopResult, QueueKey, QueueSettings, Settlement, Start
 from skep.store.postgres import settle
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.dead import Burial
@@ -39,27 +40,54 @@ class TidyingNeededError(Exception):
     """Raised inside a pop's transaction: rows must be put right first, in a transaction of their own."""
 
 
+class Shape(Struct, frozen=True):
+    """What requests have in common that one call can serve together."""
+
+    queue: QueueKey
+    group: str
+    partition: str | None
+    max_partitions: int
+    lease_seconds: float | None
+    start: Start
+
+
+def shape_of(request: PopRequest) -> Shape:
+    """What decides which requests are served together."""
+    return Shape(
+        request.queue, request.group, request.partition, request.max_partitions, request.lease_seconds, request.start
+    )
+
+
 async def pop_ordered(
-    connection: Connection, request: PopRequest, now: Instant, shard: int, discover: bool = True
-) -> PopResult | None:
-    """One request; None when the queue is unordered. Raises `TidyingNeededError` when rows stand in the way."""
-    lease_us = None if request.lease_seconds is None else seconds(request.lease_seconds)
+    connection: Connection,
+    shape: Shape,
+    requests: Sequence[PopRequest],
+    now: Instant,
+    shard: int,
+    discover: bool = True,
+) -> list[PopResult] | None:
+    """Requests of one shape; None when the queue is unordered. Raises `TidyingNeededError` when rows stand in the way."""
+    lease_us = None if shape.lease_seconds is None else seconds(shape.lease_seconds)
     rows = await connection.fetch(
-        SQL["pop_ordered"], request.queue.tenant, request.queue.name, request.group, request.start.mode.value,
-        request.start.value, request.batch, request.max_partitions, request.partition, request.token, now, lease_us, shard, discover,
+        SQL["pop_ordered"], shape.queue.tenant, shape.queue.name, shape.group, shape.start.mode.value, shape.start.value,
+        [request.batch for request in requests], [request.token for request in requests], shape.max_partitions,
+        shape.partition, now, lease_us, shard, discover,
     )  # fmt: skip
     summary = rows.pop()
-    state = summary["partition"]
-    if state == "missing":
-        raise SkepError(Code.QUEUE_NOT_FOUND, f"There is no queue {request.queue.name!r}.", queue=request.queue.name)
-    if state == "paused":
-        return PopResult([])
-    if state == "doomed":
-        raise TidyingNeededError
-    if state == "unordered":
-        return None
-    deliveries = [delivery_of(row, request, row["attempt"], row["deadline"]) for row in rows]
-    return PopResult(deliveries, summary["created_at"], more=bool(summary["attempt"]))
+    match summary["partition"]:
+        case "missing":
+            raise SkepError(Code.QUEUE_NOT_FOUND, f"There is no queue {shape.queue.name!r}.", queue=shape.queue.name)
+        case "paused":
+            return [PopResult([]) for _ in requests]
+        case "doomed":
+            raise TidyingNeededError
+        case "unordered":
+            return None
+    deliveries: list[list[Delivery]] = [[] for _ in requests]
+    for row in rows:
+        number = row["owner"] - 1
+        deliveries[number].append(delivery_of(row, requests[number], row["attempt"], row["deadline"]))
+    return [PopResult(mine, summary["created_at"], more=bool(summary["attempt"])) for mine in deliveries]
 
 
 async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: Instant, shard: int) -> list[PopResult]:
@@ -70,16 +98,26 @@ async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: I
     """
     results: dict[int, PopResult] = {}
     seen: set[tuple[QueueKey, str]] = set()
-    for i, request in sorted(enumerate(requests), key=lambda entry: (entry[1].queue, entry[1].group)):
-        account = (request.queue, request.group)
-        result = await pop_ordered(connection, request, now, shard, discover=account not in seen)
-        if result is None:
-            result = await _pop_unordered(connection, request, now, shard)
+    for shape, numbers in by_shape(requests).items():
+        wanted = [requests[i] for i in numbers]
+        account = (shape.queue, shape.group)
+        popped = await pop_ordered(connection, shape, wanted, now, shard, discover=account not in seen)
+        if popped is None:
+            popped = [await _pop_unordered(connection, request, now, shard) for request in wanted]
         seen.add(account)
-        if request.auto_ack and result.deliveries:
-            await settle.settle(connection, [settlement_of(d) for d in result.deliveries], now, shard)
-        results[i] = result
+        for i, result in zip(numbers, popped, strict=True):
+            results[i] = result
+            if requests[i].auto_ack and result.deliveries:
+                await settle.settle(connection, [settlement_of(d) for d in result.deliveries], now, shard)
     return [results[i] for i in range(len(requests))]
+
+
+def by_shape(requests: Sequence[PopRequest]) -> dict[Shape, list[int]]:
+    """The numbers of the requests of each shape, by queue and group."""
+    shapes: dict[Shape, list[int]] = {}
+    for i, request in enumerate(requests):
+        shapes.setdefault(shape_of(request), []).append(i)
+    return {shape: shapes[shape] for shape in sorted(shapes, key=lambda s: (s.queue, s.group))}
 
 
 def delivery_of(row: asyncpg.Record, request: PopRequest, attempt: int, deadline: int) -> Delivery:

@@ -139,9 +139,7 @@ async def _settle_partitions(
     connection: Connection, account: Account, settlements: Sequence[Settlement], now: Instant, effects: Effects
 ) -> list[SettleResult]:
     leases = _by_lease(settlements)
-    rows = await connection.fetch(
-        SQL["lock_leases"], account.group_id, [k[0] for k in leases], [k[1] for k in leases]
-    )
+    rows = await connection.fetch(SQL["lock_leases"], account.group_id, [k[0] for k in leases], [k[1] for k in leases])
     results: list[SettleResult] = [REFUSED_STALE] * len(settlements)
     locked = []
     for row in rows:

@@ -126,10 +126,15 @@ class PostgresStore:
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         for _ in range(pop.TIDY_PASSES):
             try:
-                if len(requests) == 1 and not requests[0].auto_ack:
-                    quick = await self._pool.once(lambda c: pop.pop_ordered(c, requests[0], now, self._shard))
+                shapes = pop.by_shape(requests)
+                if len(shapes) == 1 and not any(request.auto_ack for request in requests):
+                    # One statement is a transaction by itself.
+                    (shape,) = shapes
+                    quick = await self._pool.once(
+                        partial(pop.pop_ordered, shape=shape, requests=requests, now=now, shard=self._shard)
+                    )
                     if quick is not None:
-                        return [quick]
+                        return quick
                 return await self._pool.transaction(lambda c: pop.pop_all(c, requests, now, self._shard))
             except pop.TidyingNeededError:
                 for request in requests:

@@ -1,15 +1,47 @@
--- The pop of ordered queues, one round trip. Discover first (only when what is ready does not fill the batch), then claim,
+-- Shares ready rows out among requests, in order: each request takes whole leases until it is full, and a partition is leased
+-- to one request only. Answers, row by row, how many messages are taken of it and by which request.
+CREATE OR REPLACE FUNCTION share_out(p_rows claimable[], p_batches integer[], p_max_partitions integer, p_one_each boolean,
+                                     OUT takes integer[], OUT owners integer[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    k claimable;
+    v_owner integer := 1;
+    v_room integer := p_batches[1];
+    v_partitions integer := 0;
+    v_take bigint;
+BEGIN
+    takes := '{}';
+    owners := '{}';
+    FOREACH k IN ARRAY coalesce(p_rows, '{}') LOOP
+        EXIT WHEN v_room IS NULL;
+        v_take := CASE WHEN p_one_each OR k.open <> '{}' THEN 1 ELSE least(k.pending, v_room) END;
+        takes := takes || v_take::integer;
+        owners := owners || v_owner;
+        v_room := v_room - v_take;
+        v_partitions := v_partitions + 1;
+        IF v_room = 0 OR v_partitions = p_max_partitions THEN
+            v_owner := v_owner + 1;
+            v_room := p_batches[v_owner];
+            v_partitions := 0;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- The pop of ordered queues, one round trip for any number of requests of one group that want the same kind of thing:
+-- request i wants p_batches[i] messages and gets them under p_tokens[i]. Discover first (only when what is ready does not fill the batch), then claim,
 -- never the other way round: SKIP LOCKED keeps the lock of a row that it re-checked and dropped, and discovering waits for row locks.
 --
 -- Answers the messages, then one row with seq NULL whose partition says how it went: 'ok'; 'missing' or 'paused' (the queue);
 -- 'unordered' (another path serves it); 'doomed' (rows must be buried, expired or put right before popping again).
--- Its created_at is when something may next be ready, its attempt is 1 when another pop would give something now. With p_discover false it claims only what is known:
+-- owner is the number of the request that a message is for.
+-- Of the last row, created_at is when something may next be ready, attempt is 1 when another pop would give something now. With p_discover false it claims only what is known:
 -- within one transaction only the first pop may discover, since the others already hold claims.
 CREATE OR REPLACE FUNCTION pop_ordered(
-    p_tenant text, p_name text, p_group_name text, p_mode text, p_value bigint, p_batch integer, p_max_partitions integer,
-    p_partition text, p_token uuid, p_now bigint, p_lease_us bigint, p_shard smallint, p_discover boolean)
+    p_tenant text, p_name text, p_group_name text, p_mode text, p_value bigint, p_batches integer[], p_tokens uuid[],
+    p_max_partitions integer, p_partition text, p_now bigint, p_lease_us bigint, p_shard smallint, p_discover boolean)
 RETURNS TABLE (seq bigint, created_at bigint, id uuid, trace_id uuid, priority integer, attempt integer, partition text,
-               transaction_id text, content_type text, headers bytea, payload bytea, deadline bigint)
+               transaction_id text, content_type text, headers bytea, payload bytea, deadline bigint, owner integer)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -19,6 +51,11 @@ DECLARE
     q queue%ROWTYPE;
     v_group integer;
     v_locked claimable[];
+    v_takes integer[];
+    v_owners integer[];
+    v_requests CONSTANT integer := cardinality(p_batches);
+    v_total integer;
+    v_most integer;
     v_ready bigint;
     v_rows integer;
     v_doomed boolean;
@@ -40,9 +77,10 @@ BEGIN
     END IF;
     IF v_state <> 'ok' THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::uuid, NULL::uuid, 0, 0, v_state, NULL::text, NULL::text,
-                            NULL::bytea, NULL::bytea, 0::bigint;
+                            NULL::bytea, NULL::bytea, 0::bigint, 0;
         RETURN;
     END IF;
+    SELECT sum(b.n), max(b.n) INTO v_total, v_most FROM unnest(p_batches) b (n);
     v_group := ensure_group(q.id, p_group_name, p_mode, p_value, p_now);
     v_visible := p_now - (q.delayed_processing_seconds * 1e6)::bigint;
     v_deadline := p_now + coalesce(p_lease_us, (q.lease_seconds * 1e6)::bigint);
@@ -54,13 +92,13 @@ BEGIN
     END IF;
 
     -- How much is ready: from the first few rows, and if they do not fill the batch from as many as could be needed.
-    v_limit := least(p_batch, c_first_look);
+    v_limit := least(v_total, c_first_look * v_requests);
     LOOP
         IF p_max_partitions > 0 THEN
-            v_limit := least(v_limit, p_max_partitions);
+            v_limit := least(v_limit, p_max_partitions * v_requests);
         END IF;
         IF p_partition IS NULL THEN
-            SELECT coalesce(sum(CASE WHEN r.open = '{}' THEN r.pending ELSE 1 END), 0), count(*),
+            SELECT coalesce(sum(CASE WHEN r.open = '{}' THEN least(r.pending, v_most) ELSE 1 END), 0), count(*),
                    coalesce(bool_or(r.oldest_at <= v_cutoff
                        OR (r.token IS NOT NULL AND q.max_attempts > 0 AND r.attempts >= q.max_attempts)), false)
             INTO v_ready, v_rows, v_doomed
@@ -79,14 +117,14 @@ BEGIN
             v_state := 'doomed';
             EXIT;
         END IF;
-        EXIT WHEN v_ready >= p_batch OR (p_max_partitions > 0 AND v_rows >= p_max_partitions)
+        EXIT WHEN v_ready >= v_total OR (p_max_partitions > 0 AND v_rows >= p_max_partitions * v_requests)
             OR (p_partition IS NOT NULL AND v_rows > 0);
-        IF v_rows = v_limit AND v_limit < p_batch THEN
-            v_limit := p_batch;
+        IF v_rows = v_limit AND v_limit < v_total THEN
+            v_limit := v_total;
             CONTINUE;
         END IF;
         EXIT WHEN NOT p_discover OR q.window_buffer_seconds > 0 OR discover(q.id, v_group, c_discover, p_shard) = 0;
-        v_limit := p_batch;
+        v_limit := v_total;
     END LOOP;
 
     IF v_state = 'ok' AND v_rows > 0 THEN
@@ -103,16 +141,16 @@ BEGIN
                   WHERE l.partition = p_partition AND l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now
                   FOR UPDATE SKIP LOCKED) k;
         END IF;
+        SELECT t.takes, t.owners INTO v_takes, v_owners
+        FROM share_out(v_locked, p_batches, p_max_partitions, q.max_attempts = 1) t;
         -- Everything a claim needs travels with the messages, so that no two sets have to be joined; the laterals fix the order.
         RETURN QUERY
         WITH wanted AS MATERIALIZED (
-            SELECT b.*, least(b.available, p_batch - b.before) AS take
-            FROM (SELECT a.*, (sum(a.available) OVER (ORDER BY a.ready_at, a.partition))::bigint - a.available AS before
-                  FROM (SELECT k.*, CASE WHEN k.open <> '{}' OR q.max_attempts = 1 THEN 1 ELSE k.pending END AS available
-                        FROM unnest(v_locked) k) a) b
-            WHERE b.before < p_batch
+            SELECT k.* FROM unnest(v_locked, v_takes, v_owners) AS k (
+                tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, take, owner)
+            WHERE k.take > 0
         ), taken AS MATERIALIZED (
-            SELECT w.tid, w.ready_at, false AS again, NULL::uuid AS old_token, NULL::bigint AS old_last, 0 AS old_leased,
+            SELECT w.tid, w.owner, w.ready_at, false AS again, NULL::uuid AS old_token, NULL::bigint AS old_last, 0 AS old_leased,
                    NULL::bigint AS old_leased_at, 1 AS attempts, m.*
             FROM wanted w CROSS JOIN LATERAL (
                 SELECT m.* FROM message m
@@ -121,17 +159,17 @@ BEGIN
                 ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT w.take) m
             WHERE w.open = '{}'
             UNION ALL
-            SELECT w.tid, w.ready_at, true, w.token, w.open[w.leased], w.leased, w.leased_at, w.attempts + 1, m.*
+            SELECT w.tid, w.owner, w.ready_at, true, w.token, w.open[w.leased], w.leased, w.leased_at, w.attempts + 1, m.*
             FROM wanted w CROSS JOIN LATERAL (
                 SELECT m.* FROM message m WHERE m.queue_id = q.id AND m.seq = w.open[1] LIMIT 1) m
             WHERE w.open <> '{}'
         ), batch AS MATERIALIZED (
             SELECT t.tid, count(*)::integer AS n, array_agg(t.seq ORDER BY t.seq) AS seqs, max(t.seq) AS last_seq,
-                   bool_or(t.again) AS again, max(t.attempts) AS attempts, bool_or(t.old_token IS NOT NULL) AS ran_out
+                   bool_or(t.again) AS again, max(t.attempts) AS attempts, min(t.owner) AS owner, bool_or(t.old_token IS NOT NULL) AS ran_out
             FROM taken t GROUP BY t.tid
         ), claimed AS (
             UPDATE partition_lease l SET
-                token = p_token, leased_at = p_now, ready_at = v_deadline, leased = b.n, attempts = b.attempts,
+                token = p_tokens[b.owner], leased_at = p_now, ready_at = v_deadline, leased = b.n, attempts = b.attempts,
                 open = CASE WHEN b.again THEN l.open ELSE b.seqs END,
                 pending = CASE WHEN b.again THEN l.pending ELSE l.pending - b.n END,
                 delivered_seq = CASE WHEN b.again THEN l.delivered_seq ELSE b.last_seq END,
@@ -149,9 +187,9 @@ BEGIN
             ON CONFLICT (group_id, shard) DO UPDATE SET retried = c.retried + excluded.retried
         )
         SELECT t.seq, t.created_at, t.id, t.trace_id, t.priority, t.attempts, t.partition, t.transaction_id, t.content_type,
-               t.headers, t.payload, v_deadline
+               t.headers, t.payload, v_deadline, t.owner
         FROM taken t
-        ORDER BY t.ready_at, t.partition, t.seq;
+        ORDER BY t.owner, t.ready_at, t.partition, t.seq;
         GET DIAGNOSTICS v_count = ROW_COUNT;
         IF v_count = 0 AND v_locked IS NOT NULL THEN
             v_state := 'doomed';
@@ -166,6 +204,6 @@ BEGIN
     RETURN QUERY SELECT NULL::bigint, v_next, NULL::uuid, NULL::uuid, 0,
         (v_count > 0 AND (coalesce(v_next <= p_now, false) OR EXISTS (
             SELECT 1 FROM consumer_group g WHERE g.id = v_group AND g.scan_seq < last_seq(q.id, q.floor_seq))))::integer,
-        v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline;
+        v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline, 0;
 END
 $$;
