@@ -35,7 +35,7 @@ from skep.model import (
 NAME_CHARACTERS = 255
 TRANSACTION_ID_CHARACTERS = 255
 CONTENT_TYPE_CHARACTERS = 255
-TOKEN_BYTES = 64
+TOKEN_BYTES = 16
 ID_BYTES = 16
 PRIORITY_MAX = 32_767
 PRIORITY_MIN = -32_768
@@ -338,8 +338,8 @@ def check_texts(texts: Iterable[str | None]) -> None:
 def _check_lease(token: Token, group: str) -> None:
     if not is_fit(group):
         check_name(group, "group")
-    if type(token) is not bytes or not 0 < len(token) <= TOKEN_BYTES:
-        raise SkepError(Code.INVALID_REQUEST, f"a lease token is 1 to {TOKEN_BYTES} bytes")
+    if type(token) is not bytes or len(token) != TOKEN_BYTES:
+        raise SkepError(Code.INVALID_REQUEST, f"a lease token is {TOKEN_BYTES} bytes")
 
 
 def _check_retry(settlement: Settlement) -> None:

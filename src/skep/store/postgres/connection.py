@@ -104,7 +104,7 @@ class Pool:
     async def connection(self) -> AsyncIterator[Connection]:
         """A session for reading, or for one statement that is a transaction by itself."""
         if self._pool is None:
-            raise SkepError(Code.STORE_UNAVAILABLE, "The PostgreSQL store is closed.")
+            raise SkepError(Code.STORE_UNAVAILABLE, "the PostgreSQL store is closed")
         with translated():
             async with self._pool.acquire() as connection:
                 yield connection
@@ -120,6 +120,11 @@ class Pool:
 
         async def inside(connection: Connection) -> T:
             async with connection.transaction(isolation=isolation):
+                if isolation != "read_committed":
+                    # The one snapshot must be younger than a compaction it may have to wait for (functions/compact.sql).
+                    await connection.execute(
+                        "LOCK TABLE partition_lease, set_lease, consumer_group, group_counter IN ACCESS SHARE MODE"
+                    )
                 return await work(connection)
 
         return await self._tried(inside)

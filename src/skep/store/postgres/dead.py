@@ -60,16 +60,23 @@ async def bury(
     return target.key
 
 
+async def _dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
+    queue = await queues.need(connection, key)
+    if not queue.holds_dead_letters:
+        raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"queue {key.name!r} is not a dead-letter queue", queue=key.name)
+    return queue
+
+
 async def browse(connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
     """Matching dead letters in the order of their queue."""
-    queue = await queues.need(connection, wanted.queue)
+    queue = await _dead_letter_queue(connection, wanted.queue)
     rows = await connection.fetch(SQL["browse"], *_arguments(queue, wanted), after or 0, limit)
     return [dead_letter_of(row, wanted.queue) for row in rows]
 
 
 async def count(connection: Connection, wanted: DeadLetterFilter) -> int:
     """How many match."""
-    queue = await queues.need(connection, wanted.queue)
+    queue = await _dead_letter_queue(connection, wanted.queue)
     return int(await connection.fetchval(SQL["count"], *_arguments(queue, wanted)))
 
 
@@ -77,7 +84,7 @@ async def replay(
     connection: Connection, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, shard: int
 ) -> list[Replayed]:
     """Move the oldest matches back to their source queues, one per given id, in order."""
-    queue = await queues.need(connection, wanted.queue)
+    queue = await _dead_letter_queue(connection, wanted.queue)
     rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
     if not rows:
         return []
@@ -87,7 +94,7 @@ async def replay(
         if key not in logs:
             raise SkepError(
                 Code.QUEUE_NOT_FOUND,
-                f"The source queue {key.name!r} is gone, so its dead letters cannot be replayed.",
+                f"the source queue {key.name!r} is gone, so its dead letters cannot be replayed",
                 queue=key.name,
             )
     replayed = []
@@ -107,7 +114,7 @@ async def replay(
 
 async def purge(connection: Connection, wanted: DeadLetterFilter, limit: int, now: Instant, shard: int) -> int:
     """Delete up to ``limit`` matches."""
-    queue = await queues.need(connection, wanted.queue)
+    queue = await _dead_letter_queue(connection, wanted.queue)
     rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), None, limit)
     await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
     return len(rows)

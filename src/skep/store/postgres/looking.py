@@ -14,6 +14,7 @@ from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.ids import Id, minted_at
 from skep.model import (
+    QUEUE_MODE_GROUP,
     FinishedLease,
     GroupStats,
     LeaseInfo,
@@ -80,9 +81,7 @@ async def group_stats(connection: Connection, key: QueueKey, group: str, now: In
         SQL["group_figures"], queue.id, now, now - seconds(RATE_WINDOW_SECONDS), last_seq, group
     )
     if row is None:
-        raise SkepError(
-            Code.GROUP_NOT_FOUND, f"Queue {key.name!r} has no group {group!r}.", queue=key.name, group=group
-        )
+        raise SkepError(Code.GROUP_NOT_FOUND, f"queue {key.name!r} has no group {group!r}", queue=key.name, group=group)
     return _group_stats(row, queue, last_seq, now)
 
 
@@ -158,10 +157,11 @@ async def messages(connection: Connection, wanted: MessageFilter, now: Instant) 
     """A page of the log. The walk is bounded, so a page may be short and still have a next one."""
     queue = await queues.need(connection, wanted.queue)
     group_id = None
-    if wanted.group is not None:
-        group_id = await connection.fetchval(SQL["group_id"], queue.id, wanted.group)
+    group = QUEUE_MODE_GROUP if wanted.group is None and wanted.state is not None else wanted.group
+    if group is not None:
+        group_id = await connection.fetchval(SQL["group_id"], queue.id, group)
         if group_id is None:
-            raise SkepError(Code.GROUP_NOT_FOUND, f"Queue {wanted.queue.name!r} has no group {wanted.group!r}.")
+            raise SkepError(Code.GROUP_NOT_FOUND, f"queue {wanted.queue.name!r} has no group {group!r}")
     bounds = await connection.fetchrow(SQL["bounds"], queue.id, wanted.since, wanted.until)
     assert bounds is not None
     low, high = bounds["low"], bounds["high"]

@@ -129,12 +129,11 @@ FROM message m WHERE m.partition = $6 AND m.queue_id::bigint = $1::integer AND m
 ORDER BY m.partition DESC, m.queue_id::bigint DESC, m.seq DESC LIMIT $4
 
 -- name: by_transaction_id
--- Through the deduplication keys: found as long as its window lasts.
 SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
        length(m.payload) AS payload_bytes, CASE WHEN $7::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $7) END AS payload
-FROM dedup d JOIN message m ON m.queue_id = d.queue_id AND m.seq = d.seq
-WHERE d.queue_id = $1 AND d.transaction_id = $2 AND d.seq BETWEEN $3 AND $4 AND ($5::text IS NULL OR d.partition = $5)
-LIMIT $6
+FROM message m
+WHERE m.transaction_id = $2 AND m.queue_id::bigint = $1 AND m.seq BETWEEN $3 AND $4 AND ($5::text IS NULL OR m.partition = $5)
+ORDER BY m.transaction_id, m.queue_id::bigint, m.seq LIMIT $6
 
 -- name: by_trace
 SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,

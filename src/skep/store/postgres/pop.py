@@ -76,7 +76,7 @@ async def pop_ordered(
     summary = rows.pop()
     match summary["partition"]:
         case "missing":
-            raise SkepError(Code.QUEUE_NOT_FOUND, f"There is no queue {shape.queue.name!r}.", queue=shape.queue.name)
+            raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {shape.queue.name!r}", queue=shape.queue.name)
         case "paused":
             return [PopResult([]) for _ in requests]
         case "doomed":

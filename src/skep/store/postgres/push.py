@@ -117,7 +117,7 @@ async def _known_keys(
         (logs[m.queue].queue_id, m.transaction_id, m.partition)
         for batch in batches
         for m in batch.messages
-        if m.transaction_id is not None and m.queue in logs
+        if m.transaction_id is not None and m.queue in logs and logs[m.queue].dedup_window
     ]
     if not wanted:
         return {}
@@ -193,7 +193,8 @@ class _Appender:
     def _append(self, message: NewMessage, id_: Id) -> PushResult:
         log = self._logs[message.queue]
         trace_id = message.trace_id or id_
-        key = None if message.transaction_id is None else (log.queue_id, message.transaction_id, message.partition)
+        named = message.transaction_id is not None and log.dedup_window > 0
+        key = (log.queue_id, message.transaction_id or "", message.partition) if named else None
         if key is not None and (first := self._known.get(key)) is not None:
             return PushResult(PushStatus.DUPLICATE, first[0], first[1], message.transaction_id, trace_id)
         seq: Seq | None = None
@@ -229,20 +230,24 @@ class _Appender:
         for i, message in enumerate(batch.messages):
             log = self._logs.get(message.queue)
             if log is None:
-                refused[i] = (Code.QUEUE_NOT_FOUND, f"There is no queue {message.queue.name!r}.")
+                refused[i] = (Code.QUEUE_NOT_FOUND, f"there is no queue {message.queue.name!r}")
             elif log.max_depth:
                 limited.setdefault(message.queue, []).append(i)
         for key, indexes in limited.items():
             log = self._logs[key]
             fresh = self._fresh(log, (batch.messages[i] for i in indexes))
             if log.depth + fresh > log.max_depth:
-                reason = f"Queue {key.name!r} holds {log.depth} of at most {log.max_depth} messages; {fresh} more do not fit."
+                reason = (
+                    f"queue {key.name!r} holds {log.depth} of at most {log.max_depth} messages; {fresh} more do not fit"
+                )
                 refused |= dict.fromkeys(indexes, (Code.QUEUE_FULL, reason))
         return refused
 
     def _fresh(self, log: OpenLog, messages: Iterable[NewMessage]) -> int:
         """How many of these are no duplicates, neither of stored messages nor of each other."""
         keys = [(log.queue_id, m.transaction_id, m.partition) for m in messages]
+        if not log.dedup_window:
+            return len(keys)
         named = {key for key in keys if key[1] is not None and key not in self._known}
         return len(named) + sum(key[1] is None for key in keys)
 
@@ -262,7 +267,7 @@ class _Appender:
                     await connection.execute(SQL["count_scheduled"], log.queue_id, log.scheduled)
 
 
-OTHERS_REFUSED = (Code.BATCH_REFUSED, "Another message of this batch was refused, so nothing of it was stored.")
+OTHERS_REFUSED = (Code.BATCH_REFUSED, "another message of this batch was refused, so nothing of it was stored")
 
 
 def _depth(log: OpenLog) -> Depth:

@@ -58,7 +58,7 @@ async def need(connection: Connection, key: QueueKey) -> Queue:
     """The queue of that name; QUEUE_NOT_FOUND when there is none."""
     queue = await find(connection, key)
     if queue is None:
-        raise SkepError(Code.QUEUE_NOT_FOUND, f"There is no queue {key.name!r}.", queue=key.name)
+        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
     return queue
 
 
@@ -66,7 +66,7 @@ async def create(connection: Connection, key: QueueKey, settings: QueueSettings,
     """Create a queue, and the dead-letter queue that it names."""
     await connection.execute(SQL["lock_configuration"], key.tenant)
     if await find(connection, key) is not None:
-        raise SkepError(Code.QUEUE_EXISTS, f"There is already a queue {key.name!r}.", queue=key.name)
+        raise SkepError(Code.QUEUE_EXISTS, f"there is already a queue {key.name!r}", queue=key.name)
     in_use = await _check_dead_letters(connection, key, settings)
     queue = await _insert(connection, key, settings, in_use, now)
     await _make_dead_letter_queue(connection, queue, now)
@@ -90,7 +90,7 @@ async def update(connection: Connection, key: QueueKey, changes: QueueChanges, n
         if await connection.fetchval(SQL["has_unsettled"], queue.id):
             raise SkepError(
                 Code.INVALID_SETTING,
-                "The ordering of a queue can change only while nothing in it is unsettled.",
+                "the ordering of a queue can change only while nothing in it is unsettled",
                 setting="ordering",
             )
         # No group may go back to messages that were kept in another order.
@@ -113,7 +113,7 @@ async def delete(connection: Connection, key: QueueKey, now: Instant) -> bool:
     user = await _user_of(connection, key)
     if user is not None:
         raise SkepError(
-            Code.DEAD_LETTER_QUEUE_IN_USE, f"Queue {key.name!r} takes the dead letters of {user!r}; delete or change that first.",
+            Code.DEAD_LETTER_QUEUE_IN_USE, f"queue {key.name!r} takes the dead letters of {user!r}; delete or change that first",
             queue=key.name, used_by=user,
         )  # fmt: skip
     # Pushes that run have the log's lock; after this no push finds the queue.

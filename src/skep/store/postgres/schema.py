@@ -20,7 +20,7 @@ async def migrate(connection: Connection) -> None:
     """Bring the schema up to what this program needs."""
     version = int(await connection.fetchval("SELECT current_setting('server_version_num')"))
     if version < OLDEST_VERSION:
-        raise SkepError(Code.STORE_UNAVAILABLE, f"Skep needs PostgreSQL 15 or newer; this one is {version // 10_000}.")
+        raise SkepError(Code.STORE_UNAVAILABLE, f"Skep needs PostgreSQL 15 or newer; this one is {version // 10_000}")
     await connection.execute("SELECT pg_advisory_xact_lock(1936418162)")
     await connection.execute("CREATE SCHEMA IF NOT EXISTS skep")
     await connection.execute(
@@ -29,7 +29,7 @@ async def migrate(connection: Connection) -> None:
     rows = await connection.fetch("SELECT number, checksum FROM migration WHERE number > 0")
     folder = files("skep.store.postgres").joinpath("migrations")
     for step in missing_migrations(
-        load_migrations(folder), {r["number"]: r["checksum"] for r in rows}, "The PostgreSQL store"
+        load_migrations(folder), {r["number"]: r["checksum"] for r in rows}, "the PostgreSQL store"
     ):
         await connection.execute(step.sql)
         await connection.execute("INSERT INTO migration VALUES ($1, $2, $3)", step.number, step.name, step.checksum)

@@ -187,6 +187,8 @@ class PostgresStore:
             watched += seen
         if pushed.refused or any(result.status is SettleStatus.REFUSED for result in settled):
             await savepoint.rollback()
+            undone = SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED)
+            settled = [result if result.status is SettleStatus.REFUSED else undone for result in settled]
             return TransactionOutcome(False, settled, _undone(transaction.push, pushed))
         await savepoint.commit()
         return TransactionOutcome(True, settled, pushed)
@@ -322,7 +324,7 @@ def _undone(batch: PushBatch, pushed: PushOutcome) -> PushOutcome:
     """The answer for pushes of a transaction that was rolled back because of something else."""
     if pushed.refused or not batch.messages:
         return pushed
-    reason = (Code.BATCH_REFUSED, "The transaction was not committed.")
+    reason = (Code.BATCH_REFUSED, "the transaction was not committed")
     results = [
         PushResult(PushStatus.REFUSED, id_, None, m.transaction_id, m.trace_id or id_, *reason)
         for m, id_ in zip(batch.messages, batch.ids, strict=True)

@@ -74,14 +74,20 @@ def _walk(session: Session, queue: QueueRow, wanted: MessageFilter, low: int, hi
     filtered = wanted.state is not None or wanted.transaction_id is not None or wanted.trace_id is not None
     limit = WALK_MESSAGES if filtered else min(WALK_MESSAGES, wanted.limit + 1)
     span = (queue.base | low, queue.base | high, limit)
+    if wanted.transaction_id is not None:
+        return session.rows(SQL[f"walk_transaction_id_{way}"], (*span, queue.id, wanted.transaction_id))
     if wanted.partition is None:
         return session.rows(SQL[f"walk_{way}"], span)
     return session.rows(SQL[f"walk_partition_{way}"], (*span, queue.id, wanted.partition))
 
 
 def _matches(row: Row, wanted: MessageFilter) -> bool:
-    _, _, id_, transaction_id, trace_id = row
-    return wanted.transaction_id in (None, transaction_id) and wanted.trace_id in (None, trace_id or id_)
+    _, partition, id_, transaction_id, trace_id = row
+    return (
+        wanted.transaction_id in (None, transaction_id)
+        and wanted.trace_id in (None, trace_id or id_)
+        and wanted.partition in (None, partition)
+    )
 
 
 def _show(

@@ -26,6 +26,19 @@ WHERE queue_id = ?4 AND partition = ?5 AND position BETWEEN ?1 AND ?2
 ORDER BY position DESC
 LIMIT ?3
 
+-- name: walk_transaction_id_up
+-- Index message_transaction_id, in the order of position.
+SELECT position, partition, id, transaction_id, trace_id FROM message
+WHERE queue_id = ?4 AND transaction_id = ?5 AND position BETWEEN ?1 AND ?2
+ORDER BY position
+LIMIT ?3
+
+-- name: walk_transaction_id_down
+SELECT position, partition, id, transaction_id, trace_id FROM message
+WHERE queue_id = ?4 AND transaction_id = ?5 AND position BETWEEN ?1 AND ?2
+ORDER BY position DESC
+LIMIT ?3
+
 -- name: show
 -- ?2 is how many bytes of the payload are wanted; null is all of it.
 SELECT position, partition, id, transaction_id, coalesce(trace_id, id), headers, content_type,

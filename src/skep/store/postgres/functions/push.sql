@@ -17,8 +17,9 @@ BEGIN
 END
 $$;
 
--- Depth without counting rows: what the slowest group has yet to settle, from its counters.
-CREATE OR REPLACE FUNCTION log_depth(p_queue integer, p_first bigint, p_last bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+-- Depth without counting rows: what the slowest group has yet to settle, from its counters. Volatile, like all that reads the
+-- tables that are compacted: it must look with a snapshot taken after it got their locks (functions/compact.sql).
+CREATE OR REPLACE FUNCTION log_depth(p_queue integer, p_first bigint, p_last bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_depth bigint;
 BEGIN

@@ -1,10 +1,15 @@
 -- How far every group of a queue has come: everything up to it is settled for all of them. NULL without groups.
-CREATE OR REPLACE FUNCTION settled_seq(p_queue integer) RETURNS bigint LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION settled_seq(p_queue integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_settled bigint;
+BEGIN
     SELECT min(least(g.scan_seq, coalesce(
         (SELECT min(coalesce(l.open[1] - 1, l.delivered_seq)) FROM partition_lease l
          WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id), g.scan_seq), coalesce(
         (SELECT min(s.seqs[1]) - 1 FROM set_lease s WHERE s.queue_id = p_queue AND s.group_id = g.id), g.scan_seq)))
-    FROM consumer_group g WHERE g.queue_id = p_queue
+    INTO v_settled FROM consumer_group g WHERE g.queue_id = p_queue;
+    RETURN v_settled;
+END
 $$;
 
 -- Makes every group of a queue let go of what lies below a seq, counting what it had not settled as expired: the head of the

@@ -55,6 +55,7 @@ CREATE TABLE message (
 -- An expression, not the column: the planner, which may have to choose while the table is still empty, then has exactly one
 -- index for each kind of look-up. Statements that go by partition say queue_id::bigint.
 CREATE INDEX message_by_partition ON message (partition, (queue_id::bigint), seq);
+CREATE INDEX message_by_transaction_id ON message (transaction_id, (queue_id::bigint), seq) WHERE transaction_id IS NOT NULL;
 CREATE INDEX message_by_trace ON message (trace_id) WHERE trace_id IS NOT NULL;
 
 CREATE TABLE dedup (

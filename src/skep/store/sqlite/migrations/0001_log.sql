@@ -54,6 +54,7 @@ CREATE TABLE message (
 ) STRICT;
 -- Every index ends with the rowid, here the position: inside a partition it is in the order of seq.
 CREATE INDEX message_partition ON message (queue_id, partition);
+CREATE INDEX message_transaction_id ON message (queue_id, transaction_id) WHERE transaction_id IS NOT NULL;
 CREATE INDEX message_trace ON message (trace_id) WHERE trace_id IS NOT NULL;
 
 CREATE TABLE dedup (
