@@ -75,7 +75,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How often counters are noted, for rates and charts."""
     sweep_seconds: float = 60.0
     """How often what has aged out is removed, at the least."""
-    maintain_seconds: float = 5.0
+    maintain_seconds: float = 1.0
     """How often the store is given time for its own upkeep."""
     discover_seconds: float = 60.0
     """How often queues of other servers are looked for, when the store is shared."""

@@ -247,9 +247,11 @@ async def pinned_snapshot(subject: Subject, dsn: str, scale: Scale, report: Repo
     await asyncio.gather(*(worker() for _ in range(2)))
     await transaction.rollback()
     await connection.close()
+    per_stretch = [sum(n for at, n in moved if k * stretch <= at < (k + 1) * stretch) / stretch for k in range(6)]
     first = sum(n for at, n in moved if at < stretch) / stretch
     last = sum(n for at, n in moved if at >= scale.pinned_seconds - stretch) / stretch
     report.rates["postgres.pinned_first"] = first
     report.rates["postgres.pinned_last"] = last
+    report.notes["postgres.pinned_by_stretch"] = ", ".join(f"{rate:,.0f}" for rate in per_stretch)
     report.notes["postgres.pinned"] = f"snapshot held for {scale.pinned_seconds:.0f} s, stretches of {stretch:.1f} s"
     report.ratios["postgres.pinned_snapshot_last_of_first"] = last / first

@@ -113,7 +113,11 @@ WITH old AS (SELECT r.ctid FROM replay_history r WHERE r.replayed_at <= $1 ORDER
 SELECT count(*) FROM gone
 
 -- name: sweep_retention
-WITH old AS (SELECT r.ctid FROM retention_history r WHERE r.at <= $1 LIMIT $2),
+-- One look-up per queue: the history is kept by queue and time.
+WITH old AS (SELECT r.ctid FROM queue q
+             CROSS JOIN LATERAL (SELECT r.ctid FROM retention_history r WHERE r.queue_id = q.id AND r.at <= $1
+                                 ORDER BY r.queue_id, r.at LIMIT $2) r
+             LIMIT $2),
      gone AS (DELETE FROM retention_history r USING old o WHERE r.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 
@@ -165,7 +169,7 @@ WITH gone AS (DELETE FROM retention_history r WHERE r.queue_id = $1 AND $2 > 0 R
 SELECT count(*) FROM gone
 
 -- name: forget_queue_groups
-WITH counters AS (DELETE FROM group_counter c WHERE c.queue_id = $1)
+WITH counters AS (DELETE FROM group_counter c USING consumer_group g WHERE g.queue_id = $1 AND c.group_id = g.id)
 DELETE FROM consumer_group g WHERE g.queue_id = $1
 
 -- name: forget_queue

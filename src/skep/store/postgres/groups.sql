@@ -13,7 +13,8 @@ SELECT 1 FROM consumer_group WHERE id = $1 FOR UPDATE
 WITH locked AS (
     SELECT l.partition FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = $2 ORDER BY l.partition FOR UPDATE
 )
-DELETE FROM partition_lease l USING locked k WHERE l.partition = k.partition AND l.queue_id = $1 AND l.group_id = $2
+DELETE FROM partition_lease l
+WHERE l.partition = ANY (ARRAY(SELECT k.partition FROM locked k)) AND l.queue_id = $1 AND l.group_id = $2
 
 -- name: delete_sets
 DELETE FROM set_lease WHERE queue_id = $1 AND group_id = $2

@@ -35,8 +35,8 @@ UPDATE partition_lease SET pending = $4, open = $5, leased = $6, attempts = $7, 
 WHERE partition = $3 AND queue_id = $1 AND group_id = $2
 
 -- name: lock_sets
--- By the index on token.
-SELECT s.* FROM set_lease s WHERE s.token = ANY ($3) AND s.queue_id = $1 AND s.group_id = $2
+-- By the index on token; the casts rule out the other, which leads through all sets of the group.
+SELECT s.* FROM set_lease s WHERE s.token = ANY ($3) AND s.queue_id::bigint = $1::integer AND s.group_id::bigint = $2::integer
 ORDER BY s.id FOR UPDATE
 
 -- name: shrink_set

@@ -5,6 +5,8 @@ Each pass does at most ``limit`` and says whether there is more right now, and w
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import apsw
 
 from skep.clock import Instant, seconds
@@ -29,6 +31,7 @@ KEEP_LEASE_HISTORY_SECONDS = 7 * _DAY_SECONDS
 KEEP_SAMPLES_SECONDS = 2 * _DAY_SECONDS
 KEEP_RETENTION_HISTORY_SECONDS = 30 * _DAY_SECONDS
 KEEP_REPLAY_HISTORY_SECONDS = 90 * _DAY_SECONDS
+CUT_LOG_BYTES = 128 * 1024 * 1024
 
 _AGED = (
     ("sweep_keys", "next_key_expiry", 0.0),
@@ -212,7 +215,10 @@ def _delete(session: Session, statement: str, argument: int, limit: int) -> int:
 
 
 def maintain(session: Session) -> None:
-    """Copy the write-ahead log into the database and cut it, unless a reader needs it: then the next time."""
+    """Cut a write-ahead log that has outgrown its checkpoints (a reader was in their way), or leave it for the next time."""
+    log = Path(session.db.filename_wal)
+    if not log.is_file() or log.stat().st_size < CUT_LOG_BYTES:
+        return
     try:
         session.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.BusyError:

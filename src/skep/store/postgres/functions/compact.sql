@@ -20,7 +20,7 @@ $$;
 -- Whether compaction is worth it: dead versions outnumber the live by far.
 CREATE OR REPLACE FUNCTION wants_compaction() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN (SELECT coalesce(bool_or(s.n_dead_tup > 2000 AND s.n_dead_tup > 5 * s.n_live_tup), false)
+    RETURN (SELECT coalesce(bool_or(s.n_dead_tup > 500 AND s.n_dead_tup > 5 * s.n_live_tup), false)
             FROM pg_stat_user_tables s
             WHERE s.schemaname = 'skep' AND s.relname IN ('partition_lease', 'set_lease', 'consumer_group', 'group_counter'));
 END

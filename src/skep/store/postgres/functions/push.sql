@@ -41,14 +41,17 @@ DECLARE
     q queue%ROWTYPE;
 BEGIN
     FOR target IN
+        -- One look-up per name: the limit keeps the planner from walking all queues and comparing each with the names.
         SELECT t.ord, k.id FROM unnest(p_tenants, p_names) WITH ORDINALITY AS t (tenant, name, ord)
-        JOIN queue k ON k.tenant = t.tenant AND k.name = t.name AND k.deleted_at IS NULL
+        CROSS JOIN LATERAL (SELECT k.id FROM queue k
+                            WHERE k.tenant = t.tenant AND k.name = t.name AND k.deleted_at IS NULL LIMIT 1) k
         ORDER BY k.id
     LOOP
         PERFORM pg_advisory_xact_lock(1936418160, target.id);
-        -- Read under the lock: the queue may have been changed or deleted while we waited for it.
-        SELECT * INTO q FROM queue k WHERE k.id = target.id AND k.deleted_at IS NULL;
-        CONTINUE WHEN NOT FOUND;
+        -- Read under the lock: the queue may have been changed or deleted while we waited for it. By the id alone: with a
+        -- condition on deleted_at the planner may walk the index of all queues that are not deleted.
+        SELECT * INTO q FROM queue k WHERE k.id = target.id;
+        CONTINUE WHEN NOT FOUND OR q.deleted_at IS NOT NULL;
         ord := target.ord;
         queue_id := q.id;
         ordering := q.ordering;

@@ -87,8 +87,9 @@ BEGIN
     UPDATE partition_lease l SET ready_at = p_deadline
     WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group AND l.token = p_token;
     IF NOT FOUND THEN
+        -- The casts leave the planner the index on token only; that on (queue, group) leads through all sets of the group.
         UPDATE set_lease s SET ready_at = p_deadline
-        WHERE s.token = p_token AND s.queue_id = v_queue AND s.group_id = v_group AND s.partition = p_partition;
+        WHERE s.token = p_token AND s.queue_id::bigint = v_queue AND s.group_id::bigint = v_group AND s.partition = p_partition;
     END IF;
     RETURN FOUND;
 END
