@@ -1,18 +1,25 @@
-"""Loads SQL from the files beside a store.
+"""Statements by name, from the ``.sql`` files beside a store's code.
 
-A file holds statements, each behind a line ``-- name: what_it_does`` and the comment that explains it.
+A file holds sections that start with ``-- name: the_name``; the comments below that line say why the statement is
+shaped so and which index it rides. Loaded once, when the module that uses the file is imported.
 """
 
 from __future__ import annotations
 
 import re
-from importlib.resources import files
+from collections.abc import Mapping
+from importlib import resources
+from types import MappingProxyType
 
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_SECTION = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 
 
-def load_statements(package: str, file_name: str) -> dict[str, str]:
-    """The named statements of one file of a package."""
-    text = files(package).joinpath(file_name).read_text(encoding="utf-8")
-    parts = _NAME.split(text)
-    return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+def load_statements(package: str, file: str) -> Mapping[str, str]:
+    """The statements of a package's ``<file>.sql`` by name, without their comments."""
+    text = resources.files(package).joinpath(f"{file}.sql").read_text(encoding="utf-8")
+    parts = _SECTION.split(text)
+    names, bodies = parts[1::2], parts[2::2]
+    if len(set(names)) != len(names):
+        raise ValueError(f"{file}.sql names a statement twice")
+    return MappingProxyType({name: _COMMENT.sub("", body).strip() for name, body in zip(names, bodies, strict=True)})

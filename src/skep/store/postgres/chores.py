@@ -13,7 +13,7 @@ from skep.store.postgres.push import append_rows, open_logs
 from skep.store.rules import is_exhausted, lifetime_micros
 from skep.store.statements import load_statements
 
-SQL = load_statements("skep.store.postgres", "chores.sql")
+SQL = load_statements(__package__, "chores")
 
 LEASE_HISTORY_SECONDS = 7 * 86_400
 SAMPLE_SECONDS = 2 * 86_400

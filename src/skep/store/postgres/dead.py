@@ -21,7 +21,7 @@ from skep.store.postgres.connection import Connection
 from skep.store.postgres.push import open_logs
 from skep.store.statements import load_statements
 
-SQL = load_statements("skep.store.postgres", "dead.sql")
+SQL = load_statements(__package__, "dead")
 
 log = structlog.get_logger("skep.store.postgres")
 

@@ -8,7 +8,7 @@ from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.statements import load_statements
 
-SQL = load_statements("skep.store.postgres", "groups.sql")
+SQL = load_statements(__package__, "groups")
 
 
 async def seek(connection: Connection, key: QueueKey, group: str, start: Start, now: Instant) -> None:

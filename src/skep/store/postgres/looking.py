@@ -35,7 +35,7 @@ from skep.store.postgres.connection import Connection
 from skep.store.rules import TRACE_SLACK_MICROS
 from skep.store.statements import load_statements
 
-SQL = load_statements("skep.store.postgres", "looking.sql")
+SQL = load_statements(__package__, "looking")
 
 RATE_WINDOW_SECONDS = 60
 WALK_ROWS = 5_000

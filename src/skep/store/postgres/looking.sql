@@ -2,11 +2,14 @@
 SELECT last_seq(q.id, q.floor_seq) FROM queue q WHERE q.id = $1
 
 -- name: queue_figures
--- The sample is the one nearest to a minute ago, or the oldest there is.
+-- The sample is the one nearest to a minute ago, or the oldest there is. Dead letters are those it holds, and its own elsewhere:
+-- two counts, each by an index, where one with OR would walk the dead letters of everyone.
 SELECT q.first_seq, x.last_seq, q.scheduled_count, log_depth(q.id, q.first_seq, x.last_seq) + q.scheduled_count AS depth,
-       (SELECT count(*) FROM dead_letter d JOIN queue t ON t.id = d.queue_id
-        WHERE t.tenant = q.tenant AND t.deleted_at IS NULL
-          AND (d.queue_id = q.id OR (t.name = coalesce(q.dead_letter_queue, q.name || '.dead') AND d.source_queue = q.name))) AS dead_letters,
+       (SELECT count(*) FROM dead_letter d WHERE d.queue_id = q.id)
+       + (SELECT count(*) FROM dead_letter d WHERE d.source_queue = q.name AND d.queue_id = (
+            SELECT t.id FROM queue t
+            WHERE t.tenant = q.tenant AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead') AND t.deleted_at IS NULL
+              AND t.id <> q.id)) AS dead_letters,
        (SELECT m.created_at FROM message m WHERE m.queue_id = q.id AND m.seq >= q.first_seq ORDER BY m.queue_id, m.seq LIMIT 1) AS first_at,
        s.last_seq AS sample_seq, s.at AS sample_at
 FROM queue q
@@ -81,7 +84,11 @@ GROUP BY x.partition ORDER BY x.partition LIMIT $5
 
 -- name: leases
 -- Live leases by deadline: what is ready later than now and has a token.
-SELECT q.name AS queue_name, g.name AS group_name, x.* FROM queue q JOIN consumer_group g ON g.queue_id = q.id
+-- The order within keeps the planner to the tenant's queues.
+SELECT q.name AS queue_name, g.name AS group_name, x.*
+FROM (SELECT k.id, k.name FROM queue k
+      WHERE k.tenant = $1 AND k.deleted_at IS NULL AND ($3::text IS NULL OR k.name = $3) ORDER BY k.tenant, k.name) q
+JOIN consumer_group g ON g.queue_id = q.id
 CROSS JOIN LATERAL (
     (SELECT l.partition, l.leased AS messages, l.open[1] AS first_seq, l.leased_at, l.ready_at, l.attempts
      FROM partition_lease l
@@ -94,7 +101,6 @@ CROSS JOIN LATERAL (
      WHERE s.queue_id = q.id AND s.group_id = g.id AND s.ready_at > $2 AND s.token IS NOT NULL
        AND ($4::bigint IS NULL OR s.ready_at < $4)
      ORDER BY s.ready_at LIMIT $5)) x
-WHERE q.tenant = $1 AND q.deleted_at IS NULL AND ($3::text IS NULL OR q.name = $3)
 ORDER BY x.ready_at, q.name, g.name, x.partition LIMIT $5
 
 -- name: group_id

@@ -22,7 +22,7 @@ from skep.store.postgres.settle import Account
 from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old, lifetime_micros
 from skep.store.statements import load_statements
 
-SQL = load_statements("skep.store.postgres", "pop.sql")
+SQL = load_statements(__package__, "pop")
 
 TIDY_ROWS = 100
 """How many rows one pass of tidying looks at."""

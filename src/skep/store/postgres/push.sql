@@ -2,6 +2,10 @@
 -- One look at every queue of a push, under its lock (functions/push.sql).
 SELECT * FROM open_logs($1, $2, $3)
 
+-- name: push_plain
+-- functions/push.sql
+SELECT * FROM push_plain($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
 -- name: known_keys
 -- Which transaction ids are taken. By the primary key; the queue's lock, which we hold, keeps the answer true.
 SELECT d.queue_id, d.transaction_id, d.partition, d.message_id, d.seq

@@ -29,7 +29,7 @@ from skep.store.rules import (
 )
 from skep.store.statements import load_statements
 
-SQL = load_statements("skep.store.postgres", "queues.sql")
+SQL = load_statements(__package__, "queues")
 
 SETTING_NAMES = QueueSettings.__struct_fields__
 

@@ -43,7 +43,7 @@ from skep.store.postgres.leases import (
 from skep.store.rules import is_exhausted, ready_at, retry_time
 from skep.store.statements import load_statements
 
-SQL = load_statements("skep.store.postgres", "settle.sql")
+SQL = load_statements(__package__, "settle")
 
 LeaseKey = tuple[str, bytes]
 

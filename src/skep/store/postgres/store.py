@@ -118,8 +118,15 @@ class PostgresStore:
     # the log
 
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
-        ensure = queues.ensure if create_queues else None
-        outcomes, watched = await self._pool.transaction(lambda c: push.push(c, batches, now, ensure))
+        if not batches:
+            return []
+        done = None
+        if push.is_small(batches, now):
+            done = await self._pool.once(lambda c: push.push_small(c, batches, now))
+        if done is None:
+            ensure = queues.ensure if create_queues else None
+            done = await self._pool.transaction(lambda c: push.push(c, batches, now, ensure))
+        outcomes, watched = done
         self._news.announce(watched)
         return outcomes
 
@@ -309,7 +316,9 @@ CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 WATCH = """
 INSERT INTO watcher (queue_id, server, until)
 SELECT q.id, $1, $4 FROM unnest($2::text[], $3::text[]) AS k (tenant, name)
-JOIN queue q ON q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL ORDER BY q.id
+CROSS JOIN LATERAL (SELECT q.id FROM queue q
+                    WHERE q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL LIMIT 1) q
+ORDER BY q.id
 ON CONFLICT (queue_id, server) DO UPDATE SET until = excluded.until
 """
 

@@ -22,9 +22,9 @@ from skep.store.sqlite.log import first_seq_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import set_of_row
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
-SQL = statements("browse")
+SQL = load_statements(__package__, "browse")
 
 WALK_MESSAGES = 10_000
 """How many messages one page walks at most."""

@@ -15,9 +15,9 @@ from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, next_place
 from skep.store.sqlite.queues import make_dead_letter_queue
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
-SQL = statements("bury")
+SQL = load_statements(__package__, "bury")
 
 log = structlog.get_logger(__name__)
 

@@ -21,10 +21,10 @@ from skep.store.sqlite.push import advance, next_place
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import close_run_out_set, expire_set, read_set, save_set, set_of_row
-from skep.store.sqlite.statements import statements
 from skep.store.sqlite.stats import group_counters, queue_counters
+from skep.store.statements import load_statements
 
-SQL = statements("chores")
+SQL = load_statements(__package__, "chores")
 
 _DAY_SECONDS = 86_400.0
 KEEP_LEASE_HISTORY_SECONDS = 7 * _DAY_SECONDS

@@ -15,9 +15,9 @@ from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, next_place
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
-SQL = statements("dead")
+SQL = load_statements(__package__, "dead")
 
 _NO_LIMIT = -1
 

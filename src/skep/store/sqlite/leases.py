@@ -17,9 +17,9 @@ from skep.ids import Id
 from skep.model import Delivery, PopRequest, Seq, Token
 from skep.store.rules import ready_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
-SQL = statements("leases")
+SQL = load_statements(__package__, "leases")
 
 
 class Lease(Struct):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
-SQL = statements("log")
+SQL = load_statements(__package__, "log")
 
 
 def message_at_or_after(session: Session, queue: QueueRow, seq: int) -> tuple[int, int] | None:

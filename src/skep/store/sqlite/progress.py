@@ -10,10 +10,10 @@ from skep.store.sqlite.leases import count_expired, lease_of_row, save
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import save_set, set_of_row
-from skep.store.sqlite.statements import statements
 from skep.store.sqlite.stats import group_stats
+from skep.store.statements import load_statements
 
-SQL = statements("progress")
+SQL = load_statements(__package__, "progress")
 
 
 def seek(session: Session, key: QueueKey, name: str, start: Start, now: Instant) -> GroupStats:

@@ -30,9 +30,9 @@ from skep.model import (
 from skep.store.rules import TRACE_SLACK_MICROS
 from skep.store.sqlite.queues import check_rules, make_queue
 from skep.store.sqlite.session import QueueRow, Session
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
-SQL = statements("push")
+SQL = load_statements(__package__, "push")
 
 _STORED = PushStatus.STORED
 _MS_BYTES = 6

@@ -14,9 +14,9 @@ from skep.store.rules import (
     names_one,
 )
 from skep.store.sqlite.session import QueueRow, Session, queue_of_row
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
-SQL = statements("queues")
+SQL = load_statements(__package__, "queues")
 
 
 def create_queue(session: Session, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:

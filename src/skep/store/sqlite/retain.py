@@ -10,10 +10,10 @@ from skep.model import Chore, QueueKey
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.log import first_seq_at, message_at_or_after
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
-from skep.store.sqlite.statements import statements
 from skep.store.sqlite.stats import progress_of
+from skep.store.statements import load_statements
 
-SQL = statements("retain")
+SQL = load_statements(__package__, "retain")
 
 
 def retain(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:

@@ -18,9 +18,9 @@ from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
 from skep.store.rules import lifetime_micros
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
-SQL = statements("state")
+SQL = load_statements(__package__, "state")
 
 SEQ_BITS = 40
 MAX_SEQ = (1 << SEQ_BITS) - 1

@@ -18,12 +18,12 @@ from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import count_expired, deliveries_of, pack, record, unpack
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
 if TYPE_CHECKING:
     from skep.store.sqlite.claim import Claim
 
-SQL = statements("sets")
+SQL = load_statements(__package__, "sets")
 
 MAX_SET = 100
 """How many seqs one row holds at most."""

@@ -19,9 +19,9 @@ from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.log import message_at_or_after
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
-SQL = statements("stats")
+SQL = load_statements(__package__, "stats")
 
 RATE_WINDOW_SECONDS = 60.0
 _QUEUE_ITSELF = 0

@@ -34,7 +34,7 @@ from skep.store.sqlite import SqliteStore
 from skep.store.sqlite.connection import Knobs, migrate, open_writer
 from skep.store.sqlite.queues import make_queue
 from skep.store.sqlite.session import Session
-from skep.store.sqlite.statements import statements
+from skep.store.statements import load_statements
 
 KEY = QueueKey("orders")
 CLOCK = ManualClock()
@@ -327,7 +327,7 @@ def plan(db: apsw.Connection, sql: str) -> str:
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_statement_prepares_and_none_scans_a_table(schema: apsw.Connection, file: str) -> None:
-    for name, sql in statements(file).items():
+    for name, sql in load_statements("skep.store.sqlite", file).items():
         found = plan(schema, sql)
         # A scan may only go from the left edge of a history, or over an index of its own.
         grows = [
@@ -339,7 +339,7 @@ def test_every_statement_prepares_and_none_scans_a_table(schema: apsw.Connection
 
 @pytest.mark.parametrize(("file", "name"), list(HOT))
 def test_hot_statements_ride_their_index(schema: apsw.Connection, file: str, name: str) -> None:
-    assert HOT[file, name] in plan(schema, statements(file)[name])
+    assert HOT[file, name] in plan(schema, load_statements("skep.store.sqlite", file)[name])
 
 
 def test_a_savepoint_takes_back_what_memory_knows(schema: apsw.Connection) -> None:

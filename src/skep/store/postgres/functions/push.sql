@@ -69,3 +69,39 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- A few messages to one queue that need no look of their own (no transaction id, trace, schedule, limit): one round trip.
+-- Answers nothing when the queue is missing, fifo or limited: then the caller goes the long way.
+CREATE OR REPLACE FUNCTION push_plain(
+    p_tenant text, p_name text, p_now bigint, p_ids uuid[], p_partitions text[], p_priorities integer[],
+    p_content_types text[], p_headers bytea[], p_payloads bytea[])
+RETURNS TABLE (queue_id integer, last_seq bigint, depth bigint, watched boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_id integer;
+    q queue%ROWTYPE;
+    v_last bigint;
+    v_created bigint;
+BEGIN
+    SELECT k.id INTO v_id FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(1936418160, v_id);
+    SELECT * INTO q FROM queue k WHERE k.id = v_id AND k.deleted_at IS NULL AND k.max_depth = 0 AND k.ordering <> 'fifo';
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    SELECT m.seq, m.created_at INTO v_last, v_created
+    FROM message m WHERE m.queue_id = q.id ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1;
+    v_last := greatest(v_last, q.floor_seq);
+    INSERT INTO message (seq, created_at, id, queue_id, priority, partition, content_type, headers, payload)
+    SELECT v_last + n.ord, greatest(v_created, p_now), n.id, q.id, n.priority, n.partition, n.content_type, n.headers, n.payload
+    FROM unnest(p_ids, p_partitions, p_priorities, p_content_types, p_headers, p_payloads)
+         WITH ORDINALITY AS n (id, partition, priority, content_type, headers, payload, ord);
+    v_last := v_last + cardinality(p_ids);
+    RETURN QUERY SELECT q.id, v_last, log_depth(q.id, q.first_seq, v_last) + q.scheduled_count,
+                        EXISTS (SELECT 1 FROM watcher w WHERE w.queue_id = q.id AND w.until > p_now);
+END
+$$;
