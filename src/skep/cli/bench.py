@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from typing import Annotated, Literal
 
 import structlog
 from cyclopts import App, Parameter
+
+from skep.cli.loop import run
 
 bench_app = App(name="bench", help="Measure Skep on this machine; ratios are within one run.")
 
@@ -38,7 +39,7 @@ def engine(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    report = asyncio.run(bench.run(["sqlite", "postgres"] if store == "both" else [store], quick))
+    report = run(bench.run(["sqlite", "postgres"] if store == "both" else [store], quick))
     if as_json:
         sys.stdout.write(report.json() + "\n")
     else:

@@ -143,26 +143,28 @@ BEGIN
         END IF;
         SELECT t.takes, t.owners INTO v_takes, v_owners
         FROM share_out(v_locked, p_batches, p_max_partitions, q.max_attempts = 1) t;
-        -- Everything a claim needs travels with the messages, so that no two sets have to be joined; the laterals fix the order.
+        -- Everything a claim needs travels with the messages, so that no two sets have to be joined. The lateral goes through the
+        -- locked rows in their order and through each partition in the order of seq; sorting wide rows again would only cost.
         RETURN QUERY
         WITH wanted AS MATERIALIZED (
             SELECT k.* FROM unnest(v_locked, v_takes, v_owners) AS k (
                 tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, take, owner)
             WHERE k.take > 0
         ), taken AS MATERIALIZED (
-            SELECT w.tid, w.owner, w.ready_at, false AS again, NULL::uuid AS old_token, NULL::bigint AS old_last, 0 AS old_leased,
-                   NULL::bigint AS old_leased_at, 1 AS attempts, m.*
+            SELECT w.tid, w.owner, w.open <> '{}' AS again, w.token AS old_token, w.open[w.leased] AS old_last,
+                   w.leased AS old_leased, w.leased_at AS old_leased_at,
+                   CASE WHEN w.open = '{}' THEN 1 ELSE w.attempts + 1 END AS attempts, m.*
             FROM wanted w CROSS JOIN LATERAL (
-                SELECT m.* FROM message m
-                WHERE m.partition = w.partition AND m.queue_id::bigint = q.id AND m.seq > w.delivered_seq
-                  AND m.created_at <= v_visible AND (m.audience IS NULL OR m.audience = v_group)
-                ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT w.take) m
-            WHERE w.open = '{}'
-            UNION ALL
-            SELECT w.tid, w.owner, w.ready_at, true, w.token, w.open[w.leased], w.leased, w.leased_at, w.attempts + 1, m.*
-            FROM wanted w CROSS JOIN LATERAL (
-                SELECT m.* FROM message m WHERE m.queue_id = q.id AND m.seq = w.open[1] LIMIT 1) m
-            WHERE w.open <> '{}'
+                (SELECT m.seq, m.created_at, m.id, m.trace_id, m.priority, m.partition, m.transaction_id, m.content_type,
+                        m.headers, m.payload
+                 FROM message m
+                 WHERE w.open = '{}' AND m.partition = w.partition AND m.queue_id::bigint = q.id AND m.seq > w.delivered_seq
+                   AND m.created_at <= v_visible AND (m.audience IS NULL OR m.audience = v_group)
+                 ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT w.take)
+                UNION ALL
+                (SELECT m.seq, m.created_at, m.id, m.trace_id, m.priority, m.partition, m.transaction_id, m.content_type,
+                        m.headers, m.payload
+                 FROM message m WHERE w.open <> '{}' AND m.queue_id = q.id AND m.seq = w.open[1] LIMIT 1)) m
         ), batch AS MATERIALIZED (
             SELECT t.tid, count(*)::integer AS n, array_agg(t.seq ORDER BY t.seq) AS seqs, max(t.seq) AS last_seq,
                    bool_or(t.again) AS again, max(t.attempts) AS attempts, min(t.owner) AS owner, bool_or(t.old_token IS NOT NULL) AS ran_out
@@ -188,8 +190,7 @@ BEGIN
         )
         SELECT t.seq, t.created_at, t.id, t.trace_id, t.priority, t.attempts, t.partition, t.transaction_id, t.content_type,
                t.headers, t.payload, v_deadline, t.owner
-        FROM taken t
-        ORDER BY t.owner, t.ready_at, t.partition, t.seq;
+        FROM taken t;
         GET DIAGNOSTICS v_count = ROW_COUNT;
         IF v_count = 0 AND v_locked IS NOT NULL THEN
             v_state := 'doomed';

@@ -29,7 +29,7 @@ BEGIN
         WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND coalesce(l.open[1], l.delivered_seq + 1) <= p_upper
         ORDER BY l.partition FOR UPDATE;
         WITH affected AS MATERIALIZED (
-            SELECT l.partition, l.open, l.pending,
+            SELECT l.partition, l.group_id, l.open, l.pending,
                    ARRAY(SELECT o.seq FROM unnest(l.open) o (seq) WHERE o.seq > p_upper ORDER BY o.seq) AS left_open,
                    (SELECT count(*) FROM message m WHERE m.partition = l.partition AND m.queue_id::bigint = p_queue
                       AND m.seq > l.delivered_seq AND m.seq <= p_upper AND (m.audience IS NULL OR m.audience = g.id)) AS fresh,
@@ -41,7 +41,7 @@ BEGIN
         ), gone AS (
             DELETE FROM partition_lease l USING affected a
             WHERE a.left_open = '{}' AND a.pending = a.fresh
-              AND l.partition = a.partition AND l.queue_id = p_queue AND l.group_id = g.id
+              AND l.partition = a.partition AND l.group_id = a.group_id
         ), kept AS (
             UPDATE partition_lease l SET
                 open = a.left_open, pending = a.pending - a.fresh, delivered_seq = greatest(l.delivered_seq, p_upper),
@@ -53,7 +53,7 @@ BEGIN
                 oldest_at = coalesce(a.next_at, l.oldest_at)
             FROM affected a
             WHERE NOT (a.left_open = '{}' AND a.pending = a.fresh)
-              AND l.partition = a.partition AND l.queue_id = p_queue AND l.group_id = g.id
+              AND l.partition = a.partition AND l.group_id = a.group_id
         )
         SELECT coalesce(sum(cardinality(a.open) - cardinality(a.left_open) + a.fresh), 0) INTO v_expired FROM affected a;
         WITH affected AS MATERIALIZED (

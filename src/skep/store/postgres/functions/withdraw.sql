@@ -14,30 +14,31 @@ BEGIN
       AND l.partition IN (SELECT m.partition FROM message m WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs))
     ORDER BY l.partition FOR UPDATE;
     WITH target AS MATERIALIZED (
-        SELECT l.partition, count(*) AS n,
+        SELECT l.partition, l.group_id, count(*) AS n,
                count(*) FILTER (WHERE m.seq > l.delivered_seq) AS fresh,
                array_agg(m.seq) AS seqs
-        FROM message m JOIN partition_lease l ON l.partition = m.partition AND l.queue_id = p_queue AND l.group_id = p_group
+        FROM message m CROSS JOIN LATERAL (
+            SELECT l.* FROM partition_lease l WHERE l.partition = m.partition AND l.group_id = p_group LIMIT 1) l
         WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs) AND m.seq <= v_scan
           AND (m.audience IS NULL OR m.audience = p_group)
           AND ((m.seq > l.delivered_seq)
             OR (m.seq = ANY (l.open) AND NOT (l.token IS NOT NULL AND l.ready_at > p_now AND m.seq = ANY (l.open[1:l.leased]))))
-        GROUP BY l.partition
+        GROUP BY l.partition, l.group_id
     ), kept AS MATERIALIZED (
-        SELECT l.partition, t.n, l.pending - t.fresh AS pending, l.leased, l.token, l.attempts, l.open[1] AS head,
+        SELECT l.partition, l.group_id, t.n, l.pending - t.fresh AS pending, l.leased, l.token, l.attempts, l.open[1] AS head,
                ARRAY(SELECT o.seq FROM unnest(l.open) o (seq) WHERE o.seq <> ALL (t.seqs) ORDER BY o.seq) AS open,
                cardinality(ARRAY(SELECT o.seq FROM unnest(l.open[1:l.leased]) o (seq) WHERE o.seq <> ALL (t.seqs))) AS still_leased
-        FROM target t JOIN partition_lease l ON l.partition = t.partition AND l.queue_id = p_queue AND l.group_id = p_group
+        FROM target t JOIN partition_lease l ON l.partition = t.partition AND l.group_id = t.group_id
     ), gone AS (
         DELETE FROM partition_lease l USING kept k
-        WHERE k.open = '{}' AND k.pending = 0 AND l.partition = k.partition AND l.queue_id = p_queue AND l.group_id = p_group
+        WHERE k.open = '{}' AND k.pending = 0 AND l.partition = k.partition AND l.group_id = k.group_id
     ), changed AS (
         UPDATE partition_lease l SET pending = k.pending, open = k.open, leased = k.still_leased,
             token = CASE WHEN k.still_leased > 0 THEN l.token END,
             attempts = CASE WHEN k.open = '{}' THEN 0 WHEN k.open[1] = k.head THEN k.attempts ELSE 1 END
         FROM kept k
         WHERE NOT (k.open = '{}' AND k.pending = 0)
-          AND l.partition = k.partition AND l.queue_id = p_queue AND l.group_id = p_group
+          AND l.partition = k.partition AND l.group_id = k.group_id
     )
     SELECT coalesce(sum(k.n), 0) INTO v_count FROM kept k;
 
