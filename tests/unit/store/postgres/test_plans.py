@@ -1,0 +1,252 @@
+"""Every statement rides its index: planned while the tables are empty, and planned anew when they are full and analyzed.
+
+The cost law rests on this. A plan is made once per session, perhaps on the first message ever; whatever was chosen then has to do
+when there are millions. So no statement may read all of a table or of an index that grows, whatever the statistics say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import resources
+
+import asyncpg
+import pytest
+
+from skep.clock import ManualClock
+from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Start
+from skep.store.postgres import PostgresStore
+from skep.store.postgres.store import WATCH
+from skep.store.statements import load_statements
+from tests.contract.driver import Driver
+from tests.unit.store.postgres.planning import Planner, Scan
+
+GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history"}  # fmt: skip
+MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history"}
+"""Tables with a row per queue or group, or per these and some time: only a chore may walk all of them."""
+
+WALKS = {
+    ("chores", "sample", "queue"): "every queue has a sample",
+    ("chores", "sweep_retention", "queue"): "every queue has a history",
+    ("chores", "sweep_leases", "lease_history"): "from its oldest row, up to the limit",
+    ("chores", "deleted_queue", "queue"): "by an index of the deleted ones only",
+}
+
+FILES = sorted(
+    entry.name.removesuffix(".sql")
+    for entry in resources.files("skep.store.postgres").iterdir()
+    if entry.name.endswith(".sql")
+)
+
+FILL = """
+INSERT INTO queue (tenant, name, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms, max_backoff_ms, max_depth,
+                   max_age_seconds, retention_seconds, completed_retention_seconds, retention_ignores_groups,
+                   delayed_processing_seconds, window_buffer_seconds, max_wait_seconds, dedup_window_seconds, paused,
+                   created_at, updated_at)
+SELECT 'other', 'q' || n, 0, 'per_key', 300, 3, 1000, 60000, 0, 0, 0, 0, false, 0, 0, 0, 86400, false, 1, 1
+FROM generate_series(1, 2000) n;
+INSERT INTO consumer_group (start_seq, scan_seq, created_at, queue_id, name)
+SELECT 0, 0, 1, n % 2000 + 1, 'g' || n FROM generate_series(1, 20000) n;
+INSERT INTO group_counter (group_id, queue_id, shard) SELECT g.id, g.queue_id, 0 FROM consumer_group g;
+INSERT INTO message (queue_id, seq, created_at, id, trace_id, priority, partition, transaction_id, payload)
+SELECT n % 20 + 1, n, n, gen_random_uuid(), gen_random_uuid(), 0, 'p' || n % 1000, 't' || n, '' FROM generate_series(1, 20000) n;
+INSERT INTO dedup (queue_id, transaction_id, partition, message_id, expires_at)
+SELECT n % 20 + 1, 't' || n, 'p' || n % 1000, gen_random_uuid(), 2::bigint ^ 60 FROM generate_series(1, 20000) n;
+INSERT INTO partition_lease (partition, queue_id, group_id, delivered_seq, pending, ready_at, oldest_at, newest_at, token)
+SELECT 'p' || n, g.queue_id, g.id, 0, 1, 1, 1, 1, gen_random_uuid()
+FROM generate_series(1, 20000) n JOIN consumer_group g ON g.name = 'g' || n % 10 + 1;
+INSERT INTO set_lease (partition, queue_id, group_id, priority, seqs, ready_at, oldest_at, token)
+SELECT 'p' || n, g.queue_id, g.id, 0, '{1}', 1, 1, gen_random_uuid()
+FROM generate_series(1, 20000) n JOIN consumer_group g ON g.name = 'g' || n % 10 + 1;
+INSERT INTO lease_history (first_seq, last_seq, leased_at, settled_at, queue_id, group_id, messages, completed, attempt, outcome,
+                           partition)
+SELECT n, n, 1, 2::bigint ^ 60, n % 20 + 1, 1, 1, 1, 1, 'completed', 'p' FROM generate_series(1, 20000) n;
+INSERT INTO scheduled (due_at, id, trace_id, queue_id, priority, partition, payload)
+SELECT 2::bigint ^ 60, gen_random_uuid(), gen_random_uuid(), n % 20 + 1, 0, 'p', '' FROM generate_series(1, 20000) n;
+INSERT INTO dead_letter (seq, source_seq, created_at, failed_at, id, queue_id, attempts, partition, source_queue, group_name, reason)
+SELECT n, n, 1, 1, gen_random_uuid(), n % 20 + 1, 1, 'p', 'q' || n % 20, 'g', 'rejected' FROM generate_series(1, 20000) n;
+ANALYZE;
+"""
+
+
+@pytest.fixture(params=["empty", "full"])
+async def dsn(request: pytest.FixtureRequest, postgres_dsn: str) -> str:
+    """A database whose tables are empty, or full and analyzed."""
+    store = PostgresStore(postgres_dsn)
+    await store.open()
+    await store.close()
+    if request.param == "full":
+        connection = await asyncpg.connect(postgres_dsn, server_settings={"search_path": "skep"})
+        await connection.execute(FILL)
+        await connection.close()
+    return postgres_dsn
+
+
+@pytest.fixture
+async def planner(dsn: str) -> AsyncIterator[Planner]:
+    planner = await Planner.open(dsn)
+    yield planner
+    await planner.connection.close()
+
+
+def walks(scans: list[Scan]) -> list[Scan]:
+    """Those that read all of a table that grows."""
+    return [
+        scan for scan in scans if scan.table in GROWING | MANY and not (scan.bound or scan.kind == "TIDSCAN")
+    ]  # fmt: skip
+
+
+async def test_no_statement_of_the_files_walks_a_table_that_grows(planner: Planner) -> None:
+    seen: set[tuple[str, str, str]] = set()
+    for file in FILES:
+        for name, sql in load_statements("skep.store.postgres", file).items():
+            found = {(file, name, scan.table): scan for scan in walks(await planner.plan(sql))}
+            assert found.keys() <= WALKS.keys(), f"{file}: {name}: {found}"
+            seen |= found.keys()
+    assert seen == WALKS.keys(), "an exception that is not needed any more"
+
+
+async def test_watching_finds_its_queues_by_name(planner: Planner) -> None:
+    assert walks(await planner.plan(WATCH)) == []
+
+
+HOT = {
+    "push": {"message": {"message_pkey"}, "dedup": {"dedup_pkey"}},
+    "pop of anything": {
+        "partition_lease": {"partition_lease_by_ready", "TIDSCAN"},
+        "message": {"message_pkey", "message_by_partition"},
+    },
+    "pop of one partition": {
+        "partition_lease": {"partition_lease_pkey", "partition_lease_by_ready", "TIDSCAN"},
+        "message": {"message_pkey", "message_by_partition"},
+    },
+    "ack of a whole lease": {
+        "partition_lease": {"partition_lease_pkey"},
+        "message": {"message_pkey", "message_by_partition"},
+    },
+    "ack of a part": {"partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"}},
+    "nack": {"partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"}},
+    "reject": {"partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"}},
+    "renew": {"partition_lease": {"partition_lease_pkey"}},
+    "pop of an unordered queue": {
+        "set_lease": {"set_lease_by_ready", "set_lease_pkey"},
+        "message": {"message_pkey"},
+    },
+    "settle of an unordered queue": {"set_lease": {"set_lease_by_token", "set_lease_pkey"}, "message": {"message_pkey"}},
+    "renew of an unordered queue": {
+        "partition_lease": {"partition_lease_pkey"},
+        "set_lease": {"set_lease_by_token"},
+    },
+    "promote": {"scheduled": {"scheduled_pkey"}, "message": {"message_pkey"}, "dedup": {"dedup_pkey"}},
+}  # fmt: skip
+"""By what each hot verb reaches the tables that grow, in its functions and beside them."""
+
+
+async def test_no_verb_walks_a_table_that_grows_and_hot_ones_ride_their_index(
+    dsn: str, planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(dsn)
+    planner.serve(store)
+    driver = Driver(store, ManualClock(), "tenant")
+    monkeypatch.setattr(driver, "check_accounts", _nothing)
+    used: dict[str, list[Scan]] = {}
+
+    async def watch(verb: str, call: Callable[[], Awaitable[object]]) -> None:
+        await planner.connection.execute("DISCARD PLANS")
+        planner.take()
+        await call()
+        used.setdefault(verb, []).extend(planner.take())
+
+    await every_verb(driver, watch)
+
+    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history"}}
+    for verb, scans in used.items():
+        bad = {scan for scan in walks(scans) if scan.table not in allowed.get(verb, ())}
+        assert not bad, f"{verb}: {bad}"
+    for verb, expected in HOT.items():
+        ways: dict[str, set[str]] = {}
+        for scan in used[verb]:
+            if scan.table in GROWING:
+                ways.setdefault(scan.table, set()).add(scan.index or scan.kind)
+        assert ways == expected, verb
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitable[object]]], Awaitable[None]]) -> None:
+    """Call each verb in all the ways that reach other statements."""
+    store = driver.store
+    await watch("create", driver.create)
+    for partition in "abcd":
+        await watch("push", lambda p=partition: driver.push(*"123456", partition=p, transaction_id=p))  # type: ignore[misc]
+    await driver.push("1", "2", "3", partition="a")
+    await watch("schedule", lambda: driver.push("x", deliver_at=driver.later(5), transaction_id="later"))
+    await watch("pop of anything", driver.pop)
+    driver.clock.advance(10_000)
+    await watch("pop of anything", driver.pop)
+    driver.clock.advance(10_000)
+    held: list[Delivery] = []
+
+    async def pop_partition() -> None:
+        held[:] = await driver.pop(partition="a", batch=2)
+
+    await watch("pop of one partition", pop_partition)
+    await watch("renew", lambda: driver.renew(held[0]))
+    await watch("nack", lambda: driver.nack(held[0]))
+    await driver.seek(Start())
+    held = await driver.pop(partition="a", batch=2)
+    await watch("ack of a part", lambda: driver.ack(held[0]))
+    await watch("ack of a whole lease", lambda: driver.ack(held[1]))
+    held = await driver.pop(partition="a", batch=1)
+    await watch("reject", lambda: driver.reject(held[0]))
+    await watch("replay", driver.replay)
+    held = await driver.pop(partition="a", batch=1)
+    await driver.reject(*held)
+    await driver.pop("q.dead", batch=1)
+    driver.clock.advance(10_000)
+    await watch("purge", driver.purge)
+    await watch("promote", driver.promote)
+    await watch("transact", lambda: driver.transact([], [driver.message("x", transaction_id="y")]))
+    await watch("seek", lambda: driver.seek(Start()))
+    await watch("expire", driver.expire)
+
+    await driver.create("u", ordering=Ordering.UNORDERED, max_age_seconds=100_000)
+    await driver.push("1", "2", "3", queue="u")
+
+    async def pop_unordered() -> None:
+        held[:] = await driver.pop("u", batch=2)
+
+    await watch("pop of an unordered queue", pop_unordered)
+    await watch("renew of an unordered queue", lambda: driver.renew(held[0]))
+    nack = driver.settlement(held[0], Outcome.NACK, retry=Retry.NOW)
+    await watch("settle of an unordered queue", lambda: driver.settle(nack, driver.settlement(held[1])))
+    await watch("expire", lambda: driver.expire("u"))
+
+    await driver.create("r", retention_seconds=1, completed_retention_seconds=1, retention_ignores_groups=True)
+    await driver.push("1", "2", "3", queue="r")
+    await driver.pop("r", batch=1)
+    driver.clock.advance(1000)
+    await watch("retain", lambda: driver.retain("r"))
+    await driver.pop(batch=1)
+    for scope in ClearScope:
+        await watch("clear", lambda scope=scope: driver.clear(scope))  # type: ignore[misc]
+    await watch("sample", lambda: store.sample(driver.now))
+    await watch("stats", driver.queue_stats)
+    await watch("stats", lambda: store.partition_stats(driver.key(), "__QUEUE_MODE__", driver.now))
+    await watch("stats", lambda: store.leases(driver.tenant, driver.now))
+    group = {"group": "__QUEUE_MODE__", "state": MessageState.PENDING}
+    trace = driver.mint.mint()
+    for fields in ({}, group, {"partition": "a"}, {"transaction_id": "a"}, {"trace_id": trace}):
+        for descending in (False, True):
+            wanted = MessageFilter(queue=driver.key(), descending=descending, **fields)
+            await watch("browse", lambda wanted=wanted: store.messages(wanted, driver.now))  # type: ignore[misc]
+    await watch("trace", lambda: store.trace(driver.tenant, trace))
+    await watch("history", lambda: store.lease_history(driver.key()))
+    await watch("history", lambda: store.retention_history(driver.key()))
+    await watch("list", lambda: store.list_queues(driver.tenant))
+    await watch("list", store.tenants)
+    await watch("delete", lambda: driver.delete("u"))
+    await watch("delete", driver.delete_group)
+    await watch("update", lambda: driver.update(ordering=Ordering.FIFO))
+    await watch("sweep", lambda: store.sweep(driver.now, 100))
