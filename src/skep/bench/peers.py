@@ -24,6 +24,8 @@ COLUMNS = (
     "seq bigint, created_at bigint, id {blob}, trace_id {blob}, queue_id integer, audience integer, priority integer,"
     " partition text, transaction_id text, content_type text, headers {blob}, payload {blob}"
 )
+SQLITE_ROWS = 100
+SQLITE_ROW = "(?,?,?,?,?,?,?,?,?,?,?,?)"
 Row = tuple[object, ...]
 
 
@@ -58,10 +60,18 @@ def sqlite_ceiling(folder: Path, items: list[NewMessage], batch: int) -> float:
     started = time.perf_counter()
     for rows in work:
         with connection:
-            connection.executemany("INSERT INTO bare VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", rows)
+            for some in batched_rows(rows, SQLITE_ROWS):
+                # One statement of many rows is the fastest way in.
+                statement = "INSERT INTO bare VALUES " + ",".join([SQLITE_ROW] * len(some))
+                connection.execute(statement, tuple(itertools.chain.from_iterable(some)))
     taken = time.perf_counter() - started
     connection.close()
     return taken
+
+
+def batched_rows(rows: list[Row], size: int) -> Iterator[list[Row]]:
+    """The rows in statements of at most ``size``."""
+    return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
 def sqlite_baseline(folder: Path, items: list[NewMessage], batch: int) -> float:

@@ -7,6 +7,7 @@ per message as possible; both ways store the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +37,17 @@ SQL = load_statements(__package__, "push")
 
 _STORED = PushStatus.STORED
 _MS_BYTES = 6
+
+
+def _append_plain(rows: int) -> str:
+    """The statement that appends so many plain messages of one queue: its one row, repeated with parameters of its own."""
+    head, row = SQL["append_plain"].split("VALUES ")
+    own = row.count("{}")
+    return head + "VALUES " + ", ".join(row.format(*range(3 + n * own, 3 + (n + 1) * own)) for n in range(rows))
+
+
+_APPEND_PLAIN = {size: _append_plain(size) for size in (100, 10, 1)}
+"""By number of rows, the greatest first: one statement of a hundred rows costs half of a hundred statements."""
 
 
 class _Planned(Struct):
@@ -80,29 +92,18 @@ def _is_plain(messages: list[NewMessage], key: QueueKey) -> bool:
 def _push_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Instant) -> PushOutcome:
     ids = batch.ids
     at, first = next_place(queue, now)
-    queue_id, position = queue.id, queue.base + first
+    position = queue.base + first
     near = ids_are_near(ids, at)
     only = DEFAULT_PARTITION if queue.settings.ordering is Ordering.FIFO else None
-    session.db.executemany(
-        SQL["append"],
-        [
-            (
-                i,
-                queue_id,
-                at,
-                m.priority,
-                None,
-                id_,
-                only or m.partition,
-                None,
-                None if near else id_,
-                m.content_type,
-                m.headers,
-                m.payload,
-            )
-            for i, m, id_ in zip(range(position, position + len(ids)), batch.messages, ids, strict=True)
-        ],
-    )
+    rows = [
+        (i, m.priority, id_, only or m.partition, None if near else id_, m.content_type, m.headers, m.payload)
+        for i, m, id_ in zip(range(position, position + len(ids)), batch.messages, ids, strict=True)
+    ]
+    start = 0
+    for size, statement in _APPEND_PLAIN.items():
+        while len(rows) - start >= size:
+            session.db.execute(statement, (queue.id, at, *chain.from_iterable(rows[start : start + size])))
+            start += size
     advance(queue, len(ids), at)
     results = [
         PushResult(_STORED, id_, Seq(seq), None, id_)

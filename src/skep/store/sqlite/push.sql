@@ -6,6 +6,11 @@ INSERT INTO message (position, queue_id, created_at, priority, audience, id, par
                      content_type, headers, payload)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: append_plain
+-- The same for messages that have only their own columns: ?1 is the queue, ?2 the time, the braces are each row's parameters.
+INSERT INTO message (position, queue_id, created_at, priority, id, partition, trace_id, content_type, headers, payload)
+VALUES (?{}, ?1, ?2, ?{}, ?{}, ?{}, ?{}, ?{}, ?{}, ?{})
+
 -- name: find_key
 -- Primary key of dedup. A key that has run out does not count, though it is still there.
 SELECT message_id, seq FROM dedup

@@ -319,6 +319,7 @@ def schema() -> apsw.Connection:
 
 
 def plan(db: apsw.Connection, sql: str) -> str:
+    sql = sql.format(*range(3, 3 + sql.count("{}")))  # a row that is repeated has braces for its parameters
     numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
     named = re.findall(r":([a-z_]+)", sql)
     values = dict.fromkeys(named) if named else (None,) * (max(numbered, default=0) or sql.count("?"))
