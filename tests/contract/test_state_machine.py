@@ -1,7 +1,8 @@
 """A real store and the reference, driven by the same random operations, give the same answers at every step.
 
 What the specification leaves to a store is taken over from it: which messages of an unordered queue come first within a
-priority, whether a pop that was nearly filled looks for more, and the order of several burials of one call.
+priority, and the order of several burials of one call. Whether a pop that was nearly filled looks for more shows only
+later, so there is a reference for either case until one of them is refuted; when none is left, the store is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from skep.model import (
     Ordering,
     Outcome,
     PopRequest,
-    PopResult,
     PushBatch,
     QueueKey,
     QueueSettings,
@@ -63,18 +63,22 @@ SETTINGS = st.builds(
     lease_seconds=st.sampled_from([5.0, 20.0]),
     max_attempts=st.sampled_from([0, 1, 2, 3]),
     dead_letter_queue=st.sampled_from([None, None, None, "none"]),
-    max_depth=st.sampled_from([0, 0, 0, 6]),
+    max_depth=st.sampled_from([0, 0, 0, 0, 0, 9]),
     dedup_window_seconds=st.sampled_from([86_400.0, 30.5]),
-    delayed_processing_seconds=st.sampled_from([0.0, 0.0, 3.0]),
+    delayed_processing_seconds=st.sampled_from([0.0, 0.0, 0.0, 0.0, 3.0]),
     retention_seconds=st.sampled_from([0.0, 10.5]),
     max_wait_seconds=st.sampled_from([0.0, 0.0, 0.0, 25.5]),
 )
 NAMES = ("a", "b")
 PARTITIONS = st.sampled_from(["Default", "p", "r"])
-GROUP_NAMES = st.sampled_from([QUEUE_MODE_GROUP, "g"])
+GROUP_NAMES = st.sampled_from([QUEUE_MODE_GROUP, QUEUE_MODE_GROUP, "g"])
 PICKS = st.integers(0, 1_000)
 MESSAGES = st.lists(
-    st.tuples(PARTITIONS, st.sampled_from([None, None, "t1", "t2"]), st.sampled_from([None, None, None, 4])), max_size=4
+    st.tuples(
+        PARTITIONS, st.sampled_from([None, None, None, "t1", "t2"]), st.sampled_from([None, None, None, None, 4])
+    ),
+    min_size=1,
+    max_size=4,
 )
 OUTCOMES = st.lists(
     st.tuples(PICKS, st.sampled_from(list(Outcome)), st.sampled_from(list(Retry)), st.booleans()),
@@ -93,7 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.store = type(self).make_store()
         self.run(self.store.open())
-        self.model = ReferenceStore()
+        self.models = [ReferenceStore()]
         self.clock = ManualClock()
         self.mint = IdMint(self.clock)
         self.tenant = next(TENANTS)
@@ -112,14 +116,38 @@ class StoreMachine(RuleBasedStateMachine):
         return self.clock.now()
 
     def both(self, verb: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-        """Do the same to the store and to the reference; both must answer alike, or fail alike."""
-        actual, expected = self.answer(verb(self.store)), self.answer(verb(self.model))
-        self.follow_burials()
-        assert plain(actual) == plain(expected)
-        self.compare()
+        """Do the same to the store and to the references; one of them must answer alike, or fail alike."""
+        actual = self.answer(verb(self.store))
+
+        def agree(model: ReferenceStore) -> None:
+            expected = self.answer(verb(model))
+            assert plain(actual) == plain(expected)
+
+        self.keep([(model, agree) for model in self.models])
         if isinstance(actual, SkepError):
             raise AssertionError(f"unexpected: {actual}")
         return actual
+
+    def keep(self, candidates: list[tuple[ReferenceStore, Callable[[ReferenceStore], None]]]) -> None:
+        """Go on with the references that agree with the store, in the last answer and in all that can be seen."""
+        kept: dict[str, ReferenceStore] = {}
+        problems = []
+        for model, agree in candidates:
+            try:
+                agree(model)
+                self.follow_burials(model)
+                self.compare(model)
+                kept.setdefault(repr(model.logs), model)
+            except AssertionError as problem:
+                problems.append(problem)
+        if not kept:
+            raise problems[0]
+        self.models = list(kept.values())
+
+    @property
+    def model(self) -> ReferenceStore:
+        """One of the references, for what they all agree on."""
+        return self.models[0]
 
     def answer(self, verb: Coroutine[Any, Any, T]) -> T | SkepError:
         try:
@@ -137,7 +165,7 @@ class StoreMachine(RuleBasedStateMachine):
             for store in (self.store, self.model):
                 self.run(store.create_queue(key, chosen, self.now))
                 self.run(store.seek(key, QUEUE_MODE_GROUP, FROM_BEGINNING, self.now))
-        self.compare()
+        self.compare(self.model)
 
     @rule(messages=MESSAGES, queue=PICKS)
     def push(self, messages: list[tuple[str, str | None, int | None]], queue: int) -> None:
@@ -172,7 +200,9 @@ class StoreMachine(RuleBasedStateMachine):
     def pop(
         self, queue: int, group: str, batch: int, partition: str | None, max_partitions: int, auto_ack: bool
     ) -> None:
-        key = self.pick(self.queues, queue)
+        # Mostly where there is something to be had.
+        busy = [key for key in self.queues if self.model.log(key).depth] or self.queues
+        key = self.pick(busy, queue)
         # What claims meet on their way depends on how far they look; the chore deals with all of it.
         self.both(lambda store: store.expire(key, self.now, PLENTY))
         limits = self.model.log(key).settings
@@ -187,33 +217,39 @@ class StoreMachine(RuleBasedStateMachine):
             auto_ack=auto_ack,
         )
         (result,) = self.run(self.store.pop([request], self.now))
-        self.model = self.agreeing_model(request, result)
+        follow = [int(delivery.seq) for delivery in result.deliveries]
+
+        def agree_when(discover: str) -> Callable[[ReferenceStore], None]:
+            def agree(model: ReferenceStore) -> None:
+                expected = model._pop(request, self.now, discover == "before", follow)
+                if discover == "after":
+                    log = model.log(key)
+                    model.discover(log, log.groups[group])
+                assert plain(result.deliveries) == plain(expected.deliveries)
+
+            return agree
+
+        choices = ("before", "never", "after")
+        self.keep([(copy.deepcopy(model), agree_when(choice)) for model in self.models for choice in choices])
         if not auto_ack:
             self.deliveries += result.deliveries
         self.forget_run_out(key)
-        self.compare()
-
-    def agreeing_model(self, request: PopRequest, result: PopResult) -> ReferenceStore:
-        """The reference after the same pop: with discovery or without, whichever agrees with the store."""
-        follow = [int(delivery.seq) for delivery in result.deliveries]
-        problems = []
-        for discover in (None, True, False):
-            model = copy.deepcopy(self.model)
-            try:
-                expected = model._pop(request, self.now, discover, follow)
-                assert plain(result.deliveries) == plain(expected.deliveries)
-                self.compare(model)
-            except AssertionError as problem:
-                problems.append(problem)
-            else:
-                return model
-        raise problems[0]
 
     def forget_run_out(self, key: QueueKey) -> None:
         """Which of the run-out leases of an unordered queue a pop has reclaimed is not told."""
         if self.model.log(key).is_ordered:
             return
         self.deliveries = [d for d in self.deliveries if d.queue != key or d.lease_deadline > self.now]
+
+    @rule(queue=PICKS, batch=st.sampled_from([2, 3, 100]))
+    def pop_anything(self, queue: int, batch: int) -> None:
+        self.pop(queue, QUEUE_MODE_GROUP, batch, None, 0, False)
+
+    @rule(queue=PICKS, seconds=st.sampled_from([5, 20]))
+    def let_leases_run_out(self, queue: int, seconds: int) -> None:
+        self.pop(queue, QUEUE_MODE_GROUP, 3, None, 0, False)
+        self.advance(seconds)
+        self.pop(queue, QUEUE_MODE_GROUP, 3, None, 0, False)
 
     @precondition(lambda self: self.deliveries)
     @rule(choices=OUTCOMES)
@@ -235,15 +271,18 @@ class StoreMachine(RuleBasedStateMachine):
                 retry_at=type(self.now)(self.now + 7_000_000) if retry is Retry.AT else None,
             )
             for number, (pick, outcome, retry, good) in enumerate(choices)
-            for delivery in [self.pick(self.deliveries, pick)]
+            for delivery in [self.pick(self.deliveries[-6:], pick)]
         ]
 
     @precondition(lambda self: self.deliveries)
-    @rule(pick=PICKS)
-    def ack_a_whole_lease(self, pick: int) -> None:
-        token = self.pick(self.deliveries, pick).token
-        choices = [(n, Outcome.ACK, Retry.NOW, True) for n, d in enumerate(self.deliveries) if d.token == token]
-        self.settle(choices)
+    @rule(outcomes=st.lists(st.sampled_from(list(Outcome)), min_size=1, max_size=3))
+    def settle_the_latest_lease(self, outcomes: list[Outcome]) -> None:
+        token = self.deliveries[-1].token
+        self.deliveries.sort(key=lambda delivery: delivery.token == token)
+        places = range(min(6, sum(delivery.token == token for delivery in self.deliveries)))
+        self.settle(
+            [(n, outcome, Retry.NOW, True) for n, outcome in zip(places, itertools.cycle(outcomes), strict=False)]
+        )
         self.deliveries = [d for d in self.deliveries if d.token != token]
 
     @precondition(lambda self: self.deliveries)
@@ -269,45 +308,60 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         transaction = Transaction(self.settlements(choices), self.batch(messages, queue))
         (actual,) = self.run(self.store.transact([transaction], self.now))
-        (expected,) = self.run(self.model.transact([transaction], self.now))
-        self.follow_burials()
-        assert actual.committed == expected.committed
-        if actual.committed:
-            assert plain(actual) == plain(expected)
-        self.compare()
+
+        def agree(model: ReferenceStore) -> None:
+            (expected,) = self.run(model.transact([transaction], self.now))
+            assert actual.committed == expected.committed
+            if actual.committed:
+                assert plain(actual) == plain(expected)
+
+        self.keep([(model, agree) for model in self.models])
 
     @rule(seconds=st.sampled_from([0, 1, 2, 5, 20, 40]))
     def advance(self, seconds: int) -> None:
         self.clock.advance(seconds)
-        self.compare()
+        self.keep([(model, lambda _: None) for model in self.models])
 
-    @rule(queue=PICKS, group=GROUP_NAMES, mode=st.sampled_from(list(StartMode)), back=st.integers(0, 30))
+    @rule(
+        what=st.sampled_from(["seek", "delete_group", "clear"]),
+        queue=PICKS,
+        group=GROUP_NAMES,
+        mode=st.sampled_from(list(StartMode)),
+        back=st.integers(0, 30),
+        scope=st.sampled_from(list(ClearScope)),
+    )
+    def move(self, what: str, queue: int, group: str, mode: StartMode, back: int, scope: ClearScope) -> None:
+        """What is done by hand, and seldom."""
+        match what:
+            case "seek":
+                self.seek(queue, group, mode, back)
+            case "clear":
+                self.clear(queue, scope)
+            case _:
+                self.delete_group(queue, "g")
+
     def seek(self, queue: int, group: str, mode: StartMode, back: int) -> None:
         value = self.now - back * 1_000_000 if mode is StartMode.TIME else back
         key = self.pick(self.queues, queue)
         self.both(lambda store: store.seek(key, group, Start(mode, value), self.now))
 
-    @rule(queue=PICKS, group=st.just("g"))
     def delete_group(self, queue: int, group: str) -> None:
         key = self.pick(self.queues, queue)
         self.both(lambda store: store.delete_group(key, group, self.now))
 
-    @rule(queue=PICKS, scope=st.sampled_from(list(ClearScope)))
     def clear(self, queue: int, scope: ClearScope) -> None:
         key = self.pick(self.queues[: len(NAMES)], queue)
         actual = self.run(self.store.clear(key, scope, self.now))
-        expected = self.run(self.model.clear(key, scope, self.now))
-        assert actual.scheduled == expected.scheduled
-        self.compare()
+
+        def agree(model: ReferenceStore) -> None:
+            assert actual.scheduled == self.run(model.clear(key, scope, self.now)).scheduled
+
+        self.keep([(model, agree) for model in self.models])
 
     @rule(queue=PICKS, limit=st.sampled_from([1, 2, 100]))
-    def promote(self, queue: int, limit: int) -> None:
+    def do_chores(self, queue: int, limit: int) -> None:
         key = self.pick(self.queues, queue)
         self.both(lambda store: store.promote(key, self.now, limit))
-
-    @rule(queue=PICKS)
-    def retain(self, queue: int) -> None:
-        key = self.pick(self.queues, queue)
         self.both(lambda store: store.retain(key, self.now, PLENTY))
 
     @precondition(lambda self: len(self.queues) > len(NAMES))
@@ -331,35 +385,39 @@ class StoreMachine(RuleBasedStateMachine):
     def pick(self, things: list[T], pick: int) -> T:
         return things[pick % len(things)]
 
-    def follow_burials(self) -> None:
+    def follow_burials(self, model: ReferenceStore) -> None:
         """Take over the order in which the store buried what it buried at once, and find new dead-letter queues."""
-        for key in sorted(set(self.model.logs) - set(self.queues)):
+        for key in sorted(set(model.logs) - set(self.queues)):
             self.queues.append(key)
         for key in self.queues[len(NAMES) :]:
             letters = self.run(self.store.dead_letters(DeadLetterFilter(queue=key), None, PLENTY))
-            grave = self.model.log(key)
+            grave = model.log(key)
             places = {(letter.source_seq, letter.group, letter.source_queue): seq for seq, letter in grave.dead.items()}
             order = [places.get((letter.source_seq, letter.group, letter.source_queue)) for letter in letters]
-            if sorted(grave.dead) == sorted(seq for seq in order if seq is not None) == [int(x.seq) for x in letters]:
-                self.model.renumber(grave, [seq for seq in order if seq is not None])
+            found = [seq for seq in order if seq is not None]
+            if sorted(grave.dead) == sorted(found) == [int(letter.seq) for letter in letters]:
+                model.renumber(grave, found)
 
-    def compare(self, model: ReferenceStore | None = None) -> None:
+    def compare(self, model: ReferenceStore) -> None:
         """Everything that can be seen of every queue."""
-        model = model or self.model
         for key in self.queues:
             actual = self.run(self.store.queue_stats(key, self.now))
             expected = self.run(model.queue_stats(key, self.now))
-            assert [g.group for g in actual.groups] == [g.group for g in expected.groups]
-            for name in ("first_seq", "last_seq", "depth", "scheduled", "dead_letters"):
+            groups = [g.group for g in actual.groups], [g.group for g in expected.groups]
+            assert groups[0] == groups[1], f"{key.name}: the groups of (store, reference) are {groups}"
+            # Whether a dead-letter queue counts what it holds as dead letters of its own is the store's choice.
+            names = ["first_seq", "last_seq", "depth", "scheduled"] + ["dead_letters"] * (key.name in NAMES)
+            for name in names:
                 assert getattr(actual, name) == getattr(expected, name), (key.name, name)
             log = model.log(key)
             for ours, theirs in zip(actual.groups, expected.groups, strict=True):
                 check_account(ours)
-                assert figures(ours, log, self.now) == figures(theirs, log, self.now), key.name
+                mine, wanted = figures(ours, log, self.now), figures(theirs, log, self.now)
+                different = {name: (mine[name], wanted[name]) for name in mine if mine[name] != wanted[name]}
+                assert not different, f"{key.name}, {ours.group}: (store, reference) are {different}"
         for key in self.queues[len(NAMES) :]:
-            wanted = DeadLetterFilter(queue=key)
-            letters = self.run(self.store.dead_letters(wanted, None, PLENTY))
-            assert plain(letters) == plain(self.run(model.dead_letters(wanted, None, PLENTY)))
+            letters = self.run(self.store.dead_letters(DeadLetterFilter(queue=key), None, PLENTY))
+            assert plain(letters) == plain(self.run(model.dead_letters(DeadLetterFilter(queue=key), None, PLENTY)))
 
 
 def figures(stats: GroupStats, log: Log, now: int) -> dict[str, object]:
@@ -412,11 +470,11 @@ def run_machine(make: Callable[[], Store], examples: int, steps: int = 30) -> No
 
 
 def test_sqlite_agrees_with_the_reference() -> None:
-    run_machine(lambda: SqliteStore(":memory:"), examples=150)
+    run_machine(lambda: SqliteStore(":memory:"), examples=120)
 
 
 def test_postgres_agrees_with_the_reference(shared_dsn: str) -> None:
-    run_machine(lambda: PostgresStore(shared_dsn, max_connections=2), examples=15)
+    run_machine(lambda: PostgresStore(shared_dsn, max_connections=2), examples=12)
 
 
 @pytest.mark.slow

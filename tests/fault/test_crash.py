@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import multiprocessing
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,11 @@ def crash_and_check(folder: Path, deadly: int, mode: str) -> None:
     path = folder / f"{mode}-{deadly}.db"
     calls, _ = run_until(path, deadly, mode)
     if path.exists():
-        assert apsw.Connection(str(path)).pragma("integrity_check") == "ok"
+        with closing(apsw.Connection(str(path))) as connection:
+            assert connection.pragma("integrity_check") == "ok"
     asyncio.run(check_what_is_left(SqliteStore(path), calls))
+    for left in folder.glob(f"{path.name}*"):
+        left.unlink()
 
 
 @pytest.fixture(scope="module")

@@ -314,7 +314,7 @@ class Reference:
         """Give a message up for a group; the name of the queue that took it, or None when it was discarded."""
         mark = group.marks[seq]
         mark.state = "expired" if reason is DeadReason.EXPIRED else "dead"
-        entry = log.entries[seq]
+        entry = log.written[seq]
         name = self.grave_name(log.queue.key)
         if name is None:
             return None
@@ -389,6 +389,10 @@ class Reference:
         lease.held.clear()
         if log.is_ordered and self.of_partition(log, group, lease.partition, "open"):
             group.rest_until[lease.partition] = lease.deadline
+
+    def is_old(self, log: Log, seq: int, now: Instant) -> bool:
+        limits = (log.settings.max_wait_seconds, log.settings.max_age_seconds)
+        return any(0 < seconds(limit) <= now - log.written[seq].created_at for limit in limits)
 
     def expire_old(self, log: Log, group: Group, seqs: Iterable[int], now: Instant, limit: float = float("inf")) -> int:
         """Settle those of ``seqs`` that are too old, up to ``limit``, unless somebody holds them."""

@@ -577,6 +577,9 @@ class ReferenceStore(ReferenceViews):
                 done += self._bury_worn_out(log, group, lease, now)
             if log.settings.max_age_seconds or log.settings.max_wait_seconds:
                 self.discover(log, group)
+                for lease in [lease for lease in group.leases if lease.deadline <= now]:
+                    if any(self.is_old(log, seq, now) for seq in lease.held):
+                        self.reclaim(log, group, lease, now)
                 done += self.expire_old(log, group, group.unsettled(), now, limit - done)
                 for partition in list(group.rest_until):
                     self.forget_rest(log, group, partition)

@@ -57,7 +57,7 @@ class ReferenceViews(Reference):
     def group_stats(self, log: Log, group: Group, now: Instant) -> GroupStats:
         in_flight = sum(len(lease.held) for lease in group.leases)
         leased = {lease.partition for lease in group.leases}
-        waiting = [log.entries[seq] for seq in group.unsettled() if seq in log.entries]
+        waiting = [log.written[seq] for seq in group.unsettled()]
         waiting += [
             entry for entry in log.entries.values() if entry.seq > group.scan_seq and entry.audience in (None, group.id)
         ]
