@@ -198,7 +198,7 @@ async def backlog(subject: Subject, scale: Scale, report: Report) -> None:
     keys = {}
     for size in BACKLOGS:
         keys[size] = load.fresh_queue()
-        await load.push_all(subject.engine, load.messages(keys[size], size, 100, 24), 2_000, 4)
+        await load.push_all(subject.engine, load.messages(keys[size], size, 1, 24), 10_000, 2)
     taken: dict[int, list[float]] = {size: [] for size in BACKLOGS}
     for _ in range(scale.rounds):
         for size in BACKLOGS:
