@@ -156,6 +156,13 @@ class Log:
         return max(backlogs, default=self.last_seq - self.first_seq + 1) + len(self.scheduled)
 
 
+class ClosedLogs(dict[QueueKey, Log]):
+    """What a closed reference has instead of queues."""
+
+    def __contains__(self, key: object) -> bool:
+        raise SkepError(Code.STORE_UNAVAILABLE, "the reference is closed")
+
+
 class Reference:
     """All queues, and the rules by which they change."""
 

@@ -50,7 +50,7 @@ from skep.model import (
     Transaction,
     TransactionOutcome,
 )
-from tests.support.reference import EXPIRED_LEASE, Group, Lease, Log, Scheduled
+from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
 from tests.support.reference_views import ReferenceViews
 
 JITTER_SHARE = 0.2
@@ -63,7 +63,8 @@ class ReferenceStore(ReferenceViews):
         """Nothing to connect to."""
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Forget everything."""
+        self.logs = ClosedLogs()
 
     async def maintain(self) -> None:
         """Nothing to keep up."""
@@ -373,7 +374,10 @@ class ReferenceStore(ReferenceViews):
         indexed = list(enumerate(settlements))
         rows: dict[tuple[QueueKey, str, str], list[tuple[int, Settlement]]] = {}
         for index, one in indexed:
-            rows.setdefault((one.queue, one.group, one.partition), []).append((index, one))
+            log = self.logs.get(one.queue)
+            # A lease of an unordered queue is found by its token alone.
+            partition = one.partition if log is None or log.is_ordered else ""
+            rows.setdefault((one.queue, one.group, partition), []).append((index, one))
         for (key, group_name, partition), items in rows.items():
             results |= self._settle_row(key, group_name, partition, items, now)
         return [results[index] for index, _ in indexed]
@@ -386,16 +390,17 @@ class ReferenceStore(ReferenceViews):
         results: dict[int, SettleResult] = {}
         if log is None or group is None:
             return {index: SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE) for index, _ in items}
-        by_token = {lease.token: lease for lease in group.leases if lease.partition == partition}
+        leases = [lease for lease in group.leases if not log.is_ordered or lease.partition == partition]
         good: dict[int, tuple[Settlement, Lease]] = {}
         for index, one in items:
-            lease = by_token.get(one.token)
-            if lease is None:
+            own = [lease for lease in leases if lease.token == one.token]
+            holding = [lease for lease in own if one.seq in lease.held]
+            if not own:
                 results[index] = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
-            elif one.seq not in lease.held or any(one.seq == other.seq for other, _ in good.values()):
+            elif not holding or any(one.seq == other.seq for other, _ in good.values()):
                 results[index] = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
             else:
-                good[index] = (one, lease)
+                good[index] = (one, holding[0])
         for index, (one, _) in sorted(good.items(), key=lambda item: item[1][0].outcome is Outcome.NACK):
             limit = log.settings.max_attempts
             worn_out = 0 < limit <= group.marks[one.seq].attempts

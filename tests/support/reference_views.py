@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
+from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
     DeadLetter,
@@ -241,6 +242,8 @@ class ReferenceViews(Reference):
     # dead letters
 
     def _matching(self, wanted: DeadLetterFilter) -> list[DeadLetter]:
+        if not (self.log(wanted.queue).queue.holds_dead_letters or self.is_used(wanted.queue)):
+            raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"{wanted.queue.name} is no dead-letter queue")
         return [letter for _, letter in sorted(self.log(wanted.queue).dead.items()) if _letter_matches(letter, wanted)]
 
     async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
