@@ -5,12 +5,12 @@ SELECT EXISTS (SELECT 1 FROM scheduled s WHERE s.queue_id = $1 AND s.due_at <= $
 SELECT s.due_at FROM scheduled s WHERE s.queue_id = $1 ORDER BY s.queue_id, s.due_at LIMIT 1
 
 -- name: take_due
--- Under the queue's lock, so no other server takes the same ones.
+-- Under the queue's lock, so no other server takes the same ones, and their tids lead straight back to them.
 WITH due AS (
-    SELECT s.due_at, s.arrival FROM scheduled s WHERE s.queue_id = $1 AND s.due_at <= $2
+    SELECT s.ctid FROM scheduled s WHERE s.queue_id = $1 AND s.due_at <= $2
     ORDER BY s.queue_id, s.due_at, s.arrival LIMIT $3
 ), taken AS (
-    DELETE FROM scheduled s USING due d WHERE s.queue_id = $1 AND s.due_at = d.due_at AND s.arrival = d.arrival RETURNING s.*
+    DELETE FROM scheduled s USING due d WHERE s.ctid = d.ctid RETURNING s.*
 )
 SELECT * FROM taken ORDER BY due_at, arrival
 
@@ -18,10 +18,12 @@ SELECT * FROM taken ORDER BY due_at, arrival
 UPDATE queue SET scheduled_count = greatest(0, scheduled_count - $2) WHERE id = $1
 
 -- name: key_seqs
--- A repeat of a promoted message is answered with its seq from now on.
+-- A repeat of a promoted message is answered with its seq from now on. The queue comes with each key: as a parameter by itself it
+-- would let the planner walk all keys of the queue.
 UPDATE dedup d SET seq = k.seq
-FROM unnest($2::text[], $3::text[], $4::bigint[], $5::uuid[]) AS k (transaction_id, partition, seq, id)
-WHERE d.queue_id = $1 AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id
+FROM unnest(array_fill($1::integer, ARRAY[cardinality($2::text[])]), $2::text[], $3::text[], $4::bigint[], $5::uuid[])
+    AS k (queue_id, transaction_id, partition, seq, id)
+WHERE d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id
 
 -- name: groups
 SELECT id, name FROM consumer_group WHERE queue_id = $1 ORDER BY id
@@ -135,8 +137,8 @@ SELECT count(*) FROM gone
 SELECT id FROM queue WHERE deleted_at IS NOT NULL ORDER BY id LIMIT 1
 
 -- name: sweep_deleted_message
-WITH old AS (SELECT m.seq FROM message m WHERE m.queue_id = $1 ORDER BY m.queue_id, m.seq LIMIT $2),
-     gone AS (DELETE FROM message m USING old o WHERE m.queue_id = $1 AND m.seq = o.seq RETURNING 1)
+WITH old AS (SELECT m.ctid FROM message m WHERE m.queue_id = $1 ORDER BY m.queue_id, m.seq LIMIT $2),
+     gone AS (DELETE FROM message m USING old o WHERE m.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 
 -- name: sweep_deleted_dedup

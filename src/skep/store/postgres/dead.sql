@@ -1,10 +1,11 @@
 -- name: bury
 -- Copies messages to the end of the dead-letter queue (its lock is held), in the order given, and notes why.
+-- The limits make it one look-up per message, where a join may walk the log.
 -- $1 source id, $2 its name, $3 target id, $4 its last seq, $5 created_at there, $6 now, $7 group, $8.. seqs, reasons, errors, attempts
 WITH doomed AS MATERIALIZED (
     SELECT $4::bigint + row_number() OVER (ORDER BY x.ord) AS dead_seq, x.reason, x.error, x.attempts, m.*
     FROM unnest($8::bigint[], $9::text[], $10::text[], $11::integer[]) WITH ORDINALITY AS x (seq, reason, error, attempts, ord)
-    JOIN message m ON m.queue_id = $1 AND m.seq = x.seq
+    CROSS JOIN LATERAL (SELECT m.* FROM message m WHERE m.queue_id = $1 AND m.seq = x.seq LIMIT 1) m
 ), copied AS (
     INSERT INTO message (queue_id, seq, created_at, id, trace_id, priority, partition, transaction_id, content_type, headers, payload)
     SELECT $3, d.dead_seq, $5, d.id, coalesce(d.trace_id, d.id), d.priority, d.partition, d.transaction_id, d.content_type,
@@ -19,7 +20,8 @@ FROM doomed d
 -- name: browse
 -- Rides the primary key of dead_letter; the payload comes with the message.
 SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, m.payload
-FROM dead_letter d JOIN message m ON m.queue_id = d.queue_id AND m.seq = d.seq
+FROM dead_letter d
+CROSS JOIN LATERAL (SELECT m.* FROM message m WHERE m.queue_id = d.queue_id AND m.seq = d.seq LIMIT 1) m
 WHERE d.queue_id = $1
   AND ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
   AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)
