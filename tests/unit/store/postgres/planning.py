@@ -24,7 +24,10 @@ _FIRST_COLUMN = ":varno -3 :varattno 1 "
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One scan of one table in a plan; ``bound`` says that it reads a part of the index and not all of it."""
+    """One scan of one table in a plan; ``bound`` says that it reads a part of the index and not all of it.
+
+    A join that compares each row with each is a scan of kind FILTER, of no table.
+    """
 
     table: str
     kind: str
@@ -89,4 +92,6 @@ def scans_of(tree: str, names: dict[int, str]) -> list[Scan]:
             found.append(Scan(table, scan[1], names[int(index[1])], _FIRST_COLUMN in index[2]))
         else:
             found.append(Scan(table, scan[1]))
+    if found and "joinqual (" in tree:
+        found.append(Scan("", "FILTER"))
     return found

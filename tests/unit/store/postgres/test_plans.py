@@ -6,7 +6,8 @@ when there are millions. So no statement may read all of a table or of an index 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from importlib import resources
 
 import asyncpg
@@ -18,6 +19,7 @@ from skep.store.postgres import PostgresStore
 from skep.store.postgres.store import WATCH
 from skep.store.statements import load_statements
 from tests.contract.driver import Driver
+from tests.support.postgres import PostgresServer
 from tests.unit.store.postgres.planning import Planner, Scan
 
 GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history"}  # fmt: skip
@@ -68,17 +70,30 @@ ANALYZE;
 """
 
 
-@pytest.fixture(params=["empty", "full"])
-async def dsn(request: pytest.FixtureRequest, postgres_dsn: str) -> str:
-    """A database whose tables are empty, or full and analyzed."""
-    store = PostgresStore(postgres_dsn)
+@pytest.fixture(scope="module", params=["empty", "full"])
+def template(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> Iterator[str]:
+    """A database whose tables are empty, or full and analyzed, to make copies of."""
+    dsn = postgres_server.create_database()
+    asyncio.run(_prepare(dsn, is_full=request.param == "full"))
+    yield dsn
+    postgres_server.drop_database(dsn)
+
+
+async def _prepare(dsn: str, is_full: bool) -> None:
+    store = PostgresStore(dsn)
     await store.open()
     await store.close()
-    if request.param == "full":
-        connection = await asyncpg.connect(postgres_dsn, server_settings={"search_path": "skep"})
+    if is_full:
+        connection = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})
         await connection.execute(FILL)
         await connection.close()
-    return postgres_dsn
+
+
+@pytest.fixture
+def dsn(template: str, postgres_server: PostgresServer) -> Iterator[str]:
+    dsn = postgres_server.create_database(template=template.rsplit("/", 1)[-1])
+    yield dsn
+    postgres_server.drop_database(dsn)
 
 
 @pytest.fixture
@@ -89,10 +104,12 @@ async def planner(dsn: str) -> AsyncIterator[Planner]:
 
 
 def walks(scans: list[Scan]) -> list[Scan]:
-    """Those that read all of a table that grows."""
+    """Those that read all of a table that grows, or compare each row of one set with each of another."""
     return [
-        scan for scan in scans if scan.table in GROWING | MANY and not (scan.bound or scan.kind == "TIDSCAN")
-    ]  # fmt: skip
+        scan
+        for scan in scans
+        if scan.kind == "FILTER" or (scan.table in GROWING | MANY and not scan.bound and scan.kind != "TIDSCAN")
+    ]
 
 
 async def test_no_statement_of_the_files_walks_a_table_that_grows(planner: Planner) -> None:
@@ -136,7 +153,7 @@ HOT = {
         "partition_lease": {"partition_lease_pkey"},
         "set_lease": {"set_lease_by_token"},
     },
-    "promote": {"scheduled": {"scheduled_pkey"}, "message": {"message_pkey"}, "dedup": {"dedup_pkey"}},
+    "promote": {"scheduled": {"scheduled_pkey", "TIDSCAN"}, "message": {"message_pkey"}, "dedup": {"dedup_pkey"}},
 }  # fmt: skip
 """By what each hot verb reaches the tables that grow, in its functions and beside them."""
 
@@ -158,7 +175,8 @@ async def test_no_verb_walks_a_table_that_grows_and_hot_ones_ride_their_index(
 
     await every_verb(driver, watch)
 
-    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history"}}
+    # Deleting dead letters compares each message with its own lease row, which is one.
+    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history"}, "purge": {""}, "replay": {""}}
     for verb, scans in used.items():
         bad = {scan for scan in walks(scans) if scan.table not in allowed.get(verb, ())}
         assert not bad, f"{verb}: {bad}"

@@ -1,0 +1,223 @@
+"""The cost law by PostgreSQL's own counters: what a call reads does not grow with the backlog, the partitions or the past.
+
+Each verb is called a few times on a small queue and on one ten times as large. The index entries and rows that it read are
+compared, full scans are forbidden. No clock is involved, so the answer is the same on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from skep.clock import ManualClock
+from skep.model import Delivery, Ordering, Outcome, Retry
+from skep.store.postgres import PostgresStore
+from tests.contract.driver import Driver
+
+SMALL, LARGE = 400, 4_000
+CALLS = 5
+TABLES = "message, partition_lease, set_lease, consumer_group, group_counter, queue, dedup, scheduled, lease_history"
+SLACK = 5.0
+"""Index entries per call by which the large one may differ: a binary search takes a few steps more."""
+
+MAY_BE_SCANNED = {"watcher"}
+"""A row per server and watched queue, looked through once a minute."""
+
+Work = Callable[[Driver], Awaitable[None]]
+
+
+class Counted:
+    """A store in one session, whose counters can be read after each call."""
+
+    def __init__(self, store: PostgresStore, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        self.store = store
+        self.connection = connection
+        self.driver = Driver(store, ManualClock(), "tenant")
+        self.driver.check_accounts = _nothing  # type: ignore[method-assign]
+
+    async def cost(self, work: Work) -> float:
+        """Index entries that one call reads, on average over a few, when no dead rows are in the way."""
+        await work(self.driver)
+        await self.connection.execute(f"VACUUM {TABLES}")
+        before = await self._read()
+        for _ in range(CALLS):
+            await work(self.driver)
+        after = await self._read()
+        scanned = {name for name in after if after[name][1] > before[name][1]}
+        assert scanned <= MAY_BE_SCANNED, f"full scans in {work.__name__}"
+        return sum(after[name][0] - before[name][0] for name in after) / CALLS
+
+    async def _read(self) -> dict[str, tuple[int, int]]:
+        async with self.store._pool.connection() as session:
+            await session.execute("SELECT pg_stat_force_next_flush()")
+        rows = await self.connection.fetch(
+            "SELECT t.relname, t.seq_scan, (SELECT coalesce(sum(i.idx_tup_read), 0)::bigint FROM pg_stat_user_indexes i WHERE i.relid = t.relid)"
+            " AS entries FROM pg_stat_user_tables t WHERE t.schemaname = 'skep'"
+        )
+        return {row["relname"]: (row["entries"], row["seq_scan"]) for row in rows}
+
+
+async def _nothing() -> None:
+    return None
+
+
+@pytest.fixture
+async def make_counted(postgres_server: Any) -> AsyncIterator[Callable[[], Awaitable[Counted]]]:
+    made: list[tuple[Counted, str]] = []
+
+    async def make() -> Counted:
+        dsn = postgres_server.create_database()
+        store = PostgresStore(dsn, max_connections=1)
+        await store.open()
+        connection = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})
+        made.append((Counted(store, connection), dsn))
+        return made[-1][0]
+
+    yield make
+    for counted, dsn in made:
+        await counted.connection.close()
+        await counted.store.close()
+        postgres_server.drop_database(dsn)
+
+
+async def fill(driver: Driver, size: int, partitions: int, **fields: Any) -> None:
+    """A backlog of ``size`` messages."""
+    for start in range(0, size, 1000):
+        await driver.push_messages(
+            *(
+                driver.message(str(n), partition=f"p{n % partitions}", **fields)
+                for n in range(start, min(size, start + 1000))
+            )
+        )
+
+
+async def discover(driver: Driver) -> None:
+    """Let the group walk to the end of the log, which happens once per message, so that it does not happen later."""
+    await driver.pop(partition="nobody's")
+
+
+async def many_partitions(driver: Driver, size: int) -> None:
+    """As many partitions as messages: a tenth settled, a tenth in flight, the rest ready."""
+    await driver.create()
+    await fill(driver, size, partitions=size)
+    await discover(driver)
+    await driver.ack(*await driver.pop(batch=size // 10))
+    await driver.pop(batch=size // 10)
+
+
+async def few_partitions(driver: Driver, size: int) -> None:
+    """Two deep partitions, the first tenth of them settled."""
+    await driver.create(max_depth=1_000_000, max_attempts=0)
+    await fill(driver, size, partitions=2)
+    await discover(driver)
+    await driver.ack(*await driver.pop(batch=size // 10))
+
+
+async def unordered(driver: Driver, size: int) -> None:
+    """Sets, some of them settled. A pop looks over all that were discovered, which is at most one stretch of the log ahead."""
+    size *= 5
+    await driver.create(ordering=Ordering.UNORDERED)
+    await fill(driver, size, partitions=2)
+    await driver.ack(*await driver.pop(batch=200))
+
+
+async def schedule(driver: Driver, size: int) -> None:
+    """Messages that are due one after the other."""
+    await driver.create()
+    for start in range(0, size, 1000):
+        numbers = range(start, min(size, start + 1000))
+        await driver.push_messages(
+            *(driver.message("x", transaction_id=f"t{n}", deliver_at=driver.later(1 + n)) for n in numbers)
+        )
+
+
+async def old_log(driver: Driver, size: int) -> None:
+    """A log that is all settled and ages bit by bit."""
+    await driver.create(retention_seconds=100)
+    for _ in range(20):
+        await fill(driver, size // 20, partitions=10)
+        driver.clock.advance(10)
+    while await driver.pop(auto_ack=True):
+        pass
+    driver.clock.advance(50)
+
+
+async def push(driver: Driver) -> None:
+    await driver.push("1", "2", "3")
+
+
+async def push_with_keys(driver: Driver) -> None:
+    key = driver.mint.mint().hex()
+    await driver.push_messages(*(driver.message("x", transaction_id=f"{key}{n}") for n in range(3)))
+
+
+async def pop(driver: Driver) -> None:
+    assert len(await driver.pop(batch=10)) == 10
+
+
+async def pop_one_partition(driver: Driver) -> None:
+    if not await driver.pop(batch=2, partition="p1"):
+        driver.clock.advance(1000)
+
+
+async def pop_and_ack(driver: Driver) -> None:
+    held = await driver.pop(batch=10)
+    assert len(held) == 10
+    await driver.ack(*held)
+
+
+async def pop_and_nack(driver: Driver) -> None:
+    held = await driver.pop(batch=2)
+    assert held
+    await driver.settle(*(driver.settlement(d, Outcome.NACK, retry=Retry.NOW) for d in held))
+
+
+async def pop_and_renew(driver: Driver) -> None:
+    held: list[Delivery] = await driver.pop(batch=1)
+    assert (await driver.renew(held[0])).deadline is not None
+
+
+async def promote(driver: Driver) -> None:
+    driver.clock.advance(10)
+    assert (await driver.promote(limit=10)).done == 10
+
+
+async def retain(driver: Driver) -> None:
+    assert (await driver.retain(limit=10)).done == 10
+
+
+async def expire(driver: Driver) -> None:
+    await driver.expire(limit=10)
+
+
+async def sweep(driver: Driver) -> None:
+    await driver.store.sweep(driver.now, 10)
+
+
+Preparation = Callable[[Driver, int], Awaitable[None]]
+CASES: dict[Preparation, list[Work]] = {
+    many_partitions: [push, push_with_keys, pop, pop_one_partition, pop_and_ack, pop_and_nack, pop_and_renew, expire, sweep],
+    few_partitions: [push, push_with_keys, pop_and_ack, pop_and_nack, pop_one_partition],
+    unordered: [push, pop_and_ack, pop_and_nack, pop, pop_and_renew],
+    schedule: [promote],
+    old_log: [retain],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("prepare", CASES, ids=lambda prepare: prepare.__name__)
+async def test_a_call_reads_no_more_when_everything_is_ten_times_as_large(
+    make_counted: Callable[[], Awaitable[Counted]], prepare: Preparation
+) -> None:
+    small, large = await make_counted(), await make_counted()
+    await prepare(small.driver, SMALL)
+    await prepare(large.driver, LARGE)
+    grown = {}
+    for work in CASES[prepare]:
+        before, after = [await counted.cost(work) for counted in (small, large)]
+        if after > before + SLACK:
+            grown[work.__name__] = (before, after)
+
+    assert grown == {}, "index entries a call, before and after"
