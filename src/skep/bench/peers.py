@@ -25,6 +25,7 @@ COLUMNS = (
     " partition text, transaction_id text, content_type text, headers {blob}, payload {blob}"
 )
 SQLITE_ROWS = 100
+SQLITE_INSERT = "INSERT INTO bare VALUES "
 SQLITE_ROW = "(?,?,?,?,?,?,?,?,?,?,?,?)"
 Row = tuple[object, ...]
 
@@ -62,7 +63,7 @@ def sqlite_ceiling(folder: Path, items: list[NewMessage], batch: int) -> float:
         with connection:
             for some in batched_rows(rows, SQLITE_ROWS):
                 # One statement of many rows is the fastest way in.
-                statement = "INSERT INTO bare VALUES " + ",".join([SQLITE_ROW] * len(some))
+                statement = SQLITE_INSERT + ",".join([SQLITE_ROW] * len(some))
                 connection.execute(statement, tuple(itertools.chain.from_iterable(some)))
     taken = time.perf_counter() - started
     connection.close()

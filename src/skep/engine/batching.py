@@ -7,6 +7,7 @@ order of arrival. A caller is told exactly what the store said: a failed call fa
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
@@ -110,7 +111,9 @@ class Lane(Generic[Request, Answer]):
             else:
                 await self._serve_one_by_one(batch)
         except Exception as error:
-            log.exception("store call failed unexpectedly", verb=self._verb, requests=len(batch))
+            # The traceback as text: a renderer that shows locals would put payloads into the log.
+            trace = traceback.format_exc(limit=-8)
+            log.error("store call failed unexpectedly", verb=self._verb, requests=len(batch), traceback=trace)
             if len(batch) == 1:
                 _fail(batch, SkepError(Code.INTERNAL, f"{self._verb} failed: {type(error).__name__}"))
             else:

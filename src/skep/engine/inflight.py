@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any
@@ -65,4 +66,4 @@ async def _logged(work: Coroutine[Any, Any, None], what: str) -> None:
     except SkepError as error:
         log.warning("background work failed", work=what, error=str(error))
     except Exception:
-        log.exception("background work failed", work=what)
+        log.error("background work failed", work=what, traceback=traceback.format_exc(limit=-8))

@@ -9,7 +9,8 @@ from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, Chore, QueueKey
 from skep.store.postgres import pop, queues, settle
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.push import append_rows, open_logs
+from skep.store.postgres.copying import append_rows
+from skep.store.postgres.push import open_logs
 from skep.store.rules import is_exhausted, lifetime_micros
 from skep.store.statements import load_statements
 

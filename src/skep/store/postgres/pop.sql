@@ -14,9 +14,9 @@ FOR UPDATE SKIP LOCKED
 (SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($4) ORDER BY m.seq)
 UNION ALL
 (SELECT m.seq, m.created_at FROM message m
- WHERE m.partition = $3 AND m.queue_id::bigint = $1::integer AND m.seq > $5 AND (m.audience IS NULL OR m.audience = $2)
+ WHERE m.partition = $3 AND m.queue_id = $1 AND m.seq > $5 AND (m.audience IS NULL OR m.audience = $2)
    AND m.seq <= (SELECT g.scan_seq FROM consumer_group g WHERE g.id = $2)
- ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT $6)
+ ORDER BY m.partition, m.queue_id, m.seq LIMIT $6)
 
 -- name: ensure_group
 SELECT ensure_group(q.id, $3, $4, $5, $6) FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL

@@ -27,15 +27,12 @@ from skep.model import (
     Seq,
 )
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.copying import MessageRow, append_rows
 from skep.store.rules import TRACE_SLACK_MICROS
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "push")
 
-MESSAGE_COLUMNS = (
-    "seq", "created_at", "id", "trace_id", "queue_id", "audience", "priority", "partition", "transaction_id",
-    "content_type", "headers", "payload",
-)  # fmt: skip
 SCHEDULED_COLUMNS = (
     "due_at", "id", "trace_id", "queue_id", "priority", "partition", "transaction_id", "content_type", "headers", "payload",
 )  # fmt: skip
@@ -184,7 +181,7 @@ class _Appender:
         self._logs = logs
         self._known = known
         self._now = now
-        self._messages: list[Row] = []
+        self._messages: list[MessageRow] = []
         self._scheduled: list[Row] = []
         self._keys: list[Row] = []
 
@@ -319,11 +316,6 @@ OTHERS_REFUSED = (Code.BATCH_REFUSED, "another message of this batch was refused
 
 def _depth(log: OpenLog) -> Depth:
     return Depth(log.depth, max(0, log.max_depth - log.depth) if log.max_depth else None)
-
-
-async def append_rows(connection: Connection, rows: Sequence[Row]) -> None:
-    """Write message rows whose seqs were given out under the lock."""
-    await _copy(connection, "message", MESSAGE_COLUMNS, rows)
 
 
 async def _copy(connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:

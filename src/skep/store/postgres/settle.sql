@@ -20,9 +20,9 @@ SELECT CASE WHEN k.head IS NULL THEN fresh.created_at ELSE opened.created_at END
 FROM unnest($3::text[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS k (partition, delivered_seq, head, ord)
 LEFT JOIN LATERAL (
     SELECT m.created_at FROM message m
-    WHERE k.head IS NULL AND m.partition = k.partition AND m.queue_id::bigint = $1::integer AND m.seq > k.delivered_seq
+    WHERE k.head IS NULL AND m.partition = k.partition AND m.queue_id = $1 AND m.seq > k.delivered_seq
       AND (m.audience IS NULL OR m.audience = $2)
-    ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT 1) fresh ON true
+    ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) fresh ON true
 LEFT JOIN message opened ON opened.queue_id = $1 AND opened.seq = k.head
 ORDER BY k.ord
 

@@ -324,8 +324,8 @@ ON CONFLICT (queue_id, server) DO UPDATE SET until = excluded.until
 
 
 async def _compact(connection: Connection) -> None:
-    # A dump or a long statement may hold these tables: better to try again later than to make every popper wait.
-    await connection.execute("SET LOCAL lock_timeout = '500ms'")
+    # A dump or a long statement may hold these tables: better to try again later than to make every popper wait behind us.
+    await connection.execute("SET LOCAL lock_timeout = '100ms'")
     await connection.execute("SELECT compact()")
 
 

@@ -17,11 +17,28 @@ BEGIN
 END
 $$;
 
--- Whether compaction is worth it: dead versions outnumber the live by far.
+-- Whether compaction is worth its short stop: dead versions outnumber the live by far, and either a long transaction is seen
+-- to pin them, or there are so many that one must be (a transaction of another role may be hidden from us).
+-- While VACUUM is at one of the tables it is left to its work: waiting for it would make everybody wait.
 CREATE OR REPLACE FUNCTION wants_compaction() RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    c_tables CONSTANT text[] := '{partition_lease,set_lease,consumer_group,group_counter}';
+    v_dead bigint;
 BEGIN
-    RETURN (SELECT coalesce(bool_or(s.n_dead_tup > 500 AND s.n_dead_tup > 5 * s.n_live_tup), false)
-            FROM pg_stat_user_tables s
-            WHERE s.schemaname = 'skep' AND s.relname IN ('partition_lease', 'set_lease', 'consumer_group', 'group_counter'));
+    SELECT max(s.n_dead_tup) INTO v_dead FROM pg_stat_user_tables s
+    WHERE s.schemaname = 'skep' AND s.relname = ANY (c_tables) AND s.n_dead_tup > 5 * s.n_live_tup;
+    IF v_dead IS NULL OR v_dead <= 500 THEN
+        RETURN false;
+    END IF;
+    IF v_dead <= 20000 AND NOT EXISTS (
+        SELECT 1 FROM pg_stat_activity a
+        WHERE a.backend_xmin IS NOT NULL AND a.backend_type = 'client backend'
+          AND a.xact_start < clock_timestamp() - interval '1 second') THEN
+        RETURN false;
+    END IF;
+    RETURN NOT EXISTS (
+        SELECT 1 FROM pg_locks l JOIN pg_class r ON r.oid = l.relation
+        WHERE l.mode = 'ShareUpdateExclusiveLock' AND l.granted AND r.relnamespace = 'skep'::regnamespace
+          AND r.relname = ANY (c_tables));
 END
 $$;

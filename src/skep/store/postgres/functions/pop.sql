@@ -158,9 +158,9 @@ BEGIN
                 (SELECT m.seq, m.created_at, m.id, m.trace_id, m.priority, m.partition, m.transaction_id, m.content_type,
                         m.headers, m.payload
                  FROM message m
-                 WHERE w.open = '{}' AND m.partition = w.partition AND m.queue_id::bigint = q.id AND m.seq > w.delivered_seq
+                 WHERE w.open = '{}' AND m.partition = w.partition AND m.queue_id = q.id AND m.seq > w.delivered_seq
                    AND m.created_at <= v_visible AND (m.audience IS NULL OR m.audience = v_group)
-                 ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT w.take)
+                 ORDER BY m.partition, m.queue_id, m.seq LIMIT w.take)
                 UNION ALL
                 (SELECT m.seq, m.created_at, m.id, m.trace_id, m.priority, m.partition, m.transaction_id, m.content_type,
                         m.headers, m.payload

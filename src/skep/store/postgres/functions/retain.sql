@@ -31,11 +31,11 @@ BEGIN
         WITH affected AS MATERIALIZED (
             SELECT l.partition, l.group_id, l.open, l.pending,
                    ARRAY(SELECT o.seq FROM unnest(l.open) o (seq) WHERE o.seq > p_upper ORDER BY o.seq) AS left_open,
-                   (SELECT count(*) FROM message m WHERE m.partition = l.partition AND m.queue_id::bigint = p_queue
+                   (SELECT count(*) FROM message m WHERE m.partition = l.partition AND m.queue_id = p_queue
                       AND m.seq > l.delivered_seq AND m.seq <= p_upper AND (m.audience IS NULL OR m.audience = g.id)) AS fresh,
-                   (SELECT m.created_at FROM message m WHERE m.partition = l.partition AND m.queue_id::bigint = p_queue
+                   (SELECT m.created_at FROM message m WHERE m.partition = l.partition AND m.queue_id = p_queue
                       AND m.seq > greatest(p_upper, l.delivered_seq) AND (m.audience IS NULL OR m.audience = g.id)
-                    ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT 1) AS next_at
+                    ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) AS next_at
             FROM partition_lease l
             WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND coalesce(l.open[1], l.delivered_seq + 1) <= p_upper
         ), gone AS (

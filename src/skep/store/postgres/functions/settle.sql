@@ -46,9 +46,9 @@ BEGIN
                             ELSE n.created_at END
         FROM judged j LEFT JOIN LATERAL (
             SELECT m.created_at FROM message m
-            WHERE j.left_open = '{}' AND m.partition = j.partition AND m.queue_id::bigint = q.id AND m.seq > j.delivered_seq
+            WHERE j.left_open = '{}' AND m.partition = j.partition AND m.queue_id = q.id AND m.seq > j.delivered_seq
               AND (m.audience IS NULL OR m.audience = v_group)
-            ORDER BY m.partition, m.queue_id::bigint, m.seq LIMIT 1) fresh ON true
+            ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) fresh ON true
         LEFT JOIN LATERAL (
             SELECT coalesce(fresh.created_at, (SELECT m.created_at FROM message m
                 WHERE m.queue_id = q.id AND m.seq = j.left_open[1])) AS created_at) n ON true

@@ -52,10 +52,8 @@ CREATE TABLE message (
     payload        bytea NOT NULL,
     PRIMARY KEY (queue_id, seq)
 );
--- An expression, not the column: the planner, which may have to choose while the table is still empty, then has exactly one
--- index for each kind of look-up. Statements that go by partition say queue_id::bigint.
-CREATE INDEX message_by_partition ON message (partition, (queue_id::bigint), seq);
-CREATE INDEX message_by_transaction_id ON message (transaction_id, (queue_id::bigint), seq) WHERE transaction_id IS NOT NULL;
+CREATE INDEX message_by_partition ON message (partition, queue_id, seq);
+CREATE INDEX message_by_transaction_id ON message (transaction_id, queue_id, seq) WHERE transaction_id IS NOT NULL;
 CREATE INDEX message_by_trace ON message (trace_id) WHERE trace_id IS NOT NULL;
 
 CREATE TABLE dedup (
@@ -124,7 +122,8 @@ CREATE TABLE partition_lease (
     last_error    text,
     PRIMARY KEY (partition, group_id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
--- An expression for the same reason: look-ups by key must never take this index. A group's id implies its queue.
+-- An expression, not the column: the planner, which may have to choose while the table is still empty, must never take this index
+-- for look-ups by key. Statements that go by ready_at say group_id::bigint. A group's id implies its queue.
 CREATE INDEX partition_lease_by_ready ON partition_lease ((group_id::bigint), ready_at, partition);
 
 -- A row of it that a pop has locked. The tid leads straight back to it: nobody can move it while it is locked.
