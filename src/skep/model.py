@@ -171,6 +171,22 @@ class PushOutcome(Struct, frozen=True):
         return any(result.status is PushStatus.REFUSED for result in self.results)
 
 
+class Outcome(StrEnum):
+    """What a consumer says of a message."""
+
+    ACK = "ack"
+    NACK = "nack"
+    REJECT = "reject"
+
+
+class Retry(StrEnum):
+    """When a nacked message comes again."""
+
+    BACKOFF = "backoff"
+    NOW = "now"
+    AT = "at"
+
+
 # --- pop ------------------------------------------------------------------------------------------------------
 
 
@@ -227,6 +243,20 @@ class Delivery(Struct, frozen=True, gc=False):
     token: Token
     lease_deadline: Instant
 
+    def settlement(
+        self,
+        outcome: Outcome = Outcome.ACK,
+        *,
+        error: str | None = None,
+        retry: Retry = Retry.BACKOFF,
+        retry_at: Instant | None = None,
+    ) -> Settlement:
+        """What to hand to `settle` to finish this message, or to give it back."""
+        return Settlement(
+            queue=self.queue, partition=self.partition, seq=self.seq, token=self.token, group=self.group,
+            outcome=outcome, error=error, retry=retry, retry_at=retry_at,
+        )  # fmt: skip
+
 
 class PopResult(Struct, frozen=True):
     """What was handed out. ``next_ready_at`` is when something may next be had; ``more`` when that is at once."""
@@ -237,22 +267,6 @@ class PopResult(Struct, frozen=True):
 
 
 # --- settle ---------------------------------------------------------------------------------------------------
-
-
-class Outcome(StrEnum):
-    """What a consumer says of a message."""
-
-    ACK = "ack"
-    NACK = "nack"
-    REJECT = "reject"
-
-
-class Retry(StrEnum):
-    """When a nacked message comes again."""
-
-    BACKOFF = "backoff"
-    NOW = "now"
-    AT = "at"
 
 
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):

@@ -58,9 +58,7 @@ async def push_all(engine: Engine, items: list[NewMessage], batch: int, callers:
 
 def acks(deliveries: list[Delivery]) -> list[Settlement]:
     """The acks of what was delivered."""
-    return [
-        Settlement(queue=d.queue, partition=d.partition, seq=d.seq, token=d.token, group=d.group) for d in deliveries
-    ]
+    return [delivery.settlement() for delivery in deliveries]
 
 
 async def drain(engine: Engine, key: QueueKey, total: int, batch: int, callers: int, group: str = "bench") -> float:

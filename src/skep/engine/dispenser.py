@@ -156,16 +156,7 @@ class Dispenser:
         """Let messages be delivered again at once, rather than when their lease runs out."""
         by_queue: dict[QueueKey, list[Settlement]] = {}
         for delivery in deliveries:
-            settlement = Settlement(
-                queue=delivery.queue,
-                partition=delivery.partition,
-                seq=delivery.seq,
-                token=delivery.token,
-                group=delivery.group,
-                outcome=Outcome.NACK,
-                retry=Retry.NOW,
-                error=GIVEN_BACK,
-            )
+            settlement = delivery.settlement(Outcome.NACK, retry=Retry.NOW, error=GIVEN_BACK)
             by_queue.setdefault(delivery.queue, []).append(settlement)
         for key, settlements in by_queue.items():
             self._in_flight.spawn(self._nack(key, settlements), "give messages back")

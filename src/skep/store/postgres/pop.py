@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.model import DeadReason, Delivery, Ordering, PopRequest, PopResult, QueueKey, QueueSettings, Settlement, Start
+from skep.model import DeadReason, Delivery, Ordering, PopRequest, PopResult, QueueKey, QueueSettings, Start
 from skep.store.postgres import settle
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.dead import Burial
@@ -108,7 +108,7 @@ async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: I
         for i, result in zip(numbers, popped, strict=True):
             results[i] = result
             if requests[i].auto_ack and result.deliveries:
-                await settle.settle(connection, [settlement_of(d) for d in result.deliveries], now, shard)
+                await settle.settle(connection, [d.settlement() for d in result.deliveries], now, shard)
     return [results[i] for i in range(len(requests))]
 
 
@@ -127,13 +127,6 @@ def delivery_of(row: asyncpg.Record, request: PopRequest, attempt: int, deadline
         row["trace_id"] or row["id"], row["headers"], row["content_type"], row["payload"], row["priority"], row["created_at"],
         attempt, request.token, Instant(deadline),
     )  # fmt: skip
-
-
-def settlement_of(delivery: Delivery) -> Settlement:
-    """The ack of a delivery."""
-    return Settlement(
-        queue=delivery.queue, partition=delivery.partition, seq=delivery.seq, token=delivery.token, group=delivery.group
-    )
 
 
 # --- tidying ordered rows -------------------------------------------------------------------------------------
