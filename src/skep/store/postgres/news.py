@@ -20,6 +20,10 @@ from skep.model import QueueKey
 CHANNEL = "skep_news"
 COALESCE_SECONDS = 0.01
 
+NOTIFY = """
+SELECT pg_notify($1, json_build_array(encode($2, 'hex'), q.tenant, q.name)::text) FROM queue q WHERE q.id = ANY ($3)
+"""
+
 log = structlog.get_logger("skep.store.postgres")
 
 
@@ -62,18 +66,17 @@ class News:
                 await self._connection.close()
 
     async def _send(self) -> None:
-        await asyncio.sleep(COALESCE_SECONDS)
-        ids, self._pending = self._pending, set()
-        try:
-            await self.listen()
-            assert self._connection is not None
-            await self._connection.execute(
-                "SELECT pg_notify($1, json_build_array(encode($2, 'hex'), q.tenant, q.name)::text) FROM queue q WHERE q.id = ANY ($3)",
-                CHANNEL, self.server, list(ids),
-            )  # fmt: skip
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            # Waiters look by themselves every few seconds, so a lost notice costs time and nothing else.
-            log.warning("news not sent", error=str(error))
+        # What is announced while a notice is on its way goes with the next one.
+        while self._pending:
+            await asyncio.sleep(COALESCE_SECONDS)
+            ids, self._pending = self._pending, set()
+            try:
+                await self.listen()
+                assert self._connection is not None
+                await self._connection.execute(NOTIFY, CHANNEL, self.server, list(ids))
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                # Waiters look by themselves every few seconds, so a lost notice costs time and nothing else.
+                log.warning("news not sent", error=str(error))
 
     def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         server, tenant, name = msgspec.json.decode(str(payload), type=tuple[str, str, str])
