@@ -53,6 +53,10 @@ _UNAVAILABLE = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
     asyncpg.ConnectionDoesNotExistError,
+    # No such database or role, or no right to be there: for whoever administers them to put right, and not a fault of ours.
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InsufficientPrivilegeError,
     OSError,
     TimeoutError,
 )
@@ -166,7 +170,7 @@ def _translate(error: BaseException) -> SkepError | None:
     if isinstance(error, asyncpg.DataCorruptedError | asyncpg.IndexCorruptedError):
         return SkepError(Code.STORE_CORRUPT, f"PostgreSQL reports damaged data: {text}")
     if isinstance(error, _UNAVAILABLE):
-        return SkepError(Code.STORE_UNAVAILABLE, f"PostgreSQL cannot be reached: {text}")
+        return SkepError(Code.STORE_UNAVAILABLE, f"PostgreSQL cannot be used: {text}")
     if isinstance(error, asyncpg.PostgresError):
         return SkepError(Code.INTERNAL, f"PostgreSQL refused a statement of ours: {text}", sqlstate=error.sqlstate)
     return None
