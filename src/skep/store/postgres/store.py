@@ -48,7 +48,7 @@ from skep.model import (
     TransactionOutcome,
 )
 from skep.store.postgres import chores, dead, groups, looking, pop, push, queues, settle
-from skep.store.postgres.connection import Connection, Pool
+from skep.store.postgres.connection import Connection, Pool, translated
 from skep.store.postgres.news import News
 from skep.store.postgres.schema import migrate
 
@@ -304,7 +304,8 @@ class PostgresStore:
     # several servers
 
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
-        await self._news.listen()
+        with translated():
+            await self._news.listen()
         async with self._pool.connection() as connection:
             await connection.execute(WATCH, self._news.server, [k.tenant for k in keys], [k.name for k in keys], until)
 
