@@ -45,6 +45,14 @@ async def test_I8_progress_stops_at_the_first_that_is_not_settled(driver: Driver
     assert (await driver.stats()).progress_seq == 3
 
 
+async def test_I8_a_gap_that_other_partitions_have_settled_counts_as_progress(driver: Driver) -> None:
+    await driver.push_messages(*(driver.message(p, partition=p) for p in "aba"))
+
+    await driver.ack(*await driver.pop(batch=1, partition="a"), *await driver.pop(partition="b"))
+
+    assert (await driver.stats()).progress_seq == 2
+
+
 async def test_hole_004_5_what_is_settled_stays_settled_when_the_lease_runs_out(driver: Driver) -> None:
     a, b, c = await three_leased(driver)
     await driver.ack(a, c)

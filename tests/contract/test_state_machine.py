@@ -121,7 +121,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         def agree(model: ReferenceStore) -> None:
             expected = self.answer(verb(model))
-            assert plain(actual) == plain(expected)
+            assert plain(actual) == plain(expected), f"(store, reference) answer {actual}, {expected}"
 
         self.keep([(model, agree) for model in self.models])
         if isinstance(actual, SkepError):
@@ -225,7 +225,10 @@ class StoreMachine(RuleBasedStateMachine):
                 if discover == "after":
                     log = model.log(key)
                     model.discover(log, log.groups[group])
-                assert plain(result.deliveries) == plain(expected.deliveries)
+                given, wanted = brief(result.deliveries), brief(expected.deliveries)
+                assert plain(result.deliveries) == plain(expected.deliveries), (
+                    f"(store, reference) give {given}, {wanted}"
+                )
 
             return agree
 
@@ -427,6 +430,10 @@ def figures(stats: GroupStats, log: Log, now: int) -> dict[str, object]:
     if not any(lease.deadline <= now for lease in group.leases) and log.is_ordered:
         names += ["pending", "in_flight", "partitions_pending", "partitions_leased", "retried"]
     return {name: getattr(stats, name) for name in names}
+
+
+def brief(deliveries: list[Delivery]) -> list[tuple[str, int, int]]:
+    return [(delivery.partition, delivery.seq, delivery.attempt) for delivery in deliveries]
 
 
 def plain(answer: object) -> object:

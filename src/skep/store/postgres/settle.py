@@ -164,6 +164,9 @@ async def write_leases(connection: Connection, account: Account, leases: Sequenc
         for lease, head in zip(left, heads, strict=True):
             if head["created_at"] is not None:
                 lease.oldest_at = head["created_at"]
+                if head["next_seq"] is not None:
+                    # Up to the next message everything here is settled: with that the group's progress is exact.
+                    lease.delivered_seq = head["next_seq"] - 1
                 if lease.token is not None:
                     continue
                 if not lease.open:

@@ -16,10 +16,10 @@ CROSS JOIN LATERAL (
 
 -- name: next_created
 -- When the first unsettled message of each partition was created: of the open one, or of the next beyond what was delivered.
-SELECT CASE WHEN k.head IS NULL THEN fresh.created_at ELSE opened.created_at END AS created_at
+SELECT fresh.seq AS next_seq, CASE WHEN k.head IS NULL THEN fresh.created_at ELSE opened.created_at END AS created_at
 FROM unnest($3::text[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS k (partition, delivered_seq, head, ord)
 LEFT JOIN LATERAL (
-    SELECT m.created_at FROM message m
+    SELECT m.seq, m.created_at FROM message m
     WHERE k.head IS NULL AND m.partition = k.partition AND m.queue_id = $1 AND m.seq > k.delivered_seq
       AND (m.audience IS NULL OR m.audience = $2)
     ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) fresh ON true

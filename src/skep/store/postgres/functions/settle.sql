@@ -40,12 +40,14 @@ BEGIN
     ), freed AS (
         UPDATE partition_lease l SET
             token = NULL, leased_at = NULL, leased = 0, open = j.left_open, attempts = least(cardinality(j.left_open), 1),
+            -- Up to the next message everything here is settled: with that the group's progress is exact.
+            delivered_seq = coalesce(fresh.seq - 1, j.delivered_seq),
             last_error = NULL, oldest_at = coalesce(n.created_at, j.newest_at),
             ready_at = CASE WHEN j.left_open = '{}'
                             THEN ready_time(coalesce(n.created_at, j.newest_at), j.newest_at, v_delay, v_window)
                             ELSE n.created_at END
         FROM judged j LEFT JOIN LATERAL (
-            SELECT m.created_at FROM message m
+            SELECT m.seq, m.created_at FROM message m
             WHERE j.left_open = '{}' AND m.partition = j.partition AND m.queue_id = q.id AND m.seq > j.delivered_seq
               AND (m.audience IS NULL OR m.audience = v_group)
             ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) fresh ON true
