@@ -8,22 +8,23 @@ DECLARE
     v_last bigint;
     v_expired bigint;
     v_part bigint;
+    v_undiscovered bigint;
     v_most bigint;
 BEGIN
     SELECT * INTO q FROM queue k WHERE k.id = p_queue;
     v_last := last_seq(q.id, q.floor_seq);
     FOR g IN SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue ORDER BY x.id LOOP
-        -- The undiscovered are walked once, so that messages for other groups do not count for this one.
-        WHILE (SELECT x.scan_seq FROM consumer_group x WHERE x.id = g.id FOR UPDATE) < v_last LOOP
-            PERFORM discover(p_queue, g.id, 10000, p_shard);
-        END LOOP;
+        -- What is undiscovered is passed over without a look, however much it is.
+        SELECT v_last - x.scan_seq INTO v_undiscovered FROM consumer_group x WHERE x.id = g.id FOR UPDATE;
+        UPDATE consumer_group x SET scan_seq = v_last WHERE x.id = g.id;
         PERFORM 1 FROM partition_lease l WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id ORDER BY l.partition FOR UPDATE;
         WITH gone AS (
             DELETE FROM partition_lease l
             WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND (p_all OR l.token IS NULL OR l.ready_at <= p_now)
             RETURNING l.pending + cardinality(l.open) AS n
         ), trimmed AS (
-            UPDATE partition_lease l SET pending = 0, open = l.open[1:l.leased]
+            -- What is cleared lies in the log until retention takes it, so the row must not come back to it.
+            UPDATE partition_lease l SET pending = 0, open = l.open[1:l.leased], delivered_seq = v_last
             FROM partition_lease o
             WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND NOT (p_all OR l.token IS NULL OR l.ready_at <= p_now)
               AND o.partition = l.partition AND o.queue_id = l.queue_id AND o.group_id = l.group_id
@@ -36,7 +37,7 @@ BEGIN
             RETURNING cardinality(s.seqs) AS n
         )
         SELECT coalesce(sum(x.n), 0) INTO v_part FROM gone x;
-        v_expired := v_expired + v_part;
+        v_expired := v_expired + v_part + v_undiscovered;
         IF v_expired > 0 THEN
             PERFORM count_up(p_queue, g.id, p_shard, 0, 0, v_expired, 0, 0);
         END IF;

@@ -13,7 +13,7 @@ END
 $$;
 
 -- Makes every group of a queue let go of what lies below a seq, counting what it had not settled as expired: the head of the
--- log is about to be deleted whether it was read or not. Leases on it end.
+-- log is about to be deleted whether it was read or not. What is under a live lease stays with it until that is settled.
 CREATE OR REPLACE FUNCTION release_below(p_queue integer, p_upper bigint, p_now bigint, p_shard smallint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -29,14 +29,16 @@ BEGIN
         WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND coalesce(l.open[1], l.delivered_seq + 1) <= p_upper
         ORDER BY l.partition FOR UPDATE;
         WITH affected AS MATERIALIZED (
-            SELECT l.partition, l.group_id, l.open, l.pending,
-                   ARRAY(SELECT o.seq FROM unnest(l.open) o (seq) WHERE o.seq > p_upper ORDER BY o.seq) AS left_open,
+            SELECT l.partition, l.group_id, l.open, l.pending, v.live,
+                   ARRAY(SELECT o.seq FROM unnest(l.open) WITH ORDINALITY o (seq, n)
+                         WHERE o.seq > p_upper OR (v.live AND o.n <= l.leased) ORDER BY o.seq) AS left_open,
                    (SELECT count(*) FROM message m WHERE m.partition = l.partition AND m.queue_id = p_queue
                       AND m.seq > l.delivered_seq AND m.seq <= p_upper AND (m.audience IS NULL OR m.audience = g.id)) AS fresh,
                    (SELECT m.created_at FROM message m WHERE m.partition = l.partition AND m.queue_id = p_queue
                       AND m.seq > greatest(p_upper, l.delivered_seq) AND (m.audience IS NULL OR m.audience = g.id)
                     ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) AS next_at
             FROM partition_lease l
+            CROSS JOIN LATERAL (SELECT l.token IS NOT NULL AND l.ready_at > p_now AS live) v
             WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND coalesce(l.open[1], l.delivered_seq + 1) <= p_upper
         ), gone AS (
             DELETE FROM partition_lease l USING affected a
@@ -45,11 +47,12 @@ BEGIN
         ), kept AS (
             UPDATE partition_lease l SET
                 open = a.left_open, pending = a.pending - a.fresh, delivered_seq = greatest(l.delivered_seq, p_upper),
-                token = CASE WHEN l.open = a.left_open THEN l.token END,
-                leased_at = CASE WHEN l.open = a.left_open THEN l.leased_at END,
-                leased = CASE WHEN l.open = a.left_open THEN l.leased ELSE 0 END,
-                attempts = CASE WHEN l.open = a.left_open THEN l.attempts ELSE least(cardinality(a.left_open), 1) END,
-                ready_at = CASE WHEN l.open = a.left_open AND l.token IS NOT NULL THEN l.ready_at ELSE p_now END,
+                token = CASE WHEN a.live THEN l.token END,
+                leased_at = CASE WHEN a.live THEN l.leased_at END,
+                leased = CASE WHEN a.live THEN l.leased ELSE 0 END,
+                attempts = CASE WHEN a.live OR l.open[1] = a.left_open[1] THEN l.attempts
+                                ELSE least(cardinality(a.left_open), 1) END,
+                ready_at = CASE WHEN a.live THEN l.ready_at ELSE p_now END,
                 oldest_at = coalesce(a.next_at, l.oldest_at)
             FROM affected a
             WHERE NOT (a.left_open = '{}' AND a.pending = a.fresh)
@@ -60,6 +63,7 @@ BEGIN
             SELECT s.id, cardinality(s.seqs) AS before,
                    ARRAY(SELECT o.seq FROM unnest(s.seqs) o (seq) WHERE o.seq > p_upper ORDER BY o.seq) AS seqs
             FROM set_lease s WHERE s.queue_id = p_queue AND s.group_id = g.id AND s.seqs[1] <= p_upper
+              AND NOT (s.token IS NOT NULL AND s.ready_at > p_now)
             ORDER BY s.id FOR UPDATE
         ), gone AS (
             DELETE FROM set_lease s USING affected a WHERE s.id = a.id AND a.seqs = '{}'
