@@ -137,6 +137,19 @@ async def test_a_leased_message_may_be_settled_or_retried_after_clearing(driver:
     assert [(d.seq, d.attempt) for d in await driver.pop()] == [(b.seq, 2)]
 
 
+async def test_what_was_cleared_behind_a_lease_does_not_come_back(driver: Driver) -> None:
+    await driver.push("leased", "cleared", "cleared, too")
+    leased = await driver.pop_one()
+    await driver.clear(ClearScope.PENDING)
+    await driver.push("new")
+    await driver.nack(leased)
+
+    again = await driver.pop_one()
+    await driver.ack(again)
+
+    assert payloads([again, *await driver.pop()]) == ["leased", "new"]
+
+
 @BOTH
 async def test_clearing_all_ends_leases_and_drops_the_schedule(driver: Driver, ordering: Ordering) -> None:
     await driver.create(ordering=ordering)
