@@ -302,3 +302,18 @@ async def test_upkeep_changes_nothing(driver: Driver) -> None:
 
     assert await driver.queue_stats() == before
     assert [r.status.value for r in await driver.ack(delivery)] == ["completed"]
+
+
+async def test_what_lies_behind_a_message_that_retention_took_is_as_old_as_itself(driver: Driver) -> None:
+    await driver.create(retention_seconds=10, retention_ignores_groups=True, max_wait_seconds=15)
+    await driver.push("old")
+    driver.clock.advance(8)
+    await driver.push("young")
+    old, _ = await driver.pop()
+    await driver.nack(old)
+    driver.clock.advance(4)
+    await driver.retain()
+
+    driver.clock.advance(5)
+
+    assert payloads(await driver.pop()) == ["young"]

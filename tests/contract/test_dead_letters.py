@@ -315,3 +315,18 @@ async def test_a_message_in_a_dead_letter_queue_is_never_given_up(driver: Driver
         await driver.nack(delivery)
 
     assert len(await driver.dead()) == 1
+
+
+async def test_what_lies_behind_a_purged_message_is_as_old_as_itself(driver: Driver) -> None:
+    await driver.push("purged")
+    await driver.reject(await driver.pop_one())
+    await driver.update("q.dead", max_wait_seconds=10)
+    driver.clock.advance(9)
+    await driver.push("young")
+    await driver.reject(await driver.pop_one())
+    await driver.nack(await driver.pop_one("q.dead"))
+    await driver.purge(limit=1)
+
+    driver.clock.advance(2)
+
+    assert payloads(await driver.pop("q.dead")) == ["young"]

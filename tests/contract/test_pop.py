@@ -332,3 +332,17 @@ async def test_what_is_in_flight_can_be_settled_while_paused(driver: Driver) -> 
     await driver.update(paused=True)
 
     assert [r.status.value for r in await driver.ack(delivery)] == ["completed"]
+
+
+async def test_a_delay_that_was_raised_holds_for_what_was_ready_before(driver: Driver) -> None:
+    await driver.create()
+    await driver.push("first", partition="a")
+    await driver.push("second", partition="b")
+    await driver.pop_one()
+    await driver.update(delayed_processing_seconds=60)
+
+    held_back = await driver.pop_result()
+    driver.clock.advance(60)
+
+    assert (held_back.deliveries, held_back.more) == ([], False)
+    assert payloads(await driver.pop()) == ["second"]

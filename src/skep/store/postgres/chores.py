@@ -66,7 +66,7 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
         if lifetime is not None:
             await connection.fetchval(SQL["discover"], queue.id, group["id"], limit, shard)
         before = await connection.fetchval(SQL["given_up"], group["id"])
-        await pop.tidy(connection, account, now, rows=limit)
+        await pop.tidy(connection, account, now, rows=limit, readable=True)
         done += await connection.fetchval(SQL["given_up"], group["id"]) - before
         due = await connection.fetchrow(SQL["next_expiry"], queue.id, group["id"], now)
         assert due is not None

@@ -133,21 +133,30 @@ def delivery_of(row: asyncpg.Record, request: PopRequest, attempt: int, deadline
 
 
 async def tidy(
-    connection: Connection, account: Account, now: Instant, partition: str | None = None, rows: int = TIDY_ROWS
-) -> bool:
-    """Bury what ran out of attempts, expire what is too old, put right what cannot be read; whether anything changed."""
+    connection: Connection,
+    account: Account,
+    now: Instant,
+    partition: str | None = None,
+    rows: int = TIDY_ROWS,
+    readable: bool = False,
+) -> None:
+    """Bury what ran out of attempts, expire what is too old, put right what cannot be read.
+
+    ``readable`` says that nothing was found unreadable: then only rows that have something to bury or expire are looked at.
+    """
     if account.queue.settings.ordering is Ordering.UNORDERED:
-        return await _tidy_sets(connection, account, now, rows)
+        await _tidy_sets(connection, account, now, rows)
+        return
     ready = await connection.fetch(SQL["lock_ready"], account.queue.id, account.group_id, now, rows, partition)
     leases = [lease_of(row) for row in ready]
     doomed = [lease for lease in leases if _is_doomed(lease, account.queue.settings, now)]
+    examined = doomed if doomed or readable else leases
     effects = Effects()
-    for lease in doomed or leases:
+    for lease in examined:
         await _tidy_lease(connection, account, lease, now, effects)
-    changed = [lease for lease in leases if lease.changed]
-    await settle.write_leases(connection, account, changed, effects)
+    # All of them: a row's age and ready_at, taken anew from its next message, may be all that was wrong with it.
+    await settle.write_leases(connection, account, examined, effects)
     await settle.apply(connection, account, effects, now)
-    return bool(changed)
 
 
 def _is_doomed(lease: Lease, settings: QueueSettings, now: Instant) -> bool:
@@ -173,7 +182,6 @@ async def _tidy_lease(connection: Connection, account: Account, lease: Lease, no
     if lease.pending and max(present, default=0) <= lease.delivered_seq:
         effects.expired += lease.pending
         lease.pending = 0
-        lease.changed = True
     for row in unsettled:
         if lifetime is not None and row["created_at"] <= now - lifetime:
             attempts = _take_out(lease, row["seq"])
@@ -193,7 +201,6 @@ def _take_out(lease: Lease, seq: int) -> int:
     else:
         lease.pending -= 1
         lease.delivered_seq = seq
-    lease.changed = True
     return attempts
 
 
@@ -275,14 +282,13 @@ async def _rest(connection: Connection, account: Account, row: asyncpg.Record, e
     await connection.execute(SQL["rest_set"], row["id"], [r["seq"] for r in left], left[0]["created_at"] + delay)
 
 
-async def _tidy_sets(connection: Connection, account: Account, now: Instant, rows: int) -> bool:
+async def _tidy_sets(connection: Connection, account: Account, now: Instant, rows: int) -> None:
     ready = await connection.fetch(SQL["lock_sets_ready"], account.queue.id, account.group_id, now, rows, None)
     doomed = [row for row in ready if _is_doomed_set(row, account.queue.settings, now)]
     effects = Effects()
     for row in doomed:
         await _tidy_set(connection, account, row, now, effects)
     await settle.apply(connection, account, effects, now)
-    return bool(doomed)
 
 
 def _is_doomed_set(row: asyncpg.Record, settings: QueueSettings, now: Instant) -> bool:
