@@ -62,6 +62,7 @@ DECLARE
     v_limit integer;
     v_visible bigint;
     v_cutoff bigint;
+    v_scan bigint;
     v_deadline bigint;
     v_count integer := 0;
     v_next bigint;
@@ -128,19 +129,24 @@ BEGIN
     END LOOP;
 
     IF v_state = 'ok' AND v_rows > 0 THEN
+        -- Rows that others hold are passed over, so others than those just looked at may be locked: the doomed are left out again.
         IF p_partition IS NULL THEN
             SELECT array_agg(k.l) INTO v_locked
             FROM (SELECT ROW(l.ctid, l.partition, l.delivered_seq, l.pending, l.open, l.leased, l.attempts, l.token, l.leased_at, l.ready_at)::claimable AS l
                   FROM partition_lease l
                   WHERE l.queue_id = q.id AND l.group_id::bigint = v_group AND l.ready_at <= p_now
+                    AND l.oldest_at > v_cutoff AND NOT (l.token IS NOT NULL AND q.max_attempts > 0 AND l.attempts >= q.max_attempts)
                   ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT v_limit FOR UPDATE SKIP LOCKED) k;
         ELSE
             SELECT array_agg(k.l) INTO v_locked
             FROM (SELECT ROW(l.ctid, l.partition, l.delivered_seq, l.pending, l.open, l.leased, l.attempts, l.token, l.leased_at, l.ready_at)::claimable AS l
                   FROM partition_lease l
                   WHERE l.partition = p_partition AND l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now
+                    AND l.oldest_at > v_cutoff AND NOT (l.token IS NOT NULL AND q.max_attempts > 0 AND l.attempts >= q.max_attempts)
                   FOR UPDATE SKIP LOCKED) k;
         END IF;
+        -- What lies beyond this may be in the log already, but is not counted in pending.
+        SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = v_group;
         SELECT t.takes, t.owners INTO v_takes, v_owners
         FROM share_out(v_locked, p_batches, p_max_partitions, q.max_attempts = 1) t;
         -- Everything a claim needs travels with the messages, so that no two sets have to be joined. The lateral goes through the
@@ -158,7 +164,7 @@ BEGIN
                 (SELECT m.seq, m.created_at, m.id, m.trace_id, m.priority, m.partition, m.transaction_id, m.content_type,
                         m.headers, m.payload
                  FROM message m
-                 WHERE w.open = '{}' AND m.partition = w.partition AND m.queue_id = q.id AND m.seq > w.delivered_seq
+                 WHERE w.open = '{}' AND m.partition = w.partition AND m.queue_id = q.id AND m.seq > w.delivered_seq AND m.seq <= v_scan
                    AND m.created_at <= v_visible AND (m.audience IS NULL OR m.audience = v_group)
                  ORDER BY m.partition, m.queue_id, m.seq LIMIT w.take)
                 UNION ALL

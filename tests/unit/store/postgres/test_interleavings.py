@@ -1,0 +1,88 @@
+"""Two calls at once, one held at the very place where the other could get between its steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+
+from skep.store.postgres import dead
+from tests.contract.driver import Driver, seqs
+
+
+async def test_I10_rows_that_others_hold_do_not_lead_past_the_attempts_of_the_next(
+    driver: Driver, other: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await driver.create(max_attempts=1)
+    await driver.push("held by another", partition="a")
+    driver.clock.advance(1)
+    await driver.push("tried once", partition="b")
+    await driver.pop(partition="b", lease_seconds=1)
+    driver.clock.advance(5)
+
+    async with other.transaction():
+        await other.execute("SELECT 1 FROM partition_lease WHERE partition = 'a' FOR UPDATE")
+        popped = await driver.pop(batch=1)
+
+    assert popped == []
+    assert seqs(await driver.pop()) == [1]
+    assert [letter.attempts for letter in await driver.dead()] == [1]
+
+
+class HeldConnection:
+    """A connection that waits at a gate after one statement."""
+
+    def __init__(self, connection: Any, statement: str) -> None:
+        self._connection = connection
+        self._statement = statement
+        self.reached = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def fetch(self, statement: str, *arguments: Any) -> Any:
+        rows = await self._connection.fetch(statement, *arguments)
+        if statement == self._statement:
+            self.reached.set()
+            await self.gate.wait()
+        return rows
+
+
+async def test_a_group_made_beside_a_purge_gets_every_message_once(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await driver.push("purged", "kept")
+    await driver.reject(*await driver.pop())
+    held: list[HeldConnection] = []
+    remove = dead._remove
+    purging_now = asyncio.Event()
+
+    async def held_remove(connection: Any, queue: Any, which: Sequence[int], *rest: Any) -> None:
+        held.append(HeldConnection(connection, dead.SQL["groups"]))
+        purging_now.set()
+        await remove(held[0], queue, which, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(dead, "_remove", held_remove)
+    purging = asyncio.create_task(driver.store.purge(driver.dead_filter(seqs=[1]), 1, driver.now))
+    await purging_now.wait()
+    await held[0].reached.wait()
+    popping = asyncio.create_task(driver.store.pop([driver.request("q.dead", partition="nobody's")], driver.now))
+    await asyncio.wait([popping], timeout=0.5)
+    held[0].gate.set()
+    await asyncio.gather(purging, popping)
+
+    delivered = await driver.pop("q.dead")
+    await driver.ack(*delivered)
+    await driver.push("pushed later")
+    await driver.reject(*await driver.pop())
+    for _ in range(3):
+        more = await driver.pop("q.dead", batch=1)
+        await driver.ack(*more)
+        delivered += more
+
+    assert seqs(delivered) == [2, 3]
+    assert (await driver.stats("q.dead")).expired == 1
