@@ -7,10 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
+from skep.cli import app as skep_app
 from skep.config import EngineSettings, Limits
 from skep.errors import Code
 from skep.model import QueueSettings
@@ -152,3 +155,19 @@ def test_delivery_is_never_said_to_be_more_than_it_is() -> None:
 def test_decisions_are_numbered_without_gaps() -> None:
     numbers = [int(file.name[:4]) for file in sorted((ROOT / "docs/adr").glob("*.md"))]
     assert numbers == list(range(len(numbers)))
+
+
+def commands(app: App, before: tuple[str, ...] = ("skep",)) -> Iterator[str]:
+    """Every command of the program, as it is typed."""
+    for name in app:
+        if name.startswith("-"):
+            continue
+        path = (*before, name)
+        inner = list(commands(app[name], path))
+        yield from inner or [" ".join(path)]
+
+
+def test_every_command_is_documented() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    missing = [command for command in commands(skep_app) if command not in pages]
+    assert not missing

@@ -51,7 +51,7 @@ class Scale(Struct, frozen=True, kw_only=True):
 
 
 QUICK = Scale(
-    rounds=3, messages=20_000, cycle_messages=10_000, single_messages=1_500, drain_messages=10_000, pinned_seconds=9,
+    rounds=3, messages=20_000, cycle_messages=20_000, single_messages=1_500, drain_messages=10_000, pinned_seconds=9,
     matrix=[(100, 1, 256)],
 )  # fmt: skip
 FULL = Scale(
@@ -119,8 +119,7 @@ async def postgres_subject(dsn: str) -> AsyncIterator[Subject]:
 
 async def measure(subject: Subject, scale: Scale, report: Report) -> None:
     """All that is measured of one store."""
-    steps = (warm_up, push_of_ceiling, cycle_over_baseline, concurrent_over_single, wide_of_narrow, backlog, matrix)
-    for step in steps:
+    for step in STEPS:
         started = time.perf_counter()
         await step(subject, scale, report)
         log.info("measured", store=subject.name, step=step.__name__, seconds=round(time.perf_counter() - started, 1))
@@ -222,6 +221,9 @@ async def matrix(subject: Subject, scale: Scale, report: Report) -> None:
         report.rates[f"{label}.pop_ack"] = count / await load.drain(subject.engine, key, count, batch, CALLERS)
         items = load.messages(load.fresh_queue(), count, partitions, size)
         report.rates[f"{label}.cycle"] = count / await load.cycle(subject.engine, items, batch, CALLERS)
+
+
+STEPS = (warm_up, push_of_ceiling, cycle_over_baseline, concurrent_over_single, wide_of_narrow, backlog, matrix)
 
 
 async def pinned_snapshot(subject: Subject, dsn: str, scale: Scale, report: Report) -> None:

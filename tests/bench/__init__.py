@@ -1,0 +1,1 @@
+"""The benchmarks themselves: that they run and report. Never how fast."""
