@@ -86,5 +86,11 @@ SELECT withdraw($1, $2, $3, $4, $5)
 UPDATE queue SET floor_seq = $2 WHERE id = $1 AND floor_seq < $2
 
 -- name: delete
-WITH gone AS (DELETE FROM dead_letter WHERE queue_id = $1 AND seq = ANY ($2))
+-- The order keeps the look-ups to the primary key: all indexes of dead_letter begin with the queue, and the others lead through
+-- all of it. The rows are locked (pick), so their tids lead straight back to them.
+WITH found AS MATERIALIZED (
+    SELECT d.ctid FROM unnest($2::bigint[]) AS k (seq)
+    CROSS JOIN LATERAL (SELECT d.ctid FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = k.seq
+                        ORDER BY d.queue_id, d.seq LIMIT 1) d
+), gone AS (DELETE FROM dead_letter d USING found f WHERE d.ctid = f.ctid)
 DELETE FROM message WHERE queue_id = $1 AND seq = ANY ($2)

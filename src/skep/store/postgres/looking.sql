@@ -145,7 +145,7 @@ ORDER BY m.transaction_id, m.queue_id, m.seq LIMIT $6
 -- By the index on trace ids; the cast rules out the primary key, which leads through the whole log.
 SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
        length(m.payload) AS payload_bytes, CASE WHEN $4::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $4) END AS payload
-FROM message m WHERE m.trace_id = $2 AND m.queue_id = $1 ORDER BY m.seq LIMIT $3
+FROM message m WHERE m.trace_id = $2 AND m.queue_id::bigint = $1::integer ORDER BY m.seq LIMIT $3
 
 -- name: by_implied_trace
 -- Nobody gave a trace id, so it is the message's own: looked for where its millisecond lies in the log.
