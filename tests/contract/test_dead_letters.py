@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from skep.errors import Code, SkepError
-from skep.model import DeadReason, Delivery, Seq
+from skep.model import (
+    DEFAULT_PARTITION,
+    QUEUE_MODE_GROUP,
+    DeadReason,
+    Delivery,
+    MessageState,
+    Ordering,
+    Outcome,
+    Retry,
+    Seq,
+    SettleStatus,
+)
 from tests.contract.driver import Driver, attempts, payloads
 
 
@@ -330,3 +341,60 @@ async def test_what_lies_behind_a_purged_message_is_as_old_as_itself(driver: Dri
     driver.clock.advance(2)
 
     assert payloads(await driver.pop("q.dead")) == ["young"]
+
+
+async def test_a_lease_outlasts_the_purge_of_one_behind_its_head(driver: Driver) -> None:
+    await driver.push("first", "purged", "last")
+    await driver.reject(*await driver.pop())
+    first, *_ = await driver.pop("q.dead")
+    await driver.purge(seqs=[2])
+    await driver.nack(first)
+
+    (result,) = await driver.ack(*await driver.pop("q.dead"))
+
+    assert result.status is SettleStatus.COMPLETED
+    assert payloads(await driver.pop("q.dead")) == ["last"]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.NACK, Outcome.REJECT])
+async def test_I12_a_purged_message_of_an_unordered_queue_may_still_fail(driver: Driver, outcome: Outcome) -> None:
+    await driver.create("grave", ordering=Ordering.UNORDERED)
+    await driver.create(dead_letter_queue="grave")
+    await driver.push("purged", "kept")
+    await driver.reject(*await driver.pop())
+    purged, kept = await driver.pop("grave")
+    await driver.purge("grave", seqs=[purged.seq])
+
+    await driver.settle(driver.settlement(purged, outcome, retry=Retry.NOW))
+    await driver.ack(kept)
+
+    assert await driver.pop("grave") == []
+    stats = await driver.stats("grave")
+    assert stats.completed == 1
+    assert stats.dead + stats.expired == 1
+
+
+async def test_a_fifo_queue_takes_dead_letters_and_replays_into_its_one_partition(driver: Driver) -> None:
+    await driver.create("grave", ordering=Ordering.FIFO)
+    await driver.create(dead_letter_queue="grave")
+    await driver.push("a", partition="a")
+    await driver.push("b", partition="b")
+    await driver.reject(*await driver.pop())
+
+    assert {delivery.partition for delivery in await driver.pop("grave")} == {DEFAULT_PARTITION}
+
+    await driver.update(ordering=Ordering.FIFO)
+    await driver.replay("grave")
+    assert {delivery.partition for delivery in await driver.pop()} == {DEFAULT_PARTITION}
+
+
+async def test_letters_of_a_deleted_queue_are_not_those_of_its_successor(driver: Driver) -> None:
+    await driver.push("old")
+    await driver.reject(await driver.pop_one())
+    await driver.delete()
+    await driver.push("new")
+    await driver.ack(await driver.pop_one())
+
+    page = await driver.browse(group=QUEUE_MODE_GROUP)
+
+    assert [message.state for message in page.messages] == [MessageState.SETTLED]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.model import NO_DEAD_LETTER_QUEUE, SettleStatus
+from skep.model import NO_DEAD_LETTER_QUEUE, Outcome, Retry, SettleStatus
 from tests.contract.driver import Driver, attempts, payloads, seqs
 
 
@@ -233,3 +233,34 @@ async def test_every_call_that_settles_leaves_a_row(driver: Driver) -> None:
         (3, 4, 2, 0),
     ]
     assert [lease.outcome for lease in history] == ["completed", "dead", "retried"]
+
+
+async def test_only_the_head_of_a_run_out_lease_is_given_up_when_attempts_were_lowered(driver: Driver) -> None:
+    await driver.create(max_attempts=3)
+    await driver.push("head", "neighbour")
+    head, _ = await driver.pop()
+    await driver.nack(head)
+    await driver.pop(lease_seconds=5)
+    await driver.update(max_attempts=1)
+    driver.clock.advance(5)
+
+    await driver.expire()
+
+    assert [letter.payload for letter in await driver.dead()] == [b"head"]
+    assert (await driver.stats()).retried == 1
+
+
+async def test_a_nacked_head_keeps_its_own_error(driver: Driver) -> None:
+    await driver.create(max_attempts=2)
+    await driver.push("head", "neighbour")
+    head, neighbour = await driver.pop()
+    await driver.settle(
+        driver.settlement(head, Outcome.NACK, retry=Retry.NOW, error="of the head"),
+        driver.settlement(neighbour, Outcome.NACK, retry=Retry.NOW, error="of the neighbour"),
+    )
+    await driver.pop(lease_seconds=5)
+    driver.clock.advance(5)
+
+    await driver.expire()
+
+    assert [letter.error for letter in await driver.dead()] == ["of the head"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.errors import Code
-from skep.model import PushStatus
+from skep.model import DEFAULT_PARTITION, Ordering, PushStatus
 from tests.contract.driver import Driver, payloads
 
 
@@ -72,3 +72,13 @@ async def test_a_trace_is_found_for_a_message_that_was_scheduled(driver: Driver)
     found = await driver.store.trace(driver.tenant, result.id)
 
     assert [m.id for m in found] == [result.id]
+
+
+async def test_what_was_scheduled_before_a_queue_became_fifo_enters_its_one_partition(driver: Driver) -> None:
+    await driver.push("a", partition="a", transaction_id="t", deliver_at=driver.later(10))
+    await driver.update(ordering=Ordering.FIFO)
+    driver.clock.advance(10)
+
+    await driver.promote()
+
+    assert (await driver.pop_one()).partition == DEFAULT_PARTITION

@@ -101,7 +101,7 @@ class ReferenceStore(ReferenceViews):
         settings = changes.apply(log.settings)
         if changes.dead_letter_queue is not UNSET:
             self.check_dead_letter_rules(key, settings.dead_letter_queue)
-        if settings.ordering is not log.settings.ordering and log.depth > 0:
+        if settings.ordering is not log.settings.ordering and log.depth > len(log.scheduled):
             raise SkepError(Code.INVALID_SETTING, "ordering changes only while nothing is unsettled")
         if settings.ordering is not log.settings.ordering:
             log.first_seq = log.last_seq + 1

@@ -6,7 +6,7 @@ Several servers may run the same pass at once; locks make that safe, and what on
 from __future__ import annotations
 
 from skep.clock import Instant, seconds
-from skep.model import QUEUE_MODE_GROUP, Chore, QueueKey
+from skep.model import DEFAULT_PARTITION, QUEUE_MODE_GROUP, Chore, Ordering, QueueKey
 from skep.store.postgres import pop, queues, settle
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
@@ -32,8 +32,9 @@ async def promote(connection: Connection, key: QueueKey, now: Instant, limit: in
     if log is None:
         return Chore()
     due = await connection.fetch(SQL["take_due"], queue.id, now, limit)
+    only = DEFAULT_PARTITION if log.ordering == Ordering.FIFO else None
     rows = [
-        (seq, log.created_at, row["id"], row["trace_id"], queue.id, None, row["priority"], row["partition"],
+        (seq, log.created_at, row["id"], row["trace_id"], queue.id, None, row["priority"], only or row["partition"],
          row["transaction_id"], row["content_type"], row["headers"], row["payload"])
         for seq, row in enumerate(due, start=log.last_seq + 1)
     ]  # fmt: skip
@@ -41,7 +42,7 @@ async def promote(connection: Connection, key: QueueKey, now: Instant, limit: in
         await append_rows(connection, rows)
         await connection.execute(SQL["promoted"], queue.id, len(rows))
         await connection.execute(
-            SQL["key_seqs"], queue.id, [row[8] for row in rows], [row[7] for row in rows], [row[0] for row in rows],
+            SQL["key_seqs"], queue.id, [row[8] for row in rows], [row["partition"] for row in due], [row[0] for row in rows],
             [row[2] for row in rows],
         )  # fmt: skip
     next_at = await connection.fetchval(SQL["next_due"], queue.id)

@@ -15,7 +15,17 @@ from msgspec import Struct
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.model import DeadLetter, DeadLetterFilter, DeadReason, Queue, QueueKey, Replayed, Seq
+from skep.model import (
+    DEFAULT_PARTITION,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadReason,
+    Ordering,
+    Queue,
+    QueueKey,
+    Replayed,
+    Seq,
+)
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.push import open_logs
@@ -37,8 +47,11 @@ class Burial(Struct, frozen=True):
 
 async def bury(
     connection: Connection, queue: Queue, group: str, burials: Sequence[Burial], now: Instant
-) -> QueueKey | None:
-    """Move messages to the dead-letter queue; None when this queue discards its dead letters."""
+) -> tuple[QueueKey | None, int]:
+    """Move messages to the dead-letter queue, None when this queue discards them; also how many count as expired after all.
+
+    Those are messages that were purged while a consumer held them: nothing is left of them to bury.
+    """
     target = await queues.dead_letter_queue_of(connection, queue, now)
     if target is None:
         for burial in burials:
@@ -50,14 +63,17 @@ async def bury(
                 reason=burial.reason,
                 error=burial.error,
             )
-        return None
-    opened = await open_logs(connection, [target.key], now)
-    to = opened[target.key]
-    await connection.execute(
+        return None, 0
+    to = (await open_logs(connection, [target.key], now)).get(target.key)
+    if to is None:
+        raise SkepError(Code.STORE_BUSY, f"the dead-letter queue {target.key.name!r} was deleted at this very moment")
+    rows = await connection.fetch(
         SQL["bury"], queue.id, queue.key.name, to.queue_id, to.last_seq, to.created_at, now, group,
         [b.seq for b in burials], [b.reason.value for b in burials], [b.error for b in burials], [b.attempts for b in burials],
+        DEFAULT_PARTITION if to.ordering == Ordering.FIFO else None,
     )  # fmt: skip
-    return target.key
+    buried = {row["source_seq"] for row in rows}
+    return target.key, sum(b.seq not in buried and b.reason is not DeadReason.EXPIRED for b in burials)
 
 
 async def _dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
@@ -105,8 +121,9 @@ async def replay(
         audience = await connection.fetchval(SQL["audience"], source.queue_id, row["group_name"], source.last_seq, now)
         source.last_seq += 1
         await connection.execute(
-            SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audience, now
-        )
+            SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audience, now,
+            DEFAULT_PARTITION if source.ordering == Ordering.FIFO else None,
+        )  # fmt: skip
         replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
     await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
     return replayed

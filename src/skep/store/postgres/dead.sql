@@ -1,21 +1,23 @@
 -- name: bury
 -- Copies messages to the end of the dead-letter queue (its lock is held), in the order given, and notes why.
 -- The limits make it one look-up per message, where a join may walk the log.
--- $1 source id, $2 its name, $3 target id, $4 its last seq, $5 created_at there, $6 now, $7 group, $8.. seqs, reasons, errors, attempts
+-- $1 source id, $2 its name, $3 target id, $4 its last seq, $5 created_at there, $6 now, $7 group, $8.. seqs, reasons, errors, attempts,
+-- $12 the one partition of a fifo queue.
 WITH doomed AS MATERIALIZED (
     SELECT $4::bigint + row_number() OVER (ORDER BY x.ord) AS dead_seq, x.reason, x.error, x.attempts, m.*
     FROM unnest($8::bigint[], $9::text[], $10::text[], $11::integer[]) WITH ORDINALITY AS x (seq, reason, error, attempts, ord)
     CROSS JOIN LATERAL (SELECT m.* FROM message m WHERE m.queue_id = $1 AND m.seq = x.seq LIMIT 1) m
 ), copied AS (
     INSERT INTO message (queue_id, seq, created_at, id, trace_id, priority, partition, transaction_id, content_type, headers, payload)
-    SELECT $3, d.dead_seq, $5, d.id, coalesce(d.trace_id, d.id), d.priority, d.partition, d.transaction_id, d.content_type,
+    SELECT $3, d.dead_seq, $5, d.id, coalesce(d.trace_id, d.id), d.priority, coalesce($12::text, d.partition), d.transaction_id, d.content_type,
            d.headers, d.payload
     FROM doomed d
 )
 INSERT INTO dead_letter (queue_id, seq, id, source_queue, source_seq, group_name, reason, error, attempts, partition,
                          created_at, failed_at)
-SELECT $3, d.dead_seq, d.id, $2, d.seq, $7, d.reason, d.error, d.attempts, d.partition, d.created_at, $6
+SELECT $3, d.dead_seq, d.id, $2, d.seq, $7, d.reason, d.error, d.attempts, coalesce($12::text, d.partition), d.created_at, $6
 FROM doomed d
+RETURNING source_seq
 
 -- name: browse
 -- Rides the primary key of dead_letter; the payload comes with the message.
@@ -59,11 +61,12 @@ SELECT ensure_group($1, $2, 'seq', $3::bigint + 1, $4)
 
 -- name: replay
 -- Appends a dead letter to its source queue, for the one group that gave it up, and records that.
--- $1 dead-letter queue, $2 seq there, $3 source queue, $4 new seq, $5 created_at, $6 new id, $7 audience, $8 now
+-- $1 dead-letter queue, $2 seq there, $3 source queue, $4 new seq, $5 created_at, $6 new id, $7 audience, $8 now,
+-- $9 the one partition of a fifo queue.
 WITH copied AS (
     INSERT INTO message (queue_id, seq, created_at, id, trace_id, audience, priority, partition, transaction_id, content_type,
                          headers, payload)
-    SELECT $3, $4, $5, $6, coalesce(m.trace_id, m.id), $7, m.priority, m.partition, m.transaction_id, m.content_type,
+    SELECT $3, $4, $5, $6, coalesce(m.trace_id, m.id), $7, m.priority, coalesce($9::text, m.partition), m.transaction_id, m.content_type,
            m.headers, m.payload
     FROM message m WHERE m.queue_id = $1 AND m.seq = $2
 )

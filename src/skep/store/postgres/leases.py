@@ -104,6 +104,7 @@ def settle_lease(
     completed = 0
     buried = False
     nacked: list[SettleResult] = []
+    errors: dict[int, str | None] = {}
     results: list[SettleResult] = []
     for item in items:
         if item.seq not in unheard:
@@ -114,7 +115,7 @@ def settle_lease(
         results.append(result)
         if result.status is SettleStatus.RETRYING:
             nacked.append(result)
-            lease.last_error = item.error
+            errors[item.seq] = item.error
             continue
         left_over.discard(item.seq)
         completed += result.status is SettleStatus.COMPLETED
@@ -135,6 +136,7 @@ def settle_lease(
     if nacked:
         release(lease, head_stays)
         lease.ready_at = max(result.retry_at or now for result in nacked)
+        lease.last_error = errors.get(lease.open[0])
         lease.resting = True
     elif not left:
         release(lease, head_stays)
@@ -169,17 +171,18 @@ def release(lease: Lease, head_stays: bool) -> None:
 
 
 def run_out(lease: Lease, settings: QueueSettings, effects: Effects, error: str) -> None:
-    """A lease that nobody settled in time: note its end, and bury what has used up its attempts."""
+    """A lease that nobody settled in time: note its end, and bury its head when that has used up its attempts."""
     effects.endings.append(_ending(lease, lease.open[: lease.leased], 0, "expired"))
     effects.retried += lease.leased
     release(lease, head_stays=True)
     lease.last_error = lease.last_error or error
-    while lease.open and is_exhausted(settings, lease.attempts):
+    if lease.open and is_exhausted(settings, lease.attempts):
+        # Only the head: of what else is open any may have been innocent.
         effects.burials.append(Burial(lease.open.pop(0), DeadReason.MAX_ATTEMPTS, lease.last_error, lease.attempts))
         effects.dead += 1
         effects.retried -= 1
         lease.attempts = 1 if lease.open else 0
-        lease.last_error = lease.last_error if lease.open else None
+        lease.last_error = None
 
 
 def _ending(lease: Lease, seqs: Sequence[int], completed: int, outcome: str) -> Ending:

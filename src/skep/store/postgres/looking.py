@@ -207,7 +207,7 @@ async def _state(
     connection: Connection, queue: Queue, group_id: int, row: asyncpg.Record, now: Instant
 ) -> MessageState | None:
     state = await connection.fetchval(
-        SQL["state"], queue.id, group_id, row["seq"], row["partition"], now, queue.key.name, row["audience"]
+        SQL["state"], queue.id, group_id, row["seq"], row["partition"], now, queue.key.name, row["audience"], row["id"]
     )
     return None if state is None else MessageState(state)
 

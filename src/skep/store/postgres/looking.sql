@@ -157,12 +157,14 @@ JOIN message m ON m.queue_id = q.id AND m.seq >= seq_at(q.id, q.first_seq, x.las
 WHERE q.id = $1 AND m.id = $2 AND m.trace_id IS NULL
 
 -- name: state
--- How far a group has come with one message; null when it is for another group only.
+-- How far a group has come with one message; null when it is for another group only. A dead letter is known by its id too: an
+-- earlier queue of that name may have left letters with the same seqs. What expired is not counted as dead.
 SELECT CASE
     WHEN $7::integer IS NOT NULL AND $7 <> g.id THEN NULL
     WHEN EXISTS (SELECT 1 FROM dead_letter d JOIN queue t ON t.id = d.queue_id
                  WHERE t.tenant = q.tenant AND t.deleted_at IS NULL AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead')
-                   AND d.source_queue = $6 AND d.source_seq = $3 AND d.group_name = g.name) THEN 'dead'
+                   AND d.source_queue = $6 AND d.source_seq = $3 AND d.id = $8 AND d.group_name = g.name
+                   AND d.reason <> 'expired') THEN 'dead'
     WHEN $3 > g.scan_seq THEN 'pending'
     WHEN l.partition IS NOT NULL AND $3 > l.delivered_seq THEN 'pending'
     WHEN $3 = ANY (l.open) THEN

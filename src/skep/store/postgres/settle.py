@@ -177,6 +177,9 @@ async def write_leases(connection: Connection, account: Account, leases: Sequenc
                 # What was pending here has been deleted from the log.
                 effects.expired += lease.pending
                 lease.pending = 0
+            elif lease.token is None and not lease.resting:
+                # The next open one has been deleted: it expires when it is claimed, which may be at once.
+                lease.ready_at = lease.oldest_at
     gone = [lease.partition for lease in leases if lease.is_empty]
     if gone:
         await connection.execute(SQL["delete_leases"], account.queue.id, account.group_id, gone)
@@ -271,7 +274,9 @@ async def apply(connection: Connection, account: Account, effects: Effects, now:
     """Bury, write the history and count; where the dead letters went."""
     buried_in = None
     if effects.burials:
-        buried_in = await dead.bury(connection, account.queue, account.group, effects.burials, now)
+        buried_in, missing = await dead.bury(connection, account.queue, account.group, effects.burials, now)
+        effects.dead -= missing
+        effects.expired += missing
     if effects.endings:
         columns = map(list, zip(*map(msgspec.structs.astuple, effects.endings), strict=True))
         await connection.execute(SQL["end_leases"], account.queue.id, account.group_id, now, *columns)

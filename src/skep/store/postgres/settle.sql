@@ -46,9 +46,10 @@ UPDATE set_lease SET seqs = $2 WHERE id = $1
 DELETE FROM set_lease WHERE id = $1
 
 -- name: insert_failed
+-- One that was purged meanwhile gets its row as well: it expires when it is claimed.
 INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
-SELECT $1, $2, s.partition, s.priority, $4, s.attempts, $5, m.created_at, $6
-FROM set_lease s JOIN message m ON m.queue_id = $1 AND m.seq = $7
+SELECT $1, $2, s.partition, s.priority, $4, s.attempts, $5, coalesce(m.created_at, s.oldest_at), $6
+FROM set_lease s LEFT JOIN message m ON m.queue_id = $1 AND m.seq = $7
 WHERE s.id = $3
 
 -- name: end_leases

@@ -45,7 +45,7 @@ BEGIN
             last_error = NULL, oldest_at = coalesce(n.created_at, j.newest_at),
             ready_at = CASE WHEN j.left_open = '{}'
                             THEN ready_time(coalesce(n.created_at, j.newest_at), j.newest_at, v_delay, v_window)
-                            ELSE n.created_at END
+                            ELSE coalesce(n.created_at, j.oldest_at) END
         FROM judged j LEFT JOIN LATERAL (
             SELECT m.seq, m.created_at FROM message m
             WHERE j.left_open = '{}' AND m.partition = j.partition AND m.queue_id = q.id AND m.seq > j.delivered_seq
