@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.errors import Code
-from skep.model import Delivery, Outcome, Retry, SettleStatus, Token
+from skep.model import Delivery, Ordering, Outcome, Retry, SettleStatus, Token
 from tests.contract.driver import Driver, attempts, payloads, seqs
 
 OK = SettleStatus.COMPLETED
@@ -226,3 +226,17 @@ async def test_one_call_settles_over_many_queues_and_groups(driver: Driver) -> N
     ]
 
     assert [r.status for r in await driver.ack(*deliveries)] == [OK] * 3
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_of_two_words_on_one_message_the_first_counts(driver: Driver, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering)
+    await driver.push("x", "y")
+    x, _ = await driver.pop()
+
+    results = await driver.settle(
+        driver.settlement(x, Outcome.NACK, retry=Retry.NOW), driver.settlement(x, Outcome.ACK)
+    )
+
+    assert [result.code for result in results] == [None, Code.NOT_IN_LEASE]
+    assert results[0].status is SettleStatus.RETRYING

@@ -41,8 +41,7 @@ def settle_sets(
         return
     row_of = {seq: row for row in held for seq in row.seqs}
     touched: dict[int, Touched] = {}
-    # Acks and rejects first: a nack of the same message later in the call is then not in the lease.
-    for index, settlement in sorted(items, key=lambda item: item[1].outcome is Outcome.NACK):
+    for index, settlement in items:
         row = row_of.pop(settlement.seq, None)
         if row is None:
             results[index] = _NOT_IN_LEASE
