@@ -317,3 +317,18 @@ async def test_what_lies_behind_a_message_that_retention_took_is_as_old_as_itsel
     driver.clock.advance(5)
 
     assert payloads(await driver.pop()) == ["young"]
+
+
+async def test_completed_messages_may_be_kept_for_longer_than_the_history_of_passes(driver: Driver) -> None:
+    day = 86_400.0
+    await driver.create(completed_retention_seconds=60 * day)
+    await driver.push("x")
+    await driver.ack(await driver.pop_one())
+    await driver.retain()
+    for _ in range(3):
+        driver.clock.advance(20 * day)
+        assert not (await driver.store.sweep(driver.now, 1000)).more
+
+    await driver.retain()
+
+    assert (await driver.queue_stats()).first_seq == 2

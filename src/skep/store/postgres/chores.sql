@@ -115,9 +115,11 @@ WITH old AS (SELECT r.ctid FROM replay_history r WHERE r.replayed_at <= $1 ORDER
 SELECT count(*) FROM gone
 
 -- name: sweep_retention
--- One look-up per queue: the history is kept by queue and time.
+-- One look-up per queue: the history is kept by queue and time. A queue's completed_retention reads passes as old as itself,
+-- so they are kept for longer by that.
 WITH old AS (SELECT r.ctid FROM queue q
-             CROSS JOIN LATERAL (SELECT r.ctid FROM retention_history r WHERE r.queue_id = q.id AND r.at <= $1
+             CROSS JOIN LATERAL (SELECT r.ctid FROM retention_history r
+                                 WHERE r.queue_id = q.id AND r.at <= $1 - (q.completed_retention_seconds * 1e6)::bigint
                                  ORDER BY r.queue_id, r.at LIMIT $2) r
              LIMIT $2),
      gone AS (DELETE FROM retention_history r USING old o WHERE r.ctid = o.ctid RETURNING 1)

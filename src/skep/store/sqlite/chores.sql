@@ -39,8 +39,10 @@ DELETE FROM sample WHERE position IN (
     SELECT position FROM (SELECT position, at FROM sample ORDER BY position LIMIT ?2) WHERE at <= ?1)
 
 -- name: sweep_retention_history
+-- By index retention_history_queue. A queue's completed_retention reads passes as old as itself, so they are kept for longer by that.
 DELETE FROM retention_history WHERE position IN (
-    SELECT position FROM (SELECT position, at FROM retention_history ORDER BY position LIMIT ?2) WHERE at <= ?1)
+    SELECT h.position FROM queue AS q CROSS JOIN retention_history AS h INDEXED BY retention_history_queue ON h.queue_id = q.id
+    WHERE h.at <= ?1 - CAST(q.completed_retention_seconds * 1000000 AS INTEGER) LIMIT ?2)
 
 -- name: sweep_replay_history
 DELETE FROM replay_history WHERE position IN (
@@ -56,7 +58,11 @@ SELECT settled_at FROM lease_history ORDER BY position LIMIT 1
 SELECT at FROM sample ORDER BY position LIMIT 1
 
 -- name: next_retention_history
-SELECT at FROM retention_history ORDER BY position LIMIT 1
+SELECT min(at) FROM (
+    SELECT CAST(q.completed_retention_seconds * 1000000 AS INTEGER) + (
+        SELECT h.at FROM retention_history AS h WHERE h.queue_id = q.id ORDER BY h.at LIMIT 1) AS at
+    FROM queue AS q)
+HAVING min(at) IS NOT NULL
 
 -- name: next_replay_history
 SELECT at FROM replay_history ORDER BY position LIMIT 1
