@@ -136,7 +136,8 @@ WITH gone AS (DELETE FROM watcher w WHERE w.until <= $1 AND $2 > 0 RETURNING 1)
 SELECT count(*) FROM gone
 
 -- name: deleted_queue
-SELECT id FROM queue WHERE deleted_at IS NOT NULL ORDER BY id LIMIT 1
+-- One at a time sweeps a queue: who finds nothing left because another is at it must not forget the queue.
+SELECT id FROM queue WHERE deleted_at IS NOT NULL ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
 
 -- name: sweep_deleted_message
 WITH old AS (SELECT m.ctid FROM message m WHERE m.queue_id = $1 ORDER BY m.queue_id, m.seq LIMIT $2),
