@@ -106,6 +106,7 @@ async def test_I1_I15_tables_that_do_not_fit_are_store_full_and_nothing_is_half_
         await asyncio.to_thread(server.stop)
 
 
+@pytest.mark.slow
 async def test_I1_I15_a_full_disk_under_the_write_ahead_log_ends_postgres_and_loses_nothing() -> None:
     settings = {"shared_buffers": "16MB", "min_wal_size": "32MB", "max_wal_size": "64MB"}
     with running_postgres(**settings) as server:

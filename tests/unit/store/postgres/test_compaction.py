@@ -65,9 +65,9 @@ async def blocked(session: Session, count: int) -> None:
 
 
 @pytest.fixture
-async def pinned(store: PostgresStore, postgres_dsn: str) -> Any:
+async def pinned(store: PostgresStore, dsn: str) -> Any:
     """An old snapshot that something else holds open."""
-    connection = await asyncpg.connect(postgres_dsn)
+    connection = await asyncpg.connect(dsn)
     await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     await connection.fetchval("SELECT count(*) FROM pg_class")
     yield connection
@@ -140,12 +140,12 @@ async def test_a_table_in_use_postpones_compaction(
 
 
 async def test_two_servers_that_compact_at_once_do_no_harm(
-    driver: Driver, store: PostgresStore, other: Session, pinned: Session, postgres_dsn: str
+    driver: Driver, store: PostgresStore, other: Session, pinned: Session, dsn: str
 ) -> None:
     await busy_state(driver)
     await churn(other)
     rows = await contents(other)
-    second = PostgresStore(postgres_dsn)
+    second = PostgresStore(dsn)
     await second.open()
 
     await asyncio.gather(store.maintain(), second.maintain())

@@ -9,8 +9,12 @@ from typing import Any
 import asyncpg
 import pytest
 
+from skep.model import Seq, Transaction
+from skep.store.postgres import connection as connections
 from skep.store.postgres import dead
 from tests.contract.driver import Driver, seqs
+
+ROUNDS = 6
 
 
 async def test_I10_rows_that_others_hold_do_not_lead_past_the_attempts_of_the_next(
@@ -86,3 +90,61 @@ async def test_a_group_made_beside_a_purge_gets_every_message_once(
 
     assert seqs(delivered) == [2, 3]
     assert (await driver.stats("q.dead")).expired == 1
+
+
+@pytest.fixture
+def no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deadlock fails at once, rather than being hidden by another try."""
+    monkeypatch.setattr(connections, "TRIES", 1)
+
+
+@pytest.mark.usefixtures("no_second_try")
+async def test_transactions_that_push_crosswise_do_not_wait_for_each_other(driver: Driver) -> None:
+    await driver.create("a")
+    await driver.create("b")
+
+    async def transact(*names: str) -> None:
+        for _ in range(ROUNDS):
+            pushes = [Transaction([], driver.batch(driver.message("x", name))) for name in names]
+            await driver.store.transact(pushes, driver.now)
+
+    await asyncio.gather(transact("a", "b"), transact("b", "a"))
+
+    assert (await driver.queue_stats("a")).last_seq == (await driver.queue_stats("b")).last_seq == 2 * ROUNDS
+
+
+@pytest.mark.usefixtures("no_second_try")
+async def test_a_purge_and_retention_do_not_wait_for_each_other(driver: Driver) -> None:
+    await driver.create("q.dead", retention_seconds=5)
+    for _ in range(ROUNDS):
+        await driver.push(*map(str, range(50)))
+        await driver.reject(*await driver.pop())
+        await driver.ack(*await driver.pop("q.dead"))
+        driver.clock.advance(10)
+
+        await asyncio.gather(
+            driver.store.purge(driver.dead_filter(), 100, driver.now),
+            driver.store.retain(driver.key("q.dead"), driver.now, 1000),
+        )
+
+        assert await driver.dead() == []
+
+
+@pytest.mark.usefixtures("no_second_try")
+async def test_a_replay_and_pushes_to_both_its_queues_do_not_wait_for_each_other(driver: Driver) -> None:
+    await driver.create("q.dead")
+    await driver.create("q")
+
+    async def push() -> None:
+        for _ in range(ROUNDS):
+            batch = driver.batch(driver.message("x", "q.dead"), driver.message("y", "q"))
+            await driver.store.push([batch], driver.now)
+
+    for _ in range(ROUNDS):
+        await driver.push(*map(str, range(50)))
+        await driver.reject(*await driver.pop())
+        ids = driver.mint.mint_many(100)
+        await asyncio.gather(driver.store.replay(driver.dead_filter(), ids, Seq(2**60), driver.now), push())
+        await driver.ack(*await driver.pop())
+
+        assert await driver.dead() == []

@@ -22,9 +22,18 @@ Verb: TypeAlias = "Callable[[Driver], Awaitable[Callable[[], Awaitable[Any]]]]"
 
 
 @pytest.fixture
-async def narrow(postgres_dsn: str) -> AsyncIterator[PostgresStore]:
+async def session(dsn: str) -> AsyncIterator[Session]:
+    """A session that makes others lose, and leaves no trace of it."""
+    session = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})
+    yield session
+    await session.execute("DROP FUNCTION IF EXISTS public.lose() CASCADE; DROP SEQUENCE IF EXISTS attempt")
+    await session.close()
+
+
+@pytest.fixture
+async def narrow(dsn: str) -> AsyncIterator[PostgresStore]:
     """A store with one connection: who does not give it back stops everyone."""
-    store = PostgresStore(postgres_dsn, max_connections=1)
+    store = PostgresStore(dsn, max_connections=1)
     await store.open()
     yield store
     await store.close()
@@ -94,30 +103,27 @@ WRITES: dict[Verb, tuple[str, str]] = {
 @pytest.mark.parametrize("sqlstate", ["40P01", "40001"])
 @pytest.mark.parametrize("verb", WRITES, ids=lambda verb: verb.__name__)
 async def test_the_loser_of_a_race_is_tried_again(
-    narrow: PostgresStore, postgres_dsn: str, verb: Verb, sqlstate: str
+    narrow: PostgresStore, session: Session, verb: Verb, sqlstate: str
 ) -> None:
     driver = Driver(narrow, ManualClock(), "tenant")
     await driver.create()
     call = await verb(driver)
-    session = await asyncpg.connect(postgres_dsn, server_settings={"search_path": "skep"})
     await lose(session, *WRITES[verb], sqlstate, TRIES - 1)
 
     assert await call()
 
     assert await attempts(session) == TRIES
     await driver.check_accounts()
-    await session.close()
 
 
 @pytest.mark.parametrize("verb", WRITES, ids=lambda verb: verb.__name__)
 async def test_after_the_last_try_it_is_busy_and_nothing_happened(
-    narrow: PostgresStore, postgres_dsn: str, verb: Verb
+    narrow: PostgresStore, session: Session, verb: Verb
 ) -> None:
     driver = Driver(narrow, ManualClock(), "tenant")
     await driver.create()
     call = await verb(driver)
     before = await driver.queue_stats()
-    session = await asyncpg.connect(postgres_dsn, server_settings={"search_path": "skep"})
     await lose(session, *WRITES[verb], "40P01", 1_000)
 
     with pytest.raises(SkepError) as caught:
@@ -130,14 +136,12 @@ async def test_after_the_last_try_it_is_busy_and_nothing_happened(
     await session.execute("SELECT setval('attempt', 1000)")
     assert await call()
     await driver.check_accounts()
-    await session.close()
 
 
-async def test_between_tries_others_have_the_connection(narrow: PostgresStore, postgres_dsn: str) -> None:
+async def test_between_tries_others_have_the_connection(narrow: PostgresStore, session: Session) -> None:
     driver = Driver(narrow, ManualClock(), "tenant")
     await driver.create()
     push = await pushing(driver)
-    session = await asyncpg.connect(postgres_dsn, server_settings={"search_path": "skep"})
     await lose(session, "dedup", "INSERT", "40P01", TRIES - 1)
     finished: list[str] = []
 
@@ -150,7 +154,6 @@ async def test_between_tries_others_have_the_connection(narrow: PostgresStore, p
     await asyncio.gather(pushed, note("look", narrow.get_queue(driver.key())))
 
     assert finished == ["look", "push"]
-    await session.close()
 
 
 async def test_a_real_deadlock_is_survived(postgres_server: PostgresServer, postgres_dsn: str) -> None:

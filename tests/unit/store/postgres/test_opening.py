@@ -21,6 +21,12 @@ Session: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
+@pytest.fixture
+def dsn(postgres_dsn: str) -> str:
+    """A database of its own: the schema is what is tested here."""
+    return postgres_dsn
+
+
 def test_it_is_a_store() -> None:
     store: Store = PostgresStore("postgresql://nowhere")
     assert isinstance(store, PostgresStore)

@@ -15,9 +15,9 @@ BOTH = pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED
 
 
 @pytest.fixture
-async def drivers(store: PostgresStore, driver: Driver, postgres_dsn: str) -> AsyncIterator[tuple[Driver, Driver]]:
+async def drivers(store: PostgresStore, driver: Driver, dsn: str) -> AsyncIterator[tuple[Driver, Driver]]:
     """Two servers whose clocks agree."""
-    second = PostgresStore(postgres_dsn)
+    second = PostgresStore(dsn)
     await second.open()
     there = Driver(second, driver.clock, driver.tenant)
     yield driver, there
