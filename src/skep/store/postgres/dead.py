@@ -101,16 +101,19 @@ async def replay(
 ) -> list[Replayed]:
     """Move the oldest matches back to their source queues, one per given id, in order."""
     queue = await _dead_letter_queue(connection, wanted.queue)
-    rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
-    if not rows:
+    # A look without locks says which logs to open: all at once and in the order of everyone, the dead letters' own among them.
+    seen = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
+    if not seen:
         return []
-    keys = [QueueKey(name, queue.key.tenant) for name in dict.fromkeys(row["source_queue"] for row in rows)]
-    logs = await open_logs(connection, keys, now)
-    for key in keys:
+    logs = await open_logs(connection, [queue.key, *_sources(queue, seen)], now)
+    rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
+    later = [key for key in _sources(queue, rows) if key not in logs]
+    logs |= await open_logs(connection, later, now) if later else {}
+    for key in (queue.key, *_sources(queue, rows)):
         if key not in logs:
             raise SkepError(
                 Code.QUEUE_NOT_FOUND,
-                f"the source queue {key.name!r} is gone, so its dead letters cannot be replayed",
+                f"the queue {key.name!r} is gone, so its dead letters cannot be replayed",
                 queue=key.name,
             )
     replayed = []
@@ -129,20 +132,26 @@ async def replay(
     return replayed
 
 
+def _sources(queue: Queue, rows: Sequence[asyncpg.Record]) -> list[QueueKey]:
+    return [QueueKey(name, queue.key.tenant) for name in dict.fromkeys(row["source_queue"] for row in rows)]
+
+
 async def purge(connection: Connection, wanted: DeadLetterFilter, limit: int, now: Instant, shard: int) -> int:
     """Delete up to ``limit`` matches."""
     queue = await _dead_letter_queue(connection, wanted.queue)
+    await connection.execute(SQL["lock_log"], queue.id)
     rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), None, limit)
     await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
     return len(rows)
 
 
 async def _remove(connection: Connection, queue: Queue, seqs: list[int], now: Instant, shard: int) -> None:
-    """Take messages out of a dead-letter queue, correcting the accounts of the groups that read it."""
+    """Take messages out of a dead-letter queue, correcting the accounts of the groups that read it.
+
+    Under the log's lock: nobody else takes the same ones, and the newest seq and the floor stay as a push sees them.
+    """
     if not seqs:
         return
-    # Under the log's lock: the newest seq and the floor must not change between two looks of a push.
-    await connection.execute(SQL["lock_log"], queue.id)
     for group in await connection.fetch(SQL["groups"], queue.id):
         await connection.execute(SQL["withdraw"], queue.id, group["id"], seqs, now, shard)
     await connection.execute(SQL["raise_floor"], queue.id, max(seqs))

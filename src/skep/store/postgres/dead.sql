@@ -43,7 +43,7 @@ WHERE d.queue_id = $1
   AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
 
 -- name: pick
--- The oldest matches, locked in order of seq so that two replays do not move the same ones.
+-- The oldest matches. Who takes them away holds the log's lock, so that two replays do not move the same ones.
 SELECT d.seq, d.source_queue, d.group_name FROM dead_letter d
 WHERE d.queue_id = $1
   AND ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
@@ -53,7 +53,6 @@ WHERE d.queue_id = $1
   AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
   AND ($11::bigint IS NULL OR d.seq <= $11)
 ORDER BY d.queue_id, d.seq LIMIT $12
-FOR UPDATE
 
 -- name: audience
 -- The group that gave a message up; one that is gone is made again with nothing to do ($3 is the log's last seq).

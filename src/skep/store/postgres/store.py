@@ -174,6 +174,10 @@ class PostgresStore:
 
         async def run(connection: Connection) -> list[TransactionOutcome]:
             watched.clear()
+            if len(transactions) > 1:
+                # Each opens the logs it pushes to, and keeps them: together in one order, or two servers wait for each other.
+                keys = {message.queue: None for t in transactions for message in t.push.messages}
+                await push.open_logs(connection, list(keys), now)
             return [await self._transact_one(connection, t, now, create_queues, watched) for t in transactions]
 
         outcomes = await self._pool.transaction(run)
