@@ -103,8 +103,6 @@ class Lane(Generic[Request, Answer]):
     async def _serve(self, batch: list[tuple[Request, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await self._call([request for request, _ in batch])
-            if len(answers) != len(batch):
-                raise RuntimeError(f"{len(answers)} answers for {len(batch)} requests")
         except SkepError as error:
             if len(batch) == 1 or error.code in STORE_CODES:
                 _fail(batch, error)
@@ -114,12 +112,10 @@ class Lane(Generic[Request, Answer]):
             # The traceback as text: a renderer that shows locals would put payloads into the log.
             trace = traceback.format_exc(limit=-8)
             log.error("store call failed unexpectedly", verb=self._verb, requests=len(batch), traceback=trace)
-            if len(batch) == 1:
-                _fail(batch, SkepError(Code.INTERNAL, f"{self._verb} failed: {type(error).__name__}"))
-            else:
-                await self._serve_one_by_one(batch)
+            # It may have failed after the store had committed, so nothing is tried again.
+            _fail(batch, SkepError(Code.INTERNAL, f"{self._verb} failed: {type(error).__name__}"))
         else:
-            for (request, future), answer in zip(batch, answers, strict=False):
+            for (request, future), answer in zip(batch, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
                 elif self._abandoned is not None:

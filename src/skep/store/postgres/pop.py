@@ -34,6 +34,8 @@ TIDY_PASSES = 20
 """How often one pop tidies before it leaves the rest to the next."""
 
 DISCOVER_ROWS = 2_000
+DISCOVER_PASSES = 16
+"""How many stretches of the log one pop discovers, at most."""
 
 
 class TidyingNeededError(Exception):
@@ -215,10 +217,12 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
     account = await settle.find_account(connection, request.queue, request.group, shard)
     assert account is not None
     queue_id, group_id, settings = account.queue.id, account.group_id, account.queue.settings
-    while (
-        await connection.fetchval(SQL["ready_in_sets"], queue_id, group_id, now, request.batch, request.partition)
-        < request.batch
-    ):
+    for _ in range(DISCOVER_PASSES):
+        ready = await connection.fetchval(
+            SQL["ready_in_sets"], queue_id, group_id, now, request.batch, request.partition
+        )
+        if ready >= request.batch:
+            break
         if not await connection.fetchval(SQL["discover"], queue_id, group_id, DISCOVER_ROWS, shard):
             break
     effects = Effects()
@@ -258,8 +262,8 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
 async def _ready_sets(
     connection: Connection, account: Account, request: PopRequest, now: Instant, effects: Effects
 ) -> list[asyncpg.Record]:
-    """Rows to take from, locked; those that must be buried or expired are dealt with first."""
-    while True:
+    """Rows to take from, locked; those that must be buried or expired are dealt with first, as far as one pop goes."""
+    for _ in range(TIDY_PASSES):
         rows = await connection.fetch(
             SQL["lock_sets_ready"], account.queue.id, account.group_id, now, request.batch, request.partition
         )
@@ -268,6 +272,7 @@ async def _ready_sets(
             return rows
         for row in doomed:
             await _tidy_set(connection, account, row, now, effects)
+    return []
 
 
 async def _rest(connection: Connection, account: Account, row: asyncpg.Record, effects: Effects) -> None:

@@ -87,6 +87,7 @@ async def update(connection: Connection, key: QueueKey, changes: QueueChanges, n
     settings = changes.apply(queue.settings)
     if settings.ordering is not queue.settings.ordering:
         await connection.execute(SQL["lock_log"], queue.id)
+        await connection.execute(SQL["lock_groups"], queue.id)
         if await connection.fetchval(SQL["has_unsettled"], queue.id):
             raise SkepError(
                 Code.INVALID_SETTING,

@@ -26,6 +26,10 @@ SELECT pg_advisory_xact_lock(1936418161, hashtext($1))
 -- name: lock_log
 SELECT lock_log($1)
 
+-- name: lock_groups
+-- Keeps discovery away while the ordering changes.
+SELECT 1 FROM consumer_group WHERE queue_id = $1 ORDER BY id FOR UPDATE
+
 -- name: insert
 INSERT INTO queue (tenant, name, holds_dead_letters, created_at, updated_at,
     namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms, max_backoff_ms,

@@ -101,9 +101,7 @@ async def test_a_migration_that_changed_is_refused(store: PostgresStore, other: 
 async def test_functions_of_another_version_are_replaced(
     store: PostgresStore, other: Session, postgres_dsn: str
 ) -> None:
-    functions = (
-        "SELECT array_agg(oid::regprocedure::text ORDER BY 1) FROM pg_proc WHERE pronamespace = 'skep'::regnamespace"
-    )
+    functions = "SELECT array_agg(oid::regprocedure::text ORDER BY oid::regprocedure::text) FROM pg_proc WHERE pronamespace = 'skep'::regnamespace"
     ours = await other.fetchval(functions)
     await other.execute("CREATE FUNCTION renew(p_token uuid) RETURNS boolean LANGUAGE sql AS 'SELECT true'")
     await other.execute("DROP FUNCTION last_seq; UPDATE migration SET checksum = 'another' WHERE number = 0")

@@ -39,11 +39,12 @@ DECLARE
     v_delay bigint;
     v_window bigint;
 BEGIN
-    SELECT * INTO q FROM queue k WHERE k.id = p_queue;
     SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = p_group FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
+    -- Read under the group's lock, which whoever changes the ordering takes too.
+    SELECT * INTO q FROM queue k WHERE k.id = p_queue;
     v_upper := least(last_seq(q.id, q.floor_seq), v_scan + p_limit);
     IF v_upper <= v_scan THEN
         RETURN 0;

@@ -50,6 +50,8 @@ BEGIN
     IF v_id IS NOT NULL THEN
         RETURN v_id;
     END IF;
+    -- Under the log's lock: a group must not start in what is being cleared or put into another order.
+    PERFORM lock_log(p_queue);
     v_start := start_position(p_queue, p_mode, p_value);
     INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at)
     VALUES (p_queue, p_name, v_start, v_start, p_now)

@@ -48,6 +48,7 @@ DECLARE
     c_first_look CONSTANT integer := 4;
     c_discover CONSTANT integer := 2000;
     c_others_busy_us CONSTANT bigint := 10000;
+    c_most_passes CONSTANT integer := 16;
     q queue%ROWTYPE;
     v_group integer;
     v_locked claimable[];
@@ -65,6 +66,7 @@ DECLARE
     v_scan bigint;
     v_deadline bigint;
     v_count integer := 0;
+    v_passes integer := 0;
     v_next bigint;
     v_state text := 'ok';
 BEGIN
@@ -124,7 +126,10 @@ BEGIN
             v_limit := v_total;
             CONTINUE;
         END IF;
-        EXIT WHEN NOT p_discover OR q.window_buffer_seconds > 0 OR discover(q.id, v_group, c_discover, p_shard) = 0;
+        -- Bounded: what is looked for may lie at the far end of a long log, and then several pops get there.
+        v_passes := v_passes + 1;
+        EXIT WHEN NOT p_discover OR v_passes > c_most_passes OR q.window_buffer_seconds > 0
+            OR discover(q.id, v_group, c_discover, p_shard) = 0;
         v_limit := v_total;
     END LOOP;
 
@@ -209,7 +214,7 @@ BEGIN
         v_next := p_now + c_others_busy_us;
     END IF;
     RETURN QUERY SELECT NULL::bigint, v_next, NULL::uuid, NULL::uuid, 0,
-        (v_count > 0 AND (coalesce(v_next <= p_now, false) OR EXISTS (
+        ((v_count > 0 OR v_passes > c_most_passes) AND (coalesce(v_next <= p_now, false) OR EXISTS (
             SELECT 1 FROM consumer_group g WHERE g.id = v_group AND g.scan_seq < last_seq(q.id, q.floor_seq))))::integer,
         v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline, 0;
 END
