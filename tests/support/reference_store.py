@@ -560,8 +560,12 @@ class ReferenceStore(ReferenceViews):
         return Cleared(taken, dropped)
 
     def _clear_group(self, log: Log, group: Group, scope: ClearScope, now: Instant) -> int:
+        lost, skipped = group.lost, group.skipped
         self.discover(log, group)
-        taken = 0
+        # What was not discovered is cleared without a look at whom it is for.
+        group.lost += group.skipped - skipped
+        group.skipped = skipped
+        taken = group.lost - lost
         for lease in list(group.leases):
             if scope is ClearScope.ALL or lease.deadline <= now:
                 group.leases.remove(lease)

@@ -1,5 +1,5 @@
 -- Settles as expired, for every group, what is pending (with p_all: what is in flight too), and begins the log after its end.
--- Answers how many messages the group with the most of them lost; without groups, how many were in the log.
+-- Answers how many the groups lost, added up; without groups, how many were in the log.
 CREATE OR REPLACE FUNCTION clear_log(p_queue integer, p_now bigint, p_all boolean, p_shard smallint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -9,7 +9,7 @@ DECLARE
     v_expired bigint;
     v_part bigint;
     v_undiscovered bigint;
-    v_most bigint;
+    v_cleared bigint;
 BEGIN
     SELECT * INTO q FROM queue k WHERE k.id = p_queue;
     v_last := last_seq(q.id, q.floor_seq);
@@ -41,9 +41,9 @@ BEGIN
         IF v_expired > 0 THEN
             PERFORM count_up(p_queue, g.id, p_shard, 0, 0, v_expired, 0, 0);
         END IF;
-        v_most := greatest(v_most, v_expired);
+        v_cleared := coalesce(v_cleared, 0) + v_expired;
     END LOOP;
     UPDATE queue SET first_seq = v_last + 1 WHERE id = p_queue;
-    RETURN coalesce(v_most, v_last - q.first_seq + 1);
+    RETURN coalesce(v_cleared, v_last - q.first_seq + 1);
 END
 $$;
