@@ -216,6 +216,15 @@ async def test_mixed_outcomes_in_one_call_each_get_their_result(driver: Driver) 
     assert (stats.completed, stats.dead, stats.in_flight, stats.pending) == (1, 1, 1, 1)
 
 
+async def test_of_a_message_named_twice_the_first_outcome_counts(driver: Driver) -> None:
+    a, _, _ = await three_leased(driver)
+
+    nacked, acked = await driver.settle(driver.settlement(a, Outcome.NACK, retry=Retry.NOW), driver.settlement(a))
+
+    assert (nacked.status, acked.code) == (SettleStatus.RETRYING, Code.NOT_IN_LEASE)
+    assert (await driver.stats()).completed == 0
+
+
 async def test_one_call_settles_over_many_queues_and_groups(driver: Driver) -> None:
     await driver.push("a", queue="q")
     await driver.push("b", queue="r")

@@ -203,9 +203,11 @@ class StoreMachine(RuleBasedStateMachine):
         # Mostly where there is something to be had.
         busy = [key for key in self.queues if self.model.log(key).depth] or self.queues
         key = self.pick(busy, queue)
-        # What claims meet on their way depends on how far they look; the chore deals with all of it.
+        # What claims meet on their way depends on how far they look; the chore deals with all of it, for known groups.
         self.both(lambda store: store.expire(key, self.now, PLENTY))
         limits = self.model.log(key).settings
+        if limits.max_wait_seconds and group not in self.model.log(key).groups:
+            group = QUEUE_MODE_GROUP
         simple = not (limits.delayed_processing_seconds or limits.max_wait_seconds)
         request = PopRequest(
             queue=key,

@@ -186,6 +186,18 @@ async def test_mixed_outcomes_in_one_call(unordered: Driver) -> None:
     assert seqs(await unordered.pop()) == [1]
 
 
+async def test_of_a_message_named_twice_the_first_outcome_counts(unordered: Driver) -> None:
+    await unordered.push("a", "b")
+    a, _ = sorted(await unordered.pop(), key=lambda d: d.seq)
+
+    nacked, acked = await unordered.settle(
+        unordered.settlement(a, Outcome.NACK, retry=Retry.NOW), unordered.settlement(a)
+    )
+
+    assert (nacked.status, acked.code) == (SettleStatus.RETRYING, Code.NOT_IN_LEASE)
+    assert (await unordered.stats()).completed == 0
+
+
 async def test_one_partition_or_a_few_can_be_asked_for(unordered: Driver) -> None:
     await unordered.push_messages(*(unordered.message(p + n, partition=p) for p in "abc" for n in "12"))
 

@@ -393,8 +393,9 @@ class Reference:
                 mark.error = mark.error or EXPIRED_LEASE
                 mark.retry_at = lease.deadline
                 group.retried += 1
+        head_stays = group.marks[lease.held[0]].state == "open"
         lease.held.clear()
-        if log.is_ordered and self.of_partition(log, group, lease.partition, "open"):
+        if log.is_ordered and head_stays:
             group.rest_until[lease.partition] = lease.deadline
 
     def is_old(self, log: Log, seq: int, now: Instant) -> bool:
@@ -415,10 +416,13 @@ class Reference:
             age = now - log.entries[seq].created_at
             if 0 < seconds(log.settings.max_wait_seconds) <= age:
                 group.marks[seq].state = "expired"
-                done += 1
             elif 0 < seconds(log.settings.max_age_seconds) <= age:
                 self.bury(log, group, seq, DeadReason.EXPIRED, group.marks[seq].error, now)
-                done += 1
+            else:
+                continue
+            done += 1
+            # What follows has not failed, so it waits for nothing.
+            group.rest_until.pop(log.entries[seq].partition, None)
         return done
 
     def renumber(self, grave: Log, order: list[int]) -> None:

@@ -18,7 +18,9 @@ BEGIN
             v_low := m.seq + 1;
         END IF;
     END LOOP;
-    RETURN v_low;
+    -- What was deleted has left gaps: the first message that is still there counts.
+    RETURN coalesce((SELECT x.seq FROM message x WHERE x.queue_id = p_queue AND x.seq >= v_low ORDER BY x.queue_id, x.seq LIMIT 1),
+                    p_last + 1);
 END
 $$;
 
