@@ -418,6 +418,12 @@ class ReferenceStore(ReferenceViews):
                 mark.error = one.error
                 group.retried += 1
                 results[index] = SettleResult(SettleStatus.RETRYING, retry_at=mark.retry_at)
+        if log.is_ordered:
+            # The partition waits for the latest of them, so that is when each comes again.
+            latest = max((r.retry_at for r in results.values() if r.retry_at is not None), default=None)
+            for index, result in results.items():
+                if result.retry_at is not None:
+                    results[index] = SettleResult(SettleStatus.RETRYING, retry_at=latest)
         for lease in list(group.leases):
             mine = {int(one.seq): results[index] for index, (one, owner) in good.items() if owner is lease}
             if mine:
