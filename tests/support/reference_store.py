@@ -595,7 +595,10 @@ class ReferenceStore(ReferenceViews):
                 for lease in [lease for lease in group.leases if lease.deadline <= now]:
                     if any(self.is_old(log, seq, now) for seq in lease.held):
                         self.reclaim(log, group, lease, now)
-                done += self.expire_old(log, group, group.unsettled(), now, limit - done)
+                # Behind a live lease nothing of an ordered partition moves, so expiry waits there, too.
+                leased = {lease.partition for lease in group.leases} if log.is_ordered else set()
+                free = [seq for seq in group.unsettled() if log.written[seq].partition not in leased]
+                done += self.expire_old(log, group, free, now, limit - done)
                 for partition in list(group.rest_until):
                     self.forget_rest(log, group, partition)
         return Chore(done, done == limit, self._next_expiry(log))
