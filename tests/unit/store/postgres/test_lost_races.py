@@ -159,9 +159,10 @@ async def test_between_tries_others_have_the_connection(narrow: PostgresStore, s
 async def test_a_real_deadlock_is_survived(postgres_server: PostgresServer, postgres_dsn: str) -> None:
     before = postgres_server.log().count("deadlock detected")
     session = await asyncpg.connect(postgres_dsn, server_settings={"search_path": "skep"})
+    # The store looks for a deadlock once, this long after it began to wait: the other wait must have begun by then.
     await session.execute("SET deadlock_timeout = '1min'")
     await session.execute(
-        f"ALTER DATABASE {await session.fetchval('SELECT current_database()')} SET deadlock_timeout = '20ms'"
+        f"ALTER DATABASE {await session.fetchval('SELECT current_database()')} SET deadlock_timeout = '1s'"
     )
     store = PostgresStore(postgres_dsn)
     await store.open()
