@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from skep.errors import Code
-from skep.model import Delivery, Outcome, Retry, Seq, SettleStatus
+from skep.model import Delivery, Ordering, Outcome, Retry, Seq, SettleStatus
 from tests.contract.driver import Driver, attempts, seqs
 
 OK = SettleStatus.COMPLETED
@@ -52,6 +53,17 @@ async def test_I6_a_token_counts_for_its_own_group_partition_and_queue_only(driv
     results = await driver.ack(*others, token=delivery.token)
 
     assert [r.code for r in results] == [Code.STALE_LEASE] * 2
+
+
+async def test_I6_a_token_of_a_fifo_queue_counts_for_its_one_partition_only(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.FIFO)
+    await driver.push("a", partition="p")
+    delivery = await driver.pop_one()
+    elsewhere = msgspec.structs.replace(delivery, partition="p")
+
+    assert [r.code for r in await driver.ack(elsewhere)] == [Code.STALE_LEASE]
+    assert (await driver.renew(elsewhere)).code is Code.STALE_LEASE
+    assert [r.status for r in await driver.ack(delivery)] == [OK]
 
 
 async def test_I6_a_second_ack_is_refused_and_counts_once(driver: Driver) -> None:

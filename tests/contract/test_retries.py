@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.model import NO_DEAD_LETTER_QUEUE, Outcome, Retry, SettleStatus
+from skep.model import NO_DEAD_LETTER_QUEUE, Ordering, Outcome, Retry, SettleStatus
 from tests.contract.driver import Driver, attempts, payloads, seqs
 
 
@@ -216,6 +216,22 @@ async def test_the_lease_history_tells_outcomes_apart_and_pages(driver: Driver) 
 
     (page,) = await driver.store.lease_history(driver.key(), after=history[0][0], limit=1)
     assert page == history[1]
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_a_call_that_gives_back_and_gives_up_is_a_retry_in_the_lease_history(
+    driver: Driver, ordering: Ordering
+) -> None:
+    await driver.create(ordering=ordering)
+    await driver.push("a", "b", "c")
+    a, b, c = await driver.pop()
+
+    await driver.settle(
+        driver.settlement(a), driver.settlement(b, Outcome.REJECT), driver.settlement(c, Outcome.NACK, retry=Retry.NOW)
+    )
+
+    ((_, lease),) = await driver.store.lease_history(driver.key())
+    assert (lease.outcome, lease.messages, lease.completed) == ("retried", 3, 1)
 
 
 async def test_every_call_that_settles_leaves_a_row(driver: Driver) -> None:

@@ -154,11 +154,12 @@ async def test_a_nack_ends_the_lease(driver: Driver) -> None:
 async def test_the_latest_retry_time_of_a_call_counts_for_the_partition(driver: Driver) -> None:
     a, b, _ = await three_leased(driver)
 
-    await driver.settle(
+    results = await driver.settle(
         driver.settlement(a, Outcome.NACK, retry=Retry.AT, retry_at=driver.later(30)),
         driver.settlement(b, Outcome.NACK, retry=Retry.AT, retry_at=driver.later(10)),
     )
 
+    assert [result.retry_at for result in results] == [driver.later(30)] * 2
     driver.clock.advance(29)
     assert await driver.pop() == []
     driver.clock.advance(1)

@@ -135,7 +135,10 @@ def settle_lease(
     lease.changed = True
     if nacked:
         release(lease, head_stays)
-        lease.ready_at = max(result.retry_at or now for result in nacked)
+        # The partition waits for the latest of them, so that is when each comes again.
+        latest = Instant(max(result.retry_at or now for result in nacked))
+        results = [SettleResult(r.status, None, latest) if r.status is SettleStatus.RETRYING else r for r in results]
+        lease.ready_at = latest
         lease.last_error = errors.get(lease.open[0])
         lease.resting = True
     elif not left:

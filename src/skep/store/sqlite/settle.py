@@ -112,7 +112,7 @@ def _held_by(session: Session, s: Settlement, leases: dict[tuple[int, str, bytes
     if queue is None or group is None:
         return None
     # In an unordered queue the token alone finds its rows.
-    partition = queue.stored_partition(s.partition) if queue.is_ordered else ""
+    partition = s.partition if queue.is_ordered else ""
     key = (group.id, partition, s.token)
     held = leases.get(key)
     if held is None:
@@ -159,7 +159,7 @@ def _settle_partition(session: Session, held: Held, results: Results, now: Insta
         return None
     buried = len(settled) > len(found.acks)
     given_back = lease.open[: lease.leased] if retried else list(settled)
-    outcome = "dead" if buried else "retried" if retried else "completed"
+    outcome = "retried" if retried else "dead" if buried else "completed"
     add_history(session, queue, group, lease, given_back, len(found.acks), outcome, now)
     if settled:
         lease.open = [seq for seq in lease.open if seq not in settled]
@@ -242,7 +242,7 @@ def _renew_one(session: Session, renewal: Renewal, now: Instant) -> RenewResult:
     if not queue.is_ordered:
         renewed = renew_sets(session, group, renewal.partition, renewal.token, deadline)
         return RenewResult(deadline) if renewed else RenewResult(None, Code.STALE_LEASE)
-    lease = find_lease(session, group, queue.stored_partition(renewal.partition))
+    lease = find_lease(session, group, renewal.partition)
     if lease is None or lease.token != renewal.token:
         return RenewResult(None, Code.STALE_LEASE)
     lease.ready_at = deadline

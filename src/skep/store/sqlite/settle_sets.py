@@ -86,7 +86,7 @@ def _close(session: Session, queue: QueueRow, group: GroupRow, done: Touched, no
         group.completed += len(done.acked)
         session.touch_group(group)
         row.seqs = [seq for seq in row.seqs if seq not in done.acked]
-    outcome = "dead" if done.buried else "retried" if done.retried else "completed"
+    outcome = "retried" if done.retried else "dead" if done.buried else "completed"
     given_back = [*done.acked, *done.buried, *done.retried]
     add_set_history(session, queue, group, row, given_back, len(done.acked), outcome, now)
     refresh_age(session, queue, row)
