@@ -55,7 +55,7 @@ async def test_I6_any_wrong_token_is_a_stale_lease(driver: Driver, token: bytes)
     assert (await driver.stats()).in_flight == 1
 
 
-@pytest.mark.parametrize("seq", [0, -1, 2**62])
+@pytest.mark.parametrize("seq", [0, -1, 2**62, 2**70, -(2**70)])
 async def test_a_seq_that_cannot_be_is_not_in_the_lease(driver: Driver, seq: int) -> None:
     await driver.push("a")
     delivery = await driver.pop_one()
@@ -164,6 +164,24 @@ async def test_filters_for_nothing_find_nothing(driver: Driver) -> None:
     assert (await driver.browse(partition="nowhere")).messages == []
     assert await driver.dead(seqs=[]) == []
     assert await driver.dead(ids=[nobody]) == []
+
+
+@pytest.mark.parametrize("seq", [2**62, 2**70])
+async def test_a_page_after_the_end_of_all_logs_is_empty(driver: Driver, seq: int) -> None:
+    await driver.push("a")
+    await driver.reject(await driver.pop_one())
+
+    assert (await driver.browse(after=Seq(seq))).messages == []
+    assert (await driver.browse(after=Seq(-seq), descending=True)).messages == []
+    assert await driver.store.dead_letters(driver.dead_filter(), Seq(seq), 10) == []
+    assert await driver.dead(seqs=[Seq(seq)]) == []
+
+
+async def test_a_message_of_an_unknown_queue_is_told_from_an_unknown_message(driver: Driver) -> None:
+    with pytest.raises(SkepError) as caught:
+        await driver.store.message(driver.key("nowhere"), Seq(1))
+
+    assert caught.value.code is Code.QUEUE_NOT_FOUND
 
 
 @pytest.mark.parametrize("verb", ["dead_letters", "count", "replay", "purge"])

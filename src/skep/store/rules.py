@@ -27,10 +27,18 @@ TRACE_SLACK_MICROS = 1_000_000
 LEASE_EXPIRED = "lease expired"
 """The error of a message whose consumer neither settled nor renewed."""
 
+SEQ_MAX = 2**63 - 1
+"""No database holds a greater one."""
+
 _MAX_DOUBLINGS = 40
 
 DEAD_LETTER_SETTINGS = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
 """What a dead-letter queue that is made because it is needed starts with."""
+
+
+def is_seq(number: int) -> bool:
+    """Whether a message could have this seq at all; one that none can have is not to be looked up."""
+    return 0 < number <= SEQ_MAX
 
 
 def backoff_micros(settings: QueueSettings, attempts: int, jitter: float) -> int:

@@ -29,6 +29,7 @@ from skep.model import (
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.push import open_logs
+from skep.store.rules import SEQ_MAX, is_seq
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "dead")
@@ -86,7 +87,7 @@ async def _dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
 async def browse(connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
     """Matching dead letters in the order of their queue."""
     queue = await _dead_letter_queue(connection, wanted.queue)
-    rows = await connection.fetch(SQL["browse"], *_arguments(queue, wanted), after or 0, limit)
+    rows = await connection.fetch(SQL["browse"], *_arguments(queue, wanted), min(after or 0, SEQ_MAX), limit)
     return [dead_letter_of(row, wanted.queue) for row in rows]
 
 
@@ -159,8 +160,9 @@ async def _remove(connection: Connection, queue: Queue, seqs: list[int], now: In
 
 
 def _arguments(queue: Queue, wanted: DeadLetterFilter) -> tuple[object, ...]:
+    seqs = None if wanted.seqs is None else [seq for seq in wanted.seqs if is_seq(seq)]
     return (
-        queue.id, wanted.ids, wanted.seqs, wanted.source_queue, wanted.partition, wanted.group,
+        queue.id, wanted.ids, seqs, wanted.source_queue, wanted.partition, wanted.group,
         wanted.reason.value if wanted.reason else None, wanted.error_contains, wanted.since, wanted.until,
     )  # fmt: skip
 

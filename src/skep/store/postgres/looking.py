@@ -32,7 +32,7 @@ from skep.model import (
 )
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
-from skep.store.rules import TRACE_SLACK_MICROS
+from skep.store.rules import TRACE_SLACK_MICROS, is_seq
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "looking")
@@ -167,6 +167,8 @@ async def messages(connection: Connection, wanted: MessageFilter, now: Instant) 
     low, high = bounds["low"], bounds["high"]
     if wanted.after is not None:
         low, high = (low, min(high, wanted.after - 1)) if wanted.descending else (max(low, wanted.after + 1), high)
+    if low > high:
+        return MessagePage([], None)
     rows = await _candidates(connection, queue, wanted, low, high)
     found: list[StoredMessage] = []
     for row in rows:
@@ -214,8 +216,8 @@ async def _state(
 
 async def message(connection: Connection, key: QueueKey, seq: Seq) -> StoredMessage | None:
     """One message with its whole payload."""
-    queue = await queues.find(connection, key)
-    if queue is None:
+    queue = await queues.need(connection, key)
+    if not is_seq(seq):
         return None
     rows = await connection.fetch(SQL["by_seq"], queue.id, seq, seq, 1, None)
     return _stored(rows[0], key, None) if rows else None

@@ -40,7 +40,7 @@ from skep.store.postgres.leases import (
     lease_of,
     settle_lease,
 )
-from skep.store.rules import is_exhausted, ready_at, retry_time
+from skep.store.rules import is_exhausted, is_seq, ready_at, retry_time
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "settle")
@@ -84,9 +84,12 @@ async def settle_acks(
 
 
 def is_simple(settlements: Sequence[Settlement]) -> bool:
-    """Whether the fast way may be tried: only acks, of one queue and group."""
+    """Whether the fast way may be tried: only acks, of one queue and group, and of messages that can be."""
     first = settlements[0]
-    return all(s.outcome is Outcome.ACK and s.group == first.group and s.queue == first.queue for s in settlements)
+    return all(
+        s.outcome is Outcome.ACK and s.group == first.group and s.queue == first.queue and is_seq(s.seq)
+        for s in settlements
+    )
 
 
 async def settle(
