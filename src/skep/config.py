@@ -80,3 +80,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     discover_seconds: float = 60.0
     """How often queues of other servers are looked for, when the store is shared."""
     limits: Limits = Limits()
+
+
+class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds on what one connection may ask of the server."""
+
+    body_bytes: int = 12 * MEBIBYTE
+    """A request's body. More than the engine's `request_bytes`, since names and JSON around the payloads count here too."""
+    body_seconds: float = 30.0
+    """How long a body may take to arrive."""
+    query_parameters: int = 50
+    """Parameters of one query."""

@@ -12,6 +12,8 @@ from skep.clock import Clock, SystemClock
 from skep.config import EngineSettings
 from skep.engine import Engine
 from skep.errors import Code, SkepError
+from skep.http.app import App
+from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.store.protocol import Store
 
@@ -67,3 +69,9 @@ async def open_engine(
             await engine.stop()
     finally:
         await store.close()
+
+
+async def serve(url: str, host: str, port: int, settings: EngineSettings | None = None) -> None:
+    """Serve a store over HTTP until a signal says otherwise; then answer who waits, finish, and let go."""
+    async with open_engine(url, settings) as engine:
+        await Listener(App(engine), host, port, before_drain=engine.end_polls).serve()

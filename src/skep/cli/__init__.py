@@ -4,9 +4,11 @@ from cyclopts import App
 
 import skep
 from skep.cli.bench import bench_app
+from skep.cli.serve import serve
 
 app = App(name="skep", help="A message queue whose messages end up in Spark.", version=skep.__version__)
 app.command(bench_app)
+app.command(serve)
 
 
 @app.command

@@ -126,6 +126,10 @@ class Engine:
             await self._drain_lanes()
         self._timers.close()
 
+    def end_polls(self) -> None:
+        """Answer every pop that waits, with nothing: the server is about to close its connections."""
+        self._dispenser.end_polls()
+
     async def _drain_lanes(self) -> None:
         await self._registry.drained()
         await self._across.drained()

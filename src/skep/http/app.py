@@ -1,0 +1,88 @@
+"""The ASGI application: the few hot paths are found by a dictionary, all others by Starlette's router."""
+
+from __future__ import annotations
+
+from starlette.routing import Route, Router
+
+from skep.config import HttpLimits
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http.endpoint import Endpoint, send_answer
+from skep.http.errors import error_answer
+from skep.http.exchange import Receive, Scope, Send
+from skep.http.operation import Operation
+from skep.http.routes import ack, health, pop, push
+
+POP_QUEUE = "/api/v1/pop/queue/"
+
+
+def all_operations(engine: Engine) -> list[Operation]:
+    """Every operation of the API."""
+    return [
+        *push.operations(engine),
+        *pop.operations(engine),
+        *ack.operations(engine),
+        *health.operations(engine),
+    ]
+
+
+class App:
+    """The HTTP face of an engine."""
+
+    def __init__(self, engine: Engine, limits: HttpLimits | None = None) -> None:
+        limits = limits or HttpLimits()
+        self.operations = all_operations(engine)
+        endpoints = [(operation, Endpoint(operation.handler, limits)) for operation in self.operations]
+        self._exact = {(o.method, o.path): endpoint for o, endpoint in endpoints if "{" not in o.path}
+        self._pop = next(endpoint for o, endpoint in endpoints if o.path == POP_QUEUE + "{queue}")
+        resources: dict[str, Resource] = {}
+        for operation, endpoint in endpoints:
+            resources.setdefault(operation.path, Resource()).add(operation.method, endpoint)
+        self._router = Router([Route(path, resource) for path, resource in resources.items()], default=_no_route)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path = scope["path"]
+        endpoint = self._exact.get((scope["method"], path))
+        # Paths are matched as they were quoted, so that a name may contain a slash.
+        quoted = scope["raw_path"].decode("ascii")
+        if endpoint is None and scope["method"] == "GET" and path.startswith(POP_QUEUE):
+            queue = quoted[len(POP_QUEUE) :]
+            if queue and "/" not in queue:
+                scope["path_params"] = {"queue": queue}
+                endpoint = self._pop
+        if endpoint is None:
+            scope["path"] = quoted
+            await self._router(scope, receive, send)
+        else:
+            await endpoint(scope, receive, send)
+
+
+class Resource:
+    """The operations of one path, by method."""
+
+    __slots__ = ("_by_method",)
+
+    def __init__(self) -> None:
+        self._by_method: dict[str, Endpoint] = {}
+
+    def add(self, method: str, endpoint: Endpoint) -> None:
+        """Take an operation; what answers GET answers HEAD too, and the server leaves out the body."""
+        self._by_method[method] = endpoint
+        if method == "GET":
+            self._by_method["HEAD"] = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._by_method.get(scope["method"])
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        allowed = ", ".join(self._by_method)
+        answer = error_answer(SkepError(Code.METHOD_NOT_ALLOWED, f"{scope['path']} takes {allowed}"))
+        answer.headers.append((b"allow", allowed.encode()))
+        await send_answer(send, answer)
+
+
+async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - an ASGI application
+    await send_answer(send, error_answer(SkepError(Code.ROUTE_NOT_FOUND, f"there is no {scope['path']}")))

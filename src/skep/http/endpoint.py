@@ -1,0 +1,57 @@
+"""The frame around a handler: errors become answers, answers are sent, and each is counted."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from skep.config import HttpLimits
+from skep.errors import Code, SkepError
+from skep.http.errors import error_answer
+from skep.http.exchange import Answer, Call, ClientGone, Receive, Scope, Send
+
+Handler = Callable[[Call], Awaitable[Answer]]
+
+log = structlog.get_logger("skep.http")
+
+
+class Endpoint:
+    """One operation as an ASGI application."""
+
+    __slots__ = ("_handler", "_limits")
+
+    def __init__(self, handler: Handler, limits: HttpLimits) -> None:
+        self._handler = handler
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._handler(Call(scope, receive, self._limits))
+        except SkepError as error:
+            answer = error_answer(error)
+        except ClientGone:
+            return
+        except Exception as error:
+            # As text: a renderer that shows locals would put payloads into the log.
+            log.error("a request failed unexpectedly", path=scope["path"], traceback=traceback.format_exc(limit=-8))
+            answer = error_answer(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"))
+        await send_answer(send, answer)
+
+
+async def send_answer(send: Send, answer: Answer) -> None:
+    """Send an answer whole, or piece by piece."""
+    body = answer.body
+    headers = answer.headers
+    if isinstance(body, bytes):
+        if answer.status != 204:
+            headers = [(b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), *headers]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+        return
+    headers = [(b"content-type", answer.media_type), *headers]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    async for piece in body:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

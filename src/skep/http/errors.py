@@ -1,0 +1,55 @@
+"""Which status an error has, and the one shape it is told in."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from skep.errors import Code, SkepError
+from skep.http.exchange import Answer, json_answer
+from skep.wire.problems import ErrorResponse, Problem
+
+STATUS: dict[Code, HTTPStatus] = {
+    Code.MALFORMED: HTTPStatus.BAD_REQUEST,
+    Code.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
+    Code.FORBIDDEN: HTTPStatus.FORBIDDEN,
+    Code.QUEUE_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Code.GROUP_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Code.MESSAGE_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Code.ROUTE_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Code.METHOD_NOT_ALLOWED: HTTPStatus.METHOD_NOT_ALLOWED,
+    Code.REQUEST_TIMEOUT: HTTPStatus.REQUEST_TIMEOUT,
+    Code.QUEUE_EXISTS: HTTPStatus.CONFLICT,
+    Code.QUEUE_PAUSED: HTTPStatus.CONFLICT,
+    Code.STALE_LEASE: HTTPStatus.CONFLICT,
+    Code.NOT_IN_LEASE: HTTPStatus.CONFLICT,
+    Code.DEAD_LETTER_QUEUE_IN_USE: HTTPStatus.CONFLICT,
+    Code.PAYLOAD_TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    Code.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    Code.QUEUE_FULL: HTTPStatus.TOO_MANY_REQUESTS,
+    Code.TOO_MANY_REQUESTS: HTTPStatus.TOO_MANY_REQUESTS,
+    Code.STORE_UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    Code.STORE_BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
+    Code.STORE_FULL: HTTPStatus.SERVICE_UNAVAILABLE,
+    Code.STOPPING: HTTPStatus.SERVICE_UNAVAILABLE,
+    Code.STORE_CORRUPT: HTTPStatus.INTERNAL_SERVER_ERROR,
+    Code.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+"""What is not named here is 422: understood, and not possible as it was asked."""
+
+RETRY_AFTER_SECONDS = 1
+_RETRY_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def status_of(code: Code) -> HTTPStatus:
+    """The status of an error."""
+    return STATUS.get(code, HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+def error_answer(error: SkepError) -> Answer:
+    """The answer that tells of an error."""
+    status = status_of(error.code)
+    details = {name: value for name, value in error.details.items() if value is not None}
+    answer = json_answer(ErrorResponse(Problem(error.code, error.message, details)), status)
+    if status in _RETRY_LATER:
+        answer.headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+    return answer

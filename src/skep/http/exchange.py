@@ -1,0 +1,186 @@
+"""A request and its answer, as thin as ASGI allows: no framework work per request.
+
+A handler is ``async (Call) -> Answer``. It reads what it needs of the call and raises `SkepError`; the endpoint around it
+turns that into an answer and sends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+from msgspec import Struct
+
+from skep.config import HttpLimits
+from skep.errors import Code, SkepError
+from skep.model import DEFAULT_TENANT
+
+Scope = MutableMapping[str, Any]
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+T = TypeVar("T")
+
+JSON = b"application/json"
+TENANT_HEADER = b"skep-tenant"
+_encode = msgspec.json.Encoder().encode
+
+
+class Answer(Struct):
+    """A status, a body (whole, or in pieces as they come), and headers."""
+
+    status: int
+    body: bytes | AsyncIterator[bytes] = b""
+    media_type: bytes = JSON
+    headers: list[tuple[bytes, bytes]] = msgspec.field(default_factory=list)
+
+
+NOTHING = Answer(HTTPStatus.NO_CONTENT)
+
+
+def json_answer(value: object, status: int = HTTPStatus.OK) -> Answer:
+    """A struct as JSON."""
+    return Answer(status, _encode(value))
+
+
+class Call:
+    """What a handler sees of a request."""
+
+    __slots__ = ("_limits", "_query", "_receive", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive, limits: HttpLimits) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._limits = limits
+        self._query: dict[str, str] | None = None
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of this (lower case) name."""
+        for key, value in self.scope["headers"]:
+            if key == name:
+                return bytes(value)
+        return None
+
+    @property
+    def tenant(self) -> str:
+        """Whose queues are meant."""
+        value = self.header(TENANT_HEADER)
+        return DEFAULT_TENANT if value is None else value.decode("latin-1")
+
+    def path(self, name: str) -> str:
+        """A part of the path. Paths are matched before they are unquoted, so a part may contain a slash."""
+        try:
+            return unquote(self.scope["path_params"][name], errors="strict")
+        except UnicodeDecodeError:
+            raise SkepError(Code.INVALID_REQUEST, f"{name} in the path is not UTF-8") from None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query's parameters; each may come once."""
+        if self._query is None:
+            try:
+                pairs = parse_qsl(
+                    self.scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict",
+                    max_num_fields=self._limits.query_parameters,
+                )  # fmt: skip
+            except ValueError:
+                raise SkepError(Code.INVALID_REQUEST, "the query is not what a URL may carry") from None
+            self._query = dict(pairs)
+            if len(self._query) < len(pairs):
+                raise SkepError(Code.INVALID_REQUEST, "a query parameter is given twice")
+        return self._query
+
+    async def json(self, decoder: msgspec.json.Decoder[T], empty: T | None = None) -> T:
+        """The struct that the body writes, or ``empty`` when it writes nothing and may do so.
+
+        What the struct keeps raw is left as it is, and only seen to be JSON in UTF-8.
+        """
+        body = await self.body()
+        if not body and empty is not None:
+            return empty
+        try:
+            value = decoder.decode(body)
+            # The decoder skips over raw parts without looking at the bytes of their strings.
+            if not body.isascii():
+                body.decode()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _undecodable(error) from None
+        return value
+
+    async def body(self) -> bytes:
+        """The whole body, refused as soon as it is longer than it may be or slower than it must be."""
+        if self.header(b"content-encoding") not in (None, b"identity"):
+            raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "a compressed body is not taken")
+        limit = self._limits.body_bytes
+        announced = self.header(b"content-length")
+        if announced is not None and int(announced) > limit:
+            raise _too_large(limit)
+        event = await self._receive()
+        if event["type"] == "http.request" and not event.get("more_body"):
+            body: bytes = event.get("body", b"")
+            if len(body) > limit:
+                raise _too_large(limit)
+            return body
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                return await self._rest(event, limit)
+        except TimeoutError:
+            raise SkepError(
+                Code.REQUEST_TIMEOUT, f"the body did not arrive within {self._limits.body_seconds:g} seconds"
+            ) from None
+
+    async def _rest(self, event: Event, limit: int) -> bytes:
+        parts, size = [], 0
+        while True:
+            if event["type"] == "http.disconnect":
+                raise ClientGone
+            part = event.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(part)
+            if not event.get("more_body"):
+                return b"".join(parts)
+            event = await self._receive()
+
+    async def unless_gone(self, work: Awaitable[T]) -> T:
+        """The result of ``work``, which is cancelled when the client goes away first."""
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(self._disconnected())
+        try:
+            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise ClientGone
+        finally:
+            gone.cancel()
+            if not task.done():
+                task.cancel()
+            await asyncio.gather(task, gone, return_exceptions=True)
+
+    async def _disconnected(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+class ClientGone(Exception):  # noqa: N818 - it is a state of affairs, not an error
+    """The client has gone; nobody waits for an answer."""
+
+
+def _too_large(limit: int) -> SkepError:
+    return SkepError(Code.PAYLOAD_TOO_LARGE, f"a body has at most {limit} bytes", limit=limit)
+
+
+def _undecodable(error: Exception) -> SkepError:
+    """What is wrong with a body that did not decode: not JSON at all, or not the JSON that was asked for."""
+    text = str(error)
+    text = text[:1].lower() + text[1:]
+    if isinstance(error, msgspec.ValidationError):
+        return SkepError(Code.INVALID_REQUEST, text)
+    if isinstance(error, RecursionError):
+        return SkepError(Code.INVALID_REQUEST, "the body is nested too deeply")
+    return SkepError(Code.MALFORMED, f"the body is not JSON: {text}")

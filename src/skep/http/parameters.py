@@ -1,0 +1,88 @@
+"""Reading the parameters of a query, each with a clear word when it is not what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from skep.clock import Instant
+from skep.errors import Code, SkepError
+from skep.wire.times import to_instant
+
+E = TypeVar("E", bound=StrEnum)
+
+_TRUE = frozenset({"true", "1", "yes"})
+_FALSE = frozenset({"false", "0", "no"})
+
+
+def check_known(query: dict[str, str], known: Collection[str]) -> None:
+    """Refuse a parameter that the route does not have: a misspelt one would be silently without effect."""
+    for name in query:
+        if name not in known:
+            raise SkepError(
+                Code.INVALID_REQUEST, f"there is no parameter {name!r} here; there are {', '.join(sorted(known))}"
+            )
+
+
+def whole(query: dict[str, str], name: str, default: int) -> int:
+    """A whole number."""
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        if len(text) > 20 or not text.isascii():
+            raise ValueError
+        return int(text)
+    except ValueError:
+        raise _unfit(name, text, "a whole number") from None
+
+
+def number(query: dict[str, str], name: str) -> float | None:
+    """A number, or None when it is not given."""
+    text = query.get(name)
+    if text is None:
+        return None
+    try:
+        return msgspec.convert(text, float, strict=False)
+    except msgspec.ValidationError:
+        raise _unfit(name, text, "a number") from None
+
+
+def flag(query: dict[str, str], name: str) -> bool:
+    """Yes or no; no when it is not given."""
+    text = query.get(name, "false").lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise _unfit(name, text, "true or false")
+
+
+def time(query: dict[str, str], name: str) -> Instant | None:
+    """An instant, or None when it is not given."""
+    text = query.get(name)
+    if text is None:
+        return None
+    try:
+        return to_instant(msgspec.convert(text, datetime))
+    except msgspec.ValidationError:
+        raise _unfit(name, text, "a time like 2026-01-31T12:00:00Z") from None
+
+
+def choice(query: dict[str, str], name: str, kind: type[E]) -> E | None:
+    """One of an enumeration's values, or None when it is not given."""
+    text = query.get(name)
+    if text is None:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        raise _unfit(name, text, f"one of {', '.join(kind)}") from None
+
+
+def _unfit(name: str, text: str, wanted: str) -> SkepError:
+    return SkepError(Code.INVALID_REQUEST, f"{name} must be {wanted}, not {text[:100]!r}")

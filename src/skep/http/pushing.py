@@ -1,0 +1,96 @@
+"""Between the wire's messages to push and the engine's."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+import msgspec
+
+from skep.errors import Code, SkepError
+from skep.ids import Id, id_text, parse_id
+from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
+from skep.wire.messages import PushedMessage, PushItem, QueueDepth
+from skep.wire.times import to_instant
+
+_base64_text = msgspec.json.Decoder(str)
+
+
+def new_messages(items: Sequence[PushItem], tenant: str) -> list[NewMessage]:
+    """The messages the items mean."""
+    keys: dict[str, QueueKey] = {}
+    messages = []
+    for item in items:
+        key = keys.get(item.queue)
+        if key is None:
+            key = keys[item.queue] = QueueKey(item.queue, tenant)
+        payload = bytes(item.payload)
+        messages.append(
+            NewMessage(
+                key,
+                payload if item.content_type is None else _raw_bytes(payload),
+                item.partition,
+                item.transaction_id,
+                None if item.trace_id is None else _trace_id(item.trace_id),
+                _headers(item.headers),
+                item.content_type,
+                None if item.deliver_at is None else to_instant(item.deliver_at),
+                item.priority,
+            )
+        )
+    return messages
+
+
+def _headers(headers: msgspec.Raw) -> bytes | None:
+    text = bytes(headers)
+    return None if text in (b"", b"null") else text
+
+
+def _raw_bytes(payload: bytes) -> bytes:
+    try:
+        return base64.b64decode(_base64_text.decode(payload), validate=True)
+    except (msgspec.DecodeError, binascii.Error, ValueError):
+        raise SkepError(Code.INVALID_PAYLOAD, "with a contentType the payload is a base64 text") from None
+
+
+def _trace_id(text: str) -> Id:
+    try:
+        return parse_id(text)
+    except ValueError:
+        raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID") from None
+
+
+def pushed_messages(results: Sequence[PushResult]) -> list[PushedMessage]:
+    """The results as the wire tells them."""
+    told = []
+    for result in results:
+        id_ = id_text(result.id)
+        trace_id = result.trace_id
+        told.append(
+            PushedMessage(
+                result.transaction_id,
+                result.status,
+                id_,
+                id_ if trace_id == result.id else None if trace_id is None else id_text(trace_id),
+                result.seq,
+                result.code,
+                result.reason,
+            )
+        )
+    return told
+
+
+def depths(outcome: PushOutcome) -> dict[str, QueueDepth]:
+    """How full each queue is after the push."""
+    return {key.name: QueueDepth(depth.depth, depth.remaining) for key, depth in outcome.depths.items()}
+
+
+def refusal(outcome: PushOutcome) -> SkepError:
+    """The error that a refused push is: the first message that stood in the way, and all results in the details."""
+    first = next(
+        result
+        for result in outcome.results
+        if result.status is PushStatus.REFUSED and result.code not in (None, Code.BATCH_REFUSED)
+    )
+    return SkepError(first.code or Code.INTERNAL, first.reason or "refused", messages=pushed_messages(outcome.results))

@@ -1,0 +1,179 @@
+"""`POST /api/v1/ack`, `ack/batch`, `transaction` and `lease/…/extend`: settling what was popped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+
+import msgspec
+
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http import pushing
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation
+from skep.model import Outcome, Renewal, Retry, Seq, Settlement, SettleResult, SettleStatus
+from skep.wire.leases import LeaseName, parse_lease_id
+from skep.wire.messages import (
+    Ack,
+    AckBatchRequest,
+    AckBatchResponse,
+    AckResult,
+    AckStatus,
+    ExtendBatchRequest,
+    ExtendBatchResponse,
+    Extended,
+    ExtendRequest,
+    TransactionRequest,
+    TransactionResponse,
+)
+from skep.wire.times import to_datetime, to_instant
+
+_decode_ack = msgspec.json.Decoder(Ack)
+_decode_batch = msgspec.json.Decoder(AckBatchRequest)
+_decode_transaction = msgspec.json.Decoder(TransactionRequest)
+_decode_extend = msgspec.json.Decoder(ExtendRequest)
+_decode_extends = msgspec.json.Decoder(ExtendBatchRequest)
+
+_OUTCOMES = {
+    AckStatus.COMPLETED: (Outcome.ACK, Retry.BACKOFF),
+    AckStatus.FAILED: (Outcome.NACK, Retry.BACKOFF),
+    AckStatus.RETRY: (Outcome.NACK, Retry.NOW),
+    AckStatus.DLQ: (Outcome.REJECT, Retry.BACKOFF),
+}
+_REASONS = {
+    Code.STALE_LEASE: "the lease has ended or was never this one; the message may be with someone else",
+    Code.NOT_IN_LEASE: "the lease is good, but this seq is not in it or was settled already",
+}
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Settling."""
+
+    async def ack(call: Call) -> Answer:
+        one = await call.json(_decode_ack)
+        [result] = await engine.settle(settlements([one], call.tenant))
+        if result.status is SettleStatus.REFUSED:
+            raise refusal(result.code)
+        return json_answer(results([one], [result])[0])
+
+    async def ack_batch(call: Call) -> Answer:
+        request = await call.json(_decode_batch)
+        acks = request.acknowledgments
+        return json_answer(AckBatchResponse(results(acks, await engine.settle(settlements(acks, call.tenant)))))
+
+    async def transaction(call: Call) -> Answer:
+        request = await call.json(_decode_transaction)
+        acks = request.acknowledgments
+        messages = pushing.new_messages(request.items, call.tenant)
+        outcome = await engine.transact(settlements(acks, call.tenant), messages, json_checked=True)
+        told = TransactionResponse(
+            outcome.committed, results(acks, outcome.settled), pushing.pushed_messages(outcome.pushed.results)
+        )
+        if outcome.committed:
+            return json_answer(told)
+        codes = [*(result.code for result in outcome.settled), *(result.code for result in outcome.pushed.results)]
+        code = next((code for code in codes if code not in (None, Code.BATCH_REFUSED)), Code.BATCH_REFUSED)
+        raise SkepError(
+            code or Code.BATCH_REFUSED, "nothing of the transaction happened, since a part of it was refused",
+            results=told.results, messages=told.messages,
+        )  # fmt: skip
+
+    async def extend(call: Call) -> Answer:
+        request = await call.json(_decode_extend, empty=ExtendRequest())
+        [told] = await extended([call.path("lease")], request.lease_seconds, call.tenant)
+        if told.code is not None:
+            raise refusal(told.code)
+        return json_answer(told)
+
+    async def extend_batch(call: Call) -> Answer:
+        request = await call.json(_decode_extends)
+        return json_answer(ExtendBatchResponse(await extended(request.lease_ids, request.lease_seconds, call.tenant)))
+
+    async def extended(lease_ids: Sequence[str], lease_seconds: float | None, tenant: str) -> list[Extended]:
+        names = [_lease(text, tenant) for text in lease_ids]
+        renewals = [
+            Renewal(
+                queue=name.key, partition=name.partition, token=name.token, group=name.group,
+                lease_seconds=await _lease_seconds(engine, name) if lease_seconds is None else lease_seconds,
+            )
+            for name in names
+        ]  # fmt: skip
+        renewed = await engine.renew(renewals)
+        return [
+            Extended(text, None if result.deadline is None else to_datetime(result.deadline), result.code)
+            for text, result in zip(lease_ids, renewed, strict=True)
+        ]
+
+    return [
+        Operation(
+            method="POST", path="/api/v1/ack", handler=ack, request=Ack, answers={200: AckResult},
+            summary="Settle one message", description="409 with STALE_LEASE or NOT_IN_LEASE when nothing changed.",
+        ),
+        Operation(
+            method="POST", path="/api/v1/ack/batch", handler=ack_batch, request=AckBatchRequest,
+            answers={200: AckBatchResponse}, summary="Settle messages, each on its own merits",
+        ),
+        Operation(
+            method="POST", path="/api/v1/transaction", handler=transaction, request=TransactionRequest,
+            answers={200: TransactionResponse}, summary="Settle and push together, whole or not at all",
+        ),
+        Operation(
+            method="POST", path="/api/v1/lease/{lease}/extend", handler=extend, request=ExtendRequest,
+            answers={200: Extended}, summary="Keep a lease for longer",
+        ),
+        Operation(
+            method="POST", path="/api/v1/leases/extend", handler=extend_batch, request=ExtendBatchRequest,
+            answers={200: ExtendBatchResponse}, summary="Keep several leases for longer",
+        ),
+    ]  # fmt: skip
+
+
+def settlements(acks: Sequence[Ack], tenant: str) -> list[Settlement]:
+    """The settlements the acks mean."""
+    leases: dict[str, LeaseName] = {}
+    meant = []
+    for ack in acks:
+        lease = leases.get(ack.lease_id)
+        if lease is None:
+            lease = leases[ack.lease_id] = _lease(ack.lease_id, tenant)
+        outcome, retry = _OUTCOMES[ack.status]
+        retry_at = None
+        if ack.retry_at is not None:
+            if ack.status is not AckStatus.RETRY:
+                raise SkepError(Code.INVALID_REQUEST, "retryAt goes with the status retry")
+            retry, retry_at = Retry.AT, to_instant(ack.retry_at)
+        meant.append(
+            Settlement(
+                queue=lease.key, partition=lease.partition, seq=Seq(ack.seq), token=lease.token, group=lease.group,
+                outcome=outcome, error=ack.error, retry=retry, retry_at=retry_at,
+            )
+        )  # fmt: skip
+    return meant
+
+
+def results(acks: Sequence[Ack], settled: Sequence[SettleResult]) -> list[AckResult]:
+    """The results as the wire tells them."""
+    return [
+        AckResult(
+            ack.seq, result.status, result.code, None if result.retry_at is None else to_datetime(result.retry_at),
+            result.dead_letter_queue,
+        )
+        for ack, result in zip(acks, settled, strict=True)
+    ]  # fmt: skip
+
+
+def refusal(code: Code | None) -> SkepError:
+    """The error that one refused settlement is."""
+    return SkepError(code or Code.INTERNAL, _REASONS.get(code or Code.INTERNAL, "refused"))
+
+
+def _lease(text: str, tenant: str) -> LeaseName:
+    lease = parse_lease_id(text)
+    if lease.tenant != tenant:
+        raise SkepError(Code.FORBIDDEN, "the lease is of another tenant", status=HTTPStatus.FORBIDDEN)
+    return lease
+
+
+async def _lease_seconds(engine: Engine, name: LeaseName) -> float:
+    return (await engine.get_queue(name.key)).settings.lease_seconds

@@ -1,0 +1,41 @@
+"""`/health`: is the process alive? `/ready`: can it do its work?"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from msgspec import Struct
+
+from skep.engine import Engine
+from skep.errors import SkepError
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation
+
+
+class Health(Struct):
+    """How it stands; ``reason`` says why it is not ready."""
+
+    status: str
+    reason: str | None = None
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Health and readiness."""
+
+    async def health(call: Call) -> Answer:  # noqa: ARG001 - it answers whatever is asked
+        return json_answer(Health("ok"))
+
+    async def ready(call: Call) -> Answer:  # noqa: ARG001 - as above
+        try:
+            await engine.list_queues(limit=1)
+        except SkepError as error:
+            return json_answer(Health("unavailable", str(error)), HTTPStatus.SERVICE_UNAVAILABLE)
+        return json_answer(Health("ready"))
+
+    return [
+        Operation(method="GET", path="/health", handler=health, answers={200: Health}, summary="Is the process alive?"),
+        Operation(
+            method="GET", path="/ready", handler=ready, answers={200: Health, 503: Health},
+            summary="Can it do its work? 503 while the store is away",
+        ),
+    ]  # fmt: skip

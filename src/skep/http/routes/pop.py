@@ -1,0 +1,188 @@
+"""`GET /api/v1/pop…`: leasing messages, at once or when there are some."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from enum import StrEnum
+from http import HTTPStatus
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.exchange import NOTHING, Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.ids import id_text
+from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, QueueKey, Start, StartMode
+from skep.wire.leases import LeaseName, lease_id
+from skep.wire.messages import NULL, PoppedMessage, PopResponse
+from skep.wire.times import to_datetime
+
+DEFAULT_TIMEOUT_SECONDS = 30.0
+"""How long a pop with ``wait`` waits when it does not say."""
+
+
+class SubscriptionMode(StrEnum):
+    """Where a new group starts: at the beginning, or with what comes from now on."""
+
+    ALL = "all"
+    NEW = "new"
+
+
+PARAMETERS = (
+    Parameter("batch", int, "how many messages at most; 1 by default"),
+    Parameter("wait", bool, "wait for the first message instead of answering 204 at once"),
+    Parameter("timeout", float, f"how many seconds to wait; {DEFAULT_TIMEOUT_SECONDS:g} by default"),
+    Parameter("consumerGroup", str, f"the group; {QUEUE_MODE_GROUP} by default"),
+    Parameter("autoAck", bool, "settle the messages as they are handed out: delivery at most once"),
+    Parameter("partitions", int, "from how many partitions at most; 0, the default, takes as many as fill the batch"),
+    Parameter("subscriptionMode", SubscriptionMode, "where a new group starts"),
+    Parameter("subscriptionFrom", str, "a time or a seq from which a new group starts"),
+    Parameter("leaseSeconds", float, "how long the lease lasts; the queue's lease_seconds by default"),
+)
+MATCHING = (
+    Parameter("namespace", str, "of all queues of this namespace"),
+    Parameter("task", str, "of all queues of this task"),
+)
+_known = frozenset(parameter.name for parameter in PARAMETERS)
+_known_matching = _known | {parameter.name for parameter in MATCHING}
+
+
+class Wish(NamedTuple):
+    """What the query of a pop says."""
+
+    group: str
+    batch: int
+    max_partitions: int
+    lease_seconds: float | None
+    auto_ack: bool
+    start: Start
+    wait_seconds: float
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Popping."""
+
+    async def pop_queue(call: Call) -> Answer:
+        return await pop(call, None)
+
+    async def pop_partition(call: Call) -> Answer:
+        return await pop(call, call.path("partition"))
+
+    async def pop(call: Call, partition: str | None) -> Answer:
+        parameters.check_known(call.query, _known)
+        wish = read(call.query)
+        taking = engine.pop(
+            QueueKey(call.path("queue"), call.tenant),
+            group=wish.group,
+            batch=wish.batch,
+            partition=partition,
+            max_partitions=wish.max_partitions,
+            lease_seconds=wish.lease_seconds,
+            auto_ack=wish.auto_ack,
+            start=wish.start,
+            wait_seconds=wish.wait_seconds,
+        )
+        return answer(await call.unless_gone(taking) if wish.wait_seconds else await taking)
+
+    async def pop_matching(call: Call) -> Answer:
+        parameters.check_known(call.query, _known_matching)
+        wish = read(call.query)
+        taking = engine.pop_matching(
+            tenant=call.tenant,
+            namespace=call.query.get("namespace"),
+            task=call.query.get("task"),
+            group=wish.group,
+            batch=wish.batch,
+            max_partitions=wish.max_partitions,
+            lease_seconds=wish.lease_seconds,
+            auto_ack=wish.auto_ack,
+            start=wish.start,
+            wait_seconds=wish.wait_seconds,
+        )
+        return answer(await call.unless_gone(taking) if wish.wait_seconds else await taking)
+
+    answers = {200: PopResponse, 204: None}
+    return [
+        Operation(
+            method="GET", path="/api/v1/pop/queue/{queue}", handler=pop_queue, parameters=PARAMETERS, answers=answers,
+            summary="Lease messages of a queue",
+        ),
+        Operation(
+            method="GET", path="/api/v1/pop/queue/{queue}/partition/{partition}", handler=pop_partition,
+            parameters=PARAMETERS, answers=answers, summary="Lease messages of one partition",
+        ),
+        Operation(
+            method="GET", path="/api/v1/pop", handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=answers,
+            summary="Lease messages of all queues of a namespace, a task or both, higher priority first",
+        ),
+    ]  # fmt: skip
+
+
+def read(query: dict[str, str]) -> Wish:
+    """The query of a pop."""
+    timeout = parameters.number(query, "timeout")
+    waits = parameters.flag(query, "wait")
+    return Wish(
+        group=query.get("consumerGroup", QUEUE_MODE_GROUP),
+        batch=parameters.whole(query, "batch", 1),
+        max_partitions=parameters.whole(query, "partitions", 0),
+        lease_seconds=parameters.number(query, "leaseSeconds"),
+        auto_ack=parameters.flag(query, "autoAck"),
+        start=_start(query),
+        wait_seconds=(DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout) if waits else 0,
+    )
+
+
+def _start(query: dict[str, str]) -> Start:
+    mode = parameters.choice(query, "subscriptionMode", SubscriptionMode)
+    origin = query.get("subscriptionFrom")
+    if origin is None:
+        return FROM_NOW if mode is SubscriptionMode.NEW else FROM_BEGINNING
+    if mode is not None:
+        raise SkepError(Code.INVALID_REQUEST, "give subscriptionMode or subscriptionFrom, not both")
+    if origin.isdecimal():
+        return Start(StartMode.SEQ, parameters.whole(query, "subscriptionFrom", 0))
+    return Start(StartMode.TIME, parameters.time(query, "subscriptionFrom") or 0)
+
+
+def answer(result: PopResult) -> Answer:
+    """The deliveries, or 204."""
+    if not result.deliveries:
+        return NOTHING
+    return json_answer(PopResponse(popped_messages(result.deliveries)), HTTPStatus.OK)
+
+
+def popped_messages(deliveries: Sequence[Delivery]) -> list[PoppedMessage]:
+    """The deliveries as the wire tells them. Neighbours mostly share lease and times, which are written once."""
+    told = []
+    lease: tuple[object, ...] = ()
+    lease_text, deadline = "", to_datetime(0)
+    created, created_at = -1, to_datetime(0)
+    for d in deliveries:
+        if lease != (this := (d.partition, d.queue, d.token)):
+            lease = this
+            lease_text = lease_id(LeaseName(d.token, d.queue.tenant, d.queue.name, d.group, d.partition))
+            deadline = to_datetime(d.lease_deadline)
+        if d.created_at != created:
+            created, created_at = d.created_at, to_datetime(d.created_at)
+        told.append(
+            PoppedMessage(
+                d.queue.name, d.partition, d.seq, id_ := id_text(d.id), d.transaction_id,
+                id_ if d.trace_id == d.id else id_text(d.trace_id), json_payload(d.payload, d.content_type),
+                NULL if d.headers is None else Raw(d.headers), d.content_type, d.priority, created_at, d.attempt, d.group,
+                lease_text, deadline,
+            )
+        )  # fmt: skip
+    return told
+
+
+def json_payload(payload: bytes, content_type: str | None) -> Raw:
+    """A payload as it stands in JSON: as it came, or as base64 when it is not JSON."""
+    if content_type is None:
+        return Raw(payload)
+    return Raw(msgspec.json.encode(base64.b64encode(payload).decode()))

@@ -1,0 +1,58 @@
+"""`POST /api/v1/push`."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http import pushing
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation
+from skep.model import PushStatus, QueueChanges, QueueKey
+from skep.wire.messages import PushItem, PushRequest, PushResponse
+
+_decode = msgspec.json.Decoder(PushRequest)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Pushing."""
+
+    async def push(call: Call) -> Answer:
+        request = await call.json(_decode)
+        tenant = call.tenant
+        messages = pushing.new_messages(request.items, tenant)
+        await _make_labelled_queues(engine, request.items, tenant)
+        outcome = await engine.push(messages, json_checked=True)
+        if outcome.refused:
+            raise pushing.refusal(outcome)
+        stored = any(result.status is not PushStatus.DUPLICATE for result in outcome.results)
+        told = PushResponse(True, False, True, pushing.pushed_messages(outcome.results), pushing.depths(outcome))
+        return json_answer(told, HTTPStatus.CREATED if stored else HTTPStatus.OK)
+
+    return [
+        Operation(
+            method="POST",
+            path="/api/v1/push",
+            handler=push,
+            summary="Push messages, whole or not at all",
+            description="201 when something was stored, 200 when all were duplicates.",
+            request=PushRequest,
+            answers={201: PushResponse, 200: PushResponse},
+        )
+    ]
+
+
+async def _make_labelled_queues(engine: Engine, items: list[PushItem], tenant: str) -> None:
+    """A queue that a push makes gets the namespace and task that its message names; one that is there keeps its own."""
+    labels = {item.queue: item for item in items if item.namespace is not None or item.task is not None}
+    for name, item in labels.items():
+        key = QueueKey(name, tenant)
+        try:
+            await engine.get_queue(key)
+        except SkepError as error:
+            if error.code is not Code.QUEUE_NOT_FOUND or not engine.settings.create_queues_on_push:
+                raise
+            await engine.configure_queue(key, QueueChanges(namespace=item.namespace, task=item.task))

@@ -1,0 +1,73 @@
+"""A whole Skep server in a thread of the test's own process: a real socket, a store of your choice, a clock you hold."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from skep.clock import Clock
+from skep.config import EngineSettings, HttpLimits
+from skep.engine import Engine
+from skep.http.app import App
+from skep.http.listening import Listener
+from skep.server import open_engine
+
+T = TypeVar("T")
+START_SECONDS = 30
+
+
+class RunningServer:
+    """Where it is, and its engine for tests that look behind the wire."""
+
+    def __init__(self, port: int, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.port = port
+        self.engine = engine
+        self._loop = loop
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in the server's own loop, such as a call of its engine."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+@contextmanager
+def running_server(
+    store: str = ":memory:",
+    *,
+    clock: Clock | None = None,
+    settings: EngineSettings | None = None,
+    limits: HttpLimits | None = None,
+) -> Iterator[RunningServer]:
+    """A server on a free port of loopback, stopped in order when left."""
+    started: Future[RunningServer] = Future()
+    listeners: list[Listener] = []
+
+    async def main() -> None:
+        async with open_engine(store, settings, clock=clock) as engine:
+            listener = Listener(App(engine, limits), "127.0.0.1", 0, before_drain=engine.end_polls)
+            listeners.append(listener)
+            serving = asyncio.create_task(listener.serve())
+            await listener.listening.wait()
+            started.set_result(RunningServer(listener.port, engine, asyncio.get_running_loop()))
+            await serving
+
+    def body() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:  # it belongs to whoever waits for the start
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=body, name="skep-server")
+    thread.start()
+    try:
+        yield started.result(START_SECONDS)
+    finally:
+        for listener in listeners:
+            listener.should_exit = True
+        thread.join()

@@ -1,0 +1,52 @@
+"""Lease ids: opaque to clients, self-contained for the server.
+
+One names a lease completely (tenant, queue, group, partition and the token that fences it), so that an ack or an extension
+needs nothing else. It is no secret and proves nothing: the token in it is what the store compares.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import msgspec
+from msgspec import Struct
+
+from skep.errors import Code, SkepError
+from skep.model import QueueKey, Token
+
+MAX_CHARACTERS = 8_192
+
+
+class LeaseName(Struct, frozen=True, array_like=True):
+    """What a lease id says."""
+
+    token: Token
+    tenant: str
+    queue: str
+    group: str
+    partition: str
+
+    @property
+    def key(self) -> QueueKey:
+        """The queue it is a lease of."""
+        return QueueKey(self.queue, self.tenant)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(LeaseName)
+
+
+def lease_id(name: LeaseName) -> str:
+    """The text of a lease id, fit for a URL."""
+    return base64.urlsafe_b64encode(_encoder.encode(name)).rstrip(b"=").decode()
+
+
+def parse_lease_id(text: str) -> LeaseName:
+    """What a lease id says; INVALID_REQUEST when it is none."""
+    try:
+        if len(text) > MAX_CHARACTERS:
+            raise ValueError("too long")
+        return _decoder.decode(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise SkepError(Code.INVALID_REQUEST, "that is no lease id; use the leaseId of a popped message") from None

@@ -1,0 +1,176 @@
+"""Push, pop, ack, extend and transaction on the wire."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Raw, Struct
+
+from skep.errors import Code
+from skep.model import DEFAULT_PARTITION, PushStatus, SettleStatus
+
+NULL = Raw(b"null")
+"""A raw part cannot be null by its type (a union with Raw is not decoded raw), so it is null by its text."""
+
+
+class PushItem(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """A message to push. With a ``contentType`` the payload is a base64 text; without one it is any JSON."""
+
+    queue: str
+    payload: Raw
+    partition: str = DEFAULT_PARTITION
+    transaction_id: str | None = None
+    trace_id: str | None = None
+    headers: Raw = Raw()
+    content_type: str | None = None
+    deliver_at: datetime | None = None
+    priority: int = 0
+    namespace: str | None = None
+    task: str | None = None
+
+
+class PushRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """Messages that are stored together or not at all. ``bufferMs`` or ``bufferMax`` ask for QoS 0."""
+
+    items: list[PushItem]
+    buffer_ms: int | None = None
+    buffer_max: int | None = None
+
+
+class PushedMessage(Struct, gc=False):
+    """What became of one message; a duplicate names the first one. ``code`` and ``reason`` say why one was refused."""
+
+    transaction_id: str | None
+    status: PushStatus
+    message_id: str
+    trace_id: str | None
+    seq: int | None
+    code: Code | None = None
+    reason: str | None = None
+
+
+class QueueDepth(Struct):
+    """How full a queue is after the push; ``remaining`` is null when it has no limit."""
+
+    depth: int
+    remaining: int | None
+
+
+class PushResponse(Struct, rename="camel"):
+    """One entry per item, in order."""
+
+    pushed: bool
+    qos0: bool
+    db_healthy: bool
+    messages: list[PushedMessage]
+    queues: dict[str, QueueDepth]
+
+
+class PoppedMessage(Struct, rename="camel", gc=False):
+    """A message under a lease: settle it by its ``leaseId`` and ``seq`` before ``leaseDeadline``."""
+
+    queue: str
+    partition: str
+    seq: int
+    id: str
+    transaction_id: str | None
+    trace_id: str
+    payload: Raw
+    headers: Raw
+    content_type: str | None
+    priority: int
+    created_at: datetime
+    attempt: int
+    consumer_group: str
+    lease_id: str
+    lease_deadline: datetime
+
+
+class PopResponse(Struct):
+    """What was leased, in the order of each partition's log."""
+
+    messages: list[PoppedMessage]
+
+
+class AckStatus(StrEnum):
+    """What a consumer says of a message: done, failed (again after the backoff), again at once or then, given up."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    RETRY = "retry"
+    DLQ = "dlq"
+
+
+class Ack(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """The outcome of one popped message. ``retryAt`` goes with status retry; without it the message comes at once."""
+
+    lease_id: str
+    seq: int
+    status: AckStatus = AckStatus.COMPLETED
+    error: str | None = None
+    retry_at: datetime | None = None
+
+
+class AckBatchRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """Outcomes of several messages, each on its own merits."""
+
+    acknowledgments: list[Ack]
+
+
+class AckResult(Struct, rename="camel", gc=False):
+    """What an ack did; refused, with its code, means that nothing changed."""
+
+    seq: int
+    status: SettleStatus
+    code: Code | None = None
+    retry_at: datetime | None = None
+    dead_letter_queue: str | None = None
+
+
+class AckBatchResponse(Struct):
+    """One result per acknowledgment, in order."""
+
+    results: list[AckResult]
+
+
+class ExtendRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """For how long from now; the queue's lease_seconds when it is not said."""
+
+    lease_seconds: float | None = None
+
+
+class ExtendBatchRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """Several leases to keep for longer."""
+
+    lease_ids: list[str]
+    lease_seconds: float | None = None
+
+
+class Extended(Struct, rename="camel"):
+    """A lease's new deadline, or the code that says why there is none."""
+
+    lease_id: str
+    lease_deadline: datetime | None
+    code: Code | None = None
+
+
+class ExtendBatchResponse(Struct):
+    """One result per lease, in order."""
+
+    results: list[Extended]
+
+
+class TransactionRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """Acks and pushes that happen together or not at all."""
+
+    acknowledgments: list[Ack] = []
+    items: list[PushItem] = []
+
+
+class TransactionResponse(Struct, rename="camel"):
+    """What a committed transaction did."""
+
+    committed: bool
+    results: list[AckResult]
+    messages: list[PushedMessage]

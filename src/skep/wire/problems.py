@@ -1,0 +1,21 @@
+"""The one shape of an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Problem(Struct):
+    """A stable code, a sentence for people, details for programs."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+
+
+class ErrorResponse(Struct):
+    """What every answer outside 2xx carries."""
+
+    error: Problem

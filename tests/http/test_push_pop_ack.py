@@ -1,0 +1,157 @@
+"""Messages over the wire: pushed, popped, settled."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from tests.http.driver import Api
+
+
+def test_a_push_tells_what_became_of_each_item(api: Api) -> None:
+    reply = api.post(
+        "/api/v1/push",
+        {
+            "items": [
+                {"queue": "orders", "partition": "c-1", "payload": {"n": 1}, "transactionId": "t-1"},
+                {"queue": "orders", "partition": "c-1", "payload": {"n": 1}, "transactionId": "t-1"},
+            ]
+        },
+    )
+
+    assert reply.status == 201
+    first, second = reply.json["messages"]
+    assert (reply.json["pushed"], reply.json["qos0"], reply.json["dbHealthy"]) == (True, False, True)
+    assert (first["status"], first["seq"], first["transaction_id"]) == ("stored", 1, "t-1")
+    assert (second["status"], second["seq"], second["message_id"]) == ("duplicate", 1, first["message_id"])
+    assert reply.json["queues"] == {"orders": {"depth": 1, "remaining": None}}
+
+
+def test_a_push_of_nothing_but_duplicates_is_200(api: Api) -> None:
+    assert api.push("orders", 1, transactionId="t").status == 201
+    assert api.push("orders", 1, transactionId="t").status == 200
+
+
+def test_a_payload_passes_through_byte_by_byte(api: Api) -> None:
+    text = '{ "b": 1.0e2, "a" : "é\\u00e9", "big": 123456789012345678901234567890 }'
+    api.request("POST", "/api/v1/push", f'{{"items":[{{"queue":"q","payload":{text}}}]}}'.encode())
+
+    reply = api.get("/api/v1/pop/queue/q")
+
+    assert f'"payload":{text}'.encode() in reply.body
+
+
+def test_bytes_travel_as_base64_with_their_content_type(api: Api) -> None:
+    body = base64.b64encode(b"\x00\xff").decode()
+    assert api.push("q", body, contentType="image/png").status == 201
+
+    [message] = api.pop("q")
+
+    assert (message["contentType"], message["payload"]) == ("image/png", body)
+
+
+def test_headers_trace_and_priority_come_with_the_message(api: Api) -> None:
+    trace = "01a1de02-7b1f-7061-b55a-489bc83b0732"
+    api.push("q", 1, headers={"source": "till"}, traceId=trace, priority=7)
+
+    [message] = api.pop("q")
+
+    assert (message["headers"], message["traceId"], message["priority"]) == ({"source": "till"}, trace, 7)
+
+
+def test_an_acked_message_does_not_come_again(api: Api) -> None:
+    api.push("q", 1)
+    [message] = api.pop("q")
+
+    reply = api.ack(message)
+
+    assert (reply.status, reply.json["status"]) == (200, "completed")
+    assert api.pop("q") == []
+
+
+def test_I6_an_ack_with_a_stale_lease_is_409_and_changes_nothing(api: Api) -> None:
+    api.push("q", 1)
+    [first] = api.pop("q")
+    assert api.ack(first, "retry").json["status"] == "retrying"
+    [second] = api.pop("q")
+
+    reply = api.ack(first)
+
+    assert (reply.status, reply.code) == (409, "STALE_LEASE")
+    assert (second["attempt"], api.ack(second).json["status"]) == (2, "completed")
+
+
+def test_a_batch_of_acks_is_answered_one_by_one(api: Api) -> None:
+    for partition in "abc":
+        api.push("q", 1, partition=partition)
+    a, b, c = sorted(api.pop("q"), key=lambda message: str(message["partition"]))
+    acks = [
+        {"leaseId": a["leaseId"], "seq": a["seq"]},
+        {"leaseId": b["leaseId"], "seq": b["seq"], "status": "dlq", "error": "no such customer"},
+        {"leaseId": c["leaseId"], "seq": 999},
+    ]
+
+    reply = api.post("/api/v1/ack/batch", {"acknowledgments": acks})
+
+    assert reply.status == 200
+    assert [(r["status"], r["code"]) for r in reply.json["results"]] == [
+        ("completed", None),
+        ("dead", None),
+        ("refused", "NOT_IN_LEASE"),
+    ]
+    assert reply.json["results"][1]["deadLetterQueue"] == "q.dead"
+
+
+def test_I15_a_transaction_with_a_stale_ack_pushes_nothing(api: Api) -> None:
+    api.push("in", 1)
+    [message] = api.pop("in")
+    api.ack(message)
+    ack = {"leaseId": message["leaseId"], "seq": message["seq"]}
+
+    reply = api.post("/api/v1/transaction", {"acknowledgments": [ack], "items": [{"queue": "out", "payload": 1}]})
+
+    assert (reply.status, reply.code) == (409, "STALE_LEASE")
+    assert api.get("/api/v1/pop/queue/out").status == 404
+
+
+def test_a_transaction_acks_and_pushes(api: Api) -> None:
+    api.push("in", 1)
+    [message] = api.pop("in")
+    ack = {"leaseId": message["leaseId"], "seq": message["seq"]}
+
+    reply = api.post("/api/v1/transaction", {"acknowledgments": [ack], "items": [{"queue": "out", "payload": 2}]})
+
+    assert (reply.status, reply.json["committed"]) == (200, True)
+    assert [m["payload"] for m in api.pop("out")] == [2]
+    assert api.pop("in") == []
+
+
+def test_a_lease_is_extended_from_now(api: Api) -> None:
+    api.push("q", 1)
+    [message] = api.pop("q", query="&leaseSeconds=10")
+
+    reply = api.post(f"/api/v1/lease/{message['leaseId']}/extend", {"leaseSeconds": 1000})
+
+    assert reply.status == 200
+    assert reply.json["leaseDeadline"] > message["leaseDeadline"]
+
+
+def test_a_name_may_contain_a_slash(api: Api) -> None:
+    api.push("shop/orders", 1, partition="a/b")
+
+    [message] = api.pop("shop%2Forders")
+
+    assert (message["queue"], message["partition"]) == ("shop/orders", "a/b")
+
+
+def test_a_waiting_pop_is_answered_by_a_push(api: Api) -> None:
+    api.push("q", 0)
+    api.ack(api.pop("q")[0])
+    waiting = Api(api.server, api.tenant)
+    waiting._connection.request("GET", "/api/v1/pop/queue/q?wait=true&timeout=20", headers={"Skep-Tenant": api.tenant})
+
+    api.push("q", 1)
+
+    response = waiting._connection.getresponse()
+    assert [message["payload"] for message in json.loads(response.read())["messages"]] == [1]
+    waiting.close()
