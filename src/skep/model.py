@@ -172,11 +172,12 @@ class PushOutcome(Struct, frozen=True):
 
 
 class Outcome(StrEnum):
-    """What a consumer says of a message."""
+    """What is said of a message. RELEASE is the engine's own word: it reached nobody, so that delivery does not count."""
 
     ACK = "ack"
     NACK = "nack"
     REJECT = "reject"
+    RELEASE = "release"
 
 
 class Retry(StrEnum):

@@ -170,6 +170,7 @@ BAD_CALLS: list[tuple[Callable[[Engine], Awaitable[object]], Code]] = [
     (lambda engine: engine.settle([ack(group="")]), Code.INVALID_NAME),
     (lambda engine: engine.settle([ack(outcome=Outcome.NACK, retry=Retry.AT)]), Code.INVALID_TIME),
     (lambda engine: engine.settle([ack(outcome=Outcome.NACK, jitter=1.0)]), Code.INVALID_REQUEST),
+    (lambda engine: engine.settle([ack(outcome=Outcome.RELEASE)]), Code.INVALID_REQUEST),
     (lambda engine: engine.renew([]), Code.INVALID_REQUEST),
     (lambda engine: engine.renew([renewal(lease_seconds=0.0)]), Code.INVALID_REQUEST),
     (lambda engine: engine.renew([renewal(partition="")]), Code.INVALID_PARTITION),

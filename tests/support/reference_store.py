@@ -401,6 +401,7 @@ class ReferenceStore(ReferenceViews):
                 results[index] = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
             else:
                 good[index] = (one, holding[0])
+        good = self._undo_deliveries(log, group, good, results, now)
         for index, (one, _) in sorted(good.items(), key=lambda item: item[1][0].outcome is Outcome.NACK):
             limit = log.settings.max_attempts
             worn_out = 0 < limit <= group.marks[one.seq].attempts
@@ -429,6 +430,53 @@ class ReferenceStore(ReferenceViews):
             if mine:
                 self._shrink_lease(log, group, lease, mine, now)
         return results
+
+    def _undo_deliveries(
+        self,
+        log: Log,
+        group: Group,
+        good: dict[int, tuple[Settlement, Lease]],
+        results: dict[int, SettleResult],
+        now: Instant,
+    ) -> dict[int, tuple[Settlement, Lease]]:
+        """Take back what reached nobody; what is left to settle, among it releases that count as nacks."""
+        left = {}
+        for index, (one, lease) in good.items():
+            words = [other for other, owner in good.values() if owner is lease]
+            is_whole = len(words) == len(lease.held) and all(word.outcome is Outcome.RELEASE for word in words)
+            if one.outcome is not Outcome.RELEASE:
+                left[index] = (one, lease)
+            elif log.is_ordered and not (is_whole and self._is_unseen(log, group, lease)):
+                left[index] = (msgspec.structs.replace(one, outcome=Outcome.NACK, retry=Retry.NOW), lease)
+            else:
+                results[index] = SettleResult(SettleStatus.RETRYING, retry_at=now)
+        for lease in list(group.leases):
+            undone = [int(one.seq) for i, (one, owner) in good.items() if owner is lease and i not in left]
+            if undone:
+                others = any(owner is lease for _, owner in left.values())
+                self._undo_delivery(log, group, lease, sorted(undone), now, told=not others)
+        return left
+
+    def _is_unseen(self, log: Log, group: Group, lease: Lease) -> bool:
+        """Whether nothing behind the lease's first message was settled."""
+        if lease.attempt > 1:
+            return True
+        settled = self.of_partition(log, group, lease.partition, "completed", "dead", "expired")
+        return not any(seq > lease.held[0] and seq in log.entries for seq in settled)
+
+    def _undo_delivery(self, log: Log, group: Group, lease: Lease, seqs: list[int], now: Instant, told: bool) -> None:
+        if told:
+            self.note(log, group, lease, seqs, 0, "released", now)
+        for seq in seqs:
+            mark = group.marks[seq]
+            mark.attempts -= 1
+            mark.retry_at = now
+            mark.state = "open" if mark.attempts else "pending"
+        if log.is_ordered and lease.attempt > 1:
+            group.rest_until[lease.partition] = now
+        lease.held = [seq for seq in lease.held if seq not in seqs]
+        if not lease.held:
+            group.leases.remove(lease)
 
     def _shrink_lease(
         self, log: Log, group: Group, lease: Lease, results: Mapping[int, SettleResult], now: Instant

@@ -28,7 +28,6 @@ from skep.model import (
     PopRequest,
     PopResult,
     QueueKey,
-    Retry,
     Settlement,
     Start,
     Token,
@@ -153,15 +152,15 @@ class Dispenser:
             self.give_back(result.deliveries)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Let messages be delivered again at once, rather than when their lease runs out."""
+        """Let messages that reached nobody be delivered again at once; this delivery does not count."""
         by_queue: dict[QueueKey, list[Settlement]] = {}
         for delivery in deliveries:
-            settlement = delivery.settlement(Outcome.NACK, retry=Retry.NOW, error=GIVEN_BACK)
+            settlement = delivery.settlement(Outcome.RELEASE, error=GIVEN_BACK)
             by_queue.setdefault(delivery.queue, []).append(settlement)
         for key, settlements in by_queue.items():
-            self._in_flight.spawn(self._nack(key, settlements), "give messages back")
+            self._in_flight.spawn(self._release(key, settlements), "give messages back")
 
-    async def _nack(self, key: QueueKey, settlements: list[Settlement]) -> None:
+    async def _release(self, key: QueueKey, settlements: list[Settlement]) -> None:
         await self._queue_of(key).settle(settlements)
         log.info("messages given back", queue=key.name, messages=len(settlements))
 

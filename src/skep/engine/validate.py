@@ -343,6 +343,9 @@ def _check_lease(token: Token, group: str) -> None:
 
 
 def _check_retry(settlement: Settlement) -> None:
+    if settlement.outcome is Outcome.RELEASE:
+        # A consumer that could take its attempts back could keep a message for ever.
+        raise SkepError(Code.INVALID_REQUEST, "a message that was delivered is acked, nacked or rejected")
     at = settlement.retry_at
     if settlement.retry is Retry.AT and settlement.outcome is Outcome.NACK and not (at and 0 < at <= INSTANT_MAX):
         raise SkepError(Code.INVALID_TIME, "a nack with a time needs a retry_at within range")

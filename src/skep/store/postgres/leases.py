@@ -6,7 +6,7 @@ Pure functions on a row of `partition_lease`, for the paths that are not hot; po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import asyncpg
 from msgspec import Struct
@@ -87,6 +87,9 @@ class Effects(Struct):
     endings: list[Ending] = []
 
 
+OUTCOMES = ("expired", "retried", "dead", "released", "completed")
+"""What the lease history calls a lease, those that outdo others first."""
+
 REFUSED_STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
 REFUSED_NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
 COMPLETED = SettleResult(SettleStatus.COMPLETED)
@@ -99,11 +102,8 @@ def settle_lease(
 ) -> list[SettleResult]:
     """Apply one call's settlements to one lease: a result for each, the lease changed, the effects added."""
     held = lease.open[: lease.leased]
-    left_over = set(held)
     unheard = set(held)
-    completed = 0
-    buried = False
-    nacked: list[SettleResult] = []
+    fates: dict[int, str] = {}
     errors: dict[int, str | None] = {}
     results: list[SettleResult] = []
     for item in items:
@@ -111,54 +111,90 @@ def settle_lease(
             results.append(REFUSED_NOT_IN_LEASE)
             continue
         unheard.discard(item.seq)
-        result = _judge(lease, item, settings, now, effects)
+        result, fates[item.seq] = judge(item, lease.attempts, settings, now, effects)
         results.append(result)
         if result.status is SettleStatus.RETRYING:
-            nacked.append(result)
             errors[item.seq] = item.error
-            continue
-        left_over.discard(item.seq)
-        completed += result.status is SettleStatus.COMPLETED
-        buried = buried or result.status is SettleStatus.DEAD
-    touched = sorted(set(held) - unheard)
-    if not touched:
+    if not fates:
         return results
-    effects.completed += completed
-    effects.retried += len(nacked)
-    covered = held if nacked else touched
-    outcome = "retried" if nacked else "dead" if buried else "completed"
-    effects.endings.append(_ending(lease, covered, completed, outcome))
-    left = [seq for seq in held if seq in left_over]
-    head_stays = bool(left) and left[0] == held[0]
-    lease.open = left + lease.open[lease.leased :]
-    lease.leased = len(left)
-    lease.changed = True
-    if nacked:
-        release(lease, head_stays)
-        # The partition waits for the latest of them, so that is when each comes again.
-        latest = Instant(max(result.retry_at or now for result in nacked))
-        results = [SettleResult(r.status, None, latest) if r.status is SettleStatus.RETRYING else r for r in results]
-        lease.ready_at = latest
-        lease.last_error = errors.get(lease.open[0])
-        lease.resting = True
-    elif not left:
-        release(lease, head_stays)
-        lease.last_error = None
-    return results
+    effects.endings.append(_ending(lease, held if errors else sorted(fates), fates))
+    _take_settled(lease, {seq for seq in fates if seq not in errors}, ends=bool(errors))
+    return _rest(lease, errors, results) if errors else results
 
 
-def _judge(lease: Lease, item: Settlement, settings: QueueSettings, now: Instant, effects: Effects) -> SettleResult:
+def judge(
+    item: Settlement, attempts: int, settings: QueueSettings, now: Instant, effects: Effects
+) -> tuple[SettleResult, str]:
+    """What one settlement makes of a message after its ``attempts``-th delivery: the answer, and its fate for the history."""
     match item.outcome:
         case Outcome.ACK:
-            return COMPLETED
-        case Outcome.REJECT:
-            effects.burials.append(Burial(item.seq, DeadReason.REJECTED, item.error, lease.attempts))
-        case Outcome.NACK:
-            if not is_exhausted(settings, lease.attempts):
-                return SettleResult(SettleStatus.RETRYING, None, retry_time(settings, item, lease.attempts, now))
-            effects.burials.append(Burial(item.seq, DeadReason.MAX_ATTEMPTS, item.error, lease.attempts))
-    effects.dead += 1
-    return BURIED
+            effects.completed += 1
+            return COMPLETED, "completed"
+        case Outcome.RELEASE:
+            return SettleResult(SettleStatus.RETRYING, None, now), "released"
+        case Outcome.NACK if not is_exhausted(settings, attempts):
+            effects.retried += 1
+            return SettleResult(SettleStatus.RETRYING, None, retry_time(settings, item, attempts, now)), "retried"
+        case Outcome.NACK | Outcome.REJECT:
+            reason = DeadReason.REJECTED if item.outcome is Outcome.REJECT else DeadReason.MAX_ATTEMPTS
+            effects.burials.append(Burial(item.seq, reason, item.error, attempts))
+            effects.dead += 1
+            return BURIED, "dead"
+
+
+def outcome_of(fates: Iterable[str]) -> str:
+    """What the lease history calls a call that did all this to one lease."""
+    return min(fates, key=OUTCOMES.index)
+
+
+def _take_settled(lease: Lease, settled: set[int], ends: bool) -> None:
+    """Take what is settled out of the lease; ``ends`` when it is over though something is left."""
+    head = lease.open[0]
+    lease.open = [seq for seq in lease.open if seq not in settled]
+    lease.leased -= len(settled)
+    lease.changed = True
+    if ends or not lease.leased:
+        release(lease, head_stays=bool(lease.open) and lease.open[0] == head)
+        lease.last_error = None
+
+
+def _rest(lease: Lease, errors: dict[int, str | None], results: list[SettleResult]) -> list[SettleResult]:
+    """Let the partition wait for the latest of its nacks; that is when each of them comes again, and what it is told."""
+    latest = Instant(max(result.retry_at for result in results if result.retry_at is not None))
+    lease.ready_at = latest
+    lease.resting = True
+    lease.last_error = errors.get(lease.open[0])
+    again = SettleResult(SettleStatus.RETRYING, None, latest)
+    return [again if result.status is SettleStatus.RETRYING else result for result in results]
+
+
+def is_whole_release(lease: Lease, items: Sequence[Settlement]) -> bool:
+    """Whether a call gives back all that a lease holds."""
+    named = {item.seq for item in items}
+    return all(item.outcome is Outcome.RELEASE for item in items) and named.issuperset(lease.open[: lease.leased])
+
+
+def undo_delivery(lease: Lease, items: Sequence[Settlement], now: Instant, effects: Effects) -> list[SettleResult]:
+    """Give a lease back that reached nobody: what it delivered for the first time is pending again."""
+    held = lease.open[: lease.leased]
+    unheard = set(held)
+    results = []
+    for item in items:
+        known = item.seq in unheard
+        unheard.discard(item.seq)
+        results.append(SettleResult(SettleStatus.RETRYING, None, now) if known else REFUSED_NOT_IN_LEASE)
+    effects.endings.append(_ending(lease, held, dict.fromkeys(held, "released")))
+    if lease.attempts == 1:
+        lease.delivered_seq = held[0] - 1
+        lease.pending += len(held)
+        lease.open = []
+        lease.last_error = None
+    else:
+        lease.attempts -= 1
+        lease.ready_at = now
+        lease.resting = True
+    release(lease, head_stays=True)
+    return results
 
 
 def release(lease: Lease, head_stays: bool) -> None:
@@ -175,7 +211,8 @@ def release(lease: Lease, head_stays: bool) -> None:
 
 def run_out(lease: Lease, settings: QueueSettings, effects: Effects, error: str) -> None:
     """A lease that nobody settled in time: note its end, and bury its head when that has used up its attempts."""
-    effects.endings.append(_ending(lease, lease.open[: lease.leased], 0, "expired"))
+    held = lease.open[: lease.leased]
+    effects.endings.append(_ending(lease, held, dict.fromkeys(held, "expired")))
     effects.retried += lease.leased
     release(lease, head_stays=True)
     lease.last_error = lease.last_error or error
@@ -188,7 +225,9 @@ def run_out(lease: Lease, settings: QueueSettings, effects: Effects, error: str)
         lease.last_error = None
 
 
-def _ending(lease: Lease, seqs: Sequence[int], completed: int, outcome: str) -> Ending:
+def _ending(lease: Lease, seqs: Sequence[int], fates: Mapping[int, str]) -> Ending:
+    completed = sum(fate == "completed" for fate in fates.values())
     return Ending(
-        lease.partition, seqs[0], seqs[-1], len(seqs), completed, lease.attempts, lease.leased_at or 0, outcome
-    )
+        lease.partition, seqs[0], seqs[-1], len(seqs), completed, lease.attempts, lease.leased_at or 0,
+        outcome_of(fates.values()),
+    )  # fmt: skip

@@ -15,20 +15,19 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.errors import Code
 from skep.model import (
-    DeadReason,
     Ordering,
     Outcome,
     Queue,
     QueueKey,
     Renewal,
     RenewResult,
+    Retry,
     Settlement,
     SettleResult,
     SettleStatus,
 )
 from skep.store.postgres import dead, queues
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.dead import Burial
 from skep.store.postgres.leases import (
     BURIED,
     COMPLETED,
@@ -37,10 +36,14 @@ from skep.store.postgres.leases import (
     Effects,
     Ending,
     Lease,
+    is_whole_release,
+    judge,
     lease_of,
+    outcome_of,
     settle_lease,
+    undo_delivery,
 )
-from skep.store.rules import is_exhausted, is_seq, ready_at, retry_time
+from skep.store.rules import is_seq, ready_at
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "settle")
@@ -149,11 +152,32 @@ async def _settle_partitions(
         lease = lease_of(row)
         locked.append(lease)
         indexes = leases[lease.partition, row["token"]]
-        outcome = settle_lease(lease, [settlements[i] for i in indexes], account.queue.settings, now, effects)
+        items = [settlements[i] for i in indexes]
+        if is_whole_release(lease, items) and await _is_unseen(connection, account, lease):
+            outcome = undo_delivery(lease, items, now, effects)
+        else:
+            outcome = settle_lease(lease, list(map(_counted, items)), account.queue.settings, now, effects)
         for i, result in zip(indexes, outcome, strict=True):
             results[i] = result
     await write_leases(connection, account, [lease for lease in locked if lease.changed], effects)
     return results
+
+
+def _counted(item: Settlement) -> Settlement:
+    """A release of part of a lease is a nack: somebody got that lease."""
+    if item.outcome is not Outcome.RELEASE:
+        return item
+    return msgspec.structs.replace(item, outcome=Outcome.NACK, retry=Retry.NOW)
+
+
+async def _is_unseen(connection: Connection, account: Account, lease: Lease) -> bool:
+    """Whether nothing behind the lease's first message was settled: then it can be as if it had not been leased."""
+    if lease.attempts > 1:
+        return True
+    settled = await connection.fetchval(
+        SQL["settled_among"], account.queue.id, account.group_id, lease.partition, lease.open, lease.delivered_seq
+    )
+    return not settled
 
 
 async def write_leases(connection: Connection, account: Account, leases: Sequence[Lease], effects: Effects) -> None:
@@ -206,41 +230,25 @@ async def _settle_sets(
     home = {(row["token"], seq): row for row in rows for seq in row["seqs"]}
     known = {row["token"] for row in rows}
     results: list[SettleResult] = []
-    moved: dict[int, list[tuple[int, SettleResult, str | None]]] = {}
-    taken: dict[int, list[tuple[int, SettleStatus]]] = {}
+    fates: dict[int, dict[int, str]] = {}
+    failed: dict[int, list[tuple[int, SettleResult, str | None]]] = {}
     for s in settlements:
         row = home.pop((s.token, s.seq), None)
         if row is None:
             results.append(REFUSED_NOT_IN_LEASE if s.token in known else REFUSED_STALE)
             continue
-        result = _judge(account, s, row["attempts"], now, effects)
+        result, fate = judge(s, row["attempts"], account.queue.settings, now, effects)
         results.append(result)
-        taken.setdefault(row["id"], []).append((s.seq, result.status))
-        if result.status is SettleStatus.RETRYING:
-            moved.setdefault(row["id"], []).append((s.seq, result, s.error))
+        fates.setdefault(row["id"], {})[s.seq] = fate
+        if fate == "retried":
+            failed.setdefault(row["id"], []).append((s.seq, result, s.error))
     for row in rows:
-        if row["id"] in taken:
-            settled = dict(taken[row["id"]])
-            await _move_out(connection, account, row["id"], moved.get(row["id"], []))
-            await _write_set(connection, row["id"], [q for q in row["seqs"] if q not in settled])
-            effects.endings.append(_set_ending(row["partition"], row["attempts"], row["leased_at"], settled))
+        if row["id"] in fates:
+            await _move_out(connection, account, row["id"], failed.get(row["id"], []))
+            await _take_back(connection, row["id"], fates[row["id"]], now)
+            await _write_set(connection, row["id"], [q for q in row["seqs"] if q not in fates[row["id"]]])
+            effects.endings.append(_set_ending(row["partition"], row["attempts"], row["leased_at"], fates[row["id"]]))
     return results
-
-
-def _judge(account: Account, s: Settlement, attempts: int, now: Instant, effects: Effects) -> SettleResult:
-    settings = account.queue.settings
-    match s.outcome:
-        case Outcome.ACK:
-            effects.completed += 1
-            return COMPLETED
-        case Outcome.NACK if not is_exhausted(settings, attempts):
-            effects.retried += 1
-            return SettleResult(SettleStatus.RETRYING, None, retry_time(settings, s, attempts, now))
-        case Outcome.NACK | Outcome.REJECT:
-            reason = DeadReason.REJECTED if s.outcome is Outcome.REJECT else DeadReason.MAX_ATTEMPTS
-            effects.burials.append(Burial(s.seq, reason, s.error, attempts))
-            effects.dead += 1
-            return BURIED
 
 
 async def _write_set(connection: Connection, set_id: int, seqs: list[int]) -> None:
@@ -264,13 +272,17 @@ async def _move_out(
         )
 
 
-def _set_ending(partition: str, attempts: int, leased_at: int, settled: dict[int, SettleStatus]) -> Ending:
-    statuses = set(settled.values())
-    outcome = (
-        "retried" if SettleStatus.RETRYING in statuses else "dead" if SettleStatus.DEAD in statuses else "completed"
-    )
-    completed = sum(status is SettleStatus.COMPLETED for status in settled.values())
-    return Ending(partition, min(settled), max(settled), len(settled), completed, attempts, leased_at, outcome)
+async def _take_back(connection: Connection, set_id: int, fates: dict[int, str], now: Instant) -> None:
+    """Give the messages that reached nobody a row of their own, which does not count this delivery."""
+    released = sorted(seq for seq, fate in fates.items() if fate == "released")
+    if released:
+        await connection.execute(SQL["insert_released"], set_id, released, now)
+
+
+def _set_ending(partition: str, attempts: int, leased_at: int, fates: dict[int, str]) -> Ending:
+    completed = sum(fate == "completed" for fate in fates.values())
+    outcome = outcome_of(fates.values())
+    return Ending(partition, min(fates), max(fates), len(fates), completed, attempts, leased_at, outcome)
 
 
 async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:

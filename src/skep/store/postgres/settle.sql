@@ -26,6 +26,15 @@ LEFT JOIN LATERAL (
 LEFT JOIN message opened ON opened.queue_id = $1 AND opened.seq = k.head
 ORDER BY k.ord
 
+-- name: settled_among
+-- Whether a message of a partition between the first open one and the last delivered one is not open, so it was settled.
+-- Index message_partition; it reads no more rows than are open, and one.
+SELECT EXISTS (SELECT 1 FROM (
+    SELECT m.seq FROM message m
+    WHERE m.partition = $3 AND m.queue_id = $1 AND m.seq > ($4::bigint[])[1] AND m.seq <= $5
+      AND (m.audience IS NULL OR m.audience = $2)
+    ORDER BY m.partition, m.queue_id, m.seq LIMIT cardinality($4) + 1) m WHERE m.seq <> ALL ($4))
+
 -- name: delete_leases
 DELETE FROM partition_lease WHERE queue_id = $1 AND group_id = $2 AND partition = ANY ($3)
 
@@ -51,6 +60,13 @@ INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, 
 SELECT $1, $2, s.partition, s.priority, $4, s.attempts, $5, coalesce(m.created_at, s.oldest_at), $6
 FROM set_lease s LEFT JOIN message m ON m.queue_id = $1 AND m.seq = $7
 WHERE s.id = $3
+
+-- name: insert_released
+INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
+SELECT s.queue_id, s.group_id, s.partition, s.priority, $2, s.attempts - 1, $3,
+       coalesce((SELECT min(m.created_at) FROM message m WHERE m.queue_id = s.queue_id AND m.seq = ANY ($2)), s.oldest_at),
+       s.last_error
+FROM set_lease s WHERE s.id = $1
 
 -- name: end_leases
 INSERT INTO lease_history (queue_id, group_id, settled_at, partition, first_seq, last_seq, messages, completed, attempt,

@@ -115,6 +115,13 @@ WHERE queue_id = ?1 AND partition = ?2 AND position > ?3 AND position <= ?4 AND 
 ORDER BY position
 LIMIT 1
 
+-- name: delivered_of_partition
+-- As next_of_partition, but positions only.
+SELECT position FROM message
+WHERE queue_id = ?1 AND partition = ?2 AND position > ?3 AND position <= ?4 AND (audience IS NULL OR audience = ?5)
+ORDER BY position
+LIMIT ?6
+
 -- name: head_of_queue
 -- The first message a group has not discovered: the table's own b-tree.
 SELECT position, created_at FROM message

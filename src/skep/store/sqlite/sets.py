@@ -117,6 +117,15 @@ def split_off(
     session.db.execute(SQL["insert_set"], values)
 
 
+def take_back(session: Session, queue: QueueRow, held: SetLease, seqs: list[int], now: Instant) -> None:
+    """Move ``seqs``, which reached nobody, into a free row that does not count this delivery."""
+    found = session.row(LEASES_SQL["created_at"], (queue.base | seqs[0],))
+    oldest_at = held.oldest_at if found is None else found[0]
+    held.attempts -= 1
+    split_off(session, queue, held, seqs, oldest_at, now, held.last_error)
+    held.attempts += 1
+
+
 def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant, is_all: bool) -> None:
     """Claim ready rows by (priority descending, ready_at, id) until the batch is full.
 

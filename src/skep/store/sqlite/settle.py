@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from skep.clock import Instant, seconds
 from skep.errors import Code
@@ -18,12 +18,14 @@ from skep.model import (
     Outcome,
     Renewal,
     RenewResult,
+    Retry,
     Settlement,
     SettleResult,
     SettleStatus,
 )
 from skep.store.rules import is_exhausted, retry_time
 from skep.store.sqlite.bury import Burial, bury
+from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import (
     Lease,
     add_history,
@@ -34,7 +36,7 @@ from skep.store.sqlite.leases import (
     set_leased_head,
     settle_down,
 )
-from skep.store.sqlite.session import GroupRow, QueueRow, Session
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
 from skep.store.sqlite.settle_sets import renew_sets, settle_sets
 
 _COMPLETED = SettleResult(SettleStatus.COMPLETED)
@@ -57,6 +59,7 @@ class Sorted(Struct):
     acks: list[Item]
     rejects: list[Item]
     nacks: list[Item]
+    releases: list[Item]
 
 
 class Held(Struct):
@@ -122,7 +125,7 @@ def _held_by(session: Session, s: Settlement, leases: dict[tuple[int, str, bytes
 
 def sort_items(items: list[Item], leased: set[int], results: Results) -> Sorted:
     """Sort by outcome; a message that is not in the lease, or named a second time, is refused."""
-    found = Sorted([], [], [])
+    found = Sorted([], [], [], [])
     for item in items:
         seq = item.settlement.seq
         if seq not in leased:
@@ -136,6 +139,8 @@ def sort_items(items: list[Item], leased: set[int], results: Results) -> Sorted:
                 found.rejects.append(item)
             case Outcome.NACK:
                 found.nacks.append(item)
+            case Outcome.RELEASE:
+                found.releases.append(item)
     return found
 
 
@@ -147,6 +152,11 @@ def _settle_partition(session: Session, held: Held, results: Results, now: Insta
         return None
     unsettled = set(lease.open[: lease.leased])
     found = sort_items(items, unsettled, results)
+    if found.releases and len(found.releases) == lease.leased and _is_unseen(session, queue, group, lease):
+        _undo_delivery(session, queue, group, lease, found.releases, results, now)
+        return lease
+    # A release of part of a lease is a nack: somebody got that lease.
+    found.nacks += [_counted(item) for item in found.releases]
     head = lease.open[0]
     for item in found.acks:
         results[item.place] = _COMPLETED
@@ -193,6 +203,46 @@ def _bury_hopeless(
         results[item.place] = burial_result(bury(session, queue, group, [burial], now))
         settled.add(item.settlement.seq)
     return [] if exhausted else found.nacks
+
+
+def _counted(release: Item) -> Item:
+    return Item(release.place, structs.replace(release.settlement, outcome=Outcome.NACK, retry=Retry.NOW))
+
+
+def _is_unseen(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -> bool:
+    """Whether nothing behind the lease's first message was settled: then it can be as if it had not been leased."""
+    if lease.attempts > 1:
+        return True
+    after, until = queue.base | lease.open[0], queue.base | lease.delivered_seq
+    values = (queue.id, lease.partition, after, until, group.id, len(lease.open) + 1)
+    delivered = session.rows(LEASES_SQL["delivered_of_partition"], values)
+    return {position & MAX_SEQ for (position,) in delivered}.issubset(lease.open)
+
+
+def _undo_delivery(
+    session: Session,
+    queue: QueueRow,
+    group: GroupRow,
+    lease: Lease,
+    releases: list[Item],
+    results: Results,
+    now: Instant,
+) -> None:
+    """Give a lease back that reached nobody: what it delivered for the first time is pending again."""
+    held = lease.open[: lease.leased]
+    add_history(session, queue, group, lease, held, 0, "released", now)
+    if lease.attempts == 1:
+        lease.delivered_seq = held[0] - 1
+        lease.pending += len(held)
+        lease.open = []
+        settle_down(session, queue, group, lease)
+    else:
+        lease.token = None
+        lease.leased = 0
+        lease.attempts -= 1
+        lease.ready_at = now
+    for item in releases:
+        results[item.place] = SettleResult(SettleStatus.RETRYING, retry_at=now)
 
 
 def burial_result(dead_letter_queue: str | None) -> SettleResult:

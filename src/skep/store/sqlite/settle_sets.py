@@ -11,7 +11,16 @@ from skep.store.rules import is_exhausted, retry_time
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
-from skep.store.sqlite.sets import SQL, SetLease, add_set_history, refresh_age, save_set, set_of_row, split_off
+from skep.store.sqlite.sets import (
+    SQL,
+    SetLease,
+    add_set_history,
+    refresh_age,
+    save_set,
+    set_of_row,
+    split_off,
+    take_back,
+)
 
 _COMPLETED = SettleResult(SettleStatus.COMPLETED)
 _NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
@@ -24,6 +33,7 @@ class Touched(Struct):
     acked: set[int]
     buried: set[int]
     retried: set[int]
+    released: set[int]
 
 
 def settle_sets(
@@ -46,10 +56,13 @@ def settle_sets(
         if row is None:
             results[index] = _NOT_IN_LEASE
             continue
-        done = touched.setdefault(row.id, Touched(row, set(), set(), set()))
+        done = touched.setdefault(row.id, Touched(row, set(), set(), set(), set()))
         if settlement.outcome is Outcome.ACK:
             done.acked.add(settlement.seq)
             results[index] = _COMPLETED
+        elif settlement.outcome is Outcome.RELEASE:
+            done.released.add(settlement.seq)
+            results[index] = SettleResult(SettleStatus.RETRYING, retry_at=now)
         else:
             results[index] = _give_back(session, queue, group, done, settlement, now)
     for done in touched.values():
@@ -86,8 +99,10 @@ def _close(session: Session, queue: QueueRow, group: GroupRow, done: Touched, no
         group.completed += len(done.acked)
         session.touch_group(group)
         row.seqs = [seq for seq in row.seqs if seq not in done.acked]
-    outcome = "retried" if done.retried else "dead" if done.buried else "completed"
-    given_back = [*done.acked, *done.buried, *done.retried]
+    if done.released:
+        take_back(session, queue, row, sorted(done.released), now)
+    outcome = "retried" if done.retried else "dead" if done.buried else "released" if done.released else "completed"
+    given_back = [*done.acked, *done.buried, *done.retried, *done.released]
     add_set_history(session, queue, group, row, given_back, len(done.acked), outcome, now)
     refresh_age(session, queue, row)
     save_set(session, row)

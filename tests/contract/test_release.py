@@ -1,0 +1,105 @@
+"""Release: a delivery that reached nobody is taken back, and does not count as an attempt."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.model import Delivery, Ordering, Outcome, Retry, SettleStatus
+from tests.contract.driver import Driver, attempts, payloads, seqs
+
+ORDERINGS = [Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED]
+
+
+async def release(driver: Driver, *deliveries: Delivery) -> None:
+    results = await driver.settle(*(driver.settlement(d, Outcome.RELEASE) for d in deliveries))
+    assert [(r.status, r.retry_at) for r in results] == [(SettleStatus.RETRYING, driver.now)] * len(deliveries)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+async def test_I10_a_released_delivery_is_no_attempt(driver: Driver, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering)
+    await driver.push("a", "b", "c")
+    await release(driver, *await driver.pop())
+
+    again = await driver.pop()
+
+    assert (payloads(again), attempts(again)) == (["a", "b", "c"], [1, 1, 1])
+    assert (await driver.stats()).retried == 0
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+async def test_I10_the_last_attempt_can_be_released_and_is_had_again(driver: Driver, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering, max_attempts=2)
+    await driver.push("a")
+    await driver.nack(await driver.pop_one(), retry=Retry.NOW, error="first")
+    await release(driver, await driver.pop_one())
+
+    again = await driver.pop_one()
+    await driver.nack(again, error="second")
+
+    assert again.attempt == 2
+    (letter,) = await driver.dead()
+    assert (letter.attempts, letter.error) == (2, "second")
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+async def test_I10_with_one_attempt_a_release_is_no_dead_letter(driver: Driver, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering, max_attempts=1)
+    await driver.push("a")
+    await release(driver, await driver.pop_one())
+    await driver.expire()
+
+    assert await driver.dead() == []
+    assert attempts(await driver.pop()) == [1]
+
+
+async def test_I4_what_comes_later_stays_behind_what_was_released(driver: Driver) -> None:
+    await driver.push("a", "b")
+    held = await driver.pop()
+    await driver.push("c")
+    await release(driver, *held)
+
+    assert payloads(await driver.pop()) == ["a", "b", "c"]
+
+
+async def test_I4_messages_of_others_between_are_not_in_the_way(driver: Driver) -> None:
+    await driver.push_messages(*(driver.message(text, partition=text[0]) for text in ("p1", "r1", "p2", "r2")))
+    held = await driver.pop(partition="p")
+    await driver.ack(*await driver.pop(partition="r"))
+    await release(driver, *held)
+
+    assert [(d.payload, d.attempt) for d in await driver.pop()] == [(b"p1", 1), (b"p2", 1)]
+    assert (await driver.stats()).completed == 2
+
+
+async def test_a_release_of_part_of_an_ordered_lease_counts_since_somebody_had_it(driver: Driver) -> None:
+    await driver.push("a", "b", "c")
+    a, b, c = await driver.pop()
+    await driver.ack(b)
+    await release(driver, a, c)
+
+    (again,) = await driver.pop()
+    assert (again.seq, again.attempt) == (a.seq, 2)
+    await driver.ack(again)
+    assert seqs(await driver.pop()) == [c.seq]
+    assert (await driver.stats()).completed == 2
+
+
+async def test_a_release_in_an_unordered_queue_concerns_its_own_message_only(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED)
+    await driver.push("a", "b", "c")
+    a, b, c = await driver.pop()
+    await release(driver, b)
+
+    assert [(d.seq, d.attempt) for d in await driver.pop()] == [(b.seq, 1)]
+    assert [r.status for r in await driver.ack(a, c)] == [SettleStatus.COMPLETED] * 2
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+async def test_the_lease_history_says_released(driver: Driver, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering)
+    await driver.push("a", "b")
+    await release(driver, *await driver.pop())
+
+    ((_, lease),) = await driver.store.lease_history(driver.key())
+    assert (lease.outcome, lease.messages, lease.completed, lease.attempt) == ("released", 2, 0, 1)
