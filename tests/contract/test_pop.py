@@ -280,6 +280,15 @@ async def test_delayed_processing_holds_each_message_back(driver: Driver) -> Non
     assert payloads(await driver.pop()) == ["b"]
 
 
+async def test_what_is_still_delayed_takes_no_room_in_the_batch(driver: Driver) -> None:
+    await driver.create(delayed_processing_seconds=3)
+    await driver.push_messages(driver.message("a", partition="1"), driver.message("b", partition="2"))
+    driver.clock.advance(5)
+    await driver.push("c", partition="1")
+
+    assert payloads(await driver.pop(batch=2)) == ["a", "b"]
+
+
 async def test_a_window_buffer_waits_until_the_partition_is_quiet(driver: Driver) -> None:
     await driver.create(window_buffer_seconds=10)
     await driver.push("a")

@@ -1,3 +1,83 @@
+-- Whether a ready row must be buried or expired before anything of it is handed out: its first message is too old, or its lease
+-- ran out with the last attempt. Plain SQL, which the planner puts in place where it is used.
+CREATE OR REPLACE FUNCTION is_doomed(p_oldest bigint, p_cutoff bigint, p_token uuid, p_attempts integer, p_max_attempts integer)
+RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT p_oldest <= p_cutoff OR (p_token IS NOT NULL AND p_max_attempts > 0 AND p_attempts >= p_max_attempts)
+$$;
+
+-- How much is ready, as far as the first p_limit rows tell: messages (at most p_most of one row), rows, and whether one is doomed.
+CREATE OR REPLACE FUNCTION ready_work(
+    p_queue integer, p_group integer, p_partition text, p_now bigint, p_limit integer, p_most integer, p_cutoff bigint,
+    p_max_attempts integer, OUT messages bigint, OUT leases integer, OUT doomed boolean)
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_partition IS NULL THEN
+        SELECT coalesce(sum(CASE WHEN r.open = '{}' THEN least(r.pending, p_most) ELSE 1 END), 0), count(*),
+               coalesce(bool_or(is_doomed(r.oldest_at, p_cutoff, r.token, r.attempts, p_max_attempts)), false)
+        INTO messages, leases, doomed
+        FROM (SELECT l.open, l.pending, l.token, l.attempts, l.oldest_at FROM partition_lease l
+              WHERE l.queue_id = p_queue AND l.group_id::bigint = p_group AND l.ready_at <= p_now
+              ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT p_limit) r;
+    ELSE
+        SELECT coalesce(sum(CASE WHEN l.open = '{}' THEN l.pending ELSE 1 END), 0), count(*),
+               coalesce(bool_or(is_doomed(l.oldest_at, p_cutoff, l.token, l.attempts, p_max_attempts)), false)
+        INTO messages, leases, doomed
+        FROM partition_lease l
+        WHERE l.partition = p_partition AND l.queue_id = p_queue AND l.group_id = p_group AND l.ready_at <= p_now;
+    END IF;
+END
+$$;
+
+-- Locks ready rows, in their order. Those that others hold are passed over, so others than those just looked at may be locked:
+-- the doomed are left out again.
+CREATE OR REPLACE FUNCTION lock_claimable(
+    p_queue integer, p_group integer, p_partition text, p_now bigint, p_limit integer, p_cutoff bigint, p_max_attempts integer)
+RETURNS claimable[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_locked claimable[];
+BEGIN
+    IF p_partition IS NULL THEN
+        SELECT array_agg(k.l) INTO v_locked
+        FROM (SELECT ROW(l.ctid, l.partition, l.delivered_seq, l.pending, l.open, l.leased, l.attempts, l.token, l.leased_at, l.ready_at)::claimable AS l
+              FROM partition_lease l
+              WHERE l.queue_id = p_queue AND l.group_id::bigint = p_group AND l.ready_at <= p_now
+                AND NOT is_doomed(l.oldest_at, p_cutoff, l.token, l.attempts, p_max_attempts)
+              ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT p_limit FOR UPDATE SKIP LOCKED) k;
+    ELSE
+        SELECT array_agg(k.l) INTO v_locked
+        FROM (SELECT ROW(l.ctid, l.partition, l.delivered_seq, l.pending, l.open, l.leased, l.attempts, l.token, l.leased_at, l.ready_at)::claimable AS l
+              FROM partition_lease l
+              WHERE l.partition = p_partition AND l.queue_id = p_queue AND l.group_id = p_group AND l.ready_at <= p_now
+                AND NOT is_doomed(l.oldest_at, p_cutoff, l.token, l.attempts, p_max_attempts)
+              FOR UPDATE SKIP LOCKED) k;
+    END IF;
+    RETURN v_locked;
+END
+$$;
+
+-- Locked rows with no more pending than may be had by now, for queues with delayed processing: what a partition cannot give yet
+-- must not take the place of what others can.
+CREATE OR REPLACE FUNCTION only_visible(p_rows claimable[], p_queue integer, p_group integer, p_scan bigint, p_visible bigint,
+                                        p_most integer)
+RETURNS claimable[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_rows claimable[];
+BEGIN
+    SELECT array_agg(ROW(k.tid, k.partition, k.delivered_seq, v.n, k.open, k.leased, k.attempts, k.token, k.leased_at, k.ready_at)::claimable
+                     ORDER BY k.ord)
+    INTO v_rows
+    FROM unnest(p_rows) WITH ORDINALITY AS k (
+        tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, ord)
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS n FROM (
+            SELECT 1 FROM message m
+            WHERE m.partition = k.partition AND m.queue_id = p_queue AND m.seq > k.delivered_seq AND m.seq <= p_scan
+              AND m.created_at <= p_visible AND (m.audience IS NULL OR m.audience = p_group)
+            ORDER BY m.partition, m.queue_id, m.seq LIMIT p_most) x) v;
+    RETURN v_rows;
+END
+$$;
+
 -- Shares ready rows out among requests, in order: each request takes whole leases until it is full, and a partition is leased
 -- to one request only. Answers, row by row, how many messages are taken of it and by which request.
 CREATE OR REPLACE FUNCTION share_out(p_rows claimable[], p_batches integer[], p_max_partitions integer, p_one_each boolean,
@@ -17,6 +97,7 @@ BEGIN
         v_take := CASE WHEN p_one_each OR k.open <> '{}' THEN 1 ELSE least(k.pending, v_room) END;
         takes := takes || v_take::integer;
         owners := owners || v_owner;
+        CONTINUE WHEN v_take = 0;
         v_room := v_room - v_take;
         v_partitions := v_partitions + 1;
         IF v_room = 0 OR v_partitions = p_max_partitions THEN
@@ -94,28 +175,15 @@ BEGIN
         PERFORM discover(q.id, v_group, c_discover, p_shard);
     END IF;
 
-    -- How much is ready: from the first few rows, and if they do not fill the batch from as many as could be needed.
-    v_limit := least(v_total, c_first_look * v_requests);
+    -- How much is ready: from the first few rows, and if they do not fill the batch from as many as could be needed. With delayed
+    -- processing a row may have less to give than it says.
+    v_limit := CASE WHEN v_visible < p_now THEN v_total ELSE least(v_total, c_first_look * v_requests) END;
     LOOP
         IF p_max_partitions > 0 THEN
             v_limit := least(v_limit, p_max_partitions * v_requests);
         END IF;
-        IF p_partition IS NULL THEN
-            SELECT coalesce(sum(CASE WHEN r.open = '{}' THEN least(r.pending, v_most) ELSE 1 END), 0), count(*),
-                   coalesce(bool_or(r.oldest_at <= v_cutoff
-                       OR (r.token IS NOT NULL AND q.max_attempts > 0 AND r.attempts >= q.max_attempts)), false)
-            INTO v_ready, v_rows, v_doomed
-            FROM (SELECT l.open, l.pending, l.token, l.attempts, l.oldest_at FROM partition_lease l
-                  WHERE l.queue_id = q.id AND l.group_id::bigint = v_group AND l.ready_at <= p_now
-                  ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT v_limit) r;
-        ELSE
-            SELECT coalesce(sum(CASE WHEN l.open = '{}' THEN l.pending ELSE 1 END), 0), count(*),
-                   coalesce(bool_or(l.oldest_at <= v_cutoff
-                       OR (l.token IS NOT NULL AND q.max_attempts > 0 AND l.attempts >= q.max_attempts)), false)
-            INTO v_ready, v_rows, v_doomed
-            FROM partition_lease l
-            WHERE l.partition = p_partition AND l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now;
-        END IF;
+        SELECT w.messages, w.leases, w.doomed INTO v_ready, v_rows, v_doomed
+        FROM ready_work(q.id, v_group, p_partition, p_now, v_limit, v_most, v_cutoff, q.max_attempts) w;
         IF v_doomed THEN
             v_state := 'doomed';
             EXIT;
@@ -134,24 +202,12 @@ BEGIN
     END LOOP;
 
     IF v_state = 'ok' AND v_rows > 0 THEN
-        -- Rows that others hold are passed over, so others than those just looked at may be locked: the doomed are left out again.
-        IF p_partition IS NULL THEN
-            SELECT array_agg(k.l) INTO v_locked
-            FROM (SELECT ROW(l.ctid, l.partition, l.delivered_seq, l.pending, l.open, l.leased, l.attempts, l.token, l.leased_at, l.ready_at)::claimable AS l
-                  FROM partition_lease l
-                  WHERE l.queue_id = q.id AND l.group_id::bigint = v_group AND l.ready_at <= p_now
-                    AND l.oldest_at > v_cutoff AND NOT (l.token IS NOT NULL AND q.max_attempts > 0 AND l.attempts >= q.max_attempts)
-                  ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT v_limit FOR UPDATE SKIP LOCKED) k;
-        ELSE
-            SELECT array_agg(k.l) INTO v_locked
-            FROM (SELECT ROW(l.ctid, l.partition, l.delivered_seq, l.pending, l.open, l.leased, l.attempts, l.token, l.leased_at, l.ready_at)::claimable AS l
-                  FROM partition_lease l
-                  WHERE l.partition = p_partition AND l.queue_id = q.id AND l.group_id = v_group AND l.ready_at <= p_now
-                    AND l.oldest_at > v_cutoff AND NOT (l.token IS NOT NULL AND q.max_attempts > 0 AND l.attempts >= q.max_attempts)
-                  FOR UPDATE SKIP LOCKED) k;
-        END IF;
+        v_locked := lock_claimable(q.id, v_group, p_partition, p_now, v_limit, v_cutoff, q.max_attempts);
         -- What lies beyond this may be in the log already, but is not counted in pending.
         SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = v_group;
+        IF v_visible < p_now THEN
+            v_locked := only_visible(v_locked, q.id, v_group, v_scan, v_visible, v_most);
+        END IF;
         SELECT t.takes, t.owners INTO v_takes, v_owners
         FROM share_out(v_locked, p_batches, p_max_partitions, q.max_attempts = 1) t;
         -- Everything a claim needs travels with the messages, so that no two sets have to be joined. The lateral goes through the
