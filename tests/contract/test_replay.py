@@ -178,6 +178,9 @@ async def test_I12_a_purged_message_whose_lease_runs_out_expires(driver: Driver)
 
     stats = await driver.stats("q.dead")
     assert (stats.pushed, stats.expired, stats.pending, stats.in_flight) == (2, 2, 0, 0)
+    assert stats.retried == 2, "the lease ran out like any other"
+    ((_, lease),) = await driver.store.lease_history(driver.key("q.dead"))
+    assert (lease.outcome, lease.messages) == ("expired", 2)
 
 
 async def test_I12_a_purge_of_what_a_group_has_not_discovered_is_counted(driver: Driver) -> None:

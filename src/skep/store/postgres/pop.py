@@ -178,7 +178,11 @@ async def _tidy_lease(connection: Connection, account: Account, lease: Lease, no
         1 if lifetime is None else TIDY_MESSAGES,
     )  # fmt: skip
     present = {row["seq"] for row in unsettled}
-    for seq in [seq for seq in lease.open if seq not in present]:
+    gone = [seq for seq in lease.open if seq not in present]
+    if gone and lease.token is not None:
+        # It ran out like any other, though not all of it can be delivered again.
+        run_out(lease, settings, effects, LEASE_EXPIRED)
+    for seq in gone:
         _take_out(lease, seq)
         effects.expired += 1
     if lease.pending and max(present, default=0) <= lease.delivered_seq:
