@@ -12,16 +12,17 @@ from skep.http.errors import error_answer
 from skep.http.exchange import Receive, Scope, Send
 from skep.http.operation import Operation
 from skep.http.routes import ack, health, pop, push
+from skep.observe.metrics import Meter
 
 POP_QUEUE = "/api/v1/pop/queue/"
 
 
-def all_operations(engine: Engine) -> list[Operation]:
+def all_operations(engine: Engine, meter: Meter) -> list[Operation]:
     """Every operation of the API."""
     return [
-        *push.operations(engine),
-        *pop.operations(engine),
-        *ack.operations(engine),
+        *push.operations(engine, meter),
+        *pop.operations(engine, meter),
+        *ack.operations(engine, meter),
         *health.operations(engine),
     ]
 
@@ -31,8 +32,12 @@ class App:
 
     def __init__(self, engine: Engine, limits: HttpLimits | None = None) -> None:
         limits = limits or HttpLimits()
-        self.operations = all_operations(engine)
-        endpoints = [(operation, Endpoint(operation.handler, limits)) for operation in self.operations]
+        self.meter = Meter()
+        self.operations = all_operations(engine, self.meter)
+        endpoints = [
+            (o, Endpoint(o.handler, limits, o.query_names, self.meter.route(o.method, o.path, o.verb)))
+            for o in self.operations
+        ]
         self._exact = {(o.method, o.path): endpoint for o, endpoint in endpoints if "{" not in o.path}
         self._pop = next(endpoint for o, endpoint in endpoints if o.path == POP_QUEUE + "{queue}")
         resources: dict[str, Resource] = {}

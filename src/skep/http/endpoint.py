@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 
 import structlog
 
@@ -11,6 +12,8 @@ from skep.config import HttpLimits
 from skep.errors import Code, SkepError
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call, ClientGone, Receive, Scope, Send
+from skep.http.parameters import check_known
+from skep.observe.metrics import RouteMeter
 
 Handler = Callable[[Call], Awaitable[Answer]]
 
@@ -20,15 +23,21 @@ log = structlog.get_logger("skep.http")
 class Endpoint:
     """One operation as an ASGI application."""
 
-    __slots__ = ("_handler", "_limits")
+    __slots__ = ("_handler", "_known", "_limits", "_meter")
 
-    def __init__(self, handler: Handler, limits: HttpLimits) -> None:
+    def __init__(self, handler: Handler, limits: HttpLimits, known: frozenset[str], meter: RouteMeter) -> None:
         self._handler = handler
         self._limits = limits
+        self._known = known
+        self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = perf_counter()
+        call = Call(scope, receive, self._limits)
         try:
-            answer = await self._handler(Call(scope, receive, self._limits))
+            if scope["query_string"]:
+                check_known(call.query, self._known)
+            answer = await self._handler(call)
         except SkepError as error:
             answer = error_answer(error)
         except ClientGone:
@@ -37,6 +46,7 @@ class Endpoint:
             # As text: a renderer that shows locals would put payloads into the log.
             log.error("a request failed unexpectedly", path=scope["path"], traceback=traceback.format_exc(limit=-8))
             answer = error_answer(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"))
+        self._meter.answered(answer.status, perf_counter() - started, call.waits)
         await send_answer(send, answer)
 
 

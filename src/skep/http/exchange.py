@@ -50,13 +50,15 @@ def json_answer(value: object, status: int = HTTPStatus.OK) -> Answer:
 class Call:
     """What a handler sees of a request."""
 
-    __slots__ = ("_limits", "_query", "_receive", "scope")
+    __slots__ = ("_limits", "_query", "_receive", "scope", "waits")
 
     def __init__(self, scope: Scope, receive: Receive, limits: HttpLimits) -> None:
         self.scope = scope
         self._receive = receive
         self._limits = limits
         self._query: dict[str, str] | None = None
+        self.waits = False
+        """Whether it is a long poll, whose time says nothing of how fast the server is."""
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this (lower case) name."""

@@ -18,14 +18,33 @@ class Parameter(Struct, frozen=True):
     required: bool = False
 
 
+class Media(Struct, frozen=True):
+    """A body that is not the JSON of a struct: its media type, and what it holds."""
+
+    type: str
+    schema: Any = str
+
+
 class Operation(Struct, frozen=True, kw_only=True):
-    """One method of one path. ``answers`` has the body's type by status; None for an empty body."""
+    """One method of one path.
+
+    ``answers`` has the body by status: the type of its JSON, a `Media`, a tuple of both, or None when it is empty.
+    ``tag`` is the group it is documented in, ``verb`` the one whose latency it counts towards.
+    """
 
     method: str
     path: str
     handler: Handler
     summary: str
+    tag: str
     request: Any = None
     answers: dict[int, Any]
     parameters: tuple[Parameter, ...] = ()
     description: str = ""
+    example: Any = None
+    verb: str = "other"
+
+    @property
+    def query_names(self) -> frozenset[str]:
+        """The parameters that its query may have."""
+        return frozenset(parameter.name for parameter in self.parameters if f"{{{parameter.name}}}" not in self.path)

@@ -23,9 +23,8 @@ def check_known(query: dict[str, str], known: Collection[str]) -> None:
     """Refuse a parameter that the route does not have: a misspelt one would be silently without effect."""
     for name in query:
         if name not in known:
-            raise SkepError(
-                Code.INVALID_REQUEST, f"there is no parameter {name!r} here; there are {', '.join(sorted(known))}"
-            )
+            there = f"there are {', '.join(sorted(known))}" if known else "this route takes none"
+            raise SkepError(Code.INVALID_REQUEST, f"there is no parameter {name[:100]!r} here; {there}")
 
 
 def whole(query: dict[str, str], name: str, default: int) -> int:

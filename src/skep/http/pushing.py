@@ -11,6 +11,7 @@ import msgspec
 from skep.errors import Code, SkepError
 from skep.ids import Id, id_text, parse_id
 from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
+from skep.observe.metrics import Meter
 from skep.wire.messages import PushedMessage, PushItem, QueueDepth
 from skep.wire.times import to_instant
 
@@ -79,6 +80,28 @@ def pushed_messages(results: Sequence[PushResult]) -> list[PushedMessage]:
             )
         )
     return told
+
+
+def count_pushed(meter: Meter, messages: Sequence[NewMessage], outcome: PushOutcome) -> None:
+    """Count what became of a push. One queue is the rule, and then the batch is counted as a whole."""
+    if outcome.refused:
+        for message in messages:
+            meter.known_queue(message.queue.tenant, message.queue.name).refused += 1
+        return
+    statuses = [result.status for result in outcome.results]
+    if len(outcome.depths) == 1:
+        key = messages[0].queue
+        counts = meter.queue(key.tenant, key.name)
+        duplicates = statuses.count(PushStatus.DUPLICATE)
+        counts.duplicate += duplicates
+        counts.pushed += len(statuses) - duplicates
+        return
+    for message, status in zip(messages, statuses, strict=True):
+        counts = meter.queue(message.queue.tenant, message.queue.name)
+        if status is PushStatus.DUPLICATE:
+            counts.duplicate += 1
+        else:
+            counts.pushed += 1
 
 
 def depths(outcome: PushOutcome) -> dict[str, QueueDepth]:

@@ -13,6 +13,7 @@ from skep.http import pushing
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation
 from skep.model import Outcome, Renewal, Retry, Seq, Settlement, SettleResult, SettleStatus
+from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, parse_lease_id
 from skep.wire.messages import (
     Ack,
@@ -47,12 +48,12 @@ _REASONS = {
 }
 
 
-def operations(engine: Engine) -> list[Operation]:
+def operations(engine: Engine, meter: Meter) -> list[Operation]:
     """Settling."""
 
     async def ack(call: Call) -> Answer:
         one = await call.json(_decode_ack)
-        [result] = await engine.settle(settlements([one], call.tenant))
+        [result] = await settled([one], call.tenant)
         if result.status is SettleStatus.REFUSED:
             raise refusal(result.code)
         return json_answer(results([one], [result])[0])
@@ -60,13 +61,23 @@ def operations(engine: Engine) -> list[Operation]:
     async def ack_batch(call: Call) -> Answer:
         request = await call.json(_decode_batch)
         acks = request.acknowledgments
-        return json_answer(AckBatchResponse(results(acks, await engine.settle(settlements(acks, call.tenant)))))
+        return json_answer(AckBatchResponse(results(acks, await settled(acks, call.tenant))))
+
+    async def settled(acks: Sequence[Ack], tenant: str) -> list[SettleResult]:
+        meant = settlements(acks, tenant)
+        done = await engine.settle(meant)
+        count_settled(meter, meant, done)
+        return done
 
     async def transaction(call: Call) -> Answer:
         request = await call.json(_decode_transaction)
         acks = request.acknowledgments
         messages = pushing.new_messages(request.items, call.tenant)
-        outcome = await engine.transact(settlements(acks, call.tenant), messages, json_checked=True)
+        meant = settlements(acks, call.tenant)
+        outcome = await engine.transact(meant, messages, json_checked=True)
+        count_settled(meter, meant, outcome.settled)
+        if messages:
+            pushing.count_pushed(meter, messages, outcome.pushed)
         told = TransactionResponse(
             outcome.committed, results(acks, outcome.settled), pushing.pushed_messages(outcome.pushed.results)
         )
@@ -109,22 +120,25 @@ def operations(engine: Engine) -> list[Operation]:
         Operation(
             method="POST", path="/api/v1/ack", handler=ack, request=Ack, answers={200: AckResult},
             summary="Settle one message", description="409 with STALE_LEASE or NOT_IN_LEASE when nothing changed.",
+            tag="Messages", verb="ack",
         ),
         Operation(
             method="POST", path="/api/v1/ack/batch", handler=ack_batch, request=AckBatchRequest,
-            answers={200: AckBatchResponse}, summary="Settle messages, each on its own merits",
+            answers={200: AckBatchResponse}, summary="Settle messages, each on its own merits", tag="Messages", verb="ack",
         ),
         Operation(
             method="POST", path="/api/v1/transaction", handler=transaction, request=TransactionRequest,
             answers={200: TransactionResponse}, summary="Settle and push together, whole or not at all",
+            tag="Messages", verb="transaction",
         ),
         Operation(
             method="POST", path="/api/v1/lease/{lease}/extend", handler=extend, request=ExtendRequest,
-            answers={200: Extended}, summary="Keep a lease for longer",
+            answers={200: Extended}, summary="Keep a lease for longer", tag="Messages", verb="extend",
         ),
         Operation(
             method="POST", path="/api/v1/leases/extend", handler=extend_batch, request=ExtendBatchRequest,
             answers={200: ExtendBatchResponse}, summary="Keep several leases for longer",
+            tag="Messages", verb="extend",
         ),
     ]  # fmt: skip
 
@@ -150,6 +164,21 @@ def settlements(acks: Sequence[Ack], tenant: str) -> list[Settlement]:
             )
         )  # fmt: skip
     return meant
+
+
+def count_settled(meter: Meter, settled: Sequence[Settlement], done: Sequence[SettleResult]) -> None:
+    """Count what settlements did."""
+    for settlement, result in zip(settled, done, strict=True):
+        counts = meter.known_queue(settlement.queue.tenant, settlement.queue.name)
+        match result.status:
+            case SettleStatus.COMPLETED:
+                counts.completed += 1
+            case SettleStatus.RETRYING:
+                counts.retried += 1
+            case SettleStatus.DEAD | SettleStatus.DISCARDED:
+                counts.dead += 1
+            case SettleStatus.REFUSED:
+                counts.refused += 1
 
 
 def results(acks: Sequence[Ack], settled: Sequence[SettleResult]) -> list[AckResult]:

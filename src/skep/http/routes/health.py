@@ -33,9 +33,12 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(Health("ready"))
 
     return [
-        Operation(method="GET", path="/health", handler=health, answers={200: Health}, summary="Is the process alive?"),
         Operation(
-            method="GET", path="/ready", handler=ready, answers={200: Health, 503: Health},
+            method="GET", path="/health", handler=health, answers={200: Health}, tag="Server",
+            summary="Is the process alive? It never fails because the store is away",
+        ),
+        Operation(
+            method="GET", path="/ready", handler=ready, answers={200: Health, 503: Health}, tag="Server",
             summary="Can it do its work? 503 while the store is away",
         ),
     ]  # fmt: skip

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from enum import StrEnum
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -18,6 +18,7 @@ from skep.http.exchange import NOTHING, Answer, Call, json_answer
 from skep.http.operation import Operation, Parameter
 from skep.ids import id_text
 from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, QueueKey, Start, StartMode
+from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, lease_id
 from skep.wire.messages import NULL, PoppedMessage, PopResponse
 from skep.wire.times import to_datetime
@@ -44,12 +45,11 @@ PARAMETERS = (
     Parameter("subscriptionFrom", str, "a time or a seq from which a new group starts"),
     Parameter("leaseSeconds", float, "how long the lease lasts; the queue's lease_seconds by default"),
 )
+_NONE = "204 when there are none."
 MATCHING = (
     Parameter("namespace", str, "of all queues of this namespace"),
     Parameter("task", str, "of all queues of this task"),
 )
-_known = frozenset(parameter.name for parameter in PARAMETERS)
-_known_matching = _known | {parameter.name for parameter in MATCHING}
 
 
 class Wish(NamedTuple):
@@ -64,7 +64,7 @@ class Wish(NamedTuple):
     wait_seconds: float
 
 
-def operations(engine: Engine) -> list[Operation]:
+def operations(engine: Engine, meter: Meter) -> list[Operation]:
     """Popping."""
 
     async def pop_queue(call: Call) -> Answer:
@@ -74,7 +74,6 @@ def operations(engine: Engine) -> list[Operation]:
         return await pop(call, call.path("partition"))
 
     async def pop(call: Call, partition: str | None) -> Answer:
-        parameters.check_known(call.query, _known)
         wish = read(call.query)
         taking = engine.pop(
             QueueKey(call.path("queue"), call.tenant),
@@ -87,10 +86,9 @@ def operations(engine: Engine) -> list[Operation]:
             start=wish.start,
             wait_seconds=wish.wait_seconds,
         )
-        return answer(await call.unless_gone(taking) if wish.wait_seconds else await taking)
+        return await taken(call, taking, wish.wait_seconds)
 
     async def pop_matching(call: Call) -> Answer:
-        parameters.check_known(call.query, _known_matching)
         wish = read(call.query)
         taking = engine.pop_matching(
             tenant=call.tenant,
@@ -104,21 +102,32 @@ def operations(engine: Engine) -> list[Operation]:
             start=wish.start,
             wait_seconds=wish.wait_seconds,
         )
-        return answer(await call.unless_gone(taking) if wish.wait_seconds else await taking)
+        return await taken(call, taking, wish.wait_seconds)
+
+    async def taken(call: Call, taking: Coroutine[Any, Any, PopResult], wait_seconds: float) -> Answer:
+        if wait_seconds:
+            call.waits = True
+            result = await call.unless_gone(taking)
+        else:
+            result = await taking
+        count_popped(meter, result.deliveries)
+        return answer(result)
 
     answers = {200: PopResponse, 204: None}
     return [
         Operation(
             method="GET", path="/api/v1/pop/queue/{queue}", handler=pop_queue, parameters=PARAMETERS, answers=answers,
-            summary="Lease messages of a queue",
+            summary="Lease messages of a queue", description=_NONE, tag="Messages", verb="pop",
         ),
         Operation(
             method="GET", path="/api/v1/pop/queue/{queue}/partition/{partition}", handler=pop_partition,
-            parameters=PARAMETERS, answers=answers, summary="Lease messages of one partition",
+            parameters=PARAMETERS, answers=answers, summary="Lease messages of one partition", description=_NONE,
+            tag="Messages", verb="pop",
         ),
         Operation(
             method="GET", path="/api/v1/pop", handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=answers,
             summary="Lease messages of all queues of a namespace, a task or both, higher priority first",
+            description=_NONE, tag="Messages", verb="pop",
         ),
     ]  # fmt: skip
 
@@ -155,6 +164,20 @@ def answer(result: PopResult) -> Answer:
     if not result.deliveries:
         return NOTHING
     return json_answer(PopResponse(popped_messages(result.deliveries)), HTTPStatus.OK)
+
+
+def count_popped(meter: Meter, deliveries: Sequence[Delivery]) -> None:
+    """Count what was handed out, queue by queue: the deliveries of one lie together."""
+    start = 0
+    while start < len(deliveries):
+        key = deliveries[start].queue
+        end = start + 1
+        if deliveries[-1].queue == key:
+            end = len(deliveries)
+        while end < len(deliveries) and deliveries[end].queue == key:
+            end += 1
+        meter.queue(key.tenant, key.name).popped += end - start
+        start = end
 
 
 def popped_messages(deliveries: Sequence[Delivery]) -> list[PoppedMessage]:

@@ -11,13 +11,15 @@ from skep.errors import Code, SkepError
 from skep.http import pushing
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation
+from skep.http.pushing import count_pushed
 from skep.model import PushStatus, QueueChanges, QueueKey
+from skep.observe.metrics import Meter
 from skep.wire.messages import PushItem, PushRequest, PushResponse
 
 _decode = msgspec.json.Decoder(PushRequest)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def operations(engine: Engine, meter: Meter) -> list[Operation]:
     """Pushing."""
 
     async def push(call: Call) -> Answer:
@@ -26,6 +28,7 @@ def operations(engine: Engine) -> list[Operation]:
         messages = pushing.new_messages(request.items, tenant)
         await _make_labelled_queues(engine, request.items, tenant)
         outcome = await engine.push(messages, json_checked=True)
+        count_pushed(meter, messages, outcome)
         if outcome.refused:
             raise pushing.refusal(outcome)
         stored = any(result.status is not PushStatus.DUPLICATE for result in outcome.results)
@@ -41,6 +44,18 @@ def operations(engine: Engine) -> list[Operation]:
             description="201 when something was stored, 200 when all were duplicates.",
             request=PushRequest,
             answers={201: PushResponse, 200: PushResponse},
+            tag="Messages",
+            verb="push",
+            example={
+                "items": [
+                    {
+                        "queue": "orders",
+                        "partition": "customer-42",
+                        "transactionId": "order-1001",
+                        "payload": {"total": 99.5},
+                    }
+                ]
+            },
         )
     ]
 
