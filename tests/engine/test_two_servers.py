@@ -55,3 +55,17 @@ async def test_queues_of_a_server_that_is_gone_are_looked_after(
     await until(lambda: here.is_quiet)
 
     assert (await here.queue_stats(invoices)).last_seq == 1
+
+
+async def test_a_queue_that_was_deleted_there_is_forgotten_here(
+    servers: tuple[Engine, Engine], clock: ManualClock
+) -> None:
+    here, there = servers
+    clock.advance(EngineSettings().discover_seconds)
+    await until(lambda: here.is_quiet and there.is_quiet)
+    assert there.known_queues == 1
+    await here.delete_queue(ORDERS)
+    clock.advance(EngineSettings().discover_seconds)
+    await until(lambda: there.is_quiet)
+
+    assert there.known_queues == 0

@@ -140,6 +140,11 @@ class Engine:
         return self._dispenser.parked
 
     @property
+    def known_queues(self) -> int:
+        """How many queues this server looks after."""
+        return self._lifecycle.queues
+
+    @property
     def logical_queues(self) -> int:
         """How many queues are held ready."""
         return len(self._registry)

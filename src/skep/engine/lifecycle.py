@@ -132,6 +132,11 @@ class Lifecycle:
             await asyncio.wait(self._tasks)
 
     @property
+    def queues(self) -> int:
+        """How many queues have their chores here."""
+        return len(self._plans)
+
+    @property
     def under_way(self) -> int:
         """How many chores run or wait for their turn."""
         return len(self._ready) + len(self._tasks)
@@ -280,18 +285,25 @@ class Lifecycle:
             self._inspections.pop(key, None)
         if queue is not None:
             self.changed(queue)
+        else:
+            self.forget(key)
         return Chore()
 
     async def _discover(self, now: Instant) -> Chore:
         """Look at every queue there is; with other servers about, again and again."""
+        unseen = set(self._plans)
         tenant = ""
         while tenants := await self._store.tenants(after=tenant, limit=PAGE):
             for tenant in tenants:
                 name = ""
                 while queues := await self._store.list_queues(tenant, after=name, limit=PAGE):
                     for queue in queues:
+                        unseen.discard(queue.key)
                         self.changed(queue)
                     name = queues[-1].key.name
+        for key in unseen:
+            # Deleted by another server, or made anew behind our back as we walked: a look of its own tells.
+            self.inspect(key)
         if not self._settings.shared:
             return Chore()
         return Chore(next_at=Instant(now + seconds(self._settings.discover_seconds)))
