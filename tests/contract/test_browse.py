@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from skep.model import MessagePage, MessageState, Ordering, Seq
+from skep.ids import IdMint
+from skep.model import MessagePage, MessageState, Ordering, PushBatch, Seq
 from tests.contract.driver import Driver
 
 
@@ -57,6 +58,22 @@ async def test_a_message_without_a_trace_id_is_found_by_its_own_id(driver: Drive
 
     assert found(await driver.browse(trace_id=second.id)) == ["b"]
     assert [m.id for m in await driver.store.trace(driver.tenant, first.id)] == [first.id]
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("back_seconds", [0.9, 1.5, 60])
+async def test_a_message_is_found_by_its_own_id_after_the_clock_went_back(
+    driver: Driver, count: int, back_seconds: float
+) -> None:
+    await driver.push("before")
+    driver.clock.advance(-back_seconds)
+    ids = IdMint(driver.clock).mint_many(count)
+    await driver.push_batches(PushBatch([driver.message(str(number)) for number in range(count)], ids))
+
+    for id_ in (ids[0], ids[-1]):
+        (message,) = await driver.store.trace(driver.tenant, id_)
+        assert message.id == message.trace_id == id_
+        assert [m.id for m in (await driver.browse(trace_id=id_)).messages] == [id_]
 
 
 async def test_a_preview_cuts_the_payload_and_tells_its_size(driver: Driver) -> None:

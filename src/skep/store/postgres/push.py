@@ -88,7 +88,7 @@ def is_small(batches: Sequence[PushBatch], now: Instant) -> bool:
         and m.transaction_id is None
         and m.trace_id is None
         and m.deliver_at is None
-        and not _is_late(id_, now)
+        and not is_late(id_, now)
         for batch in batches
         for m, id_ in zip(batch.messages, batch.ids, strict=True)
     )
@@ -168,10 +168,10 @@ async def _known_keys(
     return {(r["queue_id"], r["transaction_id"], r["partition"]): (r["message_id"], r["seq"]) for r in rows}
 
 
-def _is_late(id_: Id, now: Instant) -> bool:
+def is_late(id_: Id, created_at: int) -> bool:
     """Whether a message could not be found by the millisecond in its id, so that its trace id must be written out."""
     minted = minted_at(id_)
-    return minted is None or abs(now - minted) > TRACE_SLACK_MICROS
+    return minted is None or abs(created_at - minted) > TRACE_SLACK_MICROS
 
 
 class _Appender:
@@ -211,7 +211,10 @@ class _Appender:
             m.queue is first and m.transaction_id is None and m.trace_id is None and m.deliver_at is None
             for m in batch.messages
         )
-        return self._logs[first] if plain and not _is_late(batch.ids[0], self._now) else None
+        log = self._logs[first]
+        return (
+            log if plain and not any(is_late(id_, log.created_at) for id_ in (min(batch.ids), max(batch.ids))) else None
+        )
 
     def _append_plain(self, batch: PushBatch, log: OpenLog) -> list[PushResult]:
         first, queue_id, created_at = log.last_seq + 1, log.queue_id, log.created_at
@@ -256,7 +259,7 @@ class _Appender:
         else:
             log.last_seq += 1
             seq = Seq(log.last_seq)
-            written = message.trace_id or (id_ if _is_late(id_, self._now) else None)
+            written = message.trace_id or (id_ if is_late(id_, log.created_at) else None)
             self._messages.append((
                 seq, log.created_at, id_, written, log.queue_id, None, message.priority, message.partition,
                 message.transaction_id, message.content_type, message.headers, message.payload,

@@ -71,7 +71,8 @@ END
 $$;
 
 -- A few messages to one queue that need no look of their own (no transaction id, trace, schedule, limit): one round trip.
--- Answers nothing when the queue is missing, fifo or limited: then the caller goes the long way.
+-- Answers nothing when the queue is missing, fifo, limited, or has messages from further ahead in time than a trace is looked for
+-- (a clock that went back): then the caller goes the long way.
 CREATE OR REPLACE FUNCTION push_plain(
     p_tenant text, p_name text, p_now bigint, p_ids uuid[], p_partitions text[], p_priorities integer[],
     p_content_types text[], p_headers bytea[], p_payloads bytea[])
@@ -79,6 +80,7 @@ RETURNS TABLE (queue_id integer, last_seq bigint, depth bigint, watched boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+    c_trace_slack_us CONSTANT bigint := 1000000;
     v_id integer;
     q queue%ROWTYPE;
     v_last bigint;
@@ -95,6 +97,9 @@ BEGIN
     END IF;
     SELECT m.seq, m.created_at INTO v_last, v_created
     FROM message m WHERE m.queue_id = q.id ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1;
+    IF v_created >= p_now + c_trace_slack_us THEN
+        RETURN;
+    END IF;
     v_last := greatest(v_last, q.floor_seq);
     INSERT INTO message (seq, created_at, id, queue_id, priority, partition, content_type, headers, payload)
     SELECT v_last + n.ord, greatest(v_created, p_now), n.id, q.id, n.priority, n.partition, n.content_type, n.headers, n.payload
