@@ -40,6 +40,22 @@ class IdMint:
 
     def mint_many(self, count: int) -> list[Id]:
         """``count`` new ids, rising."""
+        high, first = self._take(count)
+        return [
+            Id((high | (n >> _LOW_BITS) << 64 | (n & _LOW_MASK)).to_bytes(16, "big"))
+            for n in range(first, first + count)
+        ]
+
+    def mint_range(self, count: int) -> int:
+        """The first of ``count`` new ids as a number; the others are the numbers that follow it."""
+        while True:
+            high, first = self._take(count)
+            low = first & _LOW_MASK
+            if low + count <= _LOW_MASK:  # else a carry would run into the variant's bits: take the next ones
+                return high | (first >> _LOW_BITS) << 64 | low
+
+    def _take(self, count: int) -> tuple[int, int]:
+        """The fixed bits of ``count`` new ids, and the first value of their counter."""
         with self._lock:
             ms = self._clock.now() // MICROS_PER_MS
             if ms > self._ms:
@@ -49,13 +65,9 @@ class IdMint:
             elif self._counter + count > _COUNTER_MAX:
                 self._ms += 1
                 self._counter = int.from_bytes(os.urandom(10), "big") & _RESEED_MASK
-            high = self._ms << 80 | _VERSION | _VARIANT
             first = self._counter + 1
             self._counter += count
-        return [
-            Id((high | (n >> _LOW_BITS) << 64 | (n & _LOW_MASK)).to_bytes(16, "big"))
-            for n in range(first, first + count)
-        ]
+            return self._ms << 80 | _VERSION | _VARIANT, first
 
 
 def minted_at(id_: bytes) -> Instant | None:

@@ -171,6 +171,22 @@ class PushOutcome(Struct, frozen=True):
         return any(result.status is PushStatus.REFUSED for result in self.results)
 
 
+class Appended(Struct, frozen=True):
+    """What a bulk push did: the seqs its messages got, in their order, and the queue's depth afterwards."""
+
+    first_seq: Seq
+    last_seq: Seq
+    depth: Depth
+
+
+class LogBounds(Struct, frozen=True):
+    """The seqs a log holds, both inclusive, and when its last message was appended; empty when first is last + 1."""
+
+    first_seq: Seq
+    last_seq: Seq
+    last_at: Instant | None
+
+
 class Outcome(StrEnum):
     """What is said of a message. RELEASE is the engine's own word: it reached nobody, so that delivery does not count."""
 

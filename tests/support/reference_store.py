@@ -6,15 +6,18 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+import pyarrow as pa
 from msgspec import UNSET
 
 from skep.clock import MICROS_PER_MS, Instant, seconds
+from skep.columns import LOG_SCHEMA, NewRows
 from skep.errors import Code, SkepError
-from skep.ids import Id
+from skep.ids import Id, id_text
 from skep.model import (
     DEFAULT_PARTITION,
     FROM_NOW,
     NO_DEAD_LETTER_QUEUE,
+    Appended,
     Chore,
     Cleared,
     ClearScope,
@@ -24,6 +27,8 @@ from skep.model import (
     Delivery,
     Depth,
     GroupStats,
+    LogBounds,
+    MessageFilter,
     NewMessage,
     Ordering,
     Outcome,
@@ -50,6 +55,7 @@ from skep.model import (
     Transaction,
     TransactionOutcome,
 )
+from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
 from tests.support.reference_views import ReferenceViews
 
@@ -125,6 +131,42 @@ class ReferenceStore(ReferenceViews):
 
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
         return [self._push(batch, now, create_queues) for batch in batches]
+
+    async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
+        ids = [Id(bytes(id_)) for id_ in rows.ids()]
+        messages = [
+            NewMessage(key, payload.as_py(), partition.as_py().decode())
+            for partition, payload in zip(rows.partition, rows.payload, strict=True)
+        ]
+        outcome = self._push(PushBatch(messages, ids), now, create_queue)
+        first, last = outcome.results[0], outcome.results[-1]
+        if first.code is not None:
+            raise SkepError(first.code, first.reason or "refused")
+        assert first.seq is not None
+        assert last.seq is not None
+        return Appended(first.seq, last.seq, outcome.depths[key])
+
+    async def read_log(self, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int) -> pa.RecordBatch:
+        page = await self.messages(MessageFilter(queue=key, after=Seq(first - 1), limit=max_rows), Instant(0))
+        rows, used = [], 0
+        for m in page.messages:
+            if m.seq > last or used >= max_bytes:
+                break
+            used += len(m.payload)
+            rows.append(
+                {
+                    "queue": key.name, "partition": m.partition, "seq": m.seq, "message_id": id_text(m.id),
+                    "transaction_id": m.transaction_id, "trace_id": id_text(m.trace_id), "payload": m.payload,
+                    "content_type": m.content_type, "headers": m.headers and m.headers.decode(),
+                    "created_at": to_datetime(m.created_at),
+                }
+            )  # fmt: skip
+        return pa.RecordBatch.from_pylist(rows, schema=LOG_SCHEMA)
+
+    async def log_bounds(self, key: QueueKey) -> LogBounds:
+        stats = await self.queue_stats(key, Instant(0))
+        at = Instant(self.log(key).last_created_at)
+        return LogBounds(stats.first_seq, stats.last_seq, at or None)
 
     def _push(self, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
         before = copy.deepcopy(self.logs)

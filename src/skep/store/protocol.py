@@ -10,11 +10,12 @@ log, leases and dead letters are kept and what must stay true.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import (
+    Appended,
     Chore,
     Cleared,
     ClearScope,
@@ -23,6 +24,7 @@ from skep.model import (
     FinishedLease,
     GroupStats,
     LeaseInfo,
+    LogBounds,
     MessageFilter,
     MessagePage,
     PartitionStats,
@@ -47,6 +49,11 @@ from skep.model import (
     Transaction,
     TransactionOutcome,
 )
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    import pyarrow as pa
+
+    from skep.columns import NewRows
 
 
 class Store(Protocol):
@@ -118,6 +125,20 @@ class Store(Protocol):
         self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
     ) -> list[TransactionOutcome]:
         """Each transaction whole or not at all: any refusal in it undoes all of it."""
+        ...
+
+    # the log in bulk, as columns
+
+    async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
+        """Append messages that have nothing but a partition and a payload, all of them or none (QUEUE_FULL, …)."""
+        ...
+
+    async def read_log(self, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int) -> pa.RecordBatch:
+        """Messages from seq ``first`` to ``last`` in the shape of `LOG_SCHEMA`, as many as fit, and at least one."""
+        ...
+
+    async def log_bounds(self, key: QueueKey) -> LogBounds:
+        """Which seqs the log holds."""
         ...
 
     # dead letters

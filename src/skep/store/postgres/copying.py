@@ -33,17 +33,27 @@ _FIELDS = len(MESSAGE_COLUMNS)
 
 async def append_rows(connection: Connection, rows: Sequence[MessageRow]) -> None:
     """Write message rows whose seqs were given out under the lock."""
+    await append_stream(connection, _pieces(rows))
+
+
+async def append_stream(connection: Connection, rows: AsyncIterator[bytes]) -> None:
+    """Write message rows that are in the COPY format already."""
     await connection.copy_to_table(
-        "message", schema_name="skep", columns=list(MESSAGE_COLUMNS), source=_stream(rows), format="binary"
+        "message", schema_name="skep", columns=list(MESSAGE_COLUMNS), source=_framed(rows), format="binary"
     )
 
 
-async def _stream(rows: Sequence[MessageRow]) -> AsyncIterator[bytes]:
-    """In pieces, so that PostgreSQL stores the first while we encode the next."""
+async def _framed(rows: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield _HEADER
+    async for piece in rows:
+        yield piece
+    yield _TRAILER
+
+
+async def _pieces(rows: Sequence[MessageRow]) -> AsyncIterator[bytes]:
+    """In pieces, so that PostgreSQL stores the first while we encode the next."""
     for start in range(0, len(rows), PIECE_ROWS):
         yield encode(rows[start : start + PIECE_ROWS])
-    yield _TRAILER
 
 
 def encode(rows: Sequence[MessageRow]) -> bytes:

@@ -18,6 +18,7 @@ from skep.model import (
     FinishedLease,
     GroupStats,
     LeaseInfo,
+    LogBounds,
     MessageFilter,
     MessagePage,
     MessageState,
@@ -148,6 +149,14 @@ async def leases(
         )
         for row in rows
     ]  # fmt: skip
+
+
+async def log_bounds(connection: Connection, key: QueueKey) -> LogBounds:
+    """Which seqs the log holds."""
+    queue = await queues.need(connection, key)
+    row = await connection.fetchrow(SQL["log_bounds"], queue.id)
+    assert row is not None
+    return LogBounds(row["first_seq"], row["last_seq"], row["last_at"])
 
 
 # --- messages -------------------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -12,6 +14,7 @@ from skep.clock import Clock, Instant, SystemClock
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
+    Appended,
     Chore,
     Cleared,
     ClearScope,
@@ -20,6 +23,7 @@ from skep.model import (
     FinishedLease,
     GroupStats,
     LeaseInfo,
+    LogBounds,
     MessageFilter,
     MessagePage,
     PartitionStats,
@@ -51,6 +55,11 @@ from skep.store.postgres import chores, dead, groups, looking, pop, push, queues
 from skep.store.postgres.connection import Connection, Pool, translated
 from skep.store.postgres.news import News
 from skep.store.postgres.schema import migrate
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    import pyarrow as pa
+
+    from skep.columns import NewRows
 
 SHARDS = 16
 MAX_CONNECTIONS = 10
@@ -203,6 +212,27 @@ class PostgresStore:
             return TransactionOutcome(False, settled, _undone(transaction.push, pushed))
         await savepoint.commit()
         return TransactionOutcome(True, settled, pushed)
+
+    # the log in bulk; what needs the extra `arrow` is imported when it is used
+
+    async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
+        from skep.store.postgres import bulk
+
+        ensure = queues.ensure if create_queue else None
+        appended, watched = await self._pool.transaction(lambda c: bulk.append(c, key, rows, now, ensure))
+        self._news.announce(watched)
+        return appended
+
+    async def read_log(self, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int) -> pa.RecordBatch:
+        from skep.store.postgres import bulk
+
+        async with self._pool.connection() as connection:
+            row = await bulk.read(connection, key, first, last, max_rows, max_bytes)
+        return await asyncio.to_thread(bulk.columns_of, key, row)
+
+    async def log_bounds(self, key: QueueKey) -> LogBounds:
+        async with self._pool.connection() as connection:
+            return await looking.log_bounds(connection, key)
 
     # dead letters
 

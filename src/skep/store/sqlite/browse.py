@@ -5,10 +5,11 @@ Reads only. A page walks a bounded piece of the log, so it may be short, or empt
 
 from __future__ import annotations
 
-from skep.clock import MICROS_PER_MS
+from skep.clock import MICROS_PER_MS, Instant
 from skep.ids import Id
 from skep.model import (
     QUEUE_MODE_GROUP,
+    LogBounds,
     MessageFilter,
     MessagePage,
     MessageState,
@@ -30,6 +31,13 @@ WALK_MESSAGES = 10_000
 """How many messages one page walks at most."""
 
 _MS_BYTES = 6
+
+
+def log_bounds(session: Session, key: QueueKey) -> LogBounds:
+    """Which seqs the log holds."""
+    queue = session.queue(key)
+    last_at = Instant(queue.last_at) if queue.last_at else None
+    return LogBounds(Seq(queue.first_seq), Seq(queue.last_seq), last_at)
 
 
 def messages(session: Session, wanted: MessageFilter) -> MessagePage:

@@ -6,15 +6,17 @@ reader. In `:memory:` there is one connection, so reads go through the writer to
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
+    Appended,
     Chore,
     Cleared,
     ClearScope,
@@ -23,6 +25,7 @@ from skep.model import (
     FinishedLease,
     GroupStats,
     LeaseInfo,
+    LogBounds,
     MessageFilter,
     MessagePage,
     PartitionStats,
@@ -51,6 +54,11 @@ from skep.store.sqlite import browse, chores, claim, dead, progress, push, queue
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    import pyarrow as pa
+
+    from skep.columns import NewRows
 
 T = TypeVar("T")
 
@@ -192,6 +200,26 @@ class SqliteStore:
     ) -> list[TransactionOutcome]:
         """Each transaction whole or not at all."""
         return await self._write(lambda session: transact.transact(session, transactions, now, create_queues))
+
+    # the log in bulk; what needs the extra `arrow` is imported when it is used
+
+    async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
+        """Append messages that have nothing but a partition and a payload."""
+        from skep.store.sqlite import bulk
+
+        packed = await asyncio.to_thread(bulk.pack, rows)
+        return await self._write(lambda session: bulk.append(session, key, packed, now, create_queue))
+
+    async def read_log(self, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int) -> pa.RecordBatch:
+        """Messages by seq, as columns."""
+        from skep.store.sqlite import bulk
+
+        rows = await self._read(lambda session: bulk.read(session, key, first, last, max_rows, max_bytes))
+        return await asyncio.to_thread(bulk.columns_of, key, rows)
+
+    async def log_bounds(self, key: QueueKey) -> LogBounds:
+        """Which seqs the log holds."""
+        return await self._read(lambda session: browse.log_bounds(session, key))
 
     # dead letters
 

@@ -1,0 +1,132 @@
+"""The log in bulk: batches of columns in as one COPY stream, ranges of the log out as columns.
+
+Arrow joins the parts of every row into PostgreSQL's binary COPY format (see `copying`); no Python runs per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import numpy as np
+import pyarrow as pa
+
+from skep.clock import Instant
+from skep.columns import LOG_SCHEMA, NewRows, column_of, fixed, joined, lengths, uuid_texts
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import DEFAULT_PARTITION, Appended, Depth, Ordering, QueueKey, Seq
+from skep.store.postgres import queues
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.copying import MESSAGE_COLUMNS, append_stream
+from skep.store.postgres.push import EnsureQueue, OpenLog, is_late, open_logs
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "bulk")
+
+PIECE_BYTES = 256 * 1024
+_NULL = b"\xff\xff\xff\xff"
+_BIG = ">i4"
+
+
+async def append(
+    connection: Connection, key: QueueKey, rows: NewRows, now: Instant, ensure_queue: EnsureQueue | None
+) -> tuple[Appended, list[int]]:
+    """Append a batch, whole or not at all; also the queue's id when someone elsewhere waits for it."""
+    log = await _open(connection, key, now, ensure_queue)
+    count = len(rows)
+    if log.max_depth and log.depth + count > log.max_depth:
+        raise SkepError(
+            Code.QUEUE_FULL,
+            f"queue {key.name!r} holds {log.depth} of at most {log.max_depth} messages; {count} more do not fit",
+            queue=key.name,
+        )
+    stream = await asyncio.to_thread(encode, rows, log)
+    await append_stream(connection, _pieces(stream))
+    first, log.last_seq, log.depth = log.last_seq + 1, log.last_seq + count, log.depth + count
+    depth = Depth(log.depth, log.max_depth - log.depth if log.max_depth else None)
+    return Appended(Seq(first), Seq(log.last_seq), depth), [log.queue_id] if log.watched else []
+
+
+async def _open(connection: Connection, key: QueueKey, now: Instant, ensure_queue: EnsureQueue | None) -> OpenLog:
+    logs = await open_logs(connection, [key], now)
+    if not logs and ensure_queue is not None:
+        await ensure_queue(connection, key, now)
+        logs = await open_logs(connection, [key], now)
+    if not logs:
+        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+    return logs[key]
+
+
+def encode(rows: NewRows, log: OpenLog) -> pa.Buffer:
+    """The rows of a COPY stream."""
+    count = len(rows)
+    ids = rows.ids()
+    partition = rows.partition
+    if log.ordering == Ordering.FIFO:
+        partition = pa.repeat(pa.scalar(DEFAULT_PARTITION.encode(), pa.large_binary()), count)
+    head = np.zeros(count, [("fields", ">i2"), ("a", _BIG), ("seq", ">i8"), ("b", _BIG), ("at", ">i8"), ("c", _BIG)])
+    head["fields"], head["a"], head["b"], head["c"] = len(MESSAGE_COLUMNS), 8, 8, 16
+    head["seq"] = np.arange(log.last_seq + 1, log.last_seq + 1 + count)
+    head["at"] = log.created_at
+    # A message whose id does not tell when it was stored has its trace written out, or none would find it.
+    traced = is_late(Id(ids[0].tobytes()), log.created_at)
+    middle = np.zeros(count, [("queue", "V8"), ("audience", "V4"), ("priority", "V8"), ("partition", _BIG)])
+    middle["queue"] = np.array((4, log.queue_id), _BIG).tobytes()
+    middle["audience"], middle["priority"] = _NULL, np.array((4, 0), _BIG).tobytes()
+    middle["partition"] = lengths(partition)
+    tail = np.zeros(count, [("none", "V12"), ("payload", _BIG)])
+    tail["none"], tail["payload"] = 3 * _NULL, lengths(rows.payload)
+    trace = np.empty((count, 20 if traced else 4), np.uint8)
+    trace[:, :4] = np.frombuffer(np.array([16 if traced else -1], _BIG).tobytes(), np.uint8)
+    if traced:
+        trace[:, 4:] = ids
+    data, _ = joined(fixed(_bytes(head)), fixed(ids), fixed(trace), fixed(_bytes(middle)), partition,
+                     fixed(_bytes(tail)), rows.payload)  # fmt: skip
+    return data
+
+
+def _bytes(rows: np.ndarray[tuple[int], np.dtype[np.void]]) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    return rows.view(np.uint8).reshape(len(rows), -1)
+
+
+async def _pieces(stream: pa.Buffer) -> AsyncIterator[bytes]:
+    view = memoryview(stream)
+    for start in range(0, len(view), PIECE_BYTES):
+        yield bytes(view[start : start + PIECE_BYTES])
+
+
+async def read(
+    connection: Connection, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int
+) -> asyncpg.Record:
+    """Columns of the log, as many rows as fit and at least one."""
+    queue = await queues.need(connection, key)
+    bounds = await connection.fetchval("SELECT q.first_seq FROM queue q WHERE q.id = $1", queue.id)
+    row = await connection.fetchrow(SQL["read_log"], queue.id, max(first, bounds), last, max_rows, max_bytes)
+    assert row is not None
+    return row
+
+
+def columns_of(key: QueueKey, row: asyncpg.Record) -> pa.RecordBatch:
+    """The columns in Arrow's shape."""
+    if row["seqs"] is None:
+        return pa.RecordBatch.from_pylist([], schema=LOG_SCHEMA)
+    seqs = np.frombuffer(row["seqs"], ">i8").astype(np.int64)
+    times = np.frombuffer(row["times"], ">i8").astype(np.int64)
+    text = pa.string()
+    return pa.record_batch(
+        [
+            pa.repeat(pa.scalar(key.name), len(seqs)),
+            column_of(text, row["partition_sizes"], row["partitions"]),
+            pa.array(seqs),
+            uuid_texts(row["ids"]),
+            column_of(text, row["transaction_id_sizes"], row["transaction_ids"]),
+            uuid_texts(row["trace_ids"]),
+            column_of(pa.binary(), row["payload_sizes"], row["payloads"]),
+            column_of(text, row["content_type_sizes"], row["content_types"]),
+            column_of(text, row["header_sizes"], row["headers"]),
+            pa.array(times).cast(LOG_SCHEMA.field("created_at").type),
+        ],
+        schema=LOG_SCHEMA,
+    )
