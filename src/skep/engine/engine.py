@@ -154,6 +154,10 @@ class Engine:
         """Whether no timer is overdue and no chore runs: what tests wait for after they moved the clock."""
         return not self._timers.overdue and not self._lifecycle.under_way
 
+    def now(self) -> Instant:
+        """The present instant by the clock that deadlines go by."""
+        return self._clock.now()
+
     # --- push ---------------------------------------------------------------------------------------------------
 
     async def push(self, messages: Sequence[NewMessage], *, json_checked: bool = False) -> PushOutcome:
@@ -332,6 +336,12 @@ class Engine:
             self._check_match(tenant, namespace, task)
             self._check_page(limit, after)
             return await self._store.list_queues(tenant, after, limit, namespace, task)
+
+    async def tenants(self, *, after: str = "", limit: int = 100) -> list[str]:
+        """A page of the tenants that have queues, by name, those after ``after``."""
+        with self._in_flight:
+            self._check_page(limit, after)
+            return await self._store.tenants(after, limit)
 
     async def delete_queue(self, key: QueueKey) -> bool:
         """Delete a queue with all it holds; False when there is none."""
