@@ -22,6 +22,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The headers of one message, as JSON."""
     push_messages: int = 10_000
     """Messages in one push or transaction."""
+    bulk_messages: int = 100_000
+    """Messages in one bulk push."""
+    bulk_bytes: int = 64 * MEBIBYTE
+    """Payloads of one bulk push together."""
     pop_messages: int = 10_000
     """Messages that one pop may ask for."""
     settlements: int = 10_000

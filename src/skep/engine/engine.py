@@ -7,13 +7,15 @@ is the store's: on an error nothing of the call happened, except that a store lo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from skep.clock import Clock, Instant
-from skep.config import EngineSettings
+from skep.config import MEBIBYTE, EngineSettings
 from skep.engine import validate
 from skep.engine.across import AcrossQueues
 from skep.engine.announcer import Announcer
@@ -31,6 +33,7 @@ from skep.model import (
     DEFAULT_TENANT,
     FROM_BEGINNING,
     QUEUE_MODE_GROUP,
+    Appended,
     Cleared,
     ClearScope,
     DeadLetter,
@@ -39,6 +42,7 @@ from skep.model import (
     FinishedLease,
     GroupStats,
     LeaseInfo,
+    LogBounds,
     MessageFilter,
     MessagePage,
     NewMessage,
@@ -65,6 +69,9 @@ from skep.model import (
     TransactionOutcome,
 )
 from skep.store.protocol import Store
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    import pyarrow as pa
 
 CONFIGURE_TRIES = 10
 
@@ -175,6 +182,36 @@ class Engine:
             if weight.queue is not None:
                 return await self._registry.get(weight.queue).push(batch, weight.size_bytes, weight.deliver_at)
             return await self._across.push(batch, weight.size_bytes, weight.deliver_at)
+
+    async def push_columns(self, key: QueueKey, batch: pa.RecordBatch) -> Appended:
+        """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many."""
+        from skep.columns import NewRows, checked
+        from skep.engine.bulk import check_columns
+
+        with self._in_flight:
+            validate.check_key(key)
+            partition, payload = await asyncio.to_thread(lambda: check_columns(checked(batch), self._limits))
+            rows = NewRows(partition, payload, self._ids.mint_range(batch.num_rows))
+            now = self._clock.now()
+            appended = await self._store.push_rows(key, rows, now, self.settings.create_queues_on_push)
+            self._lifecycle.pushed(key, now)
+            self._registry.get(key).parking.wake(len(rows))
+            return appended
+
+    async def read_log(
+        self, key: QueueKey, first: Seq, last: Seq, *, max_rows: int = 10_000, max_bytes: int = 8 * MEBIBYTE
+    ) -> pa.RecordBatch:
+        """A range of the raw log as columns, as many rows as fit and at least one; no lease, no group."""
+        with self._in_flight:
+            validate.check_key(key)
+            validate.check_count(max_rows, self._limits.bulk_messages, "the number of rows")
+            return await self._store.read_log(key, first, min(last, Seq(validate.SEQ_MAX)), max_rows, max_bytes)
+
+    async def log_bounds(self, key: QueueKey) -> LogBounds:
+        """Which seqs the log holds."""
+        with self._in_flight:
+            validate.check_key(key)
+            return await self._store.log_bounds(key)
 
     # --- pop ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from skep.http.endpoint import Endpoint, send_answer
 from skep.http.errors import error_answer
 from skep.http.exchange import Receive, Scope, Send
 from skep.http.operation import Operation
-from skep.http.routes import ack, health, pop, push
+from skep.http.routes import ack, health, log, pop, push
 from skep.observe.metrics import Meter
 
 POP_QUEUE = "/api/v1/pop/queue/"
@@ -23,6 +23,7 @@ def all_operations(engine: Engine, meter: Meter) -> list[Operation]:
         *push.operations(engine, meter),
         *pop.operations(engine, meter),
         *ack.operations(engine, meter),
+        *log.operations(engine),
         *health.operations(engine),
     ]
 

@@ -113,11 +113,12 @@ class Call:
             raise _undecodable(error) from None
         return value
 
-    async def body(self) -> bytes:
+    async def body(self, limit: int | None = None) -> bytes:
         """The whole body, refused as soon as it is longer than it may be or slower than it must be."""
         if self.header(b"content-encoding") not in (None, b"identity"):
             raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "a compressed body is not taken")
-        limit = self._limits.body_bytes
+        if limit is None:
+            limit = self._limits.body_bytes
         announced = self.header(b"content-length")
         if announced is not None and int(announced) > limit:
             raise _too_large(limit)

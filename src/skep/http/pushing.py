@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from http import HTTPStatus
 
 import msgspec
 
 from skep.errors import Code, SkepError
+from skep.http.exchange import Answer, json_answer
 from skep.ids import Id, id_text, parse_id
 from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
 from skep.observe.metrics import Meter
-from skep.wire.messages import PushedMessage, PushItem, QueueDepth
+from skep.wire.messages import PushedMessage, PushItem, PushResponse, QueueDepth
 from skep.wire.times import to_instant
 
 _base64_text = msgspec.json.Decoder(str)
@@ -107,6 +109,15 @@ def count_pushed(meter: Meter, messages: Sequence[NewMessage], outcome: PushOutc
 def depths(outcome: PushOutcome) -> dict[str, QueueDepth]:
     """How full each queue is after the push."""
     return {key.name: QueueDepth(depth.depth, depth.remaining) for key, depth in outcome.depths.items()}
+
+
+def answer(outcome: PushOutcome) -> Answer:
+    """The answer to a push: 201 when something was stored, 200 when all were duplicates."""
+    if outcome.refused:
+        raise refusal(outcome)
+    stored = any(result.status is not PushStatus.DUPLICATE for result in outcome.results)
+    told = PushResponse(True, False, True, pushed_messages(outcome.results), depths(outcome))
+    return json_answer(told, HTTPStatus.CREATED if stored else HTTPStatus.OK)
 
 
 def refusal(outcome: PushOutcome) -> SkepError:

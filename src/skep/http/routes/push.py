@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 import msgspec
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import pushing
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.operation import Operation
+from skep.http.exchange import Answer, Call
+from skep.http.operation import Operation, Parameter
 from skep.http.pushing import count_pushed
-from skep.model import PushStatus, QueueChanges, QueueKey
+from skep.http.routes import bulk
+from skep.model import QueueChanges, QueueKey
 from skep.observe.metrics import Meter
+from skep.wire.log import ARROW
 from skep.wire.messages import PushItem, PushRequest, PushResponse
 
 _decode = msgspec.json.Decoder(PushRequest)
@@ -23,17 +23,15 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     """Pushing."""
 
     async def push(call: Call) -> Answer:
+        if call.header(b"content-type") == ARROW.encode():
+            return await bulk.push(engine, meter, call)
         request = await call.json(_decode)
         tenant = call.tenant
         messages = pushing.new_messages(request.items, tenant)
         await _make_labelled_queues(engine, request.items, tenant)
         outcome = await engine.push(messages, json_checked=True)
         count_pushed(meter, messages, outcome)
-        if outcome.refused:
-            raise pushing.refusal(outcome)
-        stored = any(result.status is not PushStatus.DUPLICATE for result in outcome.results)
-        told = PushResponse(True, False, True, pushing.pushed_messages(outcome.results), pushing.depths(outcome))
-        return json_answer(told, HTTPStatus.CREATED if stored else HTTPStatus.OK)
+        return pushing.answer(outcome)
 
     return [
         Operation(
@@ -41,7 +39,9 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             path="/api/v1/push",
             handler=push,
             summary="Push messages, whole or not at all",
-            description="201 when something was stored, 200 when all were duplicates.",
+            description="201 when something was stored, 200 when all were duplicates. The body may be an Arrow stream,"
+            " which is the fast way for very many.",
+            parameters=(Parameter("queue", str, "the queue of an Arrow stream without a column queue"),),
             request=PushRequest,
             answers={201: PushResponse, 200: PushResponse},
             tag="Messages",

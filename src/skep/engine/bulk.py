@@ -1,0 +1,69 @@
+"""Pushing columns: what may enter, checked in bulk.
+
+A batch of nothing but partitions and payloads goes to the store as columns. The checks are those of a single push, done over
+whole columns where that is possible; payloads are read once each to see that they are JSON, without keeping anything of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep.columns import bytes_column, default_partitions, lengths, slices
+from skep.config import Limits
+from skep.errors import Code, SkepError
+
+PLAIN_COLUMNS = frozenset({"partition", "payload"})
+_json = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def check_columns(batch: pa.RecordBatch, limits: Limits) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
+    """Partitions and payloads of a sound batch that may be pushed; raises for the first thing that may not."""
+    if not 1 <= batch.num_rows <= limits.bulk_messages:
+        raise SkepError(Code.INVALID_REQUEST, f"a bulk push has 1 to {limits.bulk_messages} messages")
+    payload = bytes_column(batch, "payload")
+    if payload is None:
+        raise SkepError(Code.INVALID_REQUEST, "a bulk push has a column payload")
+    partition = bytes_column(batch, "partition")
+    if partition is None:
+        partition = default_partitions(batch.num_rows)
+    else:
+        _check_partitions(partition)
+    sizes = lengths(payload)
+    if sizes.sum() > limits.bulk_bytes or sizes.max() > limits.payload_bytes:
+        raise SkepError(
+            Code.PAYLOAD_TOO_LARGE,
+            f"a bulk push carries at most {limits.bulk_bytes} bytes, a payload {limits.payload_bytes}",
+            bytes=int(sizes.sum()),
+        )
+    _check_json(payload)
+    return partition, payload
+
+
+def _check_partitions(partition: pa.LargeBinaryArray) -> None:
+    try:
+        texts = partition.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        raise SkepError(Code.INVALID_PARTITION, "a partition is not UTF-8") from None
+    characters = pc.utf8_length(texts)
+    shortest, longest = pc.min_max(characters).values()
+    unfit = pc.any(pc.match_substring_regex(texts, "[\\x00-\\x1f\\x7f-\\x{9f}]")).as_py()
+    if unfit or shortest.as_py() < 1 or longest.as_py() > 255:
+        raise SkepError(Code.INVALID_PARTITION, "a partition has 1 to 255 characters, no control characters")
+
+
+def _check_json(payload: pa.LargeBinaryArray) -> None:
+    seen = 0
+    try:
+        for text in slices(payload):
+            _json(text)
+            seen += 1
+        # The decoder skips over strings without looking at their bytes.
+        payload.cast(pa.large_string())
+    except RecursionError:
+        raise SkepError(Code.INVALID_PAYLOAD, f"payload {seen} is nested too deeply") from None
+    except msgspec.DecodeError as error:
+        raise SkepError(Code.INVALID_PAYLOAD, f"payload {seen} is not JSON: {error}") from None
+    except pa.ArrowInvalid:
+        raise SkepError(Code.INVALID_PAYLOAD, "a payload is not UTF-8") from None

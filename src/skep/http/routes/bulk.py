@@ -1,0 +1,51 @@
+"""`POST /api/v1/push` with an Arrow stream for a body.
+
+Nothing but a partition and a payload per message goes to the store as columns, without a Python object per message. A stream
+with more columns (ids, headers, times, several queues) is pushed message by message, within the limits of a push.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http import pushing
+from skep.http.exchange import Answer, Call, json_answer
+from skep.model import QueueKey
+from skep.observe.metrics import Meter
+from skep.wire.log import BulkPushResponse
+from skep.wire.messages import QueueDepth
+
+ENVELOPE_BYTES = 16 * 1024 * 1024
+"""What partitions, ids and Arrow's own bookkeeping may add to the payloads."""
+
+
+async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
+    """Push a stream, whole or not at all."""
+    try:
+        from skep.engine.bulk import PLAIN_COLUMNS
+        from skep.http.arrow import messages_of, read_stream
+    except ModuleNotFoundError:
+        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
+
+    body = await call.body(engine.settings.limits.bulk_bytes + ENVELOPE_BYTES)
+    batch = await asyncio.to_thread(read_stream, body)
+    name = call.query.get("queue")
+    if name is None or not PLAIN_COLUMNS.issuperset(batch.schema.names):
+        limit = engine.settings.limits.push_messages
+        if batch.num_rows > limit:
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"with more columns than partition and payload a stream has at most {limit} messages",
+            )
+        messages = await asyncio.to_thread(messages_of, batch, name, call.tenant)
+        outcome = await engine.push(messages)
+        pushing.count_pushed(meter, messages, outcome)
+        return pushing.answer(outcome)
+    appended = await engine.push_columns(QueueKey(name, call.tenant), batch)
+    meter.queue(call.tenant, name).pushed += batch.num_rows
+    depth = QueueDepth(appended.depth.depth, appended.depth.remaining)
+    told = BulkPushResponse(True, batch.num_rows, appended.first_seq, appended.last_seq, {name: depth})
+    return json_answer(told, HTTPStatus.CREATED)

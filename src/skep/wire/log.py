@@ -1,0 +1,52 @@
+"""Bulk pushes and the raw log on the wire."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Raw, Struct
+
+from skep.wire.messages import QueueDepth
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+class BulkPushResponse(Struct, rename="camel"):
+    """What a bulk push stored: its messages have the seqs from ``firstSeq`` to ``lastSeq``, in their order."""
+
+    pushed: bool
+    count: int
+    first_seq: int
+    last_seq: int
+    queues: dict[str, QueueDepth]
+
+
+class LogBoundsResponse(Struct, rename="camel"):
+    """The seqs a log holds, both inclusive; it is empty when ``firstSeq`` is ``lastSeq`` + 1."""
+
+    queue: str
+    first_seq: int
+    last_seq: int
+    last_created_at: datetime | None
+
+
+class LoggedMessage(Struct, rename="camel", gc=False):
+    """A message as it stands in the log."""
+
+    queue: str
+    partition: str
+    seq: int
+    id: str
+    transaction_id: str | None
+    trace_id: str
+    payload: Raw
+    headers: Raw
+    content_type: str | None
+    priority: int
+    created_at: datetime
+
+
+class LogResponse(Struct):
+    """A stretch of the log, in the order of seq."""
+
+    messages: list[LoggedMessage]
