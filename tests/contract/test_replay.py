@@ -264,6 +264,23 @@ async def test_a_fifo_queue_takes_dead_letters_and_replays_into_its_one_partitio
     assert {delivery.partition for delivery in await driver.pop()} == {DEFAULT_PARTITION}
 
 
+async def test_a_dead_letter_in_a_fifo_queue_remembers_its_partition_and_goes_back_to_it(driver: Driver) -> None:
+    await driver.create("grave", ordering=Ordering.FIFO)
+    await driver.create(dead_letter_queue="grave")
+    await driver.push("a", partition="a")
+    await driver.push("b", partition="b")
+    await driver.reject(*await driver.pop())
+
+    assert [letter.partition for letter in await driver.dead("grave")] == ["a", "b"]
+    assert [letter.partition for letter in await driver.dead("grave", partition="b")] == ["b"]
+    await driver.pop("grave", batch=1, lease_seconds=1)
+    await driver.replay("grave")
+    assert [(d.payload, d.partition) for d in await driver.pop()] == [(b"a", "a"), (b"b", "b")]
+    driver.clock.advance(1)
+    assert await driver.pop("grave") == []
+    assert (await driver.stats("grave")).expired == 2
+
+
 async def test_letters_of_a_deleted_queue_are_not_those_of_its_successor(driver: Driver) -> None:
     await driver.push("old")
     await driver.reject(await driver.pop_one())

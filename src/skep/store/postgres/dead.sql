@@ -2,7 +2,7 @@
 -- Copies messages to the end of the dead-letter queue (its lock is held), in the order given, and notes why.
 -- The limits make it one look-up per message, where a join may walk the log.
 -- $1 source id, $2 its name, $3 target id, $4 its last seq, $5 created_at there, $6 now, $7 group, $8.. seqs, reasons, errors, attempts,
--- $12 the one partition of a fifo queue.
+-- $12 the one partition of a fifo queue. The letter remembers the partition that the message came from.
 WITH doomed AS MATERIALIZED (
     SELECT $4::bigint + row_number() OVER (ORDER BY x.ord) AS dead_seq, x.reason, x.error, x.attempts, m.*
     FROM unnest($8::bigint[], $9::text[], $10::text[], $11::integer[]) WITH ORDINALITY AS x (seq, reason, error, attempts, ord)
@@ -15,7 +15,7 @@ WITH doomed AS MATERIALIZED (
 )
 INSERT INTO dead_letter (queue_id, seq, id, source_queue, source_seq, group_name, reason, error, attempts, partition,
                          created_at, failed_at)
-SELECT $3, d.dead_seq, d.id, $2, d.seq, $7, d.reason, d.error, d.attempts, coalesce($12::text, d.partition), d.created_at, $6
+SELECT $3, d.dead_seq, d.id, $2, d.seq, $7, d.reason, d.error, d.attempts, d.partition, d.created_at, $6
 FROM doomed d
 RETURNING source_seq
 
@@ -65,9 +65,11 @@ SELECT ensure_group($1, $2, 'seq', $3::bigint + 1, $4)
 WITH copied AS (
     INSERT INTO message (queue_id, seq, created_at, id, trace_id, audience, priority, partition, transaction_id, content_type,
                          headers, payload)
-    SELECT $3, $4, $5, $6, coalesce(m.trace_id, m.id), $7, m.priority, coalesce($9::text, m.partition), m.transaction_id, m.content_type,
+    SELECT $3, $4, $5, $6, coalesce(m.trace_id, m.id), $7, m.priority, coalesce($9::text, d.partition), m.transaction_id, m.content_type,
            m.headers, m.payload
-    FROM message m WHERE m.queue_id = $1 AND m.seq = $2
+    FROM message m CROSS JOIN LATERAL (
+        SELECT d.partition FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = $2 LIMIT 1) d
+    WHERE m.queue_id = $1 AND m.seq = $2
 )
 INSERT INTO replay_history (dead_queue, dead_seq, dead_id, queue_id, seq, id, group_name, reason, error, attempts, replayed_at)
 SELECT $1, $2, d.id, $3, $4, $6, d.group_name, d.reason, d.error, d.attempts, $8

@@ -84,7 +84,7 @@ def _append(
     session.db.execute(
         SQL["add_dead_letter"],
         (
-            position, queue.id, burial.seq, queue.key.name, group.name, burial.reason, burial.attempts, created_at, now,
-            burial.error,
+            position, queue.id, burial.seq, queue.key.name, named, group.name, burial.reason, burial.attempts,
+            created_at, now, burial.error,
         ),
     )  # fmt: skip

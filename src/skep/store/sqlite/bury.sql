@@ -6,6 +6,6 @@ FROM message
 WHERE position = ?1
 
 -- name: add_dead_letter
-INSERT INTO dead_letter (position, source_queue_id, source_seq, source_queue, group_name, reason, attempts, created_at,
-                         failed_at, error)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO dead_letter (position, source_queue_id, source_seq, source_queue, partition, group_name, reason, attempts,
+                         created_at, failed_at, error)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -131,4 +131,4 @@ def _remove(session: Session, queue: QueueRow, rows: list[Row], now: Instant) ->
     session.db.executemany(SQL["delete_dead_letter"], [(row[0],) for row in rows])
     queue.floor_seq = max(queue.floor_seq, rows[-1][0] & MAX_SEQ)
     session.touch_queue(queue)
-    forget_messages(session, queue, [Gone(row[0] & MAX_SEQ, row[2], row[17]) for row in rows], now)
+    forget_messages(session, queue, [Gone(row[0] & MAX_SEQ, row[18], row[17]) for row in rows], now)

@@ -3,16 +3,16 @@
 -- name: find_dead
 -- Both tables by position, in the order of the dead-letter queue. A filter that is null does not narrow; ids come as a
 -- JSON list of hex and seqs as one of numbers, since a list cannot be one parameter.
-SELECT d.position, m.id, m.partition, d.source_queue, d.source_seq, d.group_name, d.reason, d.error, d.attempts,
+SELECT d.position, m.id, d.partition, d.source_queue, d.source_seq, d.group_name, d.reason, d.error, d.attempts,
        m.transaction_id, coalesce(m.trace_id, m.id), m.headers, m.content_type, m.payload, d.created_at, d.failed_at,
-       m.priority, m.audience
+       m.priority, m.audience, m.partition
 FROM dead_letter AS d
 JOIN message AS m ON m.position = d.position
 WHERE d.position BETWEEN :first AND :last
   AND (:ids IS NULL OR m.id IN (SELECT unhex(value) FROM json_each(:ids)))
   AND (:seqs IS NULL OR d.position IN (SELECT :base | value FROM json_each(:seqs)))
   AND (:source_queue IS NULL OR d.source_queue = :source_queue)
-  AND (:partition IS NULL OR m.partition = :partition)
+  AND (:partition IS NULL OR d.partition = :partition)
   AND (:group IS NULL OR d.group_name = :group)
   AND (:reason IS NULL OR d.reason = :reason)
   AND (:error_contains IS NULL OR instr(coalesce(d.error, ''), :error_contains) > 0)
@@ -30,7 +30,7 @@ WHERE d.position BETWEEN :first AND :last
   AND (:ids IS NULL OR m.id IN (SELECT unhex(value) FROM json_each(:ids)))
   AND (:seqs IS NULL OR d.position IN (SELECT :base | value FROM json_each(:seqs)))
   AND (:source_queue IS NULL OR d.source_queue = :source_queue)
-  AND (:partition IS NULL OR m.partition = :partition)
+  AND (:partition IS NULL OR d.partition = :partition)
   AND (:group IS NULL OR d.group_name = :group)
   AND (:reason IS NULL OR d.reason = :reason)
   AND (:error_contains IS NULL OR instr(coalesce(d.error, ''), :error_contains) > 0)

@@ -152,6 +152,7 @@ CREATE TABLE dead_letter (
     source_queue_id INTEGER NOT NULL,
     source_seq      INTEGER NOT NULL,
     source_queue    TEXT    NOT NULL,
+    partition       TEXT    NOT NULL, -- there; here it may be the one of a fifo queue
     group_name      TEXT    NOT NULL,
     reason          TEXT    NOT NULL,
     attempts        INTEGER NOT NULL,
