@@ -48,9 +48,7 @@ async def queue_stats(connection: Connection, key: QueueKey, now: Instant) -> Qu
     queue = await queues.need(connection, key)
     head = await connection.fetchrow(SQL["queue_figures"], queue.id, now - seconds(RATE_WINDOW_SECONDS))
     assert head is not None
-    rows = await connection.fetch(
-        SQL["group_figures"], queue.id, now, now - seconds(RATE_WINDOW_SECONDS), head["last_seq"], None
-    )
+    rows = await connection.fetch(SQL["group_figures"], queue.id, now, now - seconds(RATE_WINDOW_SECONDS), None)
     groups = [_group_stats(row, queue, head["last_seq"], now) for row in rows]
     ages = [now - group.oldest_at for group in groups if group.oldest_at is not None]
     if not groups and head["first_at"] is not None:
@@ -78,9 +76,7 @@ async def group_stats(connection: Connection, key: QueueKey, group: str, now: In
     """One group's account."""
     queue = await queues.need(connection, key)
     last_seq = await connection.fetchval(SQL["last_seq"], queue.id)
-    row = await connection.fetchrow(
-        SQL["group_figures"], queue.id, now, now - seconds(RATE_WINDOW_SECONDS), last_seq, group
-    )
+    row = await connection.fetchrow(SQL["group_figures"], queue.id, now, now - seconds(RATE_WINDOW_SECONDS), group)
     if row is None:
         raise SkepError(Code.GROUP_NOT_FOUND, f"queue {key.name!r} has no group {group!r}", queue=key.name, group=group)
     return _group_stats(row, queue, last_seq, now)
@@ -180,8 +176,8 @@ async def messages(connection: Connection, wanted: MessageFilter, now: Instant) 
         return MessagePage([], None)
     rows = await _candidates(connection, queue, wanted, low, high)
     found: list[StoredMessage] = []
-    for row in rows:
-        state = await _state(connection, queue, group_id, row, now) if group_id is not None else None
+    states = await _states(connection, queue, group_id, rows, now)
+    for row, state in zip(rows, states, strict=True):
         if wanted.state is None or state is wanted.state:
             found.append(_stored(row, wanted.queue, state))
             if len(found) == wanted.limit:
@@ -214,13 +210,17 @@ async def _candidates(
     return rows
 
 
-async def _state(
-    connection: Connection, queue: Queue, group_id: int, row: asyncpg.Record, now: Instant
-) -> MessageState | None:
-    state = await connection.fetchval(
-        SQL["state"], queue.id, group_id, row["seq"], row["partition"], now, queue.key.name, row["audience"], row["id"]
-    )
-    return None if state is None else MessageState(state)
+async def _states(
+    connection: Connection, queue: Queue, group_id: int | None, rows: Sequence[asyncpg.Record], now: Instant
+) -> list[MessageState | None]:
+    """A group's view of each message; None without a group, or when the message is for another one."""
+    if group_id is None or not rows:
+        return [None] * len(rows)
+    found = await connection.fetch(
+        SQL["states"], queue.id, group_id, now, [row["seq"] for row in rows], [row["partition"] for row in rows],
+        [row["audience"] for row in rows], [row["id"] for row in rows],
+    )  # fmt: skip
+    return [None if row["state"] is None else MessageState(row["state"]) for row in found]
 
 
 async def message(connection: Connection, key: QueueKey, seq: Seq) -> StoredMessage | None:

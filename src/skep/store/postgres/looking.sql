@@ -61,7 +61,7 @@ LEFT JOIN LATERAL (
     (SELECT p.*, 1 FROM sample p WHERE p.queue_id = $1 AND p.group_id = g.id AND p.at > $3
      ORDER BY p.queue_id, p.group_id, p.at LIMIT 1)
     ORDER BY rank LIMIT 1) p ON true
-WHERE g.queue_id = $1 AND g.created_at >= 0 AND $4::bigint IS NOT NULL AND ($5::text IS NULL OR g.name = $5)
+WHERE g.queue_id = $1 AND ($4::text IS NULL OR g.name = $4)
 ORDER BY g.name
 
 -- name: partitions
@@ -156,26 +156,40 @@ CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x
 JOIN message m ON m.queue_id = q.id AND m.seq >= seq_at(q.id, q.first_seq, x.last_seq, $3) AND m.seq < seq_at(q.id, q.first_seq, x.last_seq, $4)
 WHERE q.id = $1 AND m.id = $2 AND m.trace_id IS NULL
 
--- name: state
--- How far a group has come with one message; null when it is for another group only. A dead letter is known by its id too: an
--- earlier queue of that name may have left letters with the same seqs. What expired is not counted as dead.
+-- name: states
+-- How far a group has come with each message of a page; null when it is for another group only. A dead letter is known by its id
+-- too: an earlier queue of that name may have left letters with the same seqs. What expired is not counted as dead.
+WITH viewer AS MATERIALIZED (
+    SELECT g.id, g.name, g.scan_seq, q.name AS queue_name,
+           (SELECT t.id FROM queue t WHERE t.tenant = q.tenant AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead')
+              AND t.deleted_at IS NULL) AS grave
+    FROM consumer_group g JOIN queue q ON q.id = g.queue_id WHERE g.id = $2
+), page AS MATERIALIZED (
+    -- Once over the group's sets, and matched by grouping: a join may compare each message with each that is in a set.
+    SELECT x.seq, min(x.ord) AS ord, min(x.partition) AS partition, min(x.audience) AS audience,
+           (array_agg(x.id) FILTER (WHERE x.ord IS NOT NULL))[1] AS id, bool_or(x.leased) AS in_leased_set
+    FROM (SELECT k.seq, k.partition, k.audience, k.id, k.ord, NULL::boolean AS leased
+          FROM unnest($4::bigint[], $5::text[], $6::integer[], $7::uuid[]) WITH ORDINALITY AS k (seq, partition, audience, id, ord)
+          UNION ALL
+          SELECT u.seq, NULL, NULL, NULL, NULL, s.token IS NOT NULL AND s.ready_at > $3
+          FROM set_lease s CROSS JOIN unnest(s.seqs) AS u (seq) WHERE s.queue_id = $1 AND s.group_id = $2) x
+    GROUP BY x.seq HAVING count(x.ord) > 0
+)
 SELECT CASE
-    WHEN $7::integer IS NOT NULL AND $7 <> g.id THEN NULL
-    WHEN EXISTS (SELECT 1 FROM dead_letter d JOIN queue t ON t.id = d.queue_id
-                 WHERE t.tenant = q.tenant AND t.deleted_at IS NULL AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead')
-                   AND d.source_queue = $6 AND d.source_seq = $3 AND d.id = $8 AND d.group_name = g.name
-                   AND d.reason <> 'expired') THEN 'dead'
-    WHEN $3 > g.scan_seq THEN 'pending'
-    WHEN l.partition IS NOT NULL AND $3 > l.delivered_seq THEN 'pending'
-    WHEN $3 = ANY (l.open) THEN
-        CASE WHEN l.token IS NOT NULL AND l.ready_at > $5 AND $3 = ANY (l.open[1:l.leased]) THEN 'in_flight' ELSE 'pending' END
-    WHEN s.id IS NOT NULL THEN CASE WHEN s.token IS NOT NULL AND s.ready_at > $5 THEN 'in_flight' ELSE 'pending' END
-    ELSE 'settled' END
-FROM consumer_group g JOIN queue q ON q.id = g.queue_id
-LEFT JOIN partition_lease l ON l.partition = $4 AND l.queue_id = $1 AND l.group_id = g.id
-LEFT JOIN LATERAL (SELECT s.id, s.token, s.ready_at FROM set_lease s
-                   WHERE s.queue_id = $1 AND s.group_id = g.id AND $3 = ANY (s.seqs) LIMIT 1) s ON true
-WHERE g.id = $2
+    WHEN k.audience <> v.id THEN NULL
+    WHEN d.seq IS NOT NULL THEN 'dead'
+    WHEN k.seq > v.scan_seq OR k.seq > l.delivered_seq THEN 'pending'
+    WHEN k.seq = ANY (l.open) THEN
+        CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 AND k.seq = ANY (l.open[1:l.leased]) THEN 'in_flight' ELSE 'pending' END
+    WHEN k.in_leased_set IS NOT NULL THEN CASE WHEN k.in_leased_set THEN 'in_flight' ELSE 'pending' END
+    ELSE 'settled' END AS state
+FROM page k CROSS JOIN viewer v
+LEFT JOIN LATERAL (SELECT l.* FROM partition_lease l WHERE l.partition = k.partition AND l.group_id = v.id LIMIT 1) l ON true
+LEFT JOIN LATERAL (SELECT d.seq FROM dead_letter d
+                   WHERE d.queue_id = v.grave AND d.source_queue = v.queue_name AND d.source_seq = k.seq AND d.id = k.id
+                     AND d.group_name = v.name AND d.reason <> 'expired'
+                   ORDER BY d.queue_id, d.source_queue, d.source_seq LIMIT 1) d ON true
+ORDER BY k.ord
 
 -- name: lease_history
 SELECT h.*, coalesce(g.name, '') AS group_name FROM lease_history h LEFT JOIN consumer_group g ON g.id = h.group_id
