@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from skep.errors import Code
 from skep.model import Delivery, Ordering, Outcome, Retry, SettleStatus
 from tests.contract.driver import Driver, attempts, payloads, seqs
 
@@ -83,6 +84,19 @@ async def test_a_release_of_part_of_an_ordered_lease_counts_since_somebody_had_i
     await driver.ack(again)
     assert seqs(await driver.pop()) == [c.seq]
     assert (await driver.stats()).completed == 2
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+async def test_a_second_word_on_a_released_message_is_refused(driver: Driver, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering)
+    await driver.push("a")
+    held = await driver.pop_one()
+
+    results = await driver.settle(driver.settlement(held, Outcome.RELEASE), driver.settlement(held))
+
+    assert [result.code for result in results] == [None, Code.NOT_IN_LEASE]
+    assert attempts(await driver.pop()) == [1]
+    assert (await driver.stats()).retried == 0
 
 
 async def test_a_release_in_an_unordered_queue_concerns_its_own_message_only(driver: Driver) -> None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.errors import Code
-from skep.model import DeadReason, Outcome, QueueSettings, Settlement, SettleResult, SettleStatus
+from skep.model import DeadReason, Outcome, QueueSettings, Seq, Settlement, SettleResult, SettleStatus
 from skep.store.postgres.dead import Burial
 from skep.store.rules import is_exhausted, retry_time
 
@@ -169,9 +169,9 @@ def _rest(lease: Lease, errors: dict[int, str | None], results: list[SettleResul
 
 
 def is_whole_release(lease: Lease, items: Sequence[Settlement]) -> bool:
-    """Whether a call gives back all that a lease holds."""
-    named = {item.seq for item in items}
-    return all(item.outcome is Outcome.RELEASE for item in items) and named.issuperset(lease.open[: lease.leased])
+    """Whether a call gives back all that a lease holds; of two words on one message the first counts."""
+    words = {item.seq: item.outcome for item in reversed(items)}
+    return all(words.get(Seq(seq)) is Outcome.RELEASE for seq in lease.open[: lease.leased])
 
 
 def undo_delivery(lease: Lease, items: Sequence[Settlement], now: Instant, effects: Effects) -> list[SettleResult]:
