@@ -1,97 +1,172 @@
-"""What the engine may be told, with the defaults that hold when nobody tells it anything.
+"""What the server, its engine and its edge may be told, with the defaults that hold when nobody tells them anything.
 
-Every bound of the engine has its name here; zero never means "no limit".
+Every bound has its name here; zero never means "no limit". Each field carries its meaning, which `skep config show` prints,
+and the range that the loader in `skep.settings` holds it to.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
 
 MEBIBYTE = 1024 * 1024
+DEFAULT_PORT = 6632
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "console", "json"]
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds on what one caller may ask for, and on what the engine holds for all of them."""
 
     # what one request may be
-    request_bytes: int = 8 * MEBIBYTE
-    """Payloads and headers of one push together; one request is one transaction, so it is refused and never split."""
-    payload_bytes: int = 8 * MEBIBYTE
-    """The payload of one message."""
-    headers_bytes: int = 16 * 1024
-    """The headers of one message, as JSON."""
-    push_messages: int = 10_000
-    """Messages in one push or transaction."""
-    bulk_messages: int = 100_000
-    """Messages in one bulk push."""
-    bulk_bytes: int = 64 * MEBIBYTE
-    """Payloads of one bulk push together."""
-    pop_messages: int = 10_000
-    """Messages that one pop may ask for."""
-    settlements: int = 10_000
-    """Settlements, or renewals, in one call."""
-    page: int = 10_000
-    """Rows of one page when browsing."""
-    error_characters: int = 8_192
-    """An error text longer than this is cut: a nack must not fail for what it has to say."""
-    wait_seconds: float = 300.0
-    """How long one pop may wait."""
+    request_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="payloads and headers of one push together; one push is one transaction: it is refused and "
+            "never split",
+        ),
+    ] = 8 * MEBIBYTE
+    payload_bytes: Annotated[int, Meta(ge=1, description="the payload of one message")] = 8 * MEBIBYTE
+    headers_bytes: Annotated[int, Meta(ge=1, description="the headers of one message, as JSON")] = 16 * 1024
+    push_messages: Annotated[int, Meta(ge=1, description="messages in one push or transaction")] = 10_000
+    bulk_messages: Annotated[int, Meta(ge=1, description="messages in one bulk push")] = 100_000
+    bulk_bytes: Annotated[int, Meta(ge=1, description="payloads of one bulk push together")] = 64 * MEBIBYTE
+    pop_messages: Annotated[int, Meta(ge=1, description="messages that one pop may ask for")] = 10_000
+    settlements: Annotated[int, Meta(ge=1, description="settlements, or renewals, in one call")] = 10_000
+    page: Annotated[int, Meta(ge=1, description="rows of one page when browsing")] = 10_000
+    # A nack must not fail for what it has to say, so its error text is cut and not refused.
+    error_characters: Annotated[int, Meta(ge=1, description="an error text longer than this is cut")] = 8_192
+    wait_seconds: Annotated[float, Meta(gt=0, description="how long one pop may wait")] = 300.0
 
     # what the engine holds
-    merged_messages: int = 2_000
-    """A store call made of several requests takes no more messages than this, so that the first need not wait long."""
-    merged_bytes: int = 8 * MEBIBYTE
-    """The same in bytes."""
-    waiting_requests: int = 10_000
-    """Requests that may wait for their turn, per queue and verb; one more is refused with STORE_BUSY."""
-    parked_polls: int = 10_000
-    """Pops that may wait for messages at once; one more is refused with STORE_BUSY."""
-    logical_queues: int = 10_000
-    """Queues kept ready; beyond that the idle ones that were used least recently are dropped."""
-    matching_queues: int = 1_000
-    """Queues that a pop over a namespace or task looks at."""
-    replay_batch: int = 500
-    """Dead letters that one transaction replays or purges."""
-    replays_listed: int = 1_000
-    """Replayed messages that the answer names; the count is always whole."""
-    chore_rows: int = 1_000
-    """Rows that one pass of a chore touches."""
-    chores_in_flight: int = 4
-    """Chores that run at once."""
+    merged_messages: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="messages in one store call made of several requests, so that the first need not wait long",
+        ),
+    ] = 2_000
+    merged_bytes: Annotated[int, Meta(ge=1, description="the same in bytes")] = 8 * MEBIBYTE
+    waiting_requests: Annotated[
+        int, Meta(ge=1, description="requests that may wait for their turn, per queue and verb; one more is refused")
+    ] = 10_000
+    parked_polls: Annotated[
+        int, Meta(ge=1, description="pops that may wait for messages at once; one more is refused")
+    ] = 10_000
+    logical_queues: Annotated[
+        int, Meta(ge=1, description="queues kept ready; beyond that the idle ones used least recently are dropped")
+    ] = 10_000
+    matching_queues: Annotated[int, Meta(ge=1, description="queues that a pop over a namespace or task looks at")] = (
+        1_000
+    )
+    replay_batch: Annotated[int, Meta(ge=1, description="dead letters that one transaction replays or purges")] = 500
+    replays_listed: Annotated[
+        int, Meta(ge=1, description="replayed messages that the answer names; the count is always whole")
+    ] = 1_000
+    chore_rows: Annotated[int, Meta(ge=1, description="rows that one pass of a chore touches")] = 1_000
+    chores_in_flight: Annotated[int, Meta(ge=1, description="chores that run at once")] = 4
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the engine behaves."""
 
-    create_queues_on_push: bool = True
-    """Whether a push makes the queue it names."""
-    shared: bool = False
-    """Whether other servers use the same store: then their news is watched for and their queues are looked after too."""
-    safety_poll_seconds: float = 5.0
-    """A parked pop looks again after this long, though nothing woke it."""
-    watch_seconds: float = 30.0
-    """How long other servers are asked to announce pushes, each time."""
-    matching_seconds: float = 5.0
-    """How long the list of a namespace's or task's queues is believed."""
-    idle_seconds: float = 60.0
-    """A queue that nobody used for this long is dropped from memory (never from the store)."""
-    sample_seconds: float = 10.0
-    """How often counters are noted, for rates and charts."""
-    sweep_seconds: float = 60.0
-    """How often what has aged out is removed, at the least."""
-    maintain_seconds: float = 1.0
-    """How often the store is given time for its own upkeep."""
-    discover_seconds: float = 60.0
-    """How often queues of other servers are looked for, when the store is shared."""
+    create_queues_on_push: Annotated[bool, Meta(description="whether a push makes the queue it names")] = True
+    shared: Annotated[
+        bool,
+        Meta(
+            description="whether other servers use the same store: then their news is watched for and their queues are "
+            "looked after too"
+        ),
+    ] = False
+    safety_poll_seconds: Annotated[
+        float, Meta(gt=0, description="a parked pop looks again after this long, though nothing woke it")
+    ] = 5.0
+    watch_seconds: Annotated[
+        float, Meta(gt=0, description="how long other servers are asked to announce pushes, each time")
+    ] = 30.0
+    matching_seconds: Annotated[
+        float, Meta(gt=0, description="how long the list of a namespace's or task's queues is believed")
+    ] = 5.0
+    idle_seconds: Annotated[
+        float,
+        Meta(gt=0, description="a queue that nobody used for this long is dropped from memory, never from the store"),
+    ] = 60.0
+    sample_seconds: Annotated[float, Meta(gt=0, description="how often counters are noted, for rates and charts")] = (
+        10.0
+    )
+    sweep_seconds: Annotated[float, Meta(gt=0, description="how often what has aged out is removed, at the least")] = (
+        60.0
+    )
+    maintain_seconds: Annotated[
+        float, Meta(gt=0, description="how often the store is given time for its own upkeep")
+    ] = 1.0
+    discover_seconds: Annotated[
+        float, Meta(gt=0, description="how often queues of other servers are looked for, when the store is shared")
+    ] = 60.0
     limits: Limits = Limits()
 
 
 class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds on what one connection may ask of the server."""
+    """Bounds on what one connection, and all of them together, may ask of the server."""
 
-    body_bytes: int = 12 * MEBIBYTE
-    """A request's body. More than the engine's `request_bytes`, since names and JSON around the payloads count here too."""
-    body_seconds: float = 30.0
-    """How long a body may take to arrive."""
-    query_parameters: int = 50
-    """Parameters of one query."""
+    # More than the engine's `request_bytes`, since names and JSON around the payloads count here too.
+    body_bytes: Annotated[int, Meta(ge=1, description="the body of one request")] = 12 * MEBIBYTE
+    body_seconds: Annotated[float, Meta(gt=0, description="how long a body may take to arrive")] = 30.0
+    query_parameters: Annotated[int, Meta(ge=1, description="parameters of one query")] = 50
+    url_bytes: Annotated[int, Meta(ge=64, description="the path and query of one request")] = 16 * 1024
+    headers_bytes: Annotated[int, Meta(ge=256, description="the headers of one request together")] = 32 * 1024
+    headers_count: Annotated[int, Meta(ge=4, description="headers of one request")] = 100
+    headers_seconds: Annotated[
+        float,
+        Meta(
+            gt=0, description="how long a request's headers may take to arrive, and a new connection to send something"
+        ),
+    ] = 10.0
+    keep_alive_seconds: Annotated[
+        float, Meta(gt=0, description="how long a connection may stay open between two requests")
+    ] = 75.0
+    reader_seconds: Annotated[
+        float, Meta(gt=0, description="a client that takes next to nothing of its answer for this long is cut off")
+    ] = 60.0
+    max_connections: Annotated[
+        int, Meta(ge=1, description="open connections per process; one more is answered 503")
+    ] = 16_384
+    pipelined_requests: Annotated[
+        int, Meta(ge=1, description="requests that one connection may send ahead of their answers")
+    ] = 32
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `skep serve` may be told."""
+
+    store: Annotated[
+        str | None,
+        Meta(
+            description="where messages are kept: a path, :memory: or postgresql://…; when not given, skep.db in the data "
+            "folder"
+        ),
+    ] = None
+    data_folder: Annotated[str, Meta(description="the folder of the SQLite file; made when it is missing")] = (
+        "skep-data"
+    )
+    host: Annotated[str, Meta(description="the address or name to listen on")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535, description="the port to listen on; 0 takes a free one")] = DEFAULT_PORT
+    insecure: Annotated[
+        bool, Meta(description="listen off loopback although anyone who reaches the port may do anything")
+    ] = False
+    workers: Annotated[
+        int, Meta(ge=1, le=256, description="processes that share the port; more than 1 needs PostgreSQL")
+    ] = 1
+    drain_seconds: Annotated[float, Meta(ge=0, description="how long a stop waits for requests that are under way")] = (
+        30.0
+    )
+    log_level: Annotated[LogLevel, Meta(description="the least that is logged; debug logs every request")] = "info"
+    log_format: Annotated[
+        LogFormat, Meta(description="console, json (one object per line), or auto: console on a terminal, else json")
+    ] = "auto"
+    engine: EngineSettings = EngineSettings()
+    limits: Limits = Limits()
+    http: HttpLimits = HttpLimits()

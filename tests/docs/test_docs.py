@@ -12,16 +12,19 @@ from pathlib import Path
 
 import pytest
 from cyclopts import App
+from msgspec import Struct
 
 from skep.cli import app as skep_app
-from skep.config import EngineSettings, Limits
+from skep.config import EngineSettings, HttpLimits, Limits, ServerSettings
 from skep.errors import Code
 from skep.model import QueueSettings
+from skep.settings import SECTIONS, load
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PROMISES = [f"I{number}" for number in range(1, 16)]
 SAMPLE_SECONDS = 60
+SETTINGS = (QueueSettings, ServerSettings, EngineSettings, Limits, HttpLimits)
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -100,21 +103,27 @@ def test_every_relative_link_resolves(page: Path) -> None:
             assert anchor in anchors(file), f"{target}: there is no such heading"
 
 
-@pytest.mark.parametrize("settings", [QueueSettings, EngineSettings, Limits])
-def test_every_setting_is_documented(settings: type[QueueSettings | EngineSettings | Limits]) -> None:
-    assert set(settings.__struct_fields__) <= rows("docs/settings.md")
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_every_setting_is_documented(settings: type[Struct]) -> None:
+    assert set(settings.__struct_fields__) - SECTIONS.keys() <= rows("docs/settings.md")
 
 
 def test_no_setting_is_documented_that_is_not_there() -> None:
-    fields = {name for kind in (QueueSettings, EngineSettings, Limits) for name in kind.__struct_fields__}
+    fields = {name for kind in SETTINGS for name in kind.__struct_fields__}
     assert rows("docs/settings.md") <= fields
+
+
+def test_the_sample_of_a_file_of_settings_can_be_loaded(tmp_path: Path) -> None:
+    [text] = [text for language, text in blocks(ROOT / "docs/settings.md") if language == "toml"]
+    (tmp_path / "skep.toml").write_text(text, encoding="utf-8")
+    assert load({}, {}, tmp_path).settings.workers == 2
 
 
 @pytest.mark.parametrize(
     ("name", "default"),
     [
         (name, default)
-        for kind in (QueueSettings, EngineSettings)
+        for kind in (QueueSettings, ServerSettings, EngineSettings)
         for name, default in zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True)
         if isinstance(default, int | float) and not isinstance(default, bool)
     ],

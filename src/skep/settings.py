@@ -1,0 +1,236 @@
+"""Where the server's settings come from: flags over `SKEP_*` variables over `skep.toml` over defaults.
+
+This is the one loader. It also knows the origin of each value, so that `skep config show` can say why a setting is what it
+is. A name nobody knows is an error that names the nearest one: a misspelt setting would silently have no effect.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from skep.config import EngineSettings, HttpLimits, Limits, ServerSettings
+from skep.errors import Code, SkepError
+
+FILE_NAME = "skep.toml"
+FILE_VARIABLE = "SKEP_CONFIG"
+PREFIX = "SKEP_"
+DEFAULT = "default"
+SECTIONS: dict[str, type[Struct]] = {"engine": EngineSettings, "limits": Limits, "http": HttpLimits}
+# The limits have a section of their own, and whether a store is shared follows from its URL.
+_NOT_TO_BE_SET = {"engine.limits", "engine.shared"}
+_MISSPELT = 0.75
+_YES, _NO = {"yes", "on"}, {"no", "off"}
+# Up to the last @, since a password that was not percent-encoded may hold anything: rather too much is hidden than too little.
+_PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):.*@|([?&]password=)[^&#]*")
+
+
+class Setting(Struct, frozen=True):
+    """One thing that can be set: its key in the file (``limits.page``), its type, its default, what it means."""
+
+    key: str
+    type: Any
+    default: Any
+    meaning: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return PREFIX + self.key.replace(".", "_").upper()
+
+
+class Value(Struct, frozen=True):
+    """What a setting is, and why."""
+
+    setting: Setting
+    value: Any
+    origin: str
+
+    @property
+    def shown(self) -> Any:
+        """The value as it may be printed: without passwords."""
+        return without_password(self.value) if isinstance(self.value, str) else self.value
+
+
+class Loaded(Struct, frozen=True):
+    """The settings, and each of them with its origin."""
+
+    settings: ServerSettings
+    values: list[Value]
+
+
+def all_settings() -> list[Setting]:
+    """Everything that can be set, in the order it is documented in."""
+    found = [setting for setting in _fields("", ServerSettings) if setting.key not in SECTIONS]
+    for section, kind in SECTIONS.items():
+        found += [setting for setting in _fields(section + ".", kind) if setting.key not in _NOT_TO_BE_SET]
+    return found
+
+
+def _fields(prefix: str, kind: type[Struct]) -> list[Setting]:
+    fields = msgspec.structs.fields(kind)
+    return [Setting(prefix + f.name, f.type, f.default, _meaning(f.type)) for f in fields]
+
+
+def _meaning(kind: Any) -> str:
+    for part in getattr(kind, "__metadata__", ()):
+        if isinstance(part, msgspec.Meta):
+            return part.description or ""
+    return ""
+
+
+def load(flags: Mapping[str, object], environ: Mapping[str, str], folder: Path, config: Path | None = None) -> Loaded:
+    """All settings, from wherever they come. ``flags`` are by key; those that are None were not given."""
+    known = {setting.key: setting for setting in all_settings()}
+    values = {key: Value(setting, setting.default, DEFAULT) for key, setting in known.items()}
+    values |= _from_file(known, environ, folder, config)
+    values |= _from_environment(known, environ)
+    values |= _from_flags(known, flags)
+    return Loaded(_assemble(values), list(values.values()))
+
+
+def _assemble(values: Mapping[str, Value]) -> ServerSettings:
+    top: dict[str, Any] = {}
+    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    for key, value in values.items():
+        section, dot, name = key.rpartition(".")
+        (sections[section] if dot else top)[name] = value.value
+    limits = Limits(**sections["limits"])
+    engine = EngineSettings(**sections["engine"], limits=limits)
+    return ServerSettings(**top, engine=engine, limits=limits, http=HttpLimits(**sections["http"]))
+
+
+def _from_file(
+    known: Mapping[str, Setting], environ: Mapping[str, str], folder: Path, config: Path | None
+) -> dict[str, Value]:
+    named = config or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+    path = folder / (named or FILE_NAME)
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        if named is None:
+            return {}
+        raise SkepError(Code.INVALID_SETTING, f"there is no file {named}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SkepError(Code.INVALID_SETTING, f"cannot read {path}: {reason}") from None
+    origin = str(named or FILE_NAME)
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SkepError(Code.INVALID_SETTING, f"{origin} is not TOML: {error}") from None
+    given = _flattened(found)
+    for key in given:
+        if key not in known:
+            raise _unknown(origin, key, key, list(known))
+    return {key: Value(known[key], _converted(known[key], value, origin), origin) for key, value in given.items()}
+
+
+def _flattened(found: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in found.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{inner}": part for inner, part in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _from_environment(known: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Value]:
+    by_variable = {setting.variable: setting for setting in known.values()}
+    values = {}
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or variable == FILE_VARIABLE or _is_of_kubernetes(variable, text):
+            continue
+        setting = by_variable.get(variable)
+        if setting is not None:
+            values[setting.key] = Value(setting, _read(setting, text, variable), variable)
+        elif _is_meant_for_us(variable, list(by_variable)):
+            raise _unknown("the environment", variable, variable, list(by_variable))
+    return values
+
+
+def _is_of_kubernetes(variable: str, text: str) -> bool:
+    """Beside a service that is called skep, Kubernetes gives every container a SKEP_PORT of this form."""
+    return variable == PREFIX + "PORT" and text.startswith("tcp://")
+
+
+def _is_meant_for_us(variable: str, known: list[str]) -> bool:
+    """Whether an unknown variable is one of ours misspelt, rather than of some other program called Skep…"""
+    if variable.startswith(tuple(f"{PREFIX}{section.upper()}_" for section in SECTIONS)):
+        return True
+    names = [name.removeprefix(PREFIX) for name in known]
+    return bool(difflib.get_close_matches(variable.removeprefix(PREFIX), names, 1, _MISSPELT))
+
+
+def _from_flags(known: Mapping[str, Setting], flags: Mapping[str, object]) -> dict[str, Value]:
+    values = {}
+    for key, value in flags.items():
+        if value is None:
+            continue
+        if key not in known:
+            raise _unknown("--set", key, key, list(known))
+        flag = f"--set {key}" if "." in key else "--" + key.replace("_", "-")
+        given = _read(known[key], value, flag) if isinstance(value, str) else _converted(known[key], value, flag)
+        values[key] = Value(known[key], given, flag)
+    return values
+
+
+def _read(setting: Setting, text: str, origin: str) -> Any:
+    """A value that came as text."""
+    lowered = text.strip().lower()
+    value: object = True if lowered in _YES else False if lowered in _NO else text
+    try:
+        return _finite(msgspec.convert(value, setting.type, strict=False))
+    except (msgspec.ValidationError, ValueError) as error:
+        # A word such as "on" may be what a text setting is to be.
+        if value is not text:
+            return _converted(setting, text, origin)
+        raise _unfit(setting, origin, error) from None
+
+
+def _converted(setting: Setting, value: object, origin: str) -> Any:
+    try:
+        return _finite(msgspec.convert(value, setting.type))
+    except (msgspec.ValidationError, ValueError) as error:
+        raise _unfit(setting, origin, error) from None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return value
+
+
+def _unfit(setting: Setting, origin: str, error: Exception) -> SkepError:
+    text = str(error).replace("`", "")
+    where = origin if setting.variable == origin or origin.startswith("--") else f"{origin}: {setting.key}"
+    return SkepError(Code.INVALID_SETTING, f"{where} is unfit: {text[:1].lower()}{text[1:]}")
+
+
+def _unknown(origin: str, name: str, looked_for: str, known: list[str]) -> SkepError:
+    nearest = difflib.get_close_matches(looked_for, known, 1, cutoff=0)
+    return SkepError(Code.INVALID_SETTING, f"{origin}: there is no setting {name}; the nearest is {nearest[0]}")
+
+
+def without_password(url: str) -> str:
+    """A store's URL as it may be printed."""
+    return _PASSWORD.sub(lambda match: f"{match[1]}:***@" if match[2] is None else f"{match[2]}***", url)
+
+
+def hide_password(text: str, url: str) -> str:
+    """A text about a store, without the password that its URL may hold."""
+    if url == without_password(url):
+        return text
+    secrets = [match[0] for match in re.finditer(r"(?<=:)[^/@][^@]*(?=@)|(?<=password=)[^&#]*", url)]
+    for secret in (url, *secrets):
+        text = text.replace(secret, "***")
+    return text
