@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random, SystemRandom
 
 import msgspec
+from starlette.types import ASGIApp
 
 from skep.clock import Clock, SystemClock
-from skep.config import EngineSettings
+from skep.config import EngineSettings, ServerSettings
 from skep.engine import Engine
 from skep.errors import Code, SkepError
+from skep.http.access import AccessLog
 from skep.http.app import App
 from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.store.protocol import Store
 
 SQLITE_SCHEME = "sqlite:///"
+DATABASE_NAME = "skep.db"
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 
 
@@ -43,6 +49,21 @@ def open_store(url: str, clock: Clock) -> Store:
     if "://" in path or not path:
         raise SkepError(Code.INVALID_REQUEST, "a store is sqlite:///path, a path, :memory: or postgresql://…")
     return SqliteStore(path)
+
+
+def store_url(settings: ServerSettings) -> str:
+    """Where the settings keep messages; the data folder is made when it is missing."""
+    if settings.store is not None:
+        return settings.store
+    folder = Path(settings.data_folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SkepError(
+            Code.STORE_UNAVAILABLE,
+            f"cannot make the data folder {folder}: {error.strerror}; name another with --data-folder",
+        ) from None
+    return str(folder / DATABASE_NAME)
 
 
 @asynccontextmanager
@@ -71,7 +92,29 @@ async def open_engine(
         await store.close()
 
 
-async def serve(url: str, host: str, port: int, settings: EngineSettings | None = None) -> None:
-    """Serve a store over HTTP until a signal says otherwise; then answer who waits, finish, and let go."""
-    async with open_engine(url, settings) as engine:
-        await Listener(App(engine), host, port, before_drain=engine.end_polls).serve()
+async def serve(
+    settings: ServerSettings, sockets: Sequence[socket.socket], stop: asyncio.Event, listening: Callable[[], None]
+) -> None:
+    """Serve a store over HTTP until ``stop`` is set; then answer who waits, finish, and let go.
+
+    The order matters: no client comes before the store is open, and none is left when the engine stops.
+    """
+    async with open_engine(store_url(settings), settings.engine) as engine:
+        app: ASGIApp = App(engine, settings.http)
+        if settings.log_level == "debug":
+            app = AccessLog(app)
+        listener = Listener(
+            app, sockets, before_drain=engine.end_polls, limits=settings.http, drain_seconds=settings.drain_seconds
+        )
+        watching = asyncio.create_task(_watch(listener, stop, listening))
+        try:
+            await listener.listen()
+        finally:
+            watching.cancel()
+
+
+async def _watch(listener: Listener, stop: asyncio.Event, listening: Callable[[], None]) -> None:
+    await listener.listening.wait()
+    listening()
+    await stop.wait()
+    listener.should_exit = True

@@ -2,28 +2,76 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from skep.cli.loop import run
+from cyclopts import Parameter
 
-DATA = Path("skep-data")
+if TYPE_CHECKING:
+    from skep.settings import Loaded
+
+GENERAL = ("config", "set_")
 
 
-def serve(*, store: str | None = None, host: str = "127.0.0.1", port: int = 6632) -> None:
-    """Serve queues over HTTP.
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """What can be said on the command line; what is not said is left to variables, the file and the defaults."""
 
-    Parameters
-    ----------
-    store
-        Where messages are kept: a path, :memory: or postgresql://…; an SQLite file in ./skep-data by default.
-    host
-        The address to listen on.
-    port
-        The port to listen on.
-    """
-    from skep.server import serve as serve_store
+    store: str | None = None
+    """Where messages are kept: a path, :memory: or postgresql://…; skep.db in the data folder by default."""
+    data_folder: str | None = None
+    """The folder of the SQLite file, ./skep-data by default; made when it is missing."""
+    host: str | None = None
+    """The address or name to listen on, 127.0.0.1 by default."""
+    port: int | None = None
+    """The port to listen on, 6632 by default; 0 takes a free one."""
+    insecure: bool | None = None
+    """Listen off loopback although anyone who reaches the port may do anything."""
+    workers: int | None = None
+    """Processes that share the port, 1 by default; more need PostgreSQL."""
+    drain_seconds: float | None = None
+    """How long a stop waits for requests that are under way, 30 by default."""
+    log_level: Literal["debug", "info", "warning", "error"] | None = None
+    """The least that is logged, info by default; debug logs every request."""
+    log_format: Literal["auto", "console", "json"] | None = None
+    """Auto, the default, is console on a terminal and json (one object per line) otherwise."""
+    config: Path | None = None
+    """The file of settings; skep.toml of the working folder by default, if there is one."""
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None
+    """Any other setting, such as limits.page=500; may come several times."""
 
-    if store is None:
-        DATA.mkdir(exist_ok=True)
-        store = str(DATA / "skep.db")
-    run(serve_store(store, host, port))
+
+def load_settings(flags: Flags) -> Loaded:
+    """The settings of this run, each with its origin."""
+    import os
+
+    from skep.settings import load
+
+    given: dict[str, object] = {f.name: getattr(flags, f.name) for f in fields(flags) if f.name not in GENERAL}
+    for text in flags.set_ or []:
+        key, _, value = text.partition("=")
+        given[key.strip()] = value.strip()
+    return load(given, os.environ, Path.cwd(), flags.config)
+
+
+def serve(flags: Flags | None = None) -> None:
+    """Serve queues over HTTP."""
+    from skep.errors import SkepError
+    from skep.logs import configure_logs
+    from skep.serving import exit_status, serve_alone
+
+    try:
+        settings = load_settings(flags or Flags()).settings
+        configure_logs(settings.log_level, settings.log_format)
+        if settings.workers == 1:
+            serve_alone(settings)
+        else:
+            from skep.supervisor import serve_with_workers
+
+            sys.exit(serve_with_workers(settings))
+    except SkepError as error:
+        sys.stderr.write(f"skep: {error.message}\n")
+        sys.exit(exit_status(error))

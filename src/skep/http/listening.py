@@ -1,33 +1,50 @@
-"""The listening server: uvicorn, with a stop that answers those who wait.
+"""The listening server: uvicorn, with limits on its connections and a stop that answers those who wait.
 
 When it is told to stop it closes the listener first, then lets waiting pops be answered, then waits for what is under way.
+Signals are not its business: whoever runs it sets `should_exit`, and `force_exit` when there is no more time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
 
+import structlog
 import uvicorn
+from starlette.types import ASGIApp
 
-from skep.http.app import App
+from skep.config import HttpLimits
+from skep.http.protocol import LimitedProtocol
 
 BACKLOG = 2_048
-KEEP_ALIVE_SECONDS = 75
-DRAIN_SECONDS = 30
+DRAIN_SECONDS = 30.0
+DRAIN_LOOK_SECONDS = 0.02
+
+log = structlog.get_logger("skep.http")
 
 
 class Listener(uvicorn.Server):
-    """Serves one application on one address."""
+    """Serves one application on bound sockets."""
 
-    def __init__(self, app: App, host: str, port: int, before_drain: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        sockets: Sequence[socket.socket],
+        *,
+        before_drain: Callable[[], None],
+        limits: HttpLimits | None = None,
+        drain_seconds: float = DRAIN_SECONDS,
+    ) -> None:
+        limits = limits or HttpLimits()
         super().__init__(
             uvicorn.Config(
-                app,
-                host=host,
-                port=port,
-                http="httptools",
+                # uvicorn's types for ASGI and Starlette's describe the same thing
+                cast("Any", app),
+                http=cast("Any", partial(LimitedProtocol, limits=limits)),
                 ws="none",
                 lifespan="off",
                 interface="asgi3",
@@ -36,18 +53,28 @@ class Listener(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 backlog=BACKLOG,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=DRAIN_SECONDS,
+                timeout_keep_alive=cast("int", limits.keep_alive_seconds),
             )
         )
+        self._sockets = list(sockets)
         self._before_drain = before_drain
+        self._drain_seconds = drain_seconds
         self.listening = asyncio.Event()
 
     @property
     def port(self) -> int:
         """The port it listens on, also when it was told to choose one."""
-        name: tuple[str, int] = self.servers[0].sockets[0].getsockname()
+        name: tuple[str, int] = self._sockets[0].getsockname()
         return name[1]
+
+    async def listen(self) -> None:
+        """Serve until told to stop."""
+        await self.serve(sockets=self._sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are left alone."""
+        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
@@ -58,5 +85,22 @@ class Listener(uvicorn.Server):
         """Take no more connections, answer who waits, finish what is under way."""
         for server in self.servers:
             server.close()
-        self._before_drain()
-        await super().shutdown(sockets)
+        for bound in sockets or []:
+            bound.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._drain_seconds
+        while (self.server_state.connections or self.server_state.tasks) and not self.force_exit:
+            if loop.time() >= deadline:
+                self._give_up()
+                break
+            # Again and again, since a request that had only just arrived may have begun to wait meanwhile.
+            self._before_drain()
+            await asyncio.sleep(DRAIN_LOOK_SECONDS)
+
+    def _give_up(self) -> None:
+        left = list(self.server_state.connections)
+        log.warning("requests were still under way when the time for a stop was over", connections=len(left))
+        for connection in left:
+            connection.transport.abort()

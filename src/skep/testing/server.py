@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from skep.clock import Clock
 from skep.config import EngineSettings, HttpLimits
 from skep.engine import Engine
+from skep.http.address import bind, resolve
 from skep.http.app import App
 from skep.http.listening import Listener
 from skep.server import open_engine
@@ -48,9 +49,10 @@ def running_server(
 
     async def main() -> None:
         async with open_engine(store, settings, clock=clock) as engine:
-            listener = Listener(App(engine, limits), "127.0.0.1", 0, before_drain=engine.end_polls)
+            sockets = bind(resolve("127.0.0.1", 0))
+            listener = Listener(App(engine, limits), sockets, before_drain=engine.end_polls, limits=limits)
             listeners.append(listener)
-            serving = asyncio.create_task(listener.serve())
+            serving = asyncio.create_task(listener.listen())
             await listener.listening.wait()
             started.set_result(RunningServer(listener.port, engine, asyncio.get_running_loop()))
             await serving

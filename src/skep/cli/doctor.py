@@ -1,0 +1,59 @@
+"""`skep doctor`: see whether this machine is fit to serve."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from skep.cli.config import Output
+from skep.cli.serve import Flags, load_settings
+
+if TYPE_CHECKING:
+    from skep.doctor import Finding
+
+COLOURS = {"ok": "green", "info": "blue", "warn": "yellow", "fail": "bold red"}
+
+
+def doctor(flags: Flags | None = None, *, output: Output = None) -> None:
+    """See whether this machine is fit to serve, without changing anything.
+
+    The flags of `skep serve` are taken here too: what is looked at is what it would use. The exit status is 2 when
+    something failed, else 0.
+
+    Parameters
+    ----------
+    output
+        A table, or JSON; JSON when the output is not a terminal.
+    """
+    from skep.doctor import examine
+    from skep.errors import SkepError
+    from skep.loop import run
+
+    try:
+        settings = load_settings(flags or Flags()).settings
+    except SkepError as error:
+        sys.stderr.write(f"skep: {error.message}\n")
+        sys.exit(1)
+    findings = run(examine(settings))
+    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
+        import msgspec
+
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(findings)).decode() + "\n")
+    else:
+        _print_table(findings)
+    sys.exit(2 if any(finding.state == "fail" for finding in findings) else 0)
+
+
+def _print_table(findings: list[Finding]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("", "checked", "found", "hint"):
+        table.add_column(name, overflow="fold")
+    for finding in findings:
+        state = Text(finding.state, style=COLOURS[finding.state])
+        table.add_row(state, finding.check, Text(finding.found), Text(finding.hint))
+    Console(highlight=False).print(table)

@@ -1,0 +1,231 @@
+"""Is this machine fit to serve? Each check looks at one thing, changes nothing, and says what to do when it is not well."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import apsw
+from msgspec import Struct
+
+from skep.config import ServerSettings
+from skep.errors import SkepError
+from skep.http.address import bind, check_exposure, resolve
+from skep.server import DATABASE_NAME, SQLITE_SCHEME, is_shared
+from skep.store.migrate import load_migrations
+
+State = Literal["ok", "info", "warn", "fail"]
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_SQLITE = (3, 45, 0)
+LITTLE_ROOM_BYTES = 1024**3
+NO_ROOM_BYTES = 64 * 1024**2
+SLOW_FSYNC_MS = 20.0
+FSYNCS = 10
+EXTRAS = {"postgres": "asyncpg", "arrow": "pyarrow"}
+JAVA_SECONDS = 20.0
+
+
+class Finding(Struct, frozen=True):
+    """What one check found; ``hint`` says what to do about it."""
+
+    check: str
+    state: State
+    found: str
+    hint: str = ""
+
+
+async def examine(settings: ServerSettings) -> list[Finding]:
+    """Everything that `skep serve` would need with these settings."""
+    store = settings.store or ""
+    findings = [*python(), *await asyncio.to_thread(lambda: list(sqlite()))]
+    if is_shared(store):
+        from skep.doctor_postgres import postgres
+
+        findings += await postgres(store)
+    elif store != ":memory:":
+        findings += await asyncio.to_thread(file, sqlite_path(settings))
+    return [*findings, *await port(settings), *extras(), *await java()]
+
+
+def file(path: Path) -> list[Finding]:
+    """Everything about an SQLite file."""
+    return [*folder(path.parent), *fsync(path.parent), *sqlite_schema(path)]
+
+
+def sqlite_path(settings: ServerSettings) -> Path:
+    """The file the settings mean."""
+    if settings.store is None:
+        return Path(settings.data_folder) / DATABASE_NAME
+    return Path(settings.store.removeprefix(SQLITE_SCHEME))
+
+
+def python() -> Iterable[Finding]:
+    """The interpreter."""
+    version = platform.python_version()
+    if sys.version_info >= OLDEST_PYTHON:
+        yield Finding("python", "ok", version)
+    else:
+        yield Finding("python", "fail", version, "Skep needs Python 3.11 or newer")
+
+
+def sqlite() -> Iterable[Finding]:
+    """The SQLite that comes with Skep, and that its WAL works."""
+    version = apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")) < OLDEST_SQLITE:
+        yield Finding("sqlite", "warn", version, "upgrade apsw: older ones can damage a WAL in rare cases")
+    else:
+        yield Finding("sqlite", "ok", version)
+    with tempfile.TemporaryDirectory() as place:
+        db = apsw.Connection(str(Path(place) / "probe.db"))
+        mode = str(db.execute("PRAGMA journal_mode = WAL").fetchall()[0][0])
+        db.close()
+    if mode == "wal":
+        yield Finding("sqlite wal", "ok", "works")
+    else:
+        yield Finding("sqlite wal", "fail", f"journal mode {mode}", "is the temporary folder on a network file system?")
+
+
+def folder(path: Path) -> Iterable[Finding]:
+    """That the data folder can be written, and that its disk has room."""
+    there = nearest(path)
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield Finding("data folder", "fail", f"{there} cannot be written", "change its owner, or name another folder")
+    elif there != path.absolute():
+        yield Finding("data folder", "ok", f"{path} is not there yet and will be made")
+    else:
+        yield Finding("data folder", "ok", f"{path} can be written")
+    free = shutil.disk_usage(there).free
+    state: State = "ok" if free >= LITTLE_ROOM_BYTES else "warn" if free >= NO_ROOM_BYTES else "fail"
+    yield Finding(
+        "disk", state, f"{free / 1024**3:.1f} GiB free", "" if state == "ok" else "make room, or use another disk"
+    )
+
+
+def nearest(path: Path) -> Path:
+    """The folder itself, or the one above it that exists."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def fsync(path: Path) -> Iterable[Finding]:
+    """How long the disk takes to keep something for good; every commit waits for that."""
+    there = nearest(path)
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            times = []
+            for _ in range(FSYNCS):
+                file.write(bytes(4096))
+                file.flush()
+                started = time.perf_counter()
+                os.fsync(file.fileno())
+                times.append((time.perf_counter() - started) * 1_000)
+    except OSError as error:
+        yield Finding("fsync", "warn", f"could not be tried: {error.strerror}")
+        return
+    median = sorted(times)[FSYNCS // 2]
+    hint = (
+        "single pushes will wait for the disk; push in batches, or use a faster disk" if median > SLOW_FSYNC_MS else ""
+    )
+    yield Finding("fsync", "warn" if hint else "ok", f"{median:.2f} ms", hint)
+
+
+def sqlite_schema(path: Path) -> Iterable[Finding]:
+    """That the database can be read, and is none of a newer Skep. Read-only, so a server may be running on it."""
+    if not path.exists():
+        yield Finding("store", "ok", f"{path} is not there yet and will be made")
+        return
+    try:
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            newest = db.execute("SELECT coalesce(max(number), 0) FROM migration").fetchall()[0][0]
+        finally:
+            db.close()
+    except apsw.Error as error:
+        yield Finding("store", "fail", f"{path}: {error}", "restore a backup, or move the file away")
+        return
+    yield schema("skep.store.sqlite", int(str(newest)), str(path))
+
+
+def schema(package: str, newest: int, place: str) -> Finding:
+    """How the schema of a store compares with what this program knows."""
+    known = len(load_migrations(resources.files(package).joinpath("migrations")))
+    if newest > known:
+        return Finding("store", "fail", f"{place}: schema {newest}, this Skep knows {known}", "upgrade Skep")
+    if newest < known:
+        return Finding("store", "info", f"{place}: schema {newest} of {known}", "the next start brings it up to date")
+    return Finding("store", "ok", f"{place}: schema {newest} is current")
+
+
+async def port(settings: ServerSettings) -> list[Finding]:
+    """That the address may be listened on and is free, or that it is a Skep that has it."""
+    where = f"{settings.host}:{settings.port}"
+    try:
+        addresses = resolve(settings.host, settings.port)
+        check_exposure(addresses, insecure=settings.insecure, authenticated=False)
+    except SkepError as error:
+        return [Finding("address", "fail", where, error.message)]
+    try:
+        for bound in bind(addresses):
+            bound.close()
+    except SkepError as error:
+        if await is_skep(str(addresses[0].place[0]), settings.port):
+            return [Finding("address", "info", f"{where} has a Skep that answers", "another needs a port of its own")]
+        return [Finding("address", "fail", where, error.message)]
+    return [Finding("address", "ok", f"{where} is free")]
+
+
+async def is_skep(host: str, number: int) -> bool:
+    """Whether what listens there answers like a Skep."""
+    try:
+        async with asyncio.timeout(3):
+            reader, writer = await asyncio.open_connection(host, number)
+            writer.write(b"GET /health HTTP/1.1\r\nHost: skep\r\nConnection: close\r\n\r\n")
+            answer = await reader.read(64 * 1024)
+            writer.close()
+    except (OSError, TimeoutError):
+        return False
+    return answer.startswith(b"HTTP/1.1 200 ") and b'"status":"ok"' in answer
+
+
+def extras() -> list[Finding]:
+    """What is installed beside the base."""
+    found = []
+    for extra, module in EXTRAS.items():
+        if find_spec(module) is not None:
+            found.append(Finding(f"extra {extra}", "ok", f"{module} is installed"))
+        else:
+            found.append(
+                Finding(f"extra {extra}", "info", "not installed", f"if you need it: pip install 'skep[{extra}]'")
+            )
+    return found
+
+
+async def java() -> list[Finding]:
+    """Java, which only Spark needs."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program is None:
+        return [Finding("java", "info", "none found", "only Spark pipelines need one, 17 or newer")]
+    try:
+        async with asyncio.timeout(JAVA_SECONDS):
+            process = await asyncio.create_subprocess_exec(
+                program, "-version", stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+            )
+            _, said = await process.communicate()
+    except (OSError, TimeoutError):
+        return [Finding("java", "info", f"{program} does not run", "only Spark pipelines need it")]
+    first = said.decode(errors="replace").strip().partition("\n")[0]
+    return [Finding("java", "info", first or program)]

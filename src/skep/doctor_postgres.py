@@ -1,0 +1,77 @@
+"""What `skep doctor` looks at in PostgreSQL: that it answers, how old it is, its schema, its clock, its durability."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from skep.doctor import Finding, schema
+from skep.settings import hide_password
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    Connection = asyncpg.Connection[asyncpg.Record]
+
+OLDEST_VERSION = 150_000
+CONNECT_SECONDS = 5.0
+SKEW_SECONDS = 1.0
+
+
+async def postgres(url: str) -> list[Finding]:
+    """Everything about the database behind a URL."""
+    try:
+        import asyncpg
+    except ModuleNotFoundError:
+        return [Finding("postgresql", "fail", "the extra is not installed", "pip install 'skep[postgres]'")]
+    try:
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        text = hide_password(str(error) or type(error).__name__, url)
+        return [Finding("postgresql", "fail", text, "check the URL, the network and the server")]
+    try:
+        return [
+            _version(int(await connection.fetchval("SELECT current_setting('server_version_num')"))),
+            _durability(str(await connection.fetchval("SELECT current_setting('fsync')"))),
+            await _schema(connection),
+            await _clock(connection),
+        ]
+    finally:
+        await connection.close()
+
+
+def _version(number: int) -> Finding:
+    text = f"{number // 10_000}.{number % 10_000}"
+    if number < OLDEST_VERSION:
+        return Finding("postgresql", "fail", text, "Skep needs PostgreSQL 15 or newer")
+    return Finding("postgresql", "ok", text)
+
+
+def _durability(fsync: str) -> Finding:
+    if fsync == "on":
+        return Finding("durability", "ok", "fsync is on")
+    return Finding("durability", "warn", "fsync is off", "a crash of the machine loses messages; turn fsync on")
+
+
+async def _schema(connection: Connection) -> Finding:
+    place = str(await connection.fetchval("SELECT current_database()"))
+    if await connection.fetchval("SELECT to_regclass('skep.migration')") is None:
+        if await connection.fetchval("SELECT has_database_privilege(current_database(), 'CREATE')"):
+            return Finding("store", "ok", f"{place} has no Skep schema yet; it will be made")
+        return Finding("store", "fail", f"{place}: no right to make a schema", "GRANT CREATE ON DATABASE … TO …")
+    newest = await connection.fetchval("SELECT coalesce(max(number), 0) FROM skep.migration")
+    return schema("skep.store.postgres", int(newest), place)
+
+
+async def _clock(connection: Connection) -> Finding:
+    before = time.time()
+    theirs = float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())"))
+    skew = theirs - (before + time.time()) / 2
+    if abs(skew) > SKEW_SECONDS:
+        return Finding(
+            "clock",
+            "warn",
+            f"{skew:+.3f} s to the database's",
+            "Skep follows the database, but your logs do not: use NTP",
+        )
+    return Finding("clock", "ok", f"{skew:+.3f} s to the database's")

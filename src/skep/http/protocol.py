@@ -1,0 +1,307 @@
+"""One connection, with a bound on everything its client can make the server wait for or hold.
+
+uvicorn's protocol parses requests and runs them. This one adds what it leaves open: deadlines for headers and bodies, sizes
+of URL and headers, the number of connections and of requests sent ahead, clients that do not take their answers, and
+errors in our shape. No timer is set for a request that arrives in one piece, so the usual one costs nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import TimerHandle
+from collections.abc import Callable
+from typing import Any
+
+import httptools
+import structlog
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from skep.config import HttpLimits
+from skep.errors import Code
+from skep.http.refusal import Refused
+from skep.http.transport import ClosingInOrder
+
+LINGER_SECONDS = 2.0
+"""How long a refused client may go on sending before it is cut off; cut at once, it would often not see why."""
+LINGER_BYTES = 64 * 1024 * 1024
+"""The same in bytes."""
+READER_BYTES = 64 * 1024
+"""A client takes at least this much of its answer in every `reader_seconds`."""
+FRAMING_BYTES = 64 * 1024
+FRAMING_PER_BYTE = 8
+"""Chunk sizes, extensions and trailers may be so much, and so much more for each byte of the body."""
+CROWD = 1.1
+"""Beyond this share of `max_connections` there is no answer any more, only a closed connection."""
+
+log = structlog.get_logger("skep.http")
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1, with limits."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: HttpLimits,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._running: RequestResponseCycle | None = None
+        self._timer: TimerHandle | None = None
+        self._reader_timer: TimerHandle | None = None
+        self._unread_bytes = 0
+        self._in_head = True
+        self._head_bytes = 0
+        self._wire_bytes = 0
+        self._body_bytes = 0
+        self._keep_alive = True
+        self._ending = False
+        self.lingering = False
+
+    # the connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Take the connection, if there is room for it."""
+        super().connection_made(ClosingInOrder(transport, self))  # type: ignore[arg-type]  # it has all that is used
+        count = len(self.connections)
+        if count > self._limits.max_connections * CROWD:
+            transport.abort()
+        elif count > self._limits.max_connections:
+            self._refuse(Refused(503, Code.TOO_MANY_REQUESTS, "the server has as many connections as it may have"))
+        else:
+            self._start_timer(self._limits.headers_seconds, self._head_is_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everyone who works for this client."""
+        self._stop_timer()
+        self._stop_reader_timer()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+        # uvicorn leaves this timer running when the connection ended in an error.
+        self._unset_keepalive_if_required()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, and see that it is not too much."""
+        self._wire_bytes += len(data)
+        if self.lingering:
+            if self._wire_bytes > LINGER_BYTES:
+                self.transport.abort()
+            return
+        self._unset_keepalive_if_required()
+        self._head_bytes += len(data)
+        try:
+            self._feed(data)
+            self._check_progress()
+        except Refused as refused:
+            self._refuse(refused)
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # Asked for a protocol that is not spoken here (Java's client asks for HTTP/2), go on in this one.
+            self.parser = httptools.HttpRequestParser(self)
+            rest = data[upgrade.args[0] :]
+            if rest:
+                self._feed(rest)
+        except httptools.HttpParserCallbackError as error:
+            if isinstance(error.__context__, Refused):
+                raise error.__context__ from None
+            raise Refused(400, Code.MALFORMED, "the request is not HTTP: its URL is none") from None
+        except httptools.HttpParserError as error:
+            text = str(error)
+            raise Refused(400, Code.MALFORMED, f"the request is not HTTP: {text[:1].lower()}{text[1:]}") from None
+
+    def _check_progress(self) -> None:
+        """A head or body that is not complete after a piece gets a deadline, and is held to its size."""
+        if self._in_head:
+            if self._head_bytes > self._limits.url_bytes + self._limits.headers_bytes:
+                raise self._head_too_large()
+            if self._head_bytes and self._timer is None:
+                self._start_timer(self._limits.headers_seconds, self._head_is_late)
+            return
+        if self._wire_bytes - self._body_bytes > FRAMING_BYTES + FRAMING_PER_BYTE * self._body_bytes:
+            raise Refused(413, Code.PAYLOAD_TOO_LARGE, "the body is mostly chunk extensions or trailers")
+        self._expect_body()
+
+    def _expect_body(self) -> None:
+        # A request that waits for its turn is not read from, so its time does not run yet.
+        if self._timer is None and self.cycle is self._running and self.cycle.more_body:
+            self._start_timer(self._limits.body_seconds, self._body_is_late)
+
+    # what the parser finds
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the URL."""
+        super().on_url(url)
+        if len(self.url) > self._limits.url_bytes:
+            raise Refused(414, Code.INVALID_REQUEST, f"a URL has at most {self._limits.url_bytes} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; what follows a chunked body is of no use to us, and dropped."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Run the request, unless its head is too large or too many wait before it."""
+        headers = self.headers
+        if (
+            len(headers) > self._limits.headers_count
+            or sum([len(name) + len(value) for name, value in headers]) > self._limits.headers_bytes
+        ):
+            raise self._head_too_large()
+        if len(self.pipeline) >= self._limits.pipelined_requests:
+            raise Refused(429, Code.TOO_MANY_REQUESTS, "too many requests were sent ahead of their answers")
+        self._stop_timer()
+        super().on_headers_complete()
+        self._in_head = False
+        self._wire_bytes = self._body_bytes = 0
+        # An answer that comes before the whole request has ends the connection: nobody wants the rest.
+        self._keep_alive = self.cycle.keep_alive
+        self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The whole request is here."""
+        self._stop_timer()
+        self._in_head = True
+        self._head_bytes = 0
+        if not self._ending and not self.cycle.response_started:
+            self.cycle.keep_alive = self._keep_alive
+        super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Run the next request, if one was sent ahead."""
+        super().on_response_complete()
+        if not self._in_head and not self.lingering:
+            self._expect_body()
+
+    def _should_upgrade(self) -> bool:
+        return False
+
+    # answers that are not taken
+
+    def pause_writing(self) -> None:
+        """The client takes its answer more slowly than it is made: watch it."""
+        super().pause_writing()
+        if self._reader_timer is None:
+            self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        super().resume_writing()
+        self._stop_reader_timer()
+
+    def _watch_reader(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(self._limits.reader_seconds, self._look_at_reader)
+
+    def _look_at_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        # More than before means that another piece was added, which happens only after some was taken.
+        if left > self._unread_bytes or left <= self._unread_bytes - READER_BYTES:
+            self._watch_reader()
+        else:
+            log.info("a client that did not take its answer was cut off", unread_bytes=left)
+            self.transport.abort()
+
+    def closing(self) -> None:
+        """The connection closes once the last of its answer is taken, which the client must do in time as well."""
+        if self._reader_timer is None and self.transport.get_write_buffer_size():
+            self._watch_reader()
+
+    # refusals
+
+    def _head_too_large(self) -> Refused:
+        most = f"{self._limits.headers_bytes} bytes in {self._limits.headers_count} headers"
+        return Refused(431, Code.INVALID_REQUEST, f"a request has at most {most}")
+
+    def _head_is_late(self) -> None:
+        if not self._head_bytes:
+            self.transport.close()
+            return
+        within = f"{self._limits.headers_seconds:g} seconds"
+        self._refuse(Refused(408, Code.REQUEST_TIMEOUT, f"the headers did not arrive within {within}"))
+
+    def _body_is_late(self) -> None:
+        within = f"{self._limits.body_seconds:g} seconds"
+        self._refuse(Refused(408, Code.REQUEST_TIMEOUT, f"the body did not arrive within {within}"))
+
+    def _refuse(self, refused: Refused) -> None:
+        """Answer in place of the application, and take nothing more from this connection.
+
+        While an earlier request is still owed its answer, or this one's has begun, there is no place for another.
+        """
+        running = self._running
+        owed = running is not None and not running.response_complete
+        is_running = running is self.cycle and not self._in_head
+        may_answer = not owed or (is_running and running is not None and not running.response_started)
+        if owed and running is not None:
+            running.disconnected = True
+            running.message_event.set()
+        if may_answer:
+            self.transport.write(refused.response())
+        self.linger()
+
+    def linger(self) -> None:
+        """Send what is to be sent, say that nothing more comes, and let the client read that before the end."""
+        self.lingering = True
+        self._wire_bytes = 0
+        self.pipeline.clear()
+        self.flow.resume_reading()
+        self.transport.finish()  # type: ignore[attr-defined]  # it is a ClosingInOrder
+        self._start_timer(LINGER_SECONDS, self._end)
+
+    def _end(self) -> None:
+        # As long as a large answer is being taken, that is watched instead.
+        if self._reader_timer is not None:
+            self._start_timer(LINGER_SECONDS, self._end)
+        else:
+            self.transport.abort()
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the client is still sending the request that is being answered."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and cycle.more_body
+
+    def shutdown(self) -> None:
+        """Stop in order: what is being answered ends the connection, and what waits for its client ends now."""
+        self._ending = True
+        if self.lingering:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    # timers
+
+    def _start_timer(self, seconds: float, then: Callable[[], None]) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, then)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _stop_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None

@@ -1,0 +1,65 @@
+"""A transport that ends a connection so that the client sees its answer.
+
+To close a socket while the client still sends makes the kernel reset the connection, and the answer is often lost with it.
+Here such a connection is finished instead: the answer goes out, then the end of the stream, and what still comes is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+
+class Closable(Protocol):
+    """What the transport asks of the protocol that it serves."""
+
+    lingering: bool
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the client is still sending."""
+
+    def linger(self) -> None:
+        """Finish, and wait a little."""
+
+    def closing(self) -> None:
+        """The connection is being closed."""
+
+
+class ClosingInOrder:
+    """The part of `asyncio.Transport` that uvicorn uses, with another way to close."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: Closable) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        # Bound once: these are called for every request, and a method in between would cost more than it does.
+        self.write = transport.write
+        self.pause_reading = transport.pause_reading
+        self.resume_reading = transport.resume_reading
+        self.get_extra_info = transport.get_extra_info
+        self.get_write_buffer_size = transport.get_write_buffer_size
+        self.abort = transport.abort
+
+    def is_closing(self) -> bool:
+        """Whether nothing more is to be written."""
+        return self._protocol.lingering or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close when all is written; by way of `linger` when the client still sends."""
+        if self.is_closing():
+            return
+        if self._protocol.is_unread:
+            self._protocol.linger()
+        else:
+            self._transport.close()
+            self._protocol.closing()
+
+    def finish(self) -> None:
+        """Write nothing after what was written already."""
+        self.write = _dropped
+        if not self._transport.is_closing():
+            self._transport.write_eof()
+
+
+def _dropped(data: bytes | bytearray | memoryview) -> None:
+    """What is written after the end goes nowhere."""

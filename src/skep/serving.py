@@ -1,0 +1,140 @@
+"""One serving process, from settings to exit: addresses, open files, signals, and what it says about itself.
+
+Run as a module it is a worker of `skep.supervisor`: its order comes on stdin, and when stdin ends, the supervisor has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+import sys
+from collections.abc import Callable
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+import skep
+from skep.config import ServerSettings
+from skep.errors import Code, SkepError
+from skep.http.address import bind, check_exposure, resolve, url_of
+from skep.logs import configure_logs
+from skep.loop import run
+from skep.server import is_shared, serve
+from skep.settings import hide_password, without_password
+from skep.signals import stop_signals
+
+FILES_FOR_OTHERS = 256
+"""Open files that are not connections of clients: the store's, the program's own."""
+READY = b"ready\n"
+
+log = structlog.get_logger("skep.server")
+
+
+class Order(Struct):
+    """What a worker is told: the settings, and the numbers of the sockets that it inherits."""
+
+    settings: ServerSettings
+    sockets: list[int]
+
+
+def exit_status(error: SkepError) -> int:
+    """1 when whoever started it has to change something they said; 2 when the server or its store is at fault."""
+    return 1 if error.code.startswith("INVALID_") else 2
+
+
+def open_sockets(settings: ServerSettings) -> list[socket.socket]:
+    """The sockets that the settings ask for, if they may."""
+    if settings.workers > 1 and not is_shared(settings.store or ""):
+        raise SkepError(
+            Code.INVALID_SETTING,
+            f"an SQLite file belongs to one process, so it cannot have {settings.workers} workers: use "
+            "--store postgresql://…, or one worker",
+        )
+    addresses = resolve(settings.host, settings.port)
+    # Authentication comes with a later version; until then nobody is ever authenticated.
+    check_exposure(addresses, insecure=settings.insecure, authenticated=False)
+    return bind(addresses)
+
+
+def describe(settings: ServerSettings, sockets: list[socket.socket]) -> dict[str, object]:
+    """What the line says that tells of the start. No password is in it."""
+    return {
+        "address": ", ".join(url_of(bound) for bound in sockets),
+        "store": "postgresql" if is_shared(settings.store or "") else "sqlite",
+        "where": without_password(settings.store or settings.data_folder),
+        "workers": settings.workers,
+        "version": skep.__version__,
+        "pid": os.getpid(),
+    }
+
+
+async def serve_here(
+    settings: ServerSettings,
+    sockets: list[socket.socket],
+    listening: Callable[[], None],
+    until_stdin_ends: bool = False,
+) -> None:
+    """Serve in this process until a signal comes, or stdin ends if that is what it waits for."""
+    stop = asyncio.Event()
+    with stop_signals(stop.set):
+        if until_stdin_ends:
+            asyncio.get_running_loop().add_reader(0, _look_at_stdin, stop)
+        try:
+            await serve(with_room(settings), sockets, stop, listening)
+        except SkepError as error:
+            raise SkepError(error.code, hide_password(error.message, settings.store or "")) from error
+        log.info("stopped", pid=os.getpid())
+
+
+def serve_alone(settings: ServerSettings) -> None:
+    """Serve with one process: this one."""
+    sockets = open_sockets(settings)
+    about = describe(settings, sockets)
+    run(serve_here(settings, sockets, lambda: log.info("listening", **about)))
+
+
+def with_room(settings: ServerSettings) -> ServerSettings:
+    """As many connections as are asked for, or as the system lets this process have open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    room = max(1, soft - FILES_FOR_OTHERS) if soft != resource.RLIM_INFINITY else settings.http.max_connections
+    if room >= settings.http.max_connections:
+        return settings
+    log.warning("the limit of open files allows fewer connections than max_connections", connections=room)
+    return msgspec.structs.replace(settings, http=msgspec.structs.replace(settings.http, max_connections=room))
+
+
+def _look_at_stdin(stop: asyncio.Event) -> None:
+    if not os.read(0, 1):
+        asyncio.get_running_loop().remove_reader(0)
+        stop.set()
+
+
+def main() -> int:
+    """Be a worker."""
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    settings = order.settings
+    configure_logs(settings.log_level, settings.log_format)
+    sockets = [socket.socket(fileno=number) for number in order.sockets]
+
+    def listening() -> None:
+        log.info("worker listening", pid=os.getpid())
+        os.write(1, READY)
+
+    try:
+        run(serve_here(settings, sockets, listening, until_stdin_ends=True))
+    except SkepError as error:
+        sys.stderr.write(f"skep: {error.message}\n")
+        return exit_status(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
