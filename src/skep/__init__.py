@@ -1,3 +1,32 @@
-"""Skep: a message queue for Python teams whose messages end up in Spark."""
+"""Skep: a message queue for Python teams whose messages end up in Spark.
+
+The names of the client are loaded when they are first used, so that importing `skep` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skep.client import AsyncClient, AsyncMessage, Client, Message, NewMessage, Pushed, Queued
+    from skep.errors import Code, SkepError
 
 __version__ = "0.1.0"
+
+__all__ = ["AsyncClient", "AsyncMessage", "Client", "Code", "Message", "NewMessage", "Pushed", "Queued", "SkepError"]
+
+_HOMES = dict.fromkeys(__all__, "skep.client") | {"Code": "skep.errors", "SkepError": "skep.errors"}
+
+
+if not TYPE_CHECKING:  # or every misspelt name would have a type
+
+    def __getattr__(name: str) -> object:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'skep' has no attribute {name!r}")
+        value = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -14,7 +14,7 @@ NULL = Raw(b"null")
 """A raw part cannot be null by its type (a union with Raw is not decoded raw), so it is null by its text."""
 
 
-class PushItem(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+class PushItem(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A message to push. With a ``contentType`` the payload is a base64 text; without one it is any JSON."""
 
     queue: str
@@ -30,7 +30,7 @@ class PushItem(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
     task: str | None = None
 
 
-class PushRequest(Struct, rename="camel", forbid_unknown_fields=True):
+class PushRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """Messages that are stored together or not at all. ``bufferMs`` or ``bufferMax`` ask for QoS 0."""
 
     items: list[PushItem]
@@ -102,7 +102,7 @@ class AckStatus(StrEnum):
     DLQ = "dlq"
 
 
-class Ack(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+class Ack(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The outcome of one popped message. ``retryAt`` goes with status retry; without it the message comes at once."""
 
     lease_id: str
@@ -134,13 +134,13 @@ class AckBatchResponse(Struct):
     results: list[AckResult]
 
 
-class ExtendRequest(Struct, rename="camel", forbid_unknown_fields=True):
+class ExtendRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """For how long from now; the queue's lease_seconds when it is not said."""
 
     lease_seconds: float | None = None
 
 
-class ExtendBatchRequest(Struct, rename="camel", forbid_unknown_fields=True):
+class ExtendBatchRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """Several leases to keep for longer."""
 
     lease_ids: list[str]
@@ -161,7 +161,7 @@ class ExtendBatchResponse(Struct):
     results: list[Extended]
 
 
-class TransactionRequest(Struct, rename="camel", forbid_unknown_fields=True):
+class TransactionRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """Acks and pushes that happen together or not at all."""
 
     acknowledgments: list[Ack] = []

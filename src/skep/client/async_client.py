@@ -1,0 +1,181 @@
+"""`skep.AsyncClient`: the client for asyncio. It sends what the calls say and adds nothing but waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import stamina
+
+from skep.client import calls, delivered, operations
+from skep.client.async_message import AsyncMessage
+from skep.client.async_queue import AsyncQueue
+from skep.client.async_transaction import AsyncTransaction
+from skep.client.calls import PopOptions
+from skep.client.delivered import Delivered
+from skep.client.exchange import Call
+from skep.client.outgoing import PushOptions, push_items
+from skep.client.pushed import Pushed, told, told_of_failure
+from skep.client.retries import one_round, retry_hook
+from skep.client.servers import Servers
+from skep.client.settings import DEFAULT_URL, ClientOptions, client_settings
+from skep.client.transport import AsyncTransport
+from skep.clock import Clock, SystemClock, seconds
+from skep.errors import SkepError
+from skep.ids import IdMint
+from skep.wire.messages import Ack, AckResult, Extended
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A client of one Skep, at one URL or several. Close it, or use it in an ``async with``."""
+
+    def __init__(
+        self, urls: str | Sequence[str] = DEFAULT_URL, *, clock: Clock | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        self.settings = client_settings(urls, options)
+        self.clock = clock or SystemClock()
+        self._mint = IdMint(self.clock)
+        self._servers = Servers(self.settings)
+        self._transport = AsyncTransport(self.settings)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of all connections; calls under way fail."""
+        await self._transport.close()
+
+    # messages
+
+    async def push(self, queue: str, messages: object, **options: Unpack[PushOptions]) -> Pushed:
+        """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
+        items = push_items(queue, messages, options, self._mint)
+        try:
+            return told(await self._awaited(await self.run(calls.push(items))), options)
+        except SkepError as error:
+            return told_of_failure(error, items, options)
+
+    async def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
+        """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
+        return [AsyncMessage.of(popped, self) for popped in await self.run(calls.pop(queue, options))]
+
+    async def pop_matching(
+        self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
+    ) -> list[AsyncMessage]:
+        """Lease messages of all queues of a namespace, a task or both, higher priority first."""
+        found = await self.run(calls.pop_matching(namespace, task, options))
+        return [AsyncMessage.of(popped, self) for popped in found]
+
+    def consume(self, queue: str, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:
+        """Messages as they come, for ever, to be looped over; settle each, best by ``async with message:``."""
+        return self.queue(queue).consume(**options)
+
+    async def ack(self, *messages: Delivered) -> list[AckResult]:
+        """These are done. Each stands for itself: a refused one is in the results and hinders no other."""
+        return await self._say([(message, delivered.completed(message)) for message in messages])
+
+    async def nack(
+        self,
+        *messages: Delivered,
+        error: str | None = None,
+        retry_at: datetime | None = None,
+        delay: float | None = None,
+    ) -> list[AckResult]:
+        """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+        return await self._say(
+            [(one, delivered.failed(one, self.clock, error=error, retry_at=retry_at, delay=delay)) for one in messages]
+        )
+
+    async def reject(self, *messages: Delivered, error: str | None = None) -> list[AckResult]:
+        """These are given up on and become dead letters at once."""
+        return await self._say([(message, delivered.rejected(message, error=error)) for message in messages])
+
+    async def settle(self, acks: Sequence[Ack]) -> list[AckResult]:
+        """Say of each message what became of it, in one request."""
+        return await self.run(calls.ack_batch(acks)) if acks else []
+
+    async def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
+        """Keep the leases of these for longer, one result per lease."""
+        leases = list(dict.fromkeys(message.lease_id for message in messages))
+        return await self.run(calls.extend_batch(leases, lease_seconds)) if leases else []
+
+    def transaction(self) -> AsyncTransaction:
+        """Acks and pushes that happen together or not at all."""
+        return AsyncTransaction(self, self._mint)
+
+    def queue(self, name: str, *, partition: str | None = None, group: str | None = None) -> AsyncQueue:
+        """A queue to work with, and what is meant when a call does not say otherwise."""
+        return AsyncQueue(self, name, partition=partition, group=group)
+
+    # anything else
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: object = None,
+        repeatable: bool = True,
+    ) -> Any:
+        """Call any route; the answer as plain Python values. Not ``repeatable`` means not to be tried twice in doubt."""
+        return await self.run(calls.plain(method, path, query, body, repeatable))
+
+    async def run(self, call: Call[T]) -> T:
+        """Make a call, again if it fails and may be made again."""
+        try:
+            return await self._round(call)
+        except SkepError as error:
+            failure: SkepError | None = error
+            decide = retry_hook(call.request, self.settings)
+            if decide(error) is False:
+                raise
+        return await self._again(call, failure, decide)
+
+    async def _again(self, call: Call[T], failure: SkepError | None, decide: Any) -> T:
+        # Only now is stamina asked, so that a call that goes well does not pay for it. The failure counts as its first try.
+        settings = self.settings
+        async for attempt in stamina.retry_context(
+            decide, attempts=settings.attempts, timeout=None, wait_initial=settings.backoff_seconds,
+            wait_max=settings.max_retry_delay, wait_jitter=settings.backoff_seconds,
+        ):  # fmt: skip
+            with attempt:
+                if failure is not None:
+                    error, failure = failure, None
+                    raise error
+                return await self._round(call)
+        raise AssertionError("the last try returns or raises")
+
+    async def _round(self, call: Call[T]) -> T:
+        asking = one_round(call, self._servers, self.clock)
+        try:
+            url = next(asking)
+            while True:
+                url = asking.send(await self._transport.send(url, call.request))
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return] # the generator's return value is a T
+
+    async def _say(self, said: list[tuple[Delivered, Ack]]) -> list[AckResult]:
+        return delivered.noted(said, await self.settle([ack for _, ack in said]))
+
+    async def _awaited(self, pushed: Pushed) -> Pushed:
+        """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""
+        if pushed.queued is None or self.settings.queued_operation == "return":
+            return pushed
+        call = operations.operation(pushed.queued.operation_id)
+        deadline = self.clock.now() + seconds(self.settings.poll_timeout_seconds)
+        while (done := operations.outcome(await self.run(call))) is None:
+            if self.clock.now() >= deadline:
+                return pushed
+            await asyncio.sleep(self.settings.poll_seconds)
+        return done

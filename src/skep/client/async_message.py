@@ -1,0 +1,66 @@
+"""A popped message that can be settled: its data, and the client that popped it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from skep.client import calls, delivered
+from skep.client.delivered import Delivered, error_text
+from skep.wire.messages import Ack, AckResult
+
+if TYPE_CHECKING:
+    from skep.client.async_client import AsyncClient
+    from skep.client.async_transaction import AsyncTransaction
+
+
+class AsyncMessage(Delivered):
+    """A message that `AsyncClient` popped. ``async with message:`` acks it at the end, and nacks it on an exception."""
+
+    client: AsyncClient
+
+    async def ack(self) -> AckResult:
+        """It is done. STALE_LEASE is raised when the lease has ended."""
+        return await self._settle(delivered.completed(self))
+
+    async def nack(
+        self, *, error: str | None = None, retry_at: datetime | None = None, delay: float | None = None
+    ) -> AckResult:
+        """It failed and comes again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+        ack = delivered.failed(self, self.client.clock, error=error, retry_at=retry_at, delay=delay)
+        return await self._settle(ack)
+
+    async def reject(self, *, error: str | None = None) -> AckResult:
+        """It is given up on and becomes a dead letter at once."""
+        return await self._settle(delivered.rejected(self, error=error))
+
+    async def renew(self, lease_seconds: float | None = None) -> datetime:
+        """Keep its lease for so long from now; the queue's own time when it is not said. Returns the new deadline."""
+        extended = await self.client.run(calls.extend(self.lease_id, lease_seconds))
+        self.lease_deadline = extended.lease_deadline or self.lease_deadline
+        return self.lease_deadline
+
+    def transaction(self) -> AsyncTransaction:
+        """A transaction that acks this message together with what is pushed in it."""
+        transaction = self.client.transaction()
+        transaction.ack(self)
+        return transaction
+
+    async def _settle(self, ack: Ack) -> AckResult:
+        result = await self.client.run(calls.ack(ack))
+        self.settled = ack.status
+        return result
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.settled is not None:
+            return
+        if error is None:
+            await self.ack()
+        else:
+            await self.nack(error=error_text(error))

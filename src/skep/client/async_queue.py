@@ -1,0 +1,89 @@
+"""A queue as a client for asyncio holds it: its name, a partition and a group, so that calls need not repeat them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Unpack
+
+from skep.client.calls import PopOptions
+from skep.client.delivered import Delivered
+from skep.client.naming import CONSUME_WAIT_SECONDS, queue_pop_options
+from skep.client.outgoing import PushOptions
+from skep.client.pushed import Pushed
+from skep.client.remainder import Remainder
+from skep.errors import SkepError
+from skep.wire.messages import AckResult, Extended
+
+if TYPE_CHECKING:
+    from skep.client.async_client import AsyncClient
+    from skep.client.async_message import AsyncMessage
+
+
+class AsyncQueue:
+    """One queue of a client. What a call says itself goes before what was said when the queue was named."""
+
+    def __init__(
+        self, client: AsyncClient, name: str, *, partition: str | None = None, group: str | None = None
+    ) -> None:
+        self._client = client
+        self.name = name
+        self.partition = partition
+        self.group = group
+
+    async def push(self, messages: object, **options: Unpack[PushOptions]) -> Pushed:
+        """Push one message or a list of them, whole or not at all."""
+        if self.partition is not None:
+            options.setdefault("partition", self.partition)
+        return await self._client.push(self.name, messages, **options)
+
+    async def pop(self, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
+        """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
+        return await self._client.pop(self.name, **self._pop_options(options))
+
+    async def consume(self, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:
+        """Messages as they come, for ever. Settle each; what was leased and not yet handed out is given back at the end.
+
+        One at a time by default; a larger ``batch`` saves requests. After a nack the rest of its lease is not handed out
+        if the nack ended it, as it does in ordered queues.
+        """
+        options.setdefault("wait_seconds", CONSUME_WAIT_SECONDS)
+        while True:
+            remainder = Remainder(await self.pop(**options))
+            try:
+                while (message := remainder.next()) is not None:
+                    if remainder.in_doubt(message):
+                        remainder.learn(await self._client.renew(message))
+                        continue
+                    remainder.handed_out(message)
+                    yield message
+            finally:
+                # If that fails, their leases run out instead.
+                with suppress(SkepError):
+                    await self._client.nack(*remainder.to_give_back(), delay=0)
+
+    async def ack(self, *messages: Delivered) -> list[AckResult]:
+        """These are done; each stands for itself."""
+        return await self._client.ack(*messages)
+
+    async def nack(
+        self,
+        *messages: Delivered,
+        error: str | None = None,
+        retry_at: datetime | None = None,
+        delay: float | None = None,
+    ) -> list[AckResult]:
+        """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+        return await self._client.nack(*messages, error=error, retry_at=retry_at, delay=delay)
+
+    async def reject(self, *messages: Delivered, error: str | None = None) -> list[AckResult]:
+        """These are given up on and become dead letters at once."""
+        return await self._client.reject(*messages, error=error)
+
+    async def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
+        """Keep the leases of these for longer, one result per lease."""
+        return await self._client.renew(*messages, lease_seconds=lease_seconds)
+
+    def _pop_options(self, options: PopOptions) -> PopOptions:
+        return queue_pop_options(self.partition, self.group, options)

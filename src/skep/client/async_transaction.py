@@ -1,0 +1,35 @@
+"""A transaction for asyncio: gathered in a block, committed when the block is left."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from skep.client.parts import Parts
+from skep.ids import IdMint
+
+if TYPE_CHECKING:
+    from skep.client.async_client import AsyncClient
+
+
+class AsyncTransaction(Parts):
+    """``async with client.transaction() as tx:`` commits at the end of the block, and does nothing on an exception."""
+
+    def __init__(self, client: AsyncClient, mint: IdMint) -> None:
+        super().__init__(client.clock, mint)
+        self._client = client
+
+    async def commit(self) -> None:
+        """Do it now instead of at the end of the block."""
+        call = self.call()
+        if call is not None:
+            self.done(await self._client.run(call))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None and self.committed is None:
+            await self.commit()

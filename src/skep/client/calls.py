@@ -1,0 +1,166 @@
+"""The calls that move messages: what each sends, and how its answer is read. Nothing here sends anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal, TypedDict
+
+from skep.client.exchange import ACCEPTED, NO_CONTENT, Answer, Call, Request, path_part
+from skep.client.outgoing import encode, repeatable
+from skep.client.pushed import Pushed, Queued, pushed_from
+from skep.client.reading import anything, reader
+from skep.errors import Code, SkepError
+from skep.wire.messages import (
+    Ack,
+    AckBatchRequest,
+    AckBatchResponse,
+    AckResult,
+    ExtendBatchRequest,
+    ExtendBatchResponse,
+    Extended,
+    ExtendRequest,
+    PoppedMessage,
+    PopResponse,
+    PushItem,
+    PushRequest,
+    PushResponse,
+    TransactionRequest,
+    TransactionResponse,
+)
+
+Start = Literal["all", "new"] | datetime | int
+
+
+class PopOptions(TypedDict, total=False):
+    """What to lease, and for whom.
+
+    ``wait_seconds`` waits for the first message; ``partitions`` limits from how many partitions; ``start`` says where a
+    group begins that is not there yet: "all", "new", a time or a seq; ``auto_ack`` settles what it hands out at once.
+    """
+
+    batch: int
+    wait_seconds: float
+    group: str
+    partition: str
+    partitions: int
+    lease_seconds: float
+    auto_ack: bool
+    start: Start
+
+
+_push_response = reader(PushResponse)
+_queued = reader(Queued)
+_pop_response = reader(PopResponse)
+_ack_response = reader(AckBatchResponse)
+
+
+def push(items: Sequence[PushItem]) -> Call[Pushed]:
+    """Push messages, whole or not at all."""
+    body = encode(PushRequest(list(items)))
+    return Call(Request("POST", "/api/v1/push", body, repeatable=repeatable(items)), read_pushed)
+
+
+def read_pushed(answer: Answer) -> Pushed:
+    """What became of a push that went well."""
+    if answer.status == ACCEPTED:
+        return Pushed([], {}, queued=_queued(answer))
+    return pushed_from(_push_response(answer))
+
+
+def pop(queue: str, options: PopOptions) -> Call[list[PoppedMessage]]:
+    """Lease messages of a queue.
+
+    It may be repeated: if the answer was lost, so is that lease, and its messages come again when it runs out.
+    """
+    path = f"/api/v1/pop/queue/{path_part(queue)}"
+    partition = options.get("partition")
+    if partition is not None:
+        path += f"/partition/{path_part(partition)}"
+    return _pop(path, {}, options)
+
+
+def pop_matching(namespace: str | None, task: str | None, options: PopOptions) -> Call[list[PoppedMessage]]:
+    """Lease messages of all queues of a namespace, a task or both."""
+    if "partition" in options:
+        raise SkepError(Code.INVALID_REQUEST, "a pop over several queues takes no partition")
+    query = {name: text for name, text in (("namespace", namespace), ("task", task)) if text is not None}
+    return _pop("/api/v1/pop", query, options)
+
+
+def _pop(path: str, query: dict[str, str], options: PopOptions) -> Call[list[PoppedMessage]]:
+    wait = options.get("wait_seconds", 0.0)
+    query["batch"] = str(options.get("batch", 1))
+    if wait > 0:
+        query["wait"], query["timeout"] = "true", repr(float(wait))
+    if "group" in options:
+        query["consumerGroup"] = options["group"]
+    if "partitions" in options:
+        query["partitions"] = str(options["partitions"])
+    if "lease_seconds" in options:
+        query["leaseSeconds"] = repr(float(options["lease_seconds"]))
+    if options.get("auto_ack"):
+        query["autoAck"] = "true"
+    if "start" in options:
+        query.update(_start(options["start"]))
+    return Call(Request("GET", path, query=query, wait_seconds=max(0.0, wait)), _read_popped)
+
+
+def _start(start: Start) -> dict[str, str]:
+    if isinstance(start, datetime):
+        return {"subscriptionFrom": start.isoformat()}
+    if isinstance(start, int):
+        return {"subscriptionFrom": str(start)}
+    return {"subscriptionMode": start}
+
+
+def _read_popped(answer: Answer) -> list[PoppedMessage]:
+    return [] if answer.status == NO_CONTENT else _pop_response(answer).messages
+
+
+def ack(one: Ack) -> Call[AckResult]:
+    """Settle one message; a refusal is raised."""
+    return Call(Request("POST", "/api/v1/ack", encode(one)), reader_of_ack)
+
+
+def ack_batch(acks: Sequence[Ack]) -> Call[list[AckResult]]:
+    """Settle messages, each on its own merits."""
+    return Call(Request("POST", "/api/v1/ack/batch", encode(AckBatchRequest(list(acks)))), _read_acks)
+
+
+reader_of_ack = reader(AckResult)
+
+
+def _read_acks(answer: Answer) -> list[AckResult]:
+    return _ack_response(answer).results
+
+
+def transaction(acks: Sequence[Ack], items: Sequence[PushItem]) -> Call[TransactionResponse]:
+    """Settle and push together. It may be repeated: acks are fenced by their lease, pushes by their transaction ids."""
+    body = encode(TransactionRequest(list(acks), list(items)))
+    return Call(
+        Request("POST", "/api/v1/transaction", body, repeatable=bool(acks) or repeatable(items)), _transaction_response
+    )
+
+
+_transaction_response = reader(TransactionResponse)
+_extended = reader(Extended)
+_extended_batch = reader(ExtendBatchResponse)
+
+
+def extend(lease_id: str, lease_seconds: float | None) -> Call[Extended]:
+    """Keep a lease for longer; a refusal is raised."""
+    body = encode(ExtendRequest(lease_seconds))
+    return Call(Request("POST", f"/api/v1/lease/{path_part(lease_id)}/extend", body), _extended)
+
+
+def extend_batch(lease_ids: Sequence[str], lease_seconds: float | None) -> Call[list[Extended]]:
+    """Keep several leases for longer."""
+    body = encode(ExtendBatchRequest(list(lease_ids), lease_seconds))
+    return Call(Request("POST", "/api/v1/leases/extend", body), lambda answer: _extended_batch(answer).results)
+
+
+def plain(method: str, path: str, query: dict[str, str] | None, body: object, repeatable: bool) -> Call[Any]:
+    """A call of any route, in plain values."""
+    content = None if body is None else encode(body)
+    return Call(Request(method, path, content, query=query, repeatable=repeatable), anything)

@@ -1,0 +1,183 @@
+# Written by dev/twins.py from async_client.py: change that, and run it.
+
+"""`skep.Client`: the client for threads. It sends what the calls say and adds nothing but waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import stamina
+
+from skep.client import calls, delivered, operations
+from skep.client.calls import PopOptions
+from skep.client.delivered import Delivered
+from skep.client.exchange import Call
+from skep.client.message import Message
+from skep.client.outgoing import PushOptions, push_items
+from skep.client.pushed import Pushed, told, told_of_failure
+from skep.client.queue import Queue
+from skep.client.retries import one_round, retry_hook
+from skep.client.servers import Servers
+from skep.client.settings import DEFAULT_URL, ClientOptions, client_settings
+from skep.client.transaction import Transaction
+from skep.client.transport import SyncTransport
+from skep.clock import Clock, SystemClock, seconds
+from skep.errors import SkepError
+from skep.ids import IdMint
+from skep.wire.messages import Ack, AckResult, Extended
+
+T = TypeVar("T")
+
+
+class Client:
+    """A client of one Skep, at one URL or several. Close it, or use it in a ``with``."""
+
+    def __init__(
+        self, urls: str | Sequence[str] = DEFAULT_URL, *, clock: Clock | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        self.settings = client_settings(urls, options)
+        self.clock = clock or SystemClock()
+        self._mint = IdMint(self.clock)
+        self._servers = Servers(self.settings)
+        self._transport = SyncTransport(self.settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all connections; calls under way fail."""
+        self._transport.close()
+
+    # messages
+
+    def push(self, queue: str, messages: object, **options: Unpack[PushOptions]) -> Pushed:
+        """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
+        items = push_items(queue, messages, options, self._mint)
+        try:
+            return told(self._awaited(self.run(calls.push(items))), options)
+        except SkepError as error:
+            return told_of_failure(error, items, options)
+
+    def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[Message]:
+        """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
+        return [Message.of(popped, self) for popped in self.run(calls.pop(queue, options))]
+
+    def pop_matching(
+        self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
+    ) -> list[Message]:
+        """Lease messages of all queues of a namespace, a task or both, higher priority first."""
+        found = self.run(calls.pop_matching(namespace, task, options))
+        return [Message.of(popped, self) for popped in found]
+
+    def consume(self, queue: str, **options: Unpack[PopOptions]) -> Iterator[Message]:
+        """Messages as they come, for ever, to be looped over; settle each, best by ``with message:``."""
+        return self.queue(queue).consume(**options)
+
+    def ack(self, *messages: Delivered) -> list[AckResult]:
+        """These are done. Each stands for itself: a refused one is in the results and hinders no other."""
+        return self._say([(message, delivered.completed(message)) for message in messages])
+
+    def nack(
+        self,
+        *messages: Delivered,
+        error: str | None = None,
+        retry_at: datetime | None = None,
+        delay: float | None = None,
+    ) -> list[AckResult]:
+        """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+        return self._say(
+            [(one, delivered.failed(one, self.clock, error=error, retry_at=retry_at, delay=delay)) for one in messages]
+        )
+
+    def reject(self, *messages: Delivered, error: str | None = None) -> list[AckResult]:
+        """These are given up on and become dead letters at once."""
+        return self._say([(message, delivered.rejected(message, error=error)) for message in messages])
+
+    def settle(self, acks: Sequence[Ack]) -> list[AckResult]:
+        """Say of each message what became of it, in one request."""
+        return self.run(calls.ack_batch(acks)) if acks else []
+
+    def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
+        """Keep the leases of these for longer, one result per lease."""
+        leases = list(dict.fromkeys(message.lease_id for message in messages))
+        return self.run(calls.extend_batch(leases, lease_seconds)) if leases else []
+
+    def transaction(self) -> Transaction:
+        """Acks and pushes that happen together or not at all."""
+        return Transaction(self, self._mint)
+
+    def queue(self, name: str, *, partition: str | None = None, group: str | None = None) -> Queue:
+        """A queue to work with, and what is meant when a call does not say otherwise."""
+        return Queue(self, name, partition=partition, group=group)
+
+    # anything else
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: object = None,
+        repeatable: bool = True,
+    ) -> Any:
+        """Call any route; the answer as plain Python values. Not ``repeatable`` means not to be tried twice in doubt."""
+        return self.run(calls.plain(method, path, query, body, repeatable))
+
+    def run(self, call: Call[T]) -> T:
+        """Make a call, again if it fails and may be made again."""
+        try:
+            return self._round(call)
+        except SkepError as error:
+            failure: SkepError | None = error
+            decide = retry_hook(call.request, self.settings)
+            if decide(error) is False:
+                raise
+        return self._again(call, failure, decide)
+
+    def _again(self, call: Call[T], failure: SkepError | None, decide: Any) -> T:
+        # Only now is stamina asked, so that a call that goes well does not pay for it. The failure counts as its first try.
+        settings = self.settings
+        for attempt in stamina.retry_context(
+            decide, attempts=settings.attempts, timeout=None, wait_initial=settings.backoff_seconds,
+            wait_max=settings.max_retry_delay, wait_jitter=settings.backoff_seconds,
+        ):  # fmt: skip
+            with attempt:
+                if failure is not None:
+                    error, failure = failure, None
+                    raise error
+                return self._round(call)
+        raise AssertionError("the last try returns or raises")
+
+    def _round(self, call: Call[T]) -> T:
+        asking = one_round(call, self._servers, self.clock)
+        try:
+            url = next(asking)
+            while True:
+                url = asking.send(self._transport.send(url, call.request))
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return] # the generator's return value is a T
+
+    def _say(self, said: list[tuple[Delivered, Ack]]) -> list[AckResult]:
+        return delivered.noted(said, self.settle([ack for _, ack in said]))
+
+    def _awaited(self, pushed: Pushed) -> Pushed:
+        """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""
+        if pushed.queued is None or self.settings.queued_operation == "return":
+            return pushed
+        call = operations.operation(pushed.queued.operation_id)
+        deadline = self.clock.now() + seconds(self.settings.poll_timeout_seconds)
+        while (done := operations.outcome(self.run(call))) is None:
+            if self.clock.now() >= deadline:
+                return pushed
+            time.sleep(self.settings.poll_seconds)
+        return done

@@ -1,0 +1,118 @@
+"""A popped message as data, whichever client popped it, and the words that may be said of it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Self, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from skep.client.decoding import decode_json
+from skep.clock import Clock, seconds
+from skep.errors import Code, SkepError
+from skep.model import SettleStatus
+from skep.wire.messages import Ack, AckResult, AckStatus, PoppedMessage
+from skep.wire.times import to_datetime
+
+T = TypeVar("T")
+
+_headers = msgspec.json.Decoder(dict[str, str])
+_text = msgspec.json.Decoder(str)
+
+
+class Delivered(Struct, eq=False):
+    """A message under a lease. ``payload`` is bytes as they were pushed; `json` and `as_` read it."""
+
+    queue: str
+    partition: str
+    seq: int
+    id: str
+    transaction_id: str | None
+    trace_id: str
+    payload: bytes
+    headers: dict[str, str]
+    content_type: str | None
+    priority: int
+    created_at: datetime
+    attempt: int
+    group: str
+    lease_id: str
+    lease_deadline: datetime
+    client: Any
+    settled: AckStatus | None = None
+    """What was said of it through this object; None while nothing was."""
+
+    @classmethod
+    def of(cls, popped: PoppedMessage, client: object) -> Self:
+        """The message that the wire tells of."""
+        raw = bytes(popped.headers)
+        return cls(
+            popped.queue, popped.partition, popped.seq, popped.id, popped.transaction_id, popped.trace_id,
+            payload_bytes(popped.payload, popped.content_type), {} if raw in (b"", b"null") else _headers.decode(raw),
+            popped.content_type, popped.priority, popped.created_at, popped.attempt, popped.consumer_group,
+            popped.lease_id, popped.lease_deadline, client,
+        )  # fmt: skip
+
+    def json(self) -> Any:
+        """The payload as plain Python values."""
+        return decode_json(self.payload, Any)
+
+    def as_(self, kind: type[T]) -> T:
+        """The payload as a dataclass, struct, pydantic model or whatever type; INVALID_PAYLOAD when it does not fit."""
+        return decode_json(self.payload, kind)
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.queue} {self.partition} seq={self.seq} attempt={self.attempt}"
+            f"{f' {self.settled}' if self.settled else ''}>"
+        )
+
+
+def payload_bytes(payload: Raw, content_type: str | None) -> bytes:
+    """A payload as it was pushed: JSON as it stands, or what the base64 text says."""
+    if content_type is None:
+        return bytes(payload)
+    return base64.b64decode(_text.decode(payload))
+
+
+def completed(message: Delivered) -> Ack:
+    """It is done."""
+    return Ack(message.lease_id, message.seq)
+
+
+def failed(
+    message: Delivered,
+    clock: Clock,
+    *,
+    error: str | None = None,
+    retry_at: datetime | None = None,
+    delay: float | None = None,
+) -> Ack:
+    """It failed and comes again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+    if retry_at is not None and delay is not None:
+        raise SkepError(Code.INVALID_REQUEST, "give retry_at or delay, not both")
+    if delay is not None and delay > 0:
+        retry_at = to_datetime(clock.now() + seconds(delay))
+    status = AckStatus.FAILED if retry_at is None and delay is None else AckStatus.RETRY
+    return Ack(message.lease_id, message.seq, status, error, retry_at)
+
+
+def rejected(message: Delivered, *, error: str | None = None) -> Ack:
+    """It is given up on and becomes a dead letter."""
+    return Ack(message.lease_id, message.seq, AckStatus.DLQ, error)
+
+
+def noted(said: Sequence[tuple[Delivered, Ack]], results: list[AckResult]) -> list[AckResult]:
+    """The results, after each message that was settled has been marked so."""
+    for (message, ack), result in zip(said, results, strict=True):
+        if result.status is not SettleStatus.REFUSED:
+            message.settled = ack.status
+    return results
+
+
+def error_text(error: BaseException) -> str:
+    """What is told to the server of an exception."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,58 @@
+"""A request and its answer as plain data, so that everything but sending can be done and tested without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from pyreqwest.bytes import Bytes
+
+T = TypeVar("T")
+
+OK = 200
+ACCEPTED = 202
+NO_CONTENT = 204
+ERRORS = 400
+TOO_MANY = 429
+SERVER_ERRORS = 500
+
+
+class Request(Struct, frozen=True):
+    """What to send. ``repeatable`` says that sending it twice does no more than sending it once."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    query: Mapping[str, str] | None = None
+    repeatable: bool = True
+    wait_seconds: float = 0.0
+    """How long the server may hold the answer back, on top of the usual time."""
+
+    @property
+    def target(self) -> str:
+        """The path with its query."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+
+class Answer(Struct, frozen=True):
+    """What came back. ``retry_after`` is read only where it means something."""
+
+    status: int
+    body: bytes | Bytes = b""
+    retry_after: str | None = None
+
+
+class Call(Struct, Generic[T], frozen=True):
+    """A request, and how its answer is read: into what was asked for, or into the error that is raised."""
+
+    request: Request
+    read: Callable[[Answer], T]
+
+
+def path_part(name: str) -> str:
+    """A name as one part of a path; it may contain a slash."""
+    return quote(name, safe="")

@@ -1,0 +1,68 @@
+# Written by dev/twins.py from async_message.py: change that, and run it.
+
+"""A popped message that can be settled: its data, and the client that popped it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from skep.client import calls, delivered
+from skep.client.delivered import Delivered, error_text
+from skep.wire.messages import Ack, AckResult
+
+if TYPE_CHECKING:
+    from skep.client.client import Client
+    from skep.client.transaction import Transaction
+
+
+class Message(Delivered):
+    """A message that `Client` popped. ``with message:`` acks it at the end, and nacks it on an exception."""
+
+    client: Client
+
+    def ack(self) -> AckResult:
+        """It is done. STALE_LEASE is raised when the lease has ended."""
+        return self._settle(delivered.completed(self))
+
+    def nack(
+        self, *, error: str | None = None, retry_at: datetime | None = None, delay: float | None = None
+    ) -> AckResult:
+        """It failed and comes again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+        ack = delivered.failed(self, self.client.clock, error=error, retry_at=retry_at, delay=delay)
+        return self._settle(ack)
+
+    def reject(self, *, error: str | None = None) -> AckResult:
+        """It is given up on and becomes a dead letter at once."""
+        return self._settle(delivered.rejected(self, error=error))
+
+    def renew(self, lease_seconds: float | None = None) -> datetime:
+        """Keep its lease for so long from now; the queue's own time when it is not said. Returns the new deadline."""
+        extended = self.client.run(calls.extend(self.lease_id, lease_seconds))
+        self.lease_deadline = extended.lease_deadline or self.lease_deadline
+        return self.lease_deadline
+
+    def transaction(self) -> Transaction:
+        """A transaction that acks this message together with what is pushed in it."""
+        transaction = self.client.transaction()
+        transaction.ack(self)
+        return transaction
+
+    def _settle(self, ack: Ack) -> AckResult:
+        result = self.client.run(calls.ack(ack))
+        self.settled = ack.status
+        return result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.settled is not None:
+            return
+        if error is None:
+            self.ack()
+        else:
+            self.nack(error=error_text(error))

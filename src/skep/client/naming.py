@@ -1,0 +1,18 @@
+"""What a queue object adds to its calls: the partition and group it was named with."""
+
+from __future__ import annotations
+
+from skep.client.calls import PopOptions
+
+CONSUME_WAIT_SECONDS = 30.0
+"""How long one long poll of `consume` lasts when it is not said."""
+
+
+def queue_pop_options(partition: str | None, group: str | None, options: PopOptions) -> PopOptions:
+    """What a pop of a queue asks for: what it says itself, else what was said when the queue was named."""
+    named: PopOptions = {}
+    if partition is not None:
+        named["partition"] = partition
+    if group is not None:
+        named["group"] = group
+    return {**named, **options}

@@ -1,0 +1,152 @@
+"""What is pushed: any object that can be JSON, bytes with a content type, or a `NewMessage` with fields of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, TypedDict, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from skep.client.delivered import Delivered
+from skep.errors import Code, SkepError
+from skep.ids import IdMint, id_text
+from skep.model import DEFAULT_PARTITION
+from skep.wire.messages import PushedMessage, PushItem
+
+Headers = dict[str, str]
+
+
+class NewMessage(Struct, frozen=True):
+    """A message to push, with fields of its own; what is not given here is taken from the push it is in."""
+
+    payload: Any
+    partition: str | UnsetType = UNSET
+    transaction_id: str | None | UnsetType = UNSET
+    trace_id: str | None | UnsetType = UNSET
+    headers: Headers | None | UnsetType = UNSET
+    content_type: str | None | UnsetType = UNSET
+    deliver_at: datetime | None | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+
+
+class MessageOptions(TypedDict, total=False):
+    """What may be said of all messages of a push at once.
+
+    Without a ``transaction_id`` each message gets one that is minted for it, so that a push whose answer is lost can be
+    made again and is stored once. ``transaction_id=None`` pushes without one; such a push is not tried again when it may
+    have been stored.
+    """
+
+    partition: str
+    transaction_id: str | None
+    trace_id: str | None
+    headers: Headers | None
+    content_type: str | None
+    deliver_at: datetime | None
+    priority: int
+    namespace: str | None
+    task: str | None
+
+
+class PushOptions(MessageOptions, total=False):
+    """The same, and whom to tell: each callback gets the messages it is about, the last one the error, too."""
+
+    on_success: Callable[[list[PushedMessage]], object]
+    on_duplicate: Callable[[list[PushedMessage]], object]
+    on_error: Callable[[list[PushedMessage], SkepError], object]
+
+
+def copied(message: Delivered) -> NewMessage:
+    """A popped message as a new one: payload, partition, trace id, headers, content type and priority."""
+    payload = Raw(message.payload) if message.content_type is None else message.payload
+    return NewMessage(
+        payload, partition=message.partition, trace_id=message.trace_id, headers=message.headers or None,
+        content_type=message.content_type, priority=message.priority,
+    )  # fmt: skip
+
+
+def push_items(queue: str, messages: object, options: MessageOptions, mint: IdMint) -> list[PushItem]:
+    """The items that a push sends; ids are minted here, before the first try."""
+    several = _listed(messages)
+    if len(several) > 1 and options.get("transaction_id") is not None:
+        raise SkepError(
+            Code.INVALID_REQUEST, "one transaction id names one message; give each its own with skep.NewMessage"
+        )
+    ids = iter(mint.mint_many(len(several)))
+    return [_item(queue, message, options, ids) for message in several]
+
+
+def repeatable(items: Iterable[PushItem]) -> bool:
+    """Whether pushing these again stores nothing twice."""
+    return all(item.transaction_id is not None for item in items)
+
+
+def _listed(messages: object) -> list[object]:
+    """Lists, tuples and iterators are several messages; anything else is one."""
+    if isinstance(messages, list | tuple | Iterator):
+        return list(messages)
+    return [messages]
+
+
+def _item(queue: str, message: object, options: MessageOptions, ids: Iterator[bytes]) -> PushItem:
+    if isinstance(message, Delivered):
+        message = copied(message)
+    own: dict[str, Any] = {}
+    payload = message
+    if isinstance(message, NewMessage):
+        payload = message.payload
+        own = {
+            name: value
+            for name in NewMessage.__struct_fields__[1:]
+            if (value := getattr(message, name)) is not UNSET
+        }  # fmt: skip
+    said: dict[str, Any] = {**options, **own} if own else cast("dict[str, Any]", options)
+    content_type = said.get("content_type")
+    is_bytes = isinstance(payload, bytes | bytearray | memoryview)
+    if is_bytes and content_type is None:
+        raise SkepError(
+            Code.INVALID_PAYLOAD, "bytes need a content_type; JSON that is encoded already goes as msgspec.Raw"
+        )
+    if content_type is not None and not is_bytes:
+        raise SkepError(Code.INVALID_PAYLOAD, "with a content_type the payload is bytes")
+    transaction_id = said["transaction_id"] if "transaction_id" in said else id_text(next(ids))
+    headers = said.get("headers")
+    # Payload and headers go into the JSON as they are, encoded once with the rest (bytes as base64). The struct keeps them
+    # raw for the server's sake.
+    return PushItem(
+        queue,
+        cast("Raw", payload),
+        said.get("partition", DEFAULT_PARTITION),
+        transaction_id,
+        said.get("trace_id"),
+        _NO_HEADERS if headers is None else cast("Raw", headers),
+        content_type,
+        said.get("deliver_at"),
+        said.get("priority", 0),
+        said.get("namespace"),
+        said.get("task"),
+    )
+
+
+_NO_HEADERS = PushItem("", Raw()).headers
+
+
+def _by_its_own_means(value: object) -> Any:
+    """Objects that msgspec does not know: pydantic models write themselves."""
+    write = getattr(value, "model_dump_json", None)
+    if write is None:
+        raise NotImplementedError(f"{type(value).__name__} cannot be written as JSON")
+    return Raw(write().encode())
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_by_its_own_means)
+
+
+def encode(value: object) -> bytes:
+    """A body as JSON; INVALID_PAYLOAD when something in it cannot be that."""
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
+        raise SkepError(Code.INVALID_PAYLOAD, f"the payload cannot be written as JSON: {error}") from error

@@ -1,0 +1,79 @@
+"""What a transaction is made of: acks and pushes that happen together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Unpack
+
+from skep.client import calls, delivered
+from skep.client.delivered import Delivered
+from skep.client.exchange import Call
+from skep.client.outgoing import MessageOptions, push_items
+from skep.clock import Clock
+from skep.errors import Code, SkepError
+from skep.ids import IdMint
+from skep.wire.messages import Ack, PushedMessage, PushItem, TransactionResponse
+
+
+class Parts:
+    """What a transaction is made of so far."""
+
+    def __init__(self, clock: Clock, mint: IdMint) -> None:
+        self._clock = clock
+        self._mint = mint
+        self._acks: list[tuple[Delivered, Ack]] = []
+        self._items: list[PushItem] = []
+        self.committed: TransactionResponse | None = None
+        """What the server answered; None until it is committed."""
+
+    @property
+    def pushed(self) -> Sequence[PushedMessage]:
+        """What became of the pushes; empty until it is committed."""
+        return self.committed.messages if self.committed else []
+
+    def ack(self, *messages: Delivered) -> None:
+        """These are done, if the rest happens."""
+        self._say((message, delivered.completed(message)) for message in messages)
+
+    def nack(
+        self,
+        *messages: Delivered,
+        error: str | None = None,
+        retry_at: datetime | None = None,
+        delay: float | None = None,
+    ) -> None:
+        """These failed and come again, if the rest happens."""
+        self._say(
+            (one, delivered.failed(one, self._clock, error=error, retry_at=retry_at, delay=delay)) for one in messages
+        )
+
+    def reject(self, *messages: Delivered, error: str | None = None) -> None:
+        """These become dead letters, if the rest happens."""
+        self._say((message, delivered.rejected(message, error=error)) for message in messages)
+
+    def push(self, queue: str, messages: object, **options: Unpack[MessageOptions]) -> None:
+        """Push these, if the rest happens."""
+        self._open()
+        self._items += push_items(queue, messages, options, self._mint)
+
+    def call(self) -> Call[TransactionResponse] | None:
+        """What commits it; None when there is nothing to commit."""
+        self._open()
+        if not self._acks and not self._items:
+            return None
+        return calls.transaction([ack for _, ack in self._acks], self._items)
+
+    def done(self, response: TransactionResponse) -> None:
+        """It is committed."""
+        self.committed = response
+        for message, ack in self._acks:
+            message.settled = ack.status
+
+    def _say(self, acks: Iterable[tuple[Delivered, Ack]]) -> None:
+        self._open()
+        self._acks += acks
+
+    def _open(self) -> None:
+        if self.committed is not None:
+            raise SkepError(Code.INVALID_REQUEST, "the transaction is committed; begin another")

@@ -1,0 +1,86 @@
+"""What became of a push, split into what callers ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from skep.client.outgoing import PushOptions
+from skep.errors import SkepError
+from skep.model import PushStatus
+from skep.wire.messages import PushedMessage, PushItem, PushResponse, QueueDepth
+
+
+class Queued(Struct, rename="camel"):
+    """A push or ack that the server accepted for later (202): it is safe, and takes effect in its turn."""
+
+    operation_id: str
+    queue_position: int | None = None
+    estimated_wait: float | None = None
+
+
+class Pushed(Struct):
+    """One result per message, in order. ``queued`` is given instead when the server accepted the push for later."""
+
+    messages: list[PushedMessage]
+    queues: dict[str, QueueDepth]
+    queued: Queued | None = None
+    error: SkepError | None = None
+    """Why ``failed`` failed; set only where an ``on_error`` took it."""
+
+    @property
+    def stored(self) -> list[PushedMessage]:
+        """What is in the log now."""
+        return [message for message in self.messages if message.status is PushStatus.STORED]
+
+    @property
+    def scheduled(self) -> list[PushedMessage]:
+        """What enters the log when it is due."""
+        return [message for message in self.messages if message.status is PushStatus.SCHEDULED]
+
+    @property
+    def duplicates(self) -> list[PushedMessage]:
+        """What had been pushed before; each names the first one's id and seq."""
+        return [message for message in self.messages if message.status is PushStatus.DUPLICATE]
+
+    @property
+    def failed(self) -> list[PushedMessage]:
+        """What was refused; since a push is whole or not at all, then everything was."""
+        return [message for message in self.messages if message.status is PushStatus.REFUSED]
+
+
+def told(pushed: Pushed, options: PushOptions) -> Pushed:
+    """The same, after the callbacks were told what they are about."""
+    if (on_success := options.get("on_success")) is not None and (fresh := pushed.stored + pushed.scheduled):
+        on_success(fresh)
+    if (on_duplicate := options.get("on_duplicate")) is not None and (duplicates := pushed.duplicates):
+        on_duplicate(duplicates)
+    return pushed
+
+
+def told_of_failure(error: SkepError, items: Sequence[PushItem], options: PushOptions) -> Pushed:
+    """What a failed push is where an ``on_error`` takes it; without one the error is raised."""
+    on_error = options.get("on_error")
+    if on_error is None:
+        raise error
+    pushed = Pushed(refusals(error, items), {}, error=error)
+    on_error(pushed.failed, error)
+    return pushed
+
+
+def refusals(error: SkepError, items: Sequence[PushItem]) -> list[PushedMessage]:
+    """Each message's own reason where the server gave one, else the one of them all."""
+    try:
+        return msgspec.convert(error.details["messages"], list[PushedMessage])
+    except (KeyError, msgspec.ValidationError):
+        return [
+            PushedMessage(item.transaction_id, PushStatus.REFUSED, "", item.trace_id, None, error.code, error.message)
+            for item in items
+        ]
+
+
+def pushed_from(response: PushResponse) -> Pushed:
+    """The answer of the server."""
+    return Pushed(response.messages, response.queues)

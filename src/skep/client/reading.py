@@ -1,0 +1,42 @@
+"""Reading the answers of a kind, each decoder made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from skep.client.exchange import Answer
+from skep.client.failures import unexpected
+
+T = TypeVar("T")
+
+_any = msgspec.json.Decoder()
+
+
+def reader(kind: type[T]) -> Callable[[Answer], T]:
+    """What reads an answer into this type."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def read(answer: Answer) -> T:
+        try:
+            return decode(answer.body)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise unexpected(answer, error) from error
+
+    return read
+
+
+def anything(answer: Answer) -> Any:
+    """The answer as plain Python values; None when it has no body."""
+    if not len(answer.body):
+        return None
+    try:
+        return _any.decode(answer.body)
+    except msgspec.DecodeError as error:
+        raise unexpected(answer, error) from error
+
+
+def nothing(answer: Answer) -> None:
+    """No more than that it went well."""

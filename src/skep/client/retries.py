@@ -1,0 +1,75 @@
+"""Whether a failed call is made again, and after which pause; the pauses themselves are stamina's.
+
+Network failures and 5xx are tried again with a growing pause, 429 after what Retry-After says, other 4xx never. A request that
+must not be repeated (a push without transaction ids) is tried again only when it certainly had no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from skep.client.exchange import ERRORS, SERVER_ERRORS, TOO_MANY, Answer, Call, Request
+from skep.client.failures import AnsweredError, CircuitOpenError, UnreachableError, error_of
+from skep.client.servers import Servers
+from skep.client.settings import ClientSettings
+from skep.clock import Clock
+from skep.errors import Code, SkepError
+
+T = TypeVar("T")
+
+Hook = Callable[[Exception], bool | float]
+Outcome = Answer | UnreachableError
+Round = Generator[str, Outcome, T]
+
+_CERTAINLY_NOTHING = frozenset({Code.STORE_BUSY, Code.STORE_FULL, Code.STOPPING})
+"""Errors with a status of 5xx after which nothing of the call can have happened."""
+
+
+def one_round(call: Call[T], servers: Servers, clock: Clock) -> Round[T]:
+    """One try of a call: ask the servers in turn until one is well. Yields a URL, wants an answer or why there is none."""
+    error: SkepError | None = None
+    for index in servers.candidates(clock.now()):
+        outcome = yield servers.urls[index]
+        if isinstance(outcome, Answer):
+            if outcome.status < SERVER_ERRORS:
+                servers.succeeded(index)
+                if outcome.status >= ERRORS:
+                    raise error_of(outcome)
+                return call.read(outcome)
+            error = error_of(outcome)
+        else:
+            error = outcome
+        servers.failed(index, clock.now())
+        if not may_repeat(call.request, error):
+            break
+    raise error or servers.closed_to_all(clock.now())
+
+
+def may_repeat(request: Request, error: SkepError) -> bool:
+    """Whether the request may be sent again after this failure."""
+    return request.repeatable or not may_have_happened(error)
+
+
+def may_have_happened(error: SkepError) -> bool:
+    """Whether the call may have taken effect although it failed."""
+    if isinstance(error, UnreachableError):
+        return error.sent
+    return isinstance(error, AnsweredError) and error.status >= SERVER_ERRORS and error.code not in _CERTAINLY_NOTHING
+
+
+def retry_hook(request: Request, settings: ClientSettings) -> Hook:
+    """What stamina asks after a failure: no, yes with its own pause, or yes after so many seconds."""
+
+    def decide(error: Exception) -> bool | float:
+        # An open circuit fails at once: that is what it is for.
+        if not isinstance(error, SkepError) or isinstance(error, CircuitOpenError):
+            return False
+        if isinstance(error, AnsweredError):
+            if error.status == TOO_MANY:
+                asked = error.retry_after_seconds
+                return True if asked is None else min(asked, settings.max_retry_delay)
+            return error.status >= SERVER_ERRORS and may_repeat(request, error)
+        return isinstance(error, UnreachableError) and may_repeat(request, error)
+
+    return decide

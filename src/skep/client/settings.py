@@ -1,0 +1,84 @@
+"""What a client may be told, with the defaults that hold when nobody tells it anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from skep.errors import Code, SkepError
+from skep.model import DEFAULT_TENANT
+
+DEFAULT_URL = "http://127.0.0.1:6632"
+
+
+class ClientSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a client behaves. Several URLs are servers of one store; the first is preferred."""
+
+    urls: tuple[str, ...] = (DEFAULT_URL,)
+    tenant: str = DEFAULT_TENANT
+    """Whose queues are meant."""
+    token: str | None = None
+    """Sent as a bearer token."""
+    timeout_seconds: float = 30.0
+    """How long one try may take from connecting to the last byte; a pop that waits may take its wait on top."""
+    connect_timeout_seconds: float = 5.0
+    """How long connecting may take."""
+    attempts: int = 5
+    """Tries of one call, the first included. Each goes round all servers before there is a pause."""
+    backoff_seconds: float = 0.1
+    """The pause after the first failed try; it doubles with each further one, with jitter on top."""
+    max_retry_delay: float = 30.0
+    """No pause is longer than so many seconds, also when the server asks for more by Retry-After."""
+    queued_operation: Literal["return", "poll"] = "return"
+    """Whether an operation that the server accepted for later (202) is returned as queued, or waited for."""
+    poll_seconds: float = 0.1
+    """The pause between two looks at an operation that is waited for."""
+    poll_timeout_seconds: float = 30.0
+    """How long an operation is waited for."""
+    breaker_failures: int = 5
+    """So many failures of a server in a row open its circuit."""
+    breaker_open_seconds: float = 10.0
+    """So long an open circuit lets nothing through; then one call probes the server."""
+    failback_seconds: float = 30.0
+    """After so long on another server the first one is tried again."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """The settings as keyword arguments; see `ClientSettings` for what they mean."""
+
+    tenant: str
+    token: str | None
+    timeout_seconds: float
+    connect_timeout_seconds: float
+    attempts: int
+    backoff_seconds: float
+    max_retry_delay: float
+    queued_operation: Literal["return", "poll"]
+    poll_seconds: float
+    poll_timeout_seconds: float
+    breaker_failures: int
+    breaker_open_seconds: float
+    failback_seconds: float
+
+
+def client_settings(urls: str | Sequence[str], options: ClientOptions) -> ClientSettings:
+    """The settings that the arguments of a client mean; INVALID_REQUEST when they cannot be meant."""
+    given = (urls,) if isinstance(urls, str) else tuple(urls)
+    if not given:
+        raise SkepError(Code.INVALID_REQUEST, "a client needs the URL of a server")
+    settings = ClientSettings(urls=tuple(_base(url) for url in given), **options)
+    if settings.attempts < 1 or settings.breaker_failures < 1:
+        raise SkepError(Code.INVALID_REQUEST, "attempts and breaker_failures are at least 1")
+    if settings.queued_operation not in ("return", "poll"):
+        raise SkepError(Code.INVALID_REQUEST, "queued_operation is return or poll")
+    return settings
+
+
+def _base(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+        raise SkepError(Code.INVALID_REQUEST, f"a server is http://host:port or https://…, not {url!r}")
+    return url.rstrip("/")

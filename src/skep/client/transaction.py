@@ -1,0 +1,37 @@
+# Written by dev/twins.py from async_transaction.py: change that, and run it.
+
+"""A transaction for threads: gathered in a block, committed when the block is left."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from skep.client.parts import Parts
+from skep.ids import IdMint
+
+if TYPE_CHECKING:
+    from skep.client.client import Client
+
+
+class Transaction(Parts):
+    """``with client.transaction() as tx:`` commits at the end of the block, and does nothing on an exception."""
+
+    def __init__(self, client: Client, mint: IdMint) -> None:
+        super().__init__(client.clock, mint)
+        self._client = client
+
+    def commit(self) -> None:
+        """Do it now instead of at the end of the block."""
+        call = self.call()
+        if call is not None:
+            self.done(self._client.run(call))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None and self.committed is None:
+            self.commit()

@@ -1,0 +1,101 @@
+"""Sending, by pyreqwest: the only module that touches the network. One class for threads, one for asyncio."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TypeVar
+
+from pyreqwest.client import ClientBuilder, SyncClientBuilder
+from pyreqwest.exceptions import ConnectError, ConnectTimeoutError, PoolTimeoutError, RequestError
+from pyreqwest.request import RequestBuilder, SyncRequestBuilder
+from pyreqwest.response import Response, SyncResponse
+
+from skep import __version__
+from skep.client.exchange import ERRORS, Answer, Request
+from skep.client.failures import UnreachableError
+from skep.client.settings import ClientSettings
+from skep.errors import Code, SkepError
+
+B = TypeVar("B", RequestBuilder, SyncRequestBuilder)
+C = TypeVar("C", ClientBuilder, SyncClientBuilder)
+
+_NEVER_SENT = (ConnectError, ConnectTimeoutError, PoolTimeoutError)
+
+
+class SyncTransport:
+    """Sends and waits in the calling thread; any number of threads may share it."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._client = _configured(SyncClientBuilder(), settings).build()
+
+    def send(self, url: str, request: Request) -> Answer | UnreachableError:
+        """The server's answer, or why there is none."""
+        try:
+            builder = self._client.request(request.method, url + request.target)
+            response = _prepared(builder, request, self._settings).build().send()
+            return _answer(response, response.bytes().to_bytes())
+        except RequestError as error:
+            return _unreachable(url, error)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._client.close()
+
+
+class AsyncTransport:
+    """Sends and waits in the running event loop."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._client = _configured(ClientBuilder(), settings).build()
+
+    async def send(self, url: str, request: Request) -> Answer | UnreachableError:
+        """The server's answer, or why there is none."""
+        try:
+            builder = self._client.request(request.method, url + request.target)
+            response = await _prepared(builder, request, self._settings).build().send()
+            return _answer(response, (await response.bytes()).to_bytes())
+        except RequestError as error:
+            return _unreachable(url, error)
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        await self._client.close()
+
+
+def _configured(builder: C, settings: ClientSettings) -> C:
+    headers = {"Content-Type": "application/json", "Skep-Tenant": settings.tenant}
+    if settings.token is not None:
+        headers["Authorization"] = f"Bearer {settings.token}"
+    try:
+        # Redirects are not followed: a body and a token belong to the server that was named.
+        return (
+            builder.user_agent(f"skep-python/{__version__}")
+            .default_headers(headers)
+            .follow_redirects(False)
+            .timeout(timedelta(seconds=settings.timeout_seconds))
+            .connect_timeout(timedelta(seconds=settings.connect_timeout_seconds))
+        )
+    except ValueError as error:
+        raise SkepError(Code.INVALID_REQUEST, f"the client cannot be set up so: {error}") from error
+
+
+def _prepared(builder: B, request: Request, settings: ClientSettings) -> B:
+    if request.body is not None:
+        builder = builder.body_bytes(request.body)
+    if request.wait_seconds:
+        builder = builder.timeout(timedelta(seconds=settings.timeout_seconds + request.wait_seconds))
+    return builder
+
+
+def _answer(response: Response | SyncResponse, body: bytes) -> Answer:
+    status = response.status
+    retry_after = response.get_header("retry-after") if status >= ERRORS else None
+    return Answer(status, body, retry_after)
+
+
+def _unreachable(url: str, error: RequestError) -> UnreachableError:
+    causes = [cause["message"] for cause in error.details.get("causes") or []]
+    message = f"{url} did not answer: {'; '.join(causes[-2:]) or error.message}"
+    return UnreachableError(message, sent=not isinstance(error, _NEVER_SENT), url=url)
