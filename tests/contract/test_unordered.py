@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from skep.errors import Code
-from skep.model import Ordering, Outcome, Retry, SettleStatus
+from skep.model import Delivery, Ordering, Outcome, Retry, SettleStatus
 from tests.contract.driver import Driver, attempts, payloads, seqs
 
 
@@ -13,6 +15,14 @@ from tests.contract.driver import Driver, attempts, payloads, seqs
 async def unordered(driver: Driver) -> Driver:
     await driver.create(ordering=Ordering.UNORDERED)
     return driver
+
+
+async def pop_all(driver: Driver, **fields: Any) -> list[Delivery]:
+    """Everything that can be had, in as many pops as it takes."""
+    found: list[Delivery] = []
+    while more := await driver.pop(**fields):
+        found += more
+    return found
 
 
 async def test_I5_several_may_work_on_one_partition(unordered: Driver) -> None:
@@ -94,7 +104,7 @@ async def test_I6_a_stale_token_changes_nothing(unordered: Driver) -> None:
     await unordered.push("a", "b")
     stale = await unordered.pop(lease_seconds=1)
     unordered.clock.advance(1)
-    fresh = await unordered.pop()
+    fresh = await pop_all(unordered)
 
     assert [r.code for r in await unordered.ack(*stale)] == [Code.STALE_LEASE] * 2
     assert (await unordered.renew(stale[0])).code is Code.STALE_LEASE
@@ -107,9 +117,43 @@ async def test_I9_a_lease_that_ran_out_comes_again_without_what_was_settled(unor
     await unordered.ack(leased[1])
     unordered.clock.advance(10)
 
-    again = await unordered.pop()
+    again = await pop_all(unordered)
 
     assert sorted((d.seq, d.attempt) for d in again) == [(1, 2), (3, 2)]
+
+
+async def test_what_comes_again_comes_alone(unordered: Driver) -> None:
+    await unordered.push("a", "b", "c")
+    a, b, c = await unordered.pop(lease_seconds=10)
+    await unordered.nack(b, retry=Retry.NOW)
+    await unordered.push("d", "e")
+
+    sizes = []
+    unordered.clock.advance(10)
+    while found := await unordered.pop():
+        sizes.append(sorted((d.seq, d.attempt) for d in found))
+
+    assert sorted(sizes) == [[(a.seq, 2)], [(b.seq, 2)], [(c.seq, 2)], [(4, 1), (5, 1)]]
+
+
+async def test_I10_what_kills_its_consumer_uses_up_its_own_attempts_only(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, max_attempts=3)
+    await driver.push("good", "bad", "fine")
+    for _ in range(10):
+        while found := await driver.pop(lease_seconds=1):
+            if b"bad" not in [d.payload for d in found]:
+                await driver.ack(*found)
+        driver.clock.advance(1)
+
+    assert [(letter.payload, letter.attempts) for letter in await driver.dead()] == [(b"bad", 3)]
+    assert (await driver.stats()).completed == 2
+
+
+async def test_I10_a_first_delivery_that_is_the_last_comes_alone(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, max_attempts=1)
+    await driver.push("good", "bad")
+
+    assert [len(await driver.pop()) for _ in range(3)] == [1, 1, 0]
 
 
 async def test_a_lease_that_ran_out_may_be_taken_in_parts(unordered: Driver) -> None:
@@ -118,7 +162,7 @@ async def test_a_lease_that_ran_out_may_be_taken_in_parts(unordered: Driver) -> 
     unordered.clock.advance(10)
 
     first = await unordered.pop(batch=1)
-    second = await unordered.pop()
+    second = await pop_all(unordered)
 
     assert sorted(seqs(first) + seqs(second)) == [1, 2, 3]
     assert attempts(first) + attempts(second) == [2, 2, 2]
@@ -142,7 +186,7 @@ async def test_I10_attempts_are_exact_and_bounded(driver: Driver) -> None:
     await driver.push("a", "b")
     seen, results = [], []
     for outcome in (Outcome.NACK, None, Outcome.NACK):
-        found = sorted(await driver.pop(lease_seconds=1), key=lambda d: d.seq)
+        found = sorted(await pop_all(driver, lease_seconds=1), key=lambda d: d.seq)
         seen.append(attempts(found))
         results = await driver.nack(*found, error="broken") if outcome else []
         driver.clock.advance(1)
@@ -159,7 +203,7 @@ async def test_I10_what_kills_its_consumer_ends_dead(driver: Driver) -> None:
     await driver.create(ordering=Ordering.UNORDERED, max_attempts=2)
     await driver.push("a", "b")
     for _ in range(2):
-        assert len(await driver.pop(lease_seconds=1)) == 2
+        assert len(await pop_all(driver, lease_seconds=1)) == 2
         driver.clock.advance(1)
 
     assert await driver.pop() == []

@@ -361,9 +361,10 @@ class ReferenceStore(ReferenceViews):
             if group.lease_of(seq) is None and request.partition in (None, log.entries[seq].partition)
         ]
         ready = [(priority, seq) for priority, ready_at, seq in sorted(free) if ready_at <= now]
-        chosen = self._choose(log, request, [seq for _, seq in ready])
+        alone = {seq for _, seq in ready if group.marks[seq].attempts or log.settings.max_attempts == 1}
+        chosen = self._choose(log, request, [seq for _, seq in ready], alone)
         if follow is not None:
-            self._check_choice({seq: priority for priority, seq in ready}, request, chosen, follow)
+            self._check_choice({seq: priority for priority, seq in ready}, request, chosen, follow, alone)
             chosen = list(follow)
         by_partition: dict[str, list[int]] = {}
         for seq in chosen:
@@ -372,10 +373,13 @@ class ReferenceStore(ReferenceViews):
             self._lease(log, group, partition, seqs, request, now)
         return chosen
 
-    def _choose(self, log: Log, request: PopRequest, ready: list[int]) -> list[int]:
+    def _choose(self, log: Log, request: PopRequest, ready: list[int], alone: set[int]) -> list[int]:
+        """In order, as many as are wanted; one that comes alone is the only one or stays where it is."""
         taken: list[int] = []
         partitions: set[str] = set()
         for seq in ready:
+            if alone & {seq, *taken[:1]} and taken:
+                break
             partition = log.entries[seq].partition
             is_full = 0 < request.max_partitions <= len(partitions) and partition not in partitions
             if not is_full and len(taken) < request.batch:
@@ -384,13 +388,21 @@ class ReferenceStore(ReferenceViews):
         return taken
 
     def _check_choice(
-        self, priorities: dict[int, int], request: PopRequest, chosen: list[int], follow: Sequence[int]
+        self,
+        priorities: dict[int, int],
+        request: PopRequest,
+        chosen: list[int],
+        follow: Sequence[int],
+        alone: set[int],
     ) -> None:
-        """Whatever an unordered queue gives: it is ready, it is as much as there is, and the urgent come first."""
+        """Whatever an unordered queue gives: it is ready, it is as much as may be had, and the urgent come first."""
         assert set(follow) <= set(priorities), f"{follow} are not all of {priorities}"
+        assert bool(follow) == bool(chosen)
+        assert len(follow) == 1 or not alone & set(follow), f"{alone} come alone, not as {follow}"
         if not request.max_partitions:
-            assert len(follow) == len(chosen)
-            assert [priorities[seq] for seq in follow] == [priorities[seq] for seq in chosen]
+            # How many there are before the first that comes alone depends on the order within a priority.
+            assert len(follow) == len(chosen) or alone
+            assert [priorities[seq] for seq in follow] == sorted(priorities.values())[: len(follow)]
 
     def _lease(
         self, log: Log, group: Group, partition: str, seqs: list[int], request: PopRequest, now: Instant

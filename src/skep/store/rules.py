@@ -69,6 +69,14 @@ def is_exhausted(settings: QueueSettings, attempts: int) -> bool:
     return 0 < settings.max_attempts <= attempts
 
 
+def comes_alone(settings: QueueSettings, attempts: int) -> bool:
+    """Whether a message of an unordered queue is handed out by itself, for fear that it kills its consumer.
+
+    Its neighbours would pay for that with an attempt each. Only a first delivery, which is not the last, takes many.
+    """
+    return attempts > 0 or settings.max_attempts == 1
+
+
 def lifetime_micros(settings: QueueSettings) -> int | None:
     """How old an unsettled message may get: the lesser of max_wait and max_age, or None without either."""
     limits = [seconds(value) for value in (settings.max_wait_seconds, settings.max_age_seconds) if value > 0]

@@ -19,7 +19,7 @@ from skep.store.postgres.connection import Connection
 from skep.store.postgres.dead import Burial
 from skep.store.postgres.leases import Effects, Ending, Lease, lease_of, release, run_out
 from skep.store.postgres.settle import Account
-from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old, lifetime_micros
+from skep.store.rules import LEASE_EXPIRED, comes_alone, is_exhausted, is_too_old, lifetime_micros
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "pop")
@@ -238,11 +238,13 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
     order: list[int] = []
     partitions: set[str] = set()
     for row in rows:
-        if not wanted:
+        is_alone = comes_alone(settings, row["attempts"])
+        if not wanted or (is_alone and order):
             break
         if request.max_partitions and row["partition"] not in partitions and len(partitions) == request.max_partitions:
             continue
-        seqs = await connection.fetchval(SQL["visible"], queue_id, row["seqs"], visible, wanted)
+        limit = 1 if is_alone else wanted
+        seqs = await connection.fetchval(SQL["visible"], queue_id, row["seqs"], visible, limit)
         if not seqs:
             await _rest(connection, account, row, effects)
             continue
@@ -254,7 +256,7 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
         await connection.execute(SQL["lease_set"], row["id"], seqs, request.token, now, deadline, LEASE_EXPIRED, rest)
         order += seqs
         attempts |= dict.fromkeys(seqs, row["attempts"] + 1)
-        wanted -= len(seqs)
+        wanted = 0 if is_alone else wanted - len(seqs)
     await settle.apply(connection, account, effects, now)
     messages = {row["seq"]: row for row in await connection.fetch(SQL["messages"], queue_id, order)}
     deliveries = [delivery_of(messages[seq], request, attempts[seq], deadline) for seq in order]

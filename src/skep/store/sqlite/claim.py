@@ -53,11 +53,13 @@ class Claim(Struct):
     deliveries: list[Delivery]
     partitions: set[str]
     expiries_left: int
+    is_closed: bool = False
+    """Nothing may be added to what it has."""
 
     @property
     def wanted(self) -> int:
         """How many more messages fill the batch."""
-        return self.request.batch - len(self.deliveries)
+        return 0 if self.is_closed else self.request.batch - len(self.deliveries)
 
 
 def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.model import DeadReason
-from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old
+from skep.store.rules import LEASE_EXPIRED, comes_alone, is_exhausted, is_too_old
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import count_expired, deliveries_of, pack, record, unpack
@@ -127,12 +127,12 @@ def take_back(session: Session, queue: QueueRow, held: SetLease, seqs: list[int]
 
 
 def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant, is_all: bool) -> None:
-    """Claim ready rows by (priority descending, ready_at, id) until the batch is full.
+    """Claim ready rows by (priority descending, ready_at, id) until the batch is full, or one must be handed out alone.
 
     Unless they are all there is, rows that do not fill the batch are left alone: what is discovered next may be urgent.
     """
     while claim.wanted > 0 and claim.expiries_left > 0:
-        ready, is_enough = _ready_sets(session, group, claim, now)
+        ready, is_enough = _ready_sets(session, queue, group, claim, now)
         if not ready or not (is_enough or is_all):
             return
         for held in ready:
@@ -140,8 +140,14 @@ def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim,
                 _claim_set(session, queue, group, held, claim, now)
 
 
-def _ready_sets(session: Session, group: GroupRow, claim: Claim, now: Instant) -> tuple[list[SetLease], bool]:
-    """Ready rows in order, read only until they promise to fill the batch; whether they do."""
+def _ready_sets(
+    session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant
+) -> tuple[list[SetLease], bool]:
+    """Ready rows in order, read only until they promise to fill the batch; whether they do.
+
+    One whose messages come alone is the only one, and ends the claim of who has something already: passing it over would
+    mean to walk over all there are of its kind.
+    """
     ready: list[SetLease] = []
     promised = 0
     partitions = set(claim.partitions)
@@ -151,6 +157,9 @@ def _ready_sets(session: Session, group: GroupRow, claim: Claim, now: Instant) -
             if len(partitions) >= limit:
                 continue
             partitions.add(held.partition)
+        if comes_alone(queue.settings, held.attempts):
+            claim.is_closed = bool(claim.deliveries) and not ready
+            return ready or [held], promised + 1 >= claim.wanted
         ready.append(held)
         promised += len(held.seqs)
         if promised >= claim.wanted:
@@ -184,7 +193,8 @@ def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLeas
     claim.expiries_left -= expired
     delay = queue.delay_micros
     old_enough = [row for row in rows if row[1] + delay <= now] if delay else rows
-    taken = old_enough[: claim.wanted]
+    is_alone = comes_alone(queue.settings, held.attempts)
+    taken = old_enough[: 1 if is_alone else claim.wanted]
     if not taken or claim.expiries_left <= 0:
         if rows:
             _set_age(queue, held, rows[0][1])
@@ -196,6 +206,7 @@ def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLeas
         ready_at = max(held.ready_at, rest[0][1] + delay)
         split_off(session, queue, held, [row[0] & MAX_SEQ for row in rest], rest[0][1], ready_at, held.last_error)
     claim.partitions.add(held.partition)
+    claim.is_closed = is_alone
     _hand_out(session, queue, group, held, taken, claim, now)
 
 
