@@ -198,5 +198,4 @@ def _view(session: Session, queue: QueueRow, wanted: MessageFilter) -> _View | N
     name = wanted.group
     if name is None and wanted.state is not None:
         name = QUEUE_MODE_GROUP
-    group = None if name is None else session.find_group(queue, name)
-    return None if group is None else _View(session, queue, group)
+    return None if name is None else _View(session, queue, session.group(queue, name))
