@@ -11,7 +11,21 @@ from skep.http.endpoint import Endpoint, send_answer
 from skep.http.errors import error_answer
 from skep.http.exchange import Receive, Scope, Send
 from skep.http.operation import Operation
-from skep.http.routes import ack, health, log, pop, push
+from skep.http.routes import (
+    ack,
+    admin,
+    dead_letters,
+    groups,
+    health,
+    leases,
+    log,
+    messages,
+    overview,
+    pop,
+    push,
+    queues,
+    status,
+)
 from skep.observe.metrics import Meter
 
 POP_QUEUE = "/api/v1/pop/queue/"
@@ -24,6 +38,14 @@ def all_operations(engine: Engine, meter: Meter) -> list[Operation]:
         *pop.operations(engine, meter),
         *ack.operations(engine, meter),
         *log.operations(engine),
+        *queues.operations(engine),
+        *overview.operations(engine),
+        *messages.operations(engine),
+        *groups.operations(engine),
+        *dead_letters.operations(engine),
+        *status.operations(engine),
+        *leases.operations(engine),
+        *admin.operations(engine),
         *health.operations(engine),
     ]
 

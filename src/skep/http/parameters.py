@@ -15,6 +15,9 @@ from skep.wire.times import to_instant
 
 E = TypeVar("E", bound=StrEnum)
 
+POSITION_MAX = 2**63 - 1
+SECONDS_MAX = 100 * 365 * 86_400
+
 _TRUE = frozenset({"true", "1", "yes"})
 _FALSE = frozenset({"false", "0", "no"})
 
@@ -38,6 +41,32 @@ def whole(query: dict[str, str], name: str, default: int) -> int:
         return int(text)
     except ValueError:
         raise _unfit(name, text, "a whole number") from None
+
+
+def position(query: dict[str, str], name: str) -> int | None:
+    """A seq or another place in a history, or None when it is not given."""
+    if name not in query:
+        return None
+    value = whole(query, name, 0)
+    if not 0 <= value <= POSITION_MAX:
+        raise _unfit(name, query[name], f"from 0 to {POSITION_MAX}")
+    return value
+
+
+def duration_seconds(query: dict[str, str], name: str) -> float | None:
+    """A stretch of time, or None when it is not given."""
+    value = number(query, name)
+    if value is not None and not 0 <= value <= SECONDS_MAX:  # NaN is within nothing
+        raise _unfit(name, query[name], f"a number of seconds from 0 to {SECONDS_MAX}")
+    return value
+
+
+def needed(query: dict[str, str], name: str) -> str:
+    """A text that must be given."""
+    text = query.get(name)
+    if text is None:
+        raise SkepError(Code.INVALID_REQUEST, f"the parameter {name} is missing")
+    return text
 
 
 def number(query: dict[str, str], name: str) -> float | None:

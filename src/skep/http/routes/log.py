@@ -7,7 +7,7 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation, Parameter
-from skep.http.routes.pop import json_payload
+from skep.http.shown import json_payload
 from skep.ids import id_text
 from skep.model import MessageFilter, QueueKey, Seq, StoredMessage
 from skep.wire.log import ARROW, LogBoundsResponse, LoggedMessage, LogResponse

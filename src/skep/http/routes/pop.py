@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Coroutine, Sequence
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, NamedTuple
-
-import msgspec
-from msgspec import Raw
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import NOTHING, Answer, Call, json_answer
 from skep.http.operation import Operation, Parameter
+from skep.http.shown import json_headers, json_payload
 from skep.ids import id_text
 from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, QueueKey, Start, StartMode
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, lease_id
-from skep.wire.messages import NULL, PoppedMessage, PopResponse
+from skep.wire.messages import PoppedMessage, PopResponse
 from skep.wire.times import to_datetime
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -197,15 +194,8 @@ def popped_messages(deliveries: Sequence[Delivery]) -> list[PoppedMessage]:
             PoppedMessage(
                 d.queue.name, d.partition, d.seq, id_ := id_text(d.id), d.transaction_id,
                 id_ if d.trace_id == d.id else id_text(d.trace_id), json_payload(d.payload, d.content_type),
-                NULL if d.headers is None else Raw(d.headers), d.content_type, d.priority, created_at, d.attempt, d.group,
+                json_headers(d.headers), d.content_type, d.priority, created_at, d.attempt, d.group,
                 lease_text, deadline,
             )
         )  # fmt: skip
     return told
-
-
-def json_payload(payload: bytes, content_type: str | None) -> Raw:
-    """A payload as it stands in JSON: as it came, or as base64 when it is not JSON."""
-    if content_type is None:
-        return Raw(payload)
-    return Raw(msgspec.json.encode(base64.b64encode(payload).decode()))

@@ -1,0 +1,112 @@
+"""Which dead letters a request means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.shown import wanted_id
+from skep.model import (
+    DEAD_LETTER_SUFFIX,
+    NO_DEAD_LETTER_QUEUE,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadReason,
+    QueueKey,
+    Seq,
+)
+from skep.wire.dead_letters import DeadLetterSelection
+from skep.wire.times import to_instant
+
+
+async def resolved(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter | None:
+    """The filter on the dead-letter queue that is meant; None when that is not there, so that nothing has died yet.
+
+    A queue that is no dead-letter queue means those of its own dead letters, unless another source is named.
+    """
+    queue = await engine.get_queue(wanted.queue)
+    if queue.holds_dead_letters:
+        return wanted
+    name = queue.settings.dead_letter_queue
+    if name == NO_DEAD_LETTER_QUEUE:
+        raise SkepError(
+            Code.NOT_A_DEAD_LETTER_QUEUE, f"queue {queue.key.name!r} neither holds nor keeps dead letters",
+            queue=queue.key.name,
+        )  # fmt: skip
+    key = QueueKey(name or queue.key.name + DEAD_LETTER_SUFFIX, queue.key.tenant)
+    try:
+        there = await engine.get_queue(key)
+    except SkepError as error:
+        # A name with the suffix may be too long for a queue: then there can be none.
+        if error.code not in (Code.QUEUE_NOT_FOUND, Code.INVALID_NAME):
+            raise
+        return None
+    if not there.holds_dead_letters:
+        return None
+    return msgspec.structs.replace(wanted, queue=key, source_queue=wanted.source_queue or queue.key.name)
+
+
+async def found(engine: Engine, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+    """A page of the dead letters that are meant."""
+    meant = await resolved(engine, wanted)
+    return [] if meant is None else await engine.dead_letters(meant, after=after, limit=limit)
+
+
+async def one(engine: Engine, key: QueueKey, name: str) -> DeadLetter:
+    """The dead letter with this seq or id; MESSAGE_NOT_FOUND when there is none."""
+    letters = await found(engine, named(key, name), None, 1)
+    if not letters:
+        raise missing(key, name)
+    return letters[0]
+
+
+def named(key: QueueKey, name: str) -> DeadLetterFilter:
+    """The filter that a seq or an id is."""
+    if name.isascii() and name.isdecimal():
+        return DeadLetterFilter(queue=key, seqs=_seqs([parameters.position({"seq": name}, "seq") or 0]))
+    return DeadLetterFilter(queue=key, ids=[wanted_id(name)])
+
+
+def missing(key: QueueKey, name: str) -> SkepError:
+    """The error when a dead letter is not there."""
+    return SkepError(Code.MESSAGE_NOT_FOUND, f"there is no dead letter {name[:100]!r} of {key.name!r}", queue=key.name)
+
+
+def of_query(query: dict[str, str], tenant: str) -> DeadLetterFilter:
+    """The filter that a query writes."""
+    return DeadLetterFilter(
+        queue=QueueKey(parameters.needed(query, "queue"), tenant),
+        source_queue=query.get("sourceQueue"),
+        partition=query.get("partition"),
+        group=query.get("consumerGroup"),
+        reason=parameters.choice(query, "reason", DeadReason),
+        error_contains=query.get("error"),
+        since=parameters.time(query, "since"),
+        until=parameters.time(query, "until"),
+    )
+
+
+def of_selection(selection: DeadLetterSelection, tenant: str) -> DeadLetterFilter:
+    """The filter that a body writes."""
+    return DeadLetterFilter(
+        queue=QueueKey(selection.queue, tenant),
+        ids=None if selection.ids is None else [wanted_id(text) for text in selection.ids],
+        seqs=None if selection.seqs is None else _seqs(selection.seqs),
+        source_queue=selection.source_queue,
+        partition=selection.partition,
+        group=selection.consumer_group,
+        reason=selection.reason,
+        error_contains=selection.error,
+        since=None if selection.since is None else to_instant(selection.since),
+        until=None if selection.until is None else to_instant(selection.until),
+    )
+
+
+def _seqs(seqs: Sequence[int]) -> list[Seq]:
+    if any(not 0 <= seq <= parameters.POSITION_MAX for seq in seqs):
+        raise SkepError(Code.INVALID_REQUEST, "a seq is out of range")
+    return [Seq(seq) for seq in seqs]

@@ -1,0 +1,113 @@
+"""`/admin`: the few figures and deeds that an operator's first tools ask for, with names of their own."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+from skep.clock import MICROS_PER_SECOND
+from skep.engine import Engine
+from skep.http import dead_letters, parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
+from skep.http.shown import shown_payload, wanted_id
+from skep.http.survey import Surveyed, figures
+from skep.ids import id_text
+from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
+from skep.wire.admin import (
+    AdminDeadLetter,
+    AdminDeadLetters,
+    AdminDone,
+    AdminPreview,
+    AdminQueue,
+    AdminQueues,
+    AdminReplayed,
+)
+
+TAG = "Admin"
+PREVIEW_BYTES = 1_024
+TENANT = Parameter("tenant_id", str, "whose queues; the tenant of the header by default")
+NAME = Parameter("name", str, "the queue whose dead letters are meant, or the dead-letter queue itself")
+ID = Parameter("id", str, "the dead letter's id")
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Administration."""
+
+    async def queues(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        found = await engine.list_queues(_tenant(call), after=call.query.get("after", ""), limit=limit)
+        shown = [_queue(one) for one in await figures(engine, found)]
+        return json_answer(AdminQueues(shown, next_after(found, limit, lambda queue: queue.key.name)))
+
+    async def letters(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        after = parameters.position(call.query, "after")
+        wanted = DeadLetterFilter(queue=_key(call))
+        found = await dead_letters.found(engine, wanted, None if after is None else Seq(after), limit)
+        shown = [_letter(letter) for letter in found]
+        return json_answer(AdminDeadLetters(shown, next_after(found, limit, lambda letter: letter.seq)))
+
+    async def replay(call: Call) -> Answer:
+        wanted = await dead_letters.resolved(engine, _named(call))
+        done = None if wanted is None else await engine.replay(wanted)
+        if done is None or not done.replayed:
+            raise dead_letters.missing(_key(call), call.path("id"))
+        return json_answer(AdminReplayed(True, id_text(done.replayed[0].id)))
+
+    async def delete(call: Call) -> Answer:
+        wanted = await dead_letters.resolved(engine, _named(call))
+        if wanted is None or not await engine.purge(wanted):
+            raise dead_letters.missing(_key(call), call.path("id"))
+        return json_answer(AdminDone(True))
+
+    return [
+        Operation(
+            method="GET", path="/admin/queues", handler=queues, tag=TAG, parameters=(TENANT, AFTER_NAME, LIMIT),
+            answers={200: AdminQueues}, summary="See the vital signs of queues",
+        ),
+        Operation(
+            method="GET", path="/admin/queues/{name}/dlq", handler=letters, tag=TAG,
+            parameters=(NAME, TENANT, AFTER_SEQ, LIMIT), answers={200: AdminDeadLetters},
+            summary="List the dead letters of a queue",
+        ),
+        Operation(
+            method="POST", path="/admin/queues/{name}/dlq/{id}/replay", handler=replay, tag=TAG,
+            parameters=(NAME, ID, TENANT), answers={200: AdminReplayed}, summary="Send a dead letter back to its queue",
+        ),
+        Operation(
+            method="DELETE", path="/admin/queues/{name}/dlq/{id}", handler=delete, tag=TAG,
+            parameters=(NAME, ID, TENANT), answers={200: AdminDone}, summary="Delete a dead letter for good",
+        ),
+    ]  # fmt: skip
+
+
+def _tenant(call: Call) -> str:
+    return call.query.get("tenant_id", call.tenant)
+
+
+def _key(call: Call) -> QueueKey:
+    return QueueKey(call.path("name"), _tenant(call))
+
+
+def _named(call: Call) -> DeadLetterFilter:
+    return DeadLetterFilter(queue=_key(call), ids=[wanted_id(call.path("id"))])
+
+
+def _queue(one: Surveyed) -> AdminQueue:
+    stats = one.stats
+    return AdminQueue(
+        name=one.queue.key.name, depth=stats.depth, in_flight=stats.in_flight,
+        oldest_message_age_seconds=stats.oldest_age_seconds, messages_per_minute=stats.rates.pushed * 60,
+    )  # fmt: skip
+
+
+def _letter(letter: DeadLetter) -> AdminDeadLetter:
+    is_whole = len(letter.payload) <= PREVIEW_BYTES
+    shown = shown_payload(letter.payload[:PREVIEW_BYTES], letter.content_type, is_whole=is_whole)
+    payload = shown.payload if shown.preview is None else Raw(msgspec.json.encode(shown.preview))
+    return AdminDeadLetter(
+        id=id_text(letter.id), failed_at=letter.failed_at // MICROS_PER_SECOND, error=letter.error,
+        attempts=letter.attempts, preview=AdminPreview(payload),
+    )  # fmt: skip

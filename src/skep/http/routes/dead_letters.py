@@ -1,0 +1,99 @@
+"""`/api/v1/dlq…`: messages given up on, and what becomes of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.engine import Engine
+from skep.http import dead_letters, parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
+from skep.http.routes.messages import PREVIEW, preview_bytes
+from skep.http.shown import dead_letter_view
+from skep.ids import id_text
+from skep.model import DeadReason, QueueKey, Seq
+from skep.wire.dead_letters import (
+    DeadLetterSelection,
+    DeadLettersResponse,
+    DeadLetterView,
+    PurgeResponse,
+    ReplayedMessage,
+    ReplayResponse,
+)
+
+TAG = "Dead letters"
+LIST_PARAMETERS = (
+    Parameter("queue", str, "a dead-letter queue, or a queue whose own dead letters are meant", required=True),
+    Parameter("sourceQueue", str, "only from this queue"),
+    Parameter("partition", str, "only of this partition"),
+    Parameter("consumerGroup", str, "only those that this group gave up on"),
+    Parameter("reason", DeadReason, "only those that died of this"),
+    Parameter("error", str, "only those whose error contains this text"),
+    Parameter("since", str, "only those that died at or after this time"),
+    Parameter("until", str, "only those that died before this time"),
+    PREVIEW,
+    AFTER_SEQ,
+    LIMIT,
+)
+
+_decode_selection = msgspec.json.Decoder(DeadLetterSelection)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Dead letters."""
+
+    async def list_letters(call: Call) -> Answer:
+        query = call.query
+        limit, preview = page_limit(query), preview_bytes(query)
+        after = parameters.position(query, "after")
+        letters = await dead_letters.found(
+            engine, dead_letters.of_query(query, call.tenant), None if after is None else Seq(after), limit
+        )
+        shown = [dead_letter_view(letter, preview) for letter in letters]
+        return json_answer(DeadLettersResponse(shown, next_after(letters, limit, lambda letter: letter.seq)))
+
+    async def show(call: Call) -> Answer:
+        key = QueueKey(call.path("queue"), call.tenant)
+        return json_answer(dead_letter_view(await dead_letters.one(engine, key, call.path("letter"))))
+
+    async def replay(call: Call) -> Answer:
+        selection = await call.json(_decode_selection)
+        wanted = await dead_letters.resolved(engine, dead_letters.of_selection(selection, call.tenant))
+        if wanted is None:
+            return json_answer(ReplayResponse(selection.dry_run, 0, []))
+        done = await engine.replay(wanted, dry_run=selection.dry_run)
+        replayed = [ReplayedMessage(one.dead_seq, one.queue.name, one.seq, id_text(one.id)) for one in done.replayed]
+        return json_answer(ReplayResponse(selection.dry_run, done.count, replayed))
+
+    async def purge(call: Call) -> Answer:
+        selection = await call.json(_decode_selection)
+        wanted = await dead_letters.resolved(engine, dead_letters.of_selection(selection, call.tenant))
+        count = 0 if wanted is None else await engine.purge(wanted, dry_run=selection.dry_run)
+        return json_answer(PurgeResponse(selection.dry_run, count))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/dlq", handler=list_letters, tag=TAG, parameters=LIST_PARAMETERS,
+            answers={200: DeadLettersResponse}, summary="List dead letters in the order of dying",
+        ),
+        Operation(
+            method="GET", path="/api/v1/dlq/{queue}/{letter}", handler=show, tag=TAG,
+            parameters=(
+                Parameter("queue", str, "a dead-letter queue, or a queue whose own dead letters are meant"),
+                Parameter("letter", str, "the dead letter's seq or id"),
+            ),
+            answers={200: DeadLetterView}, summary="Show a dead letter with its payload",
+        ),
+        Operation(
+            method="POST", path="/api/v1/dlq/replay", handler=replay, tag=TAG, request=DeadLetterSelection,
+            answers={200: ReplayResponse}, summary="Send dead letters back to their queues, in order",
+            description="Each goes to the group that gave it up and to no other, as a new message with attempts anew.",
+            example={"queue": "orders.dead", "reason": "max_attempts", "dryRun": True},
+        ),
+        Operation(
+            method="POST", path="/api/v1/dlq/purge", handler=purge, tag=TAG, request=DeadLetterSelection,
+            answers={200: PurgeResponse}, summary="Delete dead letters for good",
+            example={"queue": "orders.dead", "until": "2026-01-01T00:00:00Z", "dryRun": True},
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,159 @@
+"""`/api/v1/consumer-groups…`: how far groups have come, and moving them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.clock import Instant
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_NAME, next_after, page_limit
+from skep.http.routes.queues import DRY_RUN
+from skep.http.shown import group_figures
+from skep.http.survey import Survey, figures, survey
+from skep.model import GroupStats, MessageFilter, QueueKey, QueueStats, Start, StartMode
+from skep.wire.groups import GroupDeleted, GroupDetail, GroupsResponse, SeekRequest, SeekResponse, SeekTo
+from skep.wire.times import to_instant
+
+TAG = "Consumer groups"
+QUEUE = Parameter("queue", str, "only of this queue")
+PAGE_QUEUES = Parameter("limit", int, "queues whose groups one page has; 100 by default, 1000 at most")
+
+_decode_seek = msgspec.json.Decoder(SeekRequest)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Groups."""
+
+    async def list_groups(call: Call) -> Answer:
+        seen, after = await _page(engine, call)
+        return json_answer(GroupsResponse([group_figures(group) for stats in seen for group in stats.groups], after))
+
+    async def show(call: Call) -> Answer:
+        name = call.path("group")
+        seen = await _in_question(engine, call)
+        found = [group for one in seen.queues for group in one.stats.groups if group.group == name]
+        if not found:
+            raise _no_group(name)
+        lag_seconds = max(group.lag_seconds for group in found)
+        lag = sum(group.lag_messages for group in found)
+        return json_answer(
+            GroupDetail(name, lag, lag_seconds, [group_figures(group) for group in found], seen.complete)
+        )
+
+    async def seek(call: Call) -> Answer:
+        name = call.path("group")
+        request = await call.json(_decode_seek)
+        start = _start(request)
+        key = QueueKey(request.queue, call.tenant)
+        stats = await engine.queue_stats(key)
+        before = _group(stats, name)
+        if request.dry_run:
+            to_seq = await _reached(engine, key, stats, start)
+            pending = stats.last_seq - to_seq
+        else:
+            moved = await engine.seek(key, name, start)
+            to_seq, pending = moved.progress_seq, moved.lag_messages
+        return json_answer(
+            SeekResponse(
+                key.name, name, request.dry_run, None if before is None else before.progress_seq, to_seq, pending,
+                0 if before is None else before.in_flight,
+            )
+        )  # fmt: skip
+
+    async def delete(call: Call) -> Answer:
+        name = call.path("group")
+        key = QueueKey(parameters.needed(call.query, "queue"), call.tenant)
+        dry_run = parameters.flag(call.query, "dryRun")
+        group = _group(await engine.queue_stats(key), name)
+        if group is None or (not dry_run and not await engine.delete_group(key, name)):
+            raise _no_group(name)
+        return json_answer(GroupDeleted(key.name, name, dry_run, group.pending, group.in_flight))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/consumer-groups", handler=list_groups, tag=TAG,
+            parameters=(QUEUE, AFTER_NAME, PAGE_QUEUES), answers={200: GroupsResponse},
+            summary="List groups with their lag, queue by queue",
+        ),
+        Operation(
+            method="GET", path="/api/v1/consumer-groups/{group}", handler=show, tag=TAG, parameters=(QUEUE,),
+            answers={200: GroupDetail}, summary="Show a group in all queues that it reads",
+        ),
+        Operation(
+            method="POST", path="/api/v1/consumer-groups/{group}/seek", handler=seek, tag=TAG, request=SeekRequest,
+            answers={200: SeekResponse}, summary="Move a group, making it when there is none",
+            description="Its leases end and its account starts anew.",
+            example={"queue": "orders", "to": "time", "time": "2026-01-31T12:00:00Z", "dryRun": True},
+        ),
+        Operation(
+            method="DELETE", path="/api/v1/consumer-groups/{group}", handler=delete, tag=TAG,
+            parameters=(Parameter("queue", str, "the queue whose group it is", required=True), DRY_RUN),
+            answers={200: GroupDeleted}, summary="Forget a group of a queue, and its leases",
+        ),
+    ]  # fmt: skip
+
+
+async def _page(engine: Engine, call: Call) -> tuple[list[QueueStats], str | None]:
+    query = call.query
+    if "queue" in query:
+        return [await engine.queue_stats(QueueKey(query["queue"], call.tenant))], None
+    limit = page_limit(query)
+    queues = await engine.list_queues(call.tenant, after=query.get("after", ""), limit=limit)
+    seen = await figures(engine, queues)
+    return [one.stats for one in seen], next_after(queues, limit, lambda queue: queue.key.name)
+
+
+async def _in_question(engine: Engine, call: Call) -> Survey:
+    if "queue" not in call.query:
+        return await survey(engine, call.tenant)
+    queue = await engine.get_queue(QueueKey(call.query["queue"], call.tenant))
+    return Survey(await figures(engine, [queue]), True)
+
+
+def _start(request: SeekRequest) -> Start:
+    if (request.time is not None) != (request.to is SeekTo.TIME) or (request.seq is not None) != (
+        request.to is SeekTo.SEQ
+    ):
+        raise SkepError(Code.INVALID_REQUEST, "time goes with to: time, seq with to: seq, and nothing with the others")
+    match request.to:
+        case SeekTo.BEGINNING:
+            return Start(StartMode.ALL)
+        case SeekTo.END:
+            return Start(StartMode.NEW)
+        case SeekTo.TIME:
+            assert request.time is not None
+            return Start(StartMode.TIME, to_instant(request.time))
+        case SeekTo.SEQ:
+            return Start(StartMode.SEQ, request.seq or 0)
+
+
+async def _reached(engine: Engine, key: QueueKey, stats: QueueStats, start: Start) -> int:
+    """The seq up to which all would count as read."""
+    first = await _first(engine, key, stats, start)
+    return min(max(first, stats.first_seq), stats.last_seq + 1) - 1
+
+
+async def _first(engine: Engine, key: QueueKey, stats: QueueStats, start: Start) -> int:
+    match start.mode:
+        case StartMode.ALL:
+            return stats.first_seq
+        case StartMode.NEW:
+            return stats.last_seq + 1
+        case StartMode.SEQ:
+            return start.value
+        case StartMode.TIME:
+            since = MessageFilter(queue=key, since=Instant(start.value), limit=1, preview_bytes=0)
+            page = await engine.messages(since)
+            return page.messages[0].seq if page.messages else stats.last_seq + 1
+
+
+def _group(stats: QueueStats, name: str) -> GroupStats | None:
+    return next((group for group in stats.groups if group.group == name), None)
+
+
+def _no_group(name: str) -> SkepError:
+    return SkepError(Code.GROUP_NOT_FOUND, f"there is no group {name!r} here", group=name)

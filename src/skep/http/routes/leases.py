@@ -1,0 +1,90 @@
+"""`/api/v1/status/leases` and the histories: who works on what, how it ended, and what retention took away."""
+
+from __future__ import annotations
+
+from skep.clock import Instant, seconds
+from skep.engine import Engine
+from skep.http import parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
+from skep.http.shown import age_seconds
+from skep.model import FinishedLease, LeaseInfo, QueueKey
+from skep.wire.status import (
+    EndedLease,
+    LeaseHistoryResponse,
+    LeasesResponse,
+    LiveLease,
+    RetentionResponse,
+    RetentionRun,
+)
+from skep.wire.times import to_datetime
+
+TAG = "Status"
+QUEUE = Parameter("queue", str, "the queue", required=True)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Leases and histories."""
+
+    async def leases(call: Call) -> Answer:
+        query = call.query
+        within = parameters.duration_seconds(query, "expiringWithin")
+        now = engine.now()
+        found = await engine.leases(
+            call.tenant,
+            key=QueueKey(query["queue"], call.tenant) if "queue" in query else None,
+            expiring_before=None if within is None else Instant(now + seconds(within)),
+            limit=page_limit(query),
+        )
+        return json_answer(LeasesResponse([_live(one, now) for one in found]))
+
+    async def retention(call: Call) -> Answer:
+        key = QueueKey(parameters.needed(call.query, "queue"), call.tenant)
+        passes = await engine.retention_history(key, limit=page_limit(call.query))
+        shown = [RetentionRun(to_datetime(one.at), one.deleted, one.first_seq, one.settled_seq) for one in passes]
+        return json_answer(RetentionResponse(key.name, shown))
+
+    async def history(call: Call) -> Answer:
+        key = QueueKey(parameters.needed(call.query, "queue"), call.tenant)
+        limit = page_limit(call.query)
+        found = await engine.lease_history(key, after=parameters.position(call.query, "after") or 0, limit=limit)
+        after = next_after(found, limit, lambda one: one[0])
+        return json_answer(LeaseHistoryResponse(key.name, [_ended(*one) for one in found], after))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/status/leases", handler=leases, tag=TAG,
+            parameters=(
+                Parameter("queue", str, "only of this queue"),
+                Parameter("expiringWithin", float, "only those that run out within so many seconds"),
+                LIMIT,
+            ),
+            answers={200: LeasesResponse}, summary="See who holds leases, those that run out first before the others",
+        ),
+        Operation(
+            method="GET", path="/api/v1/status/retention", handler=retention, tag=TAG, parameters=(QUEUE, LIMIT),
+            answers={200: RetentionResponse}, summary="See what retention took from a queue, newest first",
+        ),
+        Operation(
+            method="GET", path="/api/v1/status/lease-history", handler=history, tag=TAG,
+            parameters=(QUEUE, AFTER_SEQ, LIMIT), answers={200: LeaseHistoryResponse},
+            summary="See how leases of a queue ended, in order",
+        ),
+    ]  # fmt: skip
+
+
+def _live(one: LeaseInfo, now: Instant) -> LiveLease:
+    return LiveLease(
+        queue=one.queue.name, consumer_group=one.group, partition=one.partition, messages=one.messages,
+        first_seq=one.first_seq, attempts=one.attempts, leased_at=to_datetime(one.leased_at),
+        lease_deadline=to_datetime(one.deadline), remaining_seconds=age_seconds(now, one.deadline),
+    )  # fmt: skip
+
+
+def _ended(position: int, one: FinishedLease) -> EndedLease:
+    return EndedLease(
+        position=position, consumer_group=one.group, partition=one.partition, first_seq=one.first_seq,
+        last_seq=one.last_seq, messages=one.messages, completed=one.completed, attempt=one.attempt,
+        leased_at=to_datetime(one.leased_at), settled_at=to_datetime(one.settled_at), outcome=one.outcome,
+    )  # fmt: skip

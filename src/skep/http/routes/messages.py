@@ -1,0 +1,132 @@
+"""`/api/v1/messages…` and `/api/v1/traces/…`: looking at messages without leasing them."""
+
+from __future__ import annotations
+
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
+from skep.http.shown import browsed_message, wanted_id
+from skep.ids import id_text
+from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage
+from skep.wire.browsing import BrowsedMessage, MessagesResponse, TraceResponse
+
+TAG = "Looking at messages"
+PREVIEW_BYTES = 1_024
+PREVIEW_BYTES_MAX = 64 * 1_024
+TRACE_MESSAGES = 1_000
+FINDING_PAGES = 100
+"""Pages that are looked through for one transaction id; a page walks a bounded piece of the log."""
+
+QUEUE = Parameter("queue", str, "the queue", required=True)
+PREVIEW = Parameter("preview", int, f"bytes of a payload to show, 0 to {PREVIEW_BYTES_MAX}; {PREVIEW_BYTES} by default")
+LIST_PARAMETERS = (
+    QUEUE,
+    Parameter("partition", str, "only of this partition"),
+    Parameter("consumerGroup", str, "tell the state of each message for this group"),
+    Parameter("state", MessageState, "only messages in this state for the group"),
+    Parameter("transactionId", str, "only with this transaction id"),
+    Parameter("traceId", str, "only of this trace"),
+    Parameter("since", str, "only pushed at or after this time"),
+    Parameter("until", str, "only pushed before this time"),
+    Parameter("descending", bool, "newest first"),
+    PREVIEW,
+    AFTER_SEQ,
+    LIMIT,
+)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Browsing."""
+
+    async def browse(call: Call) -> Answer:
+        page = await engine.messages(_filter(call))
+        return json_answer(MessagesResponse([browsed_message(message) for message in page.messages], page.after))
+
+    async def by_transaction_id(call: Call) -> Answer:
+        key = QueueKey(parameters.needed(call.query, "queue"), call.tenant)
+        message = await find(key, call.path("partition"), call.path("transactionId"))
+        if message is None:
+            raise SkepError(Code.MESSAGE_NOT_FOUND, "there is no message with this partition and transaction id")
+        return json_answer(browsed_message(message))
+
+    async def find(key: QueueKey, partition: str, transaction_id: str) -> StoredMessage | None:
+        """The newest one, since a transaction id may be used again once its deduplication window has passed."""
+        after: Seq | None = None
+        for _ in range(FINDING_PAGES):
+            page = await engine.messages(
+                MessageFilter(
+                    queue=key, partition=partition, transaction_id=transaction_id, limit=1, descending=True, after=after
+                )
+            )
+            if page.messages or page.after is None:
+                return page.messages[0] if page.messages else None
+            after = page.after
+        return None
+
+    async def by_seq(call: Call) -> Answer:
+        seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
+        message = await engine.message(QueueKey(call.path("queue"), call.tenant), Seq(seq))
+        return json_answer(browsed_message(message))
+
+    async def trace(call: Call) -> Answer:
+        trace_id = wanted_id(call.path("traceId"), Code.INVALID_TRACE_ID)
+        limit = page_limit(call.query) if "limit" in call.query else TRACE_MESSAGES
+        found = await engine.trace(trace_id, call.tenant, limit=limit)
+        return json_answer(TraceResponse(id_text(trace_id), [browsed_message(message) for message in found]))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/messages", handler=browse, tag=TAG, parameters=LIST_PARAMETERS,
+            answers={200: MessagesResponse}, summary="Browse the log of a queue",
+            description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
+        ),
+        Operation(
+            method="GET", path="/api/v1/messages/{partition}/{transactionId}", handler=by_transaction_id, tag=TAG,
+            parameters=(QUEUE,), answers={200: BrowsedMessage},
+            summary="Show the newest message with a transaction id, with its payload",
+        ),
+        Operation(
+            method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}", handler=by_seq, tag=TAG,
+            parameters=(Parameter("seq", int, "the message's seq"),), answers={200: BrowsedMessage},
+            summary="Show the message at a seq, with its payload",
+        ),
+        Operation(
+            method="GET", path="/api/v1/traces/{traceId}", handler=trace, tag=TAG,
+            parameters=(
+                Parameter("traceId", str, "the trace's id, a UUID"),
+                Parameter("limit", int, f"how many messages at most; {TRACE_MESSAGES} by default"),
+            ),
+            answers={200: TraceResponse}, summary="Follow a trace across queues, oldest message first",
+        ),
+    ]  # fmt: skip
+
+
+def _filter(call: Call) -> MessageFilter:
+    query = call.query
+    after = parameters.position(query, "after")
+    trace_id = query.get("traceId")
+    return MessageFilter(
+        queue=QueueKey(parameters.needed(query, "queue"), call.tenant),
+        partition=query.get("partition"),
+        group=query.get("consumerGroup"),
+        state=parameters.choice(query, "state", MessageState),
+        transaction_id=query.get("transactionId"),
+        trace_id=None if trace_id is None else wanted_id(trace_id, Code.INVALID_TRACE_ID),
+        since=parameters.time(query, "since"),
+        until=parameters.time(query, "until"),
+        after=None if after is None else Seq(after),
+        descending=parameters.flag(query, "descending"),
+        limit=page_limit(query),
+        preview_bytes=preview_bytes(query),
+    )
+
+
+def preview_bytes(query: dict[str, str]) -> int:
+    """How much of each payload to show."""
+    preview = parameters.whole(query, "preview", PREVIEW_BYTES)
+    if not 0 <= preview <= PREVIEW_BYTES_MAX:
+        raise SkepError(Code.INVALID_REQUEST, f"preview must be from 0 to {PREVIEW_BYTES_MAX}", value=preview)
+    return preview

@@ -1,0 +1,54 @@
+"""`/api/v1/resources/…`: what a tenant has, as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from skep.engine import Engine
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation
+from skep.http.survey import LISTED_QUEUES, survey, totals
+from skep.model import Queue
+from skep.wire.queues import Labelled, NamespacesResponse, Overview, TasksResponse
+
+TAG = "Queues"
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Namespaces, tasks, totals."""
+
+    async def namespaces(call: Call) -> Answer:
+        queues, complete = await listed(call.tenant)
+        return json_answer(NamespacesResponse(_labels(queue.settings.namespace for queue in queues), complete))
+
+    async def tasks(call: Call) -> Answer:
+        queues, complete = await listed(call.tenant)
+        return json_answer(TasksResponse(_labels(queue.settings.task for queue in queues), complete))
+
+    async def listed(tenant: str) -> tuple[list[Queue], bool]:
+        queues = await engine.list_queues(tenant, limit=LISTED_QUEUES)
+        return queues, len(queues) < LISTED_QUEUES
+
+    async def overview(call: Call) -> Answer:
+        return json_answer(totals(await survey(engine, call.tenant)))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/resources/namespaces", handler=namespaces, tag=TAG,
+            answers={200: NamespacesResponse}, summary="List namespaces, and how many queues each has",
+        ),
+        Operation(
+            method="GET", path="/api/v1/resources/tasks", handler=tasks, tag=TAG, answers={200: TasksResponse},
+            summary="List tasks, and how many queues each has",
+        ),
+        Operation(
+            method="GET", path="/api/v1/resources/overview", handler=overview, tag=TAG, answers={200: Overview},
+            summary="Add up all queues: depth, in flight, dead letters, rates, oldest message",
+        ),
+    ]  # fmt: skip
+
+
+def _labels(names: Iterable[str | None]) -> list[Labelled]:
+    found = Counter(name for name in names if name is not None)
+    return [Labelled(name, found[name]) for name in sorted(found)]

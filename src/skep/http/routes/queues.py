@@ -1,0 +1,140 @@
+"""`POST /api/v1/configure`, `/api/v1/resources/queues…` and what is done to a queue as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from skep.engine import Engine
+from skep.engine.settings import parse_changes
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.shown import listed_queue, queue_detail, queue_view
+from skep.http.survey import figures
+from skep.model import QueueKey
+from skep.wire.queues import (
+    ClearRequest,
+    ClearResponse,
+    ConfigureRequest,
+    QueueDeleted,
+    QueueDetail,
+    QueuesResponse,
+    QueueView,
+)
+
+TAG = "Queues"
+DRY_RUN = Parameter("dryRun", bool, "only say what would happen")
+LIST_PARAMETERS = (
+    Parameter("namespace", str, "only queues of this namespace"),
+    Parameter("task", str, "only queues of this task"),
+    Parameter("stats", bool, "whether to tell each one's figures; true by default"),
+    AFTER_NAME,
+    LIMIT,
+)
+
+
+class _Configure(Struct, forbid_unknown_fields=True):
+    """As `ConfigureRequest`, with settings left as they are written: the engine has a better word for an unknown one."""
+
+    queue: str
+    settings: dict[str, Any] = {}
+
+
+_decode_configure = msgspec.json.Decoder(_Configure)
+_decode_clear = msgspec.json.Decoder(ClearRequest)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Queues."""
+
+    async def configure(call: Call) -> Answer:
+        request = await call.json(_decode_configure)
+        changes = parse_changes(request.settings)
+        return json_answer(queue_view(await engine.configure_queue(QueueKey(request.queue, call.tenant), changes)))
+
+    async def list_queues(call: Call) -> Answer:
+        query = call.query
+        limit = page_limit(query)
+        queues = await engine.list_queues(
+            call.tenant,
+            after=query.get("after", ""),
+            limit=limit,
+            namespace=query.get("namespace"),
+            task=query.get("task"),
+        )
+        after = next_after(queues, limit, lambda queue: queue.key.name)
+        if parameters.flag({"stats": "true", **query}, "stats"):
+            return json_answer(QueuesResponse([listed_queue(*one) for one in await figures(engine, queues)], after))
+        return json_answer(QueuesResponse([listed_queue(queue, None) for queue in queues], after))
+
+    async def show(call: Call) -> Answer:
+        key = queue_key(call)
+        queue = await engine.get_queue(key)
+        return json_answer(queue_detail(queue, await engine.queue_stats(key)))
+
+    async def delete(call: Call) -> Answer:
+        key = queue_key(call)
+        dry_run = parameters.flag(call.query, "dryRun")
+        stats = await engine.queue_stats(key)
+        if not dry_run and not await engine.delete_queue(key):
+            raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+        return json_answer(
+            QueueDeleted(key.name, dry_run, stats.depth, stats.scheduled, stats.in_flight, len(stats.groups))
+        )
+
+    async def pause(call: Call) -> Answer:
+        return json_answer(queue_view(await engine.pause_queue(queue_key(call))))
+
+    async def resume(call: Call) -> Answer:
+        return json_answer(queue_view(await engine.resume_queue(queue_key(call))))
+
+    async def clear(call: Call) -> Answer:
+        key = queue_key(call)
+        request = await call.json(_decode_clear, empty=ClearRequest())
+        cleared = await engine.clear(key, request.scope, dry_run=request.dry_run)
+        return json_answer(ClearResponse(key.name, request.scope, request.dry_run, cleared.pending, cleared.scheduled))
+
+    return [
+        Operation(
+            method="POST", path="/api/v1/configure", handler=configure, tag=TAG, request=ConfigureRequest,
+            answers={200: QueueView}, summary="Make a queue, or change settings of the one there is",
+            description="Only the settings that are given change.",
+            example={"queue": "orders", "settings": {"lease_seconds": 60, "max_attempts": 5}},
+        ),
+        Operation(
+            method="GET", path="/api/v1/resources/queues", handler=list_queues, tag=TAG, parameters=LIST_PARAMETERS,
+            answers={200: QueuesResponse}, summary="List queues by name",
+        ),
+        Operation(
+            method="GET", path="/api/v1/resources/queues/{queue}", handler=show, tag=TAG, answers={200: QueueDetail},
+            summary="Show a queue with its settings, figures and groups",
+        ),
+        Operation(
+            method="DELETE", path="/api/v1/resources/queues/{queue}", handler=delete, tag=TAG, parameters=(DRY_RUN,),
+            answers={200: QueueDeleted}, summary="Delete a queue with all it holds",
+            description="409 while another queue buries its dead letters there.",
+        ),
+        Operation(
+            method="POST", path="/api/v1/queues/{queue}/pause", handler=pause, tag=TAG, answers={200: QueueView},
+            summary="Hand out nothing more; pushes and acks go on",
+        ),
+        Operation(
+            method="POST", path="/api/v1/queues/{queue}/resume", handler=resume, tag=TAG, answers={200: QueueView},
+            summary="Hand out messages again",
+        ),
+        Operation(
+            method="POST", path="/api/v1/queues/{queue}/clear", handler=clear, tag=TAG, request=ClearRequest,
+            answers={200: ClearResponse}, summary="Take messages away: what waits, what is scheduled, or all",
+            example={"scope": "pending", "dryRun": True},
+        ),
+    ]  # fmt: skip
+
+
+def queue_key(call: Call) -> QueueKey:
+    """The queue that the path names."""
+    return QueueKey(call.path("queue"), call.tenant)

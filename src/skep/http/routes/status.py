@@ -1,0 +1,170 @@
+"""`/api/v1/status…`: how things stand, at one look or queue by queue."""
+
+from __future__ import annotations
+
+from skep.clock import Instant
+from skep.engine import Engine
+from skep.http import parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.routes.queues import queue_key
+from skep.http.shown import age_seconds, group_figures
+from skep.http.stuck import stuck_partitions
+from skep.http.survey import Survey, Surveyed, figures, survey, totals
+from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue, QueueKey
+from skep.wire.status import (
+    Concern,
+    Health,
+    PartitionsResponse,
+    PartitionStatus,
+    QueueStatus,
+    QueueStatusDetail,
+    QueueStatusesResponse,
+    StatusResponse,
+    StuckResponse,
+    Utilisation,
+    UtilisationResponse,
+    Warned,
+)
+from skep.wire.times import to_datetime
+
+TAG = "Status"
+OLD_SECONDS = 300.0
+"""A message that waits for longer than this is worth a look, unless the caller says otherwise."""
+NEARLY_FULL_SHARE = 0.9
+WARNINGS = 100
+OLDER_THAN = Parameter("olderThan", float, f"how many seconds a message may wait; {OLD_SECONDS:g} by default")
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Queues and partitions as they stand; leases and histories have a module of their own."""
+
+    async def status(call: Call) -> Answer:
+        old = parameters.duration_seconds(call.query, "olderThan")
+        seen = await survey(engine, call.tenant)
+        warned = _warnings(seen, OLD_SECONDS if old is None else old)
+        return json_answer(StatusResponse(Health.ATTENTION if warned else Health.OK, warned[:WARNINGS], totals(seen)))
+
+    async def queues(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        found = await page(call, limit)
+        shown = [_queue_status(one) for one in await figures(engine, found)]
+        return json_answer(QueueStatusesResponse(shown, next_after(found, limit, _name)))
+
+    async def page(call: Call, limit: int) -> list[Queue]:
+        return await engine.list_queues(call.tenant, after=call.query.get("after", ""), limit=limit)
+
+    async def queue(call: Call) -> Answer:
+        key = queue_key(call)
+        one = Surveyed(await engine.get_queue(key), await engine.queue_stats(key))
+        groups = [group_figures(group) for group in one.stats.groups]
+        return json_answer(QueueStatusDetail(_queue_status(one), groups))
+
+    async def partitions(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        group = call.query.get("consumerGroup", QUEUE_MODE_GROUP)
+        found = await engine.partition_stats(queue_key(call), group, after=call.query.get("after", ""), limit=limit)
+        now = engine.now()
+        after = next_after(found, limit, lambda one: one.partition)
+        return json_answer(PartitionsResponse([_partition_status(one, now) for one in found], after))
+
+    async def stuck(call: Call) -> Answer:
+        old = parameters.duration_seconds(call.query, "olderThan")
+        limit = page_limit(call.query)
+        if "queue" in call.query:
+            named = await engine.get_queue(QueueKey(call.query["queue"], call.tenant))
+            seen = Survey(await figures(engine, [named]), True)
+        else:
+            seen = await survey(engine, call.tenant)
+        found = await stuck_partitions(engine, seen, OLD_SECONDS if old is None else old, limit)
+        now = engine.now()
+        return json_answer(StuckResponse([_partition_status(one, now) for one in found.partitions], found.complete))
+
+    async def utilisation(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        found = await page(call, limit)
+        shown = [
+            Utilisation(
+                group.queue.name, group.group, group.partitions_leased, group.partitions_pending,
+                group.partitions_leased / (group.partitions_leased + group.partitions_pending or 1),
+            )
+            for one in await figures(engine, found)
+            for group in one.stats.groups
+        ]  # fmt: skip
+        return json_answer(UtilisationResponse(shown, next_after(found, limit, _name)))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/status", handler=status, tag=TAG, parameters=(OLDER_THAN,),
+            answers={200: StatusResponse}, summary="See a tenant at one look, with what may need attention",
+        ),
+        Operation(
+            method="GET", path="/api/v1/status/queues", handler=queues, tag=TAG, parameters=(AFTER_NAME, LIMIT),
+            answers={200: QueueStatusesResponse}, summary="See queues at one look each",
+        ),
+        Operation(
+            method="GET", path="/api/v1/status/queues/{queue}", handler=queue, tag=TAG,
+            answers={200: QueueStatusDetail}, summary="See a queue and each of its groups",
+        ),
+        Operation(
+            method="GET", path="/api/v1/status/queues/{queue}/partitions", handler=partitions, tag=TAG,
+            parameters=(
+                Parameter("consumerGroup", str, f"the group; {QUEUE_MODE_GROUP} by default"), AFTER_NAME, LIMIT,
+            ),
+            answers={200: PartitionsResponse}, summary="See the partitions that have something to do for a group",
+            description="What the group has not come across yet is not among them: it finds work as it pops.",
+        ),
+        Operation(
+            method="GET", path="/api/v1/status/stuck", handler=stuck, tag=TAG,
+            parameters=(Parameter("queue", str, "only of this queue"), OLDER_THAN, LIMIT),
+            answers={200: StuckResponse},
+            summary="Find partitions that do not move: an old message, or one that failed before; the worst first",
+        ),
+        Operation(
+            method="GET", path="/api/v1/status/utilisation", handler=utilisation, tag=TAG,
+            parameters=(AFTER_NAME, LIMIT), answers={200: UtilisationResponse},
+            summary="See how many of the partitions with work are being worked on, by queue and group",
+        ),
+    ]  # fmt: skip
+
+
+def _name(queue: Queue) -> str:
+    return queue.key.name
+
+
+def _queue_status(one: Surveyed) -> QueueStatus:
+    settings, stats = one.queue.settings, one.stats
+    return QueueStatus(
+        queue=one.queue.key.name, paused=settings.paused, holds_dead_letters=one.queue.holds_dead_letters,
+        depth=stats.depth, max_depth=settings.max_depth, scheduled=stats.scheduled, in_flight=stats.in_flight,
+        dead_letters=stats.dead_letters, oldest_age_seconds=stats.oldest_age_seconds, groups=len(stats.groups),
+        rates=stats.rates,
+    )  # fmt: skip
+
+
+def _partition_status(one: PartitionStats, now: Instant) -> PartitionStatus:
+    return PartitionStatus(
+        queue=one.queue.name, consumer_group=one.group, partition=one.partition, pending=one.pending,
+        in_flight=one.in_flight, attempts=one.attempts, oldest_at=to_datetime(one.oldest_at),
+        oldest_age_seconds=age_seconds(one.oldest_at, now), ready_at=to_datetime(one.ready_at),
+        lease_deadline=None if one.lease_deadline is None else to_datetime(one.lease_deadline),
+    )  # fmt: skip
+
+
+def _warnings(seen: Survey, old_seconds: float) -> list[Warned]:
+    """What may need attention. Dead letters lie still by nature, so their queues give no warning."""
+    found = []
+    for queue, stats in seen.queues:
+        if queue.holds_dead_letters:
+            continue
+        name, most = queue.key.name, queue.settings.max_depth
+        if queue.settings.paused:
+            found.append(Warned(name, Concern.PAUSED, f"queue {name!r} is paused with {stats.depth} messages to do"))
+        if stats.oldest_age_seconds > old_seconds:
+            age = f"{stats.oldest_age_seconds:.0f}"
+            found.append(Warned(name, Concern.OLD, f"the oldest message of {name!r} has waited for {age} seconds"))
+        if most and stats.depth >= NEARLY_FULL_SHARE * most:
+            message = f"queue {name!r} holds {stats.depth} of at most {most} messages"
+            found.append(Warned(name, Concern.NEARLY_FULL, message))
+    return found

@@ -1,0 +1,77 @@
+"""Looking at all queues of a tenant, up to a bound: an answer that saw only some of them says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.model import Queue, QueueKey, QueueStats, Rates
+from skep.wire.queues import Overview
+
+LISTED_QUEUES = 10_000
+"""Queues that one look takes in when only their settings matter."""
+SURVEYED_QUEUES = 1_000
+"""The same when each one's figures are read."""
+
+
+class Surveyed(NamedTuple):
+    """A queue and its figures."""
+
+    queue: Queue
+    stats: QueueStats
+
+
+class Survey(NamedTuple):
+    """What one look took in; not complete when there are more queues."""
+
+    queues: list[Surveyed]
+    complete: bool
+
+
+async def survey(engine: Engine, tenant: str, most: int = SURVEYED_QUEUES) -> Survey:
+    """A tenant's queues with their figures, by name."""
+    queues = await engine.list_queues(tenant, limit=most + 1)
+    return Survey(await figures(engine, queues[:most]), len(queues) <= most)
+
+
+async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Surveyed]:
+    """The queues' figures; one that was deleted meanwhile is left out."""
+    found = []
+    for queue in queues:
+        stats = await stats_or_none(engine, queue.key)
+        if stats is not None:
+            found.append(Surveyed(queue, stats))
+    return found
+
+
+async def stats_or_none(engine: Engine, key: QueueKey) -> QueueStats | None:
+    """A queue's figures, or None when it is gone."""
+    try:
+        return await engine.queue_stats(key)
+    except SkepError as error:
+        if error.code is not Code.QUEUE_NOT_FOUND:
+            raise
+        return None
+
+
+def totals(seen: Survey) -> Overview:
+    """The sums. What a dead-letter queue holds counts as dead letters, and not as depth too."""
+    working = [one.stats for one in seen.queues if not one.queue.holds_dead_letters]
+    return Overview(
+        queues=len(seen.queues),
+        groups=sum(len(stats.groups) for stats in working),
+        depth=sum(stats.depth for stats in working),
+        scheduled=sum(stats.scheduled for stats in working),
+        in_flight=sum(stats.in_flight for stats in working),
+        dead_letters=sum(stats.dead_letters for stats in working),
+        oldest_age_seconds=max((stats.oldest_age_seconds for stats in working), default=0.0),
+        rates=Rates(
+            sum(stats.rates.pushed for stats in working),
+            sum(stats.rates.completed for stats in working),
+            sum(stats.rates.retried for stats in working),
+            sum(stats.rates.dead for stats in working),
+        ),
+        complete=seen.complete,
+    )

@@ -1,0 +1,45 @@
+"""Looking at messages on the wire."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Raw, Struct
+
+from skep.model import MessageState
+
+
+class BrowsedMessage(Struct, rename="camel"):
+    """A message of the log. When only a part of the payload is shown, ``payload`` is null and ``preview`` is that part.
+
+    ``state`` is how far the group has come with it; null when no group was asked for.
+    """
+
+    queue: str
+    partition: str
+    seq: int
+    id: str
+    transaction_id: str | None
+    trace_id: str
+    created_at: datetime
+    priority: int
+    state: MessageState | None
+    headers: Raw
+    content_type: str | None
+    payload_bytes: int
+    payload: Raw
+    preview: str | None
+
+
+class MessagesResponse(Struct):
+    """A page; ``after`` is where the next one starts, null when there is none. A page may be short and not the last."""
+
+    messages: list[BrowsedMessage]
+    after: int | None
+
+
+class TraceResponse(Struct, rename="camel"):
+    """All messages of a trace, oldest first, across queues."""
+
+    trace_id: str
+    messages: list[BrowsedMessage]

@@ -1,0 +1,83 @@
+"""Dead letters on the wire."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Raw, Struct
+
+from skep.model import DeadReason
+
+
+class DeadLetterView(Struct, rename="camel"):
+    """A message given up on. When only a part of the payload is shown, ``payload`` is null and ``preview`` is that part."""
+
+    queue: str
+    seq: int
+    id: str
+    source_queue: str
+    source_seq: int
+    partition: str
+    consumer_group: str
+    reason: DeadReason
+    error: str | None
+    attempts: int
+    transaction_id: str | None
+    trace_id: str
+    created_at: datetime
+    failed_at: datetime
+    headers: Raw
+    content_type: str | None
+    payload_bytes: int
+    payload: Raw
+    preview: str | None
+
+
+class DeadLettersResponse(Struct, rename="camel"):
+    """A page in the order of dying; ``after`` is where the next one starts, null when there is none."""
+
+    dead_letters: list[DeadLetterView]
+    after: int | None
+
+
+class DeadLetterSelection(Struct, rename="camel", forbid_unknown_fields=True):
+    """Which dead letters are meant: those that fit all that is given.
+
+    ``queue`` is a dead-letter queue, or a queue whose own dead letters are meant. ``error`` is a part of the error's text.
+    """
+
+    queue: str
+    ids: list[str] | None = None
+    seqs: list[int] | None = None
+    source_queue: str | None = None
+    partition: str | None = None
+    consumer_group: str | None = None
+    reason: DeadReason | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    dry_run: bool = False
+
+
+class ReplayedMessage(Struct, rename="camel"):
+    """A dead letter that went back to its queue as a new message."""
+
+    dead_seq: int
+    queue: str
+    seq: int
+    id: str
+
+
+class ReplayResponse(Struct, rename="camel"):
+    """How many went back, or would; ``replayed`` names the first of them."""
+
+    dry_run: bool
+    count: int
+    replayed: list[ReplayedMessage]
+
+
+class PurgeResponse(Struct, rename="camel"):
+    """How many were deleted, or would be."""
+
+    dry_run: bool
+    count: int

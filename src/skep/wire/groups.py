@@ -1,0 +1,94 @@
+"""Consumer groups on the wire: their accounts, and moving them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from skep.model import Rates
+
+
+class GroupFigures(Struct, rename="camel"):
+    """A group's account in one queue: pushed = completed + pending + inFlight + dead + expired. ``lag`` is in messages."""
+
+    queue: str
+    consumer_group: str
+    lag: int
+    lag_seconds: float
+    progress_seq: int
+    pushed: int
+    completed: int
+    pending: int
+    in_flight: int
+    dead: int
+    expired: int
+    retried: int
+    partitions_pending: int
+    partitions_leased: int
+    oldest_at: datetime | None
+    created_at: datetime
+    rates: Rates
+
+
+class GroupsResponse(Struct, rename="camel"):
+    """Groups by queue; ``after`` is the queue after which the next page starts, null when there is none."""
+
+    consumer_groups: list[GroupFigures]
+    after: str | None
+
+
+class GroupDetail(Struct, rename="camel"):
+    """One group in every queue that it reads; not ``complete`` when there are more queues than one look takes in."""
+
+    consumer_group: str
+    lag: int
+    lag_seconds: float
+    queues: list[GroupFigures]
+    complete: bool
+
+
+class SeekTo(StrEnum):
+    """Where a group is moved."""
+
+    BEGINNING = "beginning"
+    END = "end"
+    TIME = "time"
+    SEQ = "seq"
+
+
+class SeekRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """Where to; ``time`` and ``seq`` go with the words of the same name. The message at that place comes next."""
+
+    queue: str
+    to: SeekTo
+    time: datetime | None = None
+    seq: int | None = None
+    dry_run: bool = False
+
+
+class SeekResponse(Struct, rename="camel"):
+    """What a seek did or would do.
+
+    All up to ``toSeq`` counts as read, ``pending`` messages come after it. What was in flight is no longer: its leases end.
+    ``fromSeq`` is null when the group is new.
+    """
+
+    queue: str
+    consumer_group: str
+    dry_run: bool
+    from_seq: int | None
+    to_seq: int
+    pending: int
+    in_flight: int
+
+
+class GroupDeleted(Struct, rename="camel"):
+    """What was forgotten with a group, or would be."""
+
+    queue: str
+    consumer_group: str
+    dry_run: bool
+    pending: int
+    in_flight: int

@@ -1,0 +1,133 @@
+"""Queues on the wire: their settings, their figures, and what is done to them. Settings keep their one spelling."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from skep.model import ClearScope, QueueChanges, QueueSettings, Rates
+from skep.wire.groups import GroupFigures
+
+
+class ConfigureRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """A queue to make or change; settings that are not given stay as they are."""
+
+    queue: str
+    settings: QueueChanges = QueueChanges()
+
+
+class QueueFigures(Struct, rename="camel"):
+    """How a queue stands. ``depth`` is what its slowest group has yet to settle, plus what is scheduled."""
+
+    first_seq: int
+    last_seq: int
+    depth: int
+    scheduled: int
+    in_flight: int
+    dead_letters: int
+    oldest_age_seconds: float
+    rates: Rates
+
+
+class QueueView(Struct, rename="camel"):
+    """A queue with its settings."""
+
+    name: str
+    settings: QueueSettings
+    holds_dead_letters: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+class ListedQueue(Struct, rename="camel"):
+    """A queue of a list; ``stats`` is null when they were not wanted."""
+
+    name: str
+    settings: QueueSettings
+    holds_dead_letters: bool
+    created_at: datetime
+    updated_at: datetime
+    stats: QueueFigures | None
+
+
+class QueuesResponse(Struct):
+    """A page of queues by name; ``after`` is where the next one starts, null when there is none."""
+
+    queues: list[ListedQueue]
+    after: str | None
+
+
+class QueueDetail(Struct, rename="camel"):
+    """A queue with all that is known of it."""
+
+    name: str
+    settings: QueueSettings
+    holds_dead_letters: bool
+    created_at: datetime
+    updated_at: datetime
+    stats: QueueFigures
+    groups: list[GroupFigures]
+
+
+class QueueDeleted(Struct, rename="camel"):
+    """What went with a queue, or would go: messages nobody has settled yet, and groups."""
+
+    queue: str
+    dry_run: bool
+    depth: int
+    scheduled: int
+    in_flight: int
+    groups: int
+
+
+class ClearRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """What to take away; with ``dryRun`` only say how much that is."""
+
+    scope: ClearScope = ClearScope.PENDING
+    dry_run: bool = False
+
+
+class ClearResponse(Struct, rename="camel"):
+    """How many messages were taken away, or would be: from the log, and from the schedule."""
+
+    queue: str
+    scope: ClearScope
+    dry_run: bool
+    pending: int
+    scheduled: int
+
+
+class Labelled(Struct):
+    """A namespace or task, and how many queues carry it."""
+
+    name: str
+    queues: int
+
+
+class NamespacesResponse(Struct):
+    """Namespaces by name; not ``complete`` when there are more queues than one look takes in."""
+
+    namespaces: list[Labelled]
+    complete: bool
+
+
+class TasksResponse(Struct):
+    """Tasks by name; not ``complete`` when there are more queues than one look takes in."""
+
+    tasks: list[Labelled]
+    complete: bool
+
+
+class Overview(Struct, rename="camel"):
+    """Totals of a tenant. Dead-letter queues count as queues, and what they hold as dead letters only."""
+
+    queues: int
+    groups: int
+    depth: int
+    scheduled: int
+    in_flight: int
+    dead_letters: int
+    oldest_age_seconds: float
+    rates: Rates
+    complete: bool

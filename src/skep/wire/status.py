@@ -1,0 +1,179 @@
+"""How things stand, on the wire: for dashboards, alarms and people in a hurry."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from skep.model import Rates
+from skep.wire.groups import GroupFigures
+from skep.wire.queues import Overview
+
+
+class Concern(StrEnum):
+    """What may need someone's attention."""
+
+    OLD = "old"
+    PAUSED = "paused"
+    NEARLY_FULL = "nearly_full"
+
+
+class Warned(Struct):
+    """A queue that may need attention, and why in a sentence."""
+
+    queue: str
+    concern: Concern
+    message: str
+
+
+class Health(StrEnum):
+    """One word for it all."""
+
+    OK = "ok"
+    ATTENTION = "attention"
+
+
+class StatusResponse(Struct):
+    """A tenant at one look."""
+
+    status: Health
+    warnings: list[Warned]
+    totals: Overview
+
+
+class QueueStatus(Struct, rename="camel"):
+    """A queue at one look."""
+
+    queue: str
+    paused: bool
+    holds_dead_letters: bool
+    depth: int
+    max_depth: int
+    scheduled: int
+    in_flight: int
+    dead_letters: int
+    oldest_age_seconds: float
+    groups: int
+    rates: Rates
+
+
+class QueueStatusesResponse(Struct):
+    """A page by name; ``after`` is where the next one starts, null when there is none."""
+
+    queues: list[QueueStatus]
+    after: str | None
+
+
+class QueueStatusDetail(Struct):
+    """A queue at one look, and each of its groups."""
+
+    status: QueueStatus
+    groups: list[GroupFigures]
+
+
+class PartitionStatus(Struct, rename="camel"):
+    """A partition with unsettled messages. ``attempts`` are those of the message it waits for."""
+
+    queue: str
+    consumer_group: str
+    partition: str
+    pending: int
+    in_flight: int
+    attempts: int
+    oldest_at: datetime
+    oldest_age_seconds: float
+    ready_at: datetime
+    lease_deadline: datetime | None
+
+
+class PartitionsResponse(Struct):
+    """A page by name; ``after`` is where the next one starts, null when there is none."""
+
+    partitions: list[PartitionStatus]
+    after: str | None
+
+
+class StuckResponse(Struct):
+    """Stuck partitions, the worst first; not ``complete`` when there is more to look at than one look takes in."""
+
+    partitions: list[PartitionStatus]
+    complete: bool
+
+
+class LiveLease(Struct, rename="camel"):
+    """A lease that someone holds."""
+
+    queue: str
+    consumer_group: str
+    partition: str
+    messages: int
+    first_seq: int
+    attempts: int
+    leased_at: datetime
+    lease_deadline: datetime
+    remaining_seconds: float
+
+
+class LeasesResponse(Struct):
+    """The leases that run out first."""
+
+    leases: list[LiveLease]
+
+
+class Utilisation(Struct, rename="camel"):
+    """How much of what could be worked on is being worked on: ``share`` is leased over leased and pending, 0 when idle."""
+
+    queue: str
+    consumer_group: str
+    partitions_leased: int
+    partitions_pending: int
+    share: float
+
+
+class UtilisationResponse(Struct):
+    """By queue and group; ``after`` is the queue after which the next page starts, null when there is none."""
+
+    utilisation: list[Utilisation]
+    after: str | None
+
+
+class RetentionRun(Struct, rename="camel"):
+    """What retention took from the head of the log: all below ``firstSeq`` is gone."""
+
+    at: datetime
+    deleted: int
+    first_seq: int
+    settled_seq: int
+
+
+class RetentionResponse(Struct):
+    """The latest passes, newest first."""
+
+    queue: str
+    passes: list[RetentionRun]
+
+
+class EndedLease(Struct, rename="camel"):
+    """A lease that ended, and how."""
+
+    position: int
+    consumer_group: str
+    partition: str
+    first_seq: int
+    last_seq: int
+    messages: int
+    completed: int
+    attempt: int
+    leased_at: datetime
+    settled_at: datetime
+    outcome: str
+
+
+class LeaseHistoryResponse(Struct):
+    """A page in the order of ending; ``after`` is where the next one starts, null when there is none."""
+
+    queue: str
+    leases: list[EndedLease]
+    after: int | None
