@@ -28,6 +28,53 @@ BEGIN
 END
 $$;
 
+-- Looks whether what is ready fills the batches, and discovers more when it does not. Answers how many rows to lock, how many of
+-- these there are, whether one of them is doomed, and whether it gave up discovering before it came to the log's end.
+CREATE OR REPLACE FUNCTION find_work(
+    q queue, p_group integer, p_partition text, p_now bigint, p_batches integer[], p_max_partitions integer, p_cutoff bigint,
+    p_discover boolean, p_shard smallint,
+    OUT rows_to_lock integer, OUT leases integer, OUT doomed boolean, OUT gave_up boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    c_first_look CONSTANT integer := 4;
+    c_discover CONSTANT integer := 2000;
+    c_most_passes CONSTANT integer := 16;
+    v_requests CONSTANT integer := cardinality(p_batches);
+    v_total integer;
+    v_most integer;
+    v_ready bigint;
+    v_passes integer := 0;
+BEGIN
+    SELECT sum(b.n), max(b.n) INTO v_total, v_most FROM unnest(p_batches) b (n);
+    gave_up := false;
+    IF p_discover AND q.window_buffer_seconds > 0 THEN
+        PERFORM discover(q.id, p_group, c_discover, p_shard);
+    END IF;
+    -- From the first few rows, and if they do not fill the batches from as many as could be needed. With delayed processing a row
+    -- may have less to give than it says.
+    rows_to_lock := CASE WHEN q.delayed_processing_seconds > 0 THEN v_total ELSE least(v_total, c_first_look * v_requests) END;
+    LOOP
+        IF p_max_partitions > 0 THEN
+            rows_to_lock := least(rows_to_lock, p_max_partitions * v_requests);
+        END IF;
+        SELECT w.messages, w.leases, w.doomed INTO v_ready, leases, doomed
+        FROM ready_work(q.id, p_group, p_partition, p_now, rows_to_lock, v_most, p_cutoff, q.max_attempts) w;
+        EXIT WHEN doomed OR v_ready >= v_total OR (p_max_partitions > 0 AND leases >= p_max_partitions * v_requests)
+            OR (p_partition IS NOT NULL AND leases > 0);
+        IF leases = rows_to_lock AND rows_to_lock < v_total THEN
+            rows_to_lock := v_total;
+            CONTINUE;
+        END IF;
+        -- Bounded: what is looked for may lie at the far end of a long log, and then several pops get there.
+        v_passes := v_passes + 1;
+        gave_up := v_passes > c_most_passes;
+        EXIT WHEN NOT p_discover OR gave_up OR q.window_buffer_seconds > 0
+            OR discover(q.id, p_group, c_discover, p_shard) = 0;
+        rows_to_lock := v_total;
+    END LOOP;
+END
+$$;
+
 -- Locks ready rows, in their order. Those that others hold are passed over, so others than those just looked at may be locked:
 -- the doomed are left out again.
 CREATE OR REPLACE FUNCTION lock_claimable(
@@ -126,19 +173,12 @@ RETURNS TABLE (seq bigint, created_at bigint, id uuid, trace_id uuid, priority i
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    c_first_look CONSTANT integer := 4;
-    c_discover CONSTANT integer := 2000;
     c_others_busy_us CONSTANT bigint := 10000;
-    c_most_passes CONSTANT integer := 16;
     q queue%ROWTYPE;
     v_group integer;
     v_locked claimable[];
     v_takes integer[];
     v_owners integer[];
-    v_requests CONSTANT integer := cardinality(p_batches);
-    v_total integer;
-    v_most integer;
-    v_ready bigint;
     v_rows integer;
     v_doomed boolean;
     v_limit integer;
@@ -147,7 +187,7 @@ DECLARE
     v_scan bigint;
     v_deadline bigint;
     v_count integer := 0;
-    v_passes integer := 0;
+    v_gave_up boolean;
     v_next bigint;
     v_state text := 'ok';
 BEGIN
@@ -164,49 +204,22 @@ BEGIN
                             NULL::bytea, NULL::bytea, 0::bigint, 0;
         RETURN;
     END IF;
-    SELECT sum(b.n), max(b.n) INTO v_total, v_most FROM unnest(p_batches) b (n);
     v_group := ensure_group(q.id, p_group_name, p_mode, p_value, p_now);
     v_visible := p_now - (q.delayed_processing_seconds * 1e6)::bigint;
     v_deadline := p_now + coalesce(p_lease_us, (q.lease_seconds * 1e6)::bigint);
     -- Messages created up to this are past max_wait or max_age.
     v_cutoff := greatest(CASE WHEN q.max_wait_seconds > 0 THEN p_now - (q.max_wait_seconds * 1e6)::bigint ELSE 0 END,
                          CASE WHEN q.max_age_seconds > 0 THEN p_now - (q.max_age_seconds * 1e6)::bigint ELSE 0 END);
-    IF p_discover AND q.window_buffer_seconds > 0 THEN
-        PERFORM discover(q.id, v_group, c_discover, p_shard);
-    END IF;
-
-    -- How much is ready: from the first few rows, and if they do not fill the batch from as many as could be needed. With delayed
-    -- processing a row may have less to give than it says.
-    v_limit := CASE WHEN v_visible < p_now THEN v_total ELSE least(v_total, c_first_look * v_requests) END;
-    LOOP
-        IF p_max_partitions > 0 THEN
-            v_limit := least(v_limit, p_max_partitions * v_requests);
-        END IF;
-        SELECT w.messages, w.leases, w.doomed INTO v_ready, v_rows, v_doomed
-        FROM ready_work(q.id, v_group, p_partition, p_now, v_limit, v_most, v_cutoff, q.max_attempts) w;
-        IF v_doomed THEN
-            v_state := 'doomed';
-            EXIT;
-        END IF;
-        EXIT WHEN v_ready >= v_total OR (p_max_partitions > 0 AND v_rows >= p_max_partitions * v_requests)
-            OR (p_partition IS NOT NULL AND v_rows > 0);
-        IF v_rows = v_limit AND v_limit < v_total THEN
-            v_limit := v_total;
-            CONTINUE;
-        END IF;
-        -- Bounded: what is looked for may lie at the far end of a long log, and then several pops get there.
-        v_passes := v_passes + 1;
-        EXIT WHEN NOT p_discover OR v_passes > c_most_passes OR q.window_buffer_seconds > 0
-            OR discover(q.id, v_group, c_discover, p_shard) = 0;
-        v_limit := v_total;
-    END LOOP;
-
-    IF v_state = 'ok' AND v_rows > 0 THEN
+    SELECT w.rows_to_lock, w.leases, w.doomed, w.gave_up INTO v_limit, v_rows, v_doomed, v_gave_up
+    FROM find_work(q, v_group, p_partition, p_now, p_batches, p_max_partitions, v_cutoff, p_discover, p_shard) w;
+    IF v_doomed THEN
+        v_state := 'doomed';
+    ELSIF v_rows > 0 THEN
         v_locked := lock_claimable(q.id, v_group, p_partition, p_now, v_limit, v_cutoff, q.max_attempts);
         -- What lies beyond this may be in the log already, but is not counted in pending.
         SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = v_group;
         IF v_visible < p_now THEN
-            v_locked := only_visible(v_locked, q.id, v_group, v_scan, v_visible, v_most);
+            v_locked := only_visible(v_locked, q.id, v_group, v_scan, v_visible, (SELECT max(b.n) FROM unnest(p_batches) b (n)));
         END IF;
         SELECT t.takes, t.owners INTO v_takes, v_owners
         FROM share_out(v_locked, p_batches, p_max_partitions, q.max_attempts = 1) t;
@@ -270,7 +283,7 @@ BEGIN
         v_next := p_now + c_others_busy_us;
     END IF;
     RETURN QUERY SELECT NULL::bigint, v_next, NULL::uuid, NULL::uuid, 0,
-        ((v_count > 0 OR v_passes > c_most_passes) AND (coalesce(v_next <= p_now, false) OR EXISTS (
+        ((v_count > 0 OR v_gave_up) AND (coalesce(v_next <= p_now, false) OR EXISTS (
             SELECT 1 FROM consumer_group g WHERE g.id = v_group AND g.scan_seq < last_seq(q.id, q.floor_seq))))::integer,
         v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline, 0;
 END
