@@ -496,7 +496,7 @@ def test_postgres_agrees_with_the_reference(shared_dsn: str) -> None:
 
 @pytest.mark.slow
 def test_sqlite_agrees_with_the_reference_for_longer() -> None:
-    run_machine(lambda: SqliteStore(":memory:"), examples=3_000, steps=50)
+    run_machine(lambda: SqliteStore(":memory:"), examples=2_000, steps=50)
 
 
 @pytest.mark.slow
