@@ -555,6 +555,13 @@ class Cleared(Struct, frozen=True):
     scheduled: int
 
 
+class Connections(Struct, frozen=True):
+    """A store's connections to its database: at work, and waiting for some. Both are 0 when it has no pool of them."""
+
+    active: int = 0
+    idle: int = 0
+
+
 # --- the store's own chores -----------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from skep.model import (
     Chore,
     Cleared,
     ClearScope,
+    Connections,
     DeadLetter,
     DeadLetterFilter,
     DeadReason,
@@ -71,6 +72,10 @@ class ReferenceStore(ReferenceViews):
     async def close(self) -> None:
         """Forget everything."""
         self.logs = ClosedLogs()
+
+    def connections(self) -> Connections:
+        """None."""
+        return Connections()
 
     async def maintain(self) -> None:
         """Nothing to keep up."""

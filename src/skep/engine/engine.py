@@ -36,6 +36,7 @@ from skep.model import (
     Appended,
     Cleared,
     ClearScope,
+    Connections,
     DeadLetter,
     DeadLetterFilter,
     Delivery,
@@ -160,6 +161,10 @@ class Engine:
     def is_quiet(self) -> bool:
         """Whether no timer is overdue and no chore runs: what tests wait for after they moved the clock."""
         return not self._timers.overdue and not self._lifecycle.under_way
+
+    def connections(self) -> Connections:
+        """How busy the store's connections are."""
+        return self._store.connections()
 
     def now(self) -> Instant:
         """The present instant by the clock that deadlines go by."""

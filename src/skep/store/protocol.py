@@ -19,6 +19,7 @@ from skep.model import (
     Chore,
     Cleared,
     ClearScope,
+    Connections,
     DeadLetter,
     DeadLetterFilter,
     FinishedLease,
@@ -244,6 +245,10 @@ class Store(Protocol):
 
     async def maintain(self) -> None:
         """The store's own upkeep (compaction, checkpoints); safe at any time."""
+        ...
+
+    def connections(self) -> Connections:
+        """How busy its connections are, at no cost."""
         ...
 
     # several servers

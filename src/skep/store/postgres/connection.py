@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, TypeVar
 import asyncpg
 
 from skep.errors import Code, SkepError
+from skep.model import Connections
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Isolation = Literal["read_committed", "repeatable_read", "serializable"]
@@ -103,6 +104,13 @@ class Pool:
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
+
+    def connections(self) -> Connections:
+        """How many sessions are at work, and how many wait for some."""
+        if self._pool is None:
+            return Connections()
+        idle = self._pool.get_idle_size()
+        return Connections(self._pool.get_size() - idle, idle)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

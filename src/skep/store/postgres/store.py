@@ -18,6 +18,7 @@ from skep.model import (
     Chore,
     Cleared,
     ClearScope,
+    Connections,
     DeadLetter,
     DeadLetterFilter,
     FinishedLease,
@@ -321,6 +322,10 @@ class PostgresStore:
 
     async def sweep(self, now: Instant, limit: int) -> Chore:
         return await self._pool.transaction(lambda c: chores.sweep(c, now, limit))
+
+    def connections(self) -> Connections:
+        """How busy the pool is."""
+        return self._pool.connections()
 
     async def maintain(self) -> None:
         """Follow the database's clock, and compact the state tables when dead versions outnumber the live by far."""

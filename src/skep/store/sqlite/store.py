@@ -20,6 +20,7 @@ from skep.model import (
     Chore,
     Cleared,
     ClearScope,
+    Connections,
     DeadLetter,
     DeadLetterFilter,
     FinishedLease,
@@ -327,6 +328,10 @@ class SqliteStore:
         """Copy the write-ahead log into the database and cut it."""
         if self._writer is not None and self._path != MEMORY:
             await self._writer.call(chores.maintain, bare=True)
+
+    def connections(self) -> Connections:
+        """One writes and one reads, always: there is nothing to count."""
+        return Connections()
 
     # several servers: a SQLite file has one, so nobody else pushes and there is never news
 
