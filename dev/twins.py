@@ -40,7 +40,7 @@ def translated(source: Path) -> str:
     for pattern, replacement in WORDS:
         text = re.sub(pattern, replacement, text)
     text = f"# Written by dev/twins.py from {source.name}: change that, and run it.\n\n{text}"
-    for command in (["check", "--select", "I", "--fix-only", "--quiet"], ["format", "--quiet"]):
+    for command in (["check", "--select", "I,UP028", "--fix-only", "--unsafe-fixes", "--quiet"], ["format", "--quiet"]):
         arguments: list[str | Path] = [RUFF, *command, "--stdin-filename", twin_of(source), "-"]
         text = subprocess.run(arguments, input=text, capture_output=True, text=True, check=True).stdout
     return text

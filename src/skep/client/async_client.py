@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 import stamina
 
 from skep.client import calls, delivered, operations
+from skep.client.async_looking import AsyncLooking
 from skep.client.async_message import AsyncMessage
 from skep.client.async_queue import AsyncQueue
 from skep.client.async_transaction import AsyncTransaction
@@ -31,7 +32,7 @@ from skep.wire.messages import Ack, AckResult, Extended
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(AsyncLooking):
     """A client of one Skep, at one URL or several. Close it, or use it in an ``async with``."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from skep.client.calls import PopOptions
 from skep.client.delivered import Delivered
@@ -15,6 +15,7 @@ from skep.client.pushed import Pushed
 from skep.client.remainder import Remainder
 from skep.errors import SkepError
 from skep.wire.messages import AckResult, Extended
+from skep.wire.queues import QueueDeleted, QueueDetail, QueueView
 
 if TYPE_CHECKING:
     from skep.client.async_client import AsyncClient
@@ -84,6 +85,26 @@ class AsyncQueue:
     async def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
         """Keep the leases of these for longer, one result per lease."""
         return await self._client.renew(*messages, lease_seconds=lease_seconds)
+
+    async def configure(self, **settings: Any) -> QueueView:
+        """Make the queue, or change the settings that are given; see docs/settings.md for their names."""
+        return await self._client.configure(self.name, **settings)
+
+    async def stats(self) -> QueueDetail:
+        """The queue with its settings, its figures, and every group's account."""
+        return await self._client.stats(self.name)
+
+    async def pause(self) -> QueueView:
+        """Hand out nothing more; pushes and acks go on."""
+        return await self._client.pause(self.name)
+
+    async def resume(self) -> QueueView:
+        """Hand out messages again."""
+        return await self._client.resume(self.name)
+
+    async def delete(self) -> QueueDeleted:
+        """Delete the queue with all it holds."""
+        return await self._client.delete_queue(self.name)
 
     def _pop_options(self, options: PopOptions) -> PopOptions:
         return queue_pop_options(self.partition, self.group, options)

@@ -16,6 +16,7 @@ from skep.client import calls, delivered, operations
 from skep.client.calls import PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
+from skep.client.looking import Looking
 from skep.client.message import Message
 from skep.client.outgoing import PushOptions, push_items
 from skep.client.pushed import Pushed, told, told_of_failure
@@ -33,7 +34,7 @@ from skep.wire.messages import Ack, AckResult, Extended
 T = TypeVar("T")
 
 
-class Client:
+class Client(Looking):
     """A client of one Skep, at one URL or several. Close it, or use it in a ``with``."""
 
     def __init__(

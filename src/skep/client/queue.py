@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from skep.client.calls import PopOptions
 from skep.client.delivered import Delivered
@@ -17,6 +17,7 @@ from skep.client.pushed import Pushed
 from skep.client.remainder import Remainder
 from skep.errors import SkepError
 from skep.wire.messages import AckResult, Extended
+from skep.wire.queues import QueueDeleted, QueueDetail, QueueView
 
 if TYPE_CHECKING:
     from skep.client.client import Client
@@ -84,6 +85,26 @@ class Queue:
     def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
         """Keep the leases of these for longer, one result per lease."""
         return self._client.renew(*messages, lease_seconds=lease_seconds)
+
+    def configure(self, **settings: Any) -> QueueView:
+        """Make the queue, or change the settings that are given; see docs/settings.md for their names."""
+        return self._client.configure(self.name, **settings)
+
+    def stats(self) -> QueueDetail:
+        """The queue with its settings, its figures, and every group's account."""
+        return self._client.stats(self.name)
+
+    def pause(self) -> QueueView:
+        """Hand out nothing more; pushes and acks go on."""
+        return self._client.pause(self.name)
+
+    def resume(self) -> QueueView:
+        """Hand out messages again."""
+        return self._client.resume(self.name)
+
+    def delete(self) -> QueueDeleted:
+        """Delete the queue with all it holds."""
+        return self._client.delete_queue(self.name)
 
     def _pop_options(self, options: PopOptions) -> PopOptions:
         return queue_pop_options(self.partition, self.group, options)

@@ -1,0 +1,162 @@
+"""Looking around and managing, for asyncio: the part of the client that moves no messages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Literal, TypeVar, Unpack
+
+from skep.client import looking_calls
+from skep.client.exchange import Call
+from skep.client.looking_calls import DeadLetterQuery, DeadLetterWish, MessageQuery, Position, QueueQuery
+from skep.model import ClearScope
+from skep.wire.browsing import BrowsedMessage
+from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse
+from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
+from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
+from skep.wire.status import LiveLease, StatusResponse
+
+T = TypeVar("T")
+
+
+class AsyncLooking:
+    """What a client can see and change besides messages on their way."""
+
+    async def run(self, call: Call[T]) -> T:
+        """Make a call."""
+        raise NotImplementedError
+
+    # queues
+
+    async def configure(self, queue: str, **settings: Any) -> QueueView:
+        """Make a queue, or change the settings that are given; see docs/settings.md for their names."""
+        return await self.run(looking_calls.configure(queue, settings))
+
+    async def queues(self, **query: Unpack[QueueQuery]) -> AsyncIterator[ListedQueue]:
+        """All queues by name, page by page."""
+        after: str | None = None
+        while True:
+            page = await self.run(looking_calls.queues(query, after))
+            for queue in page.queues:
+                yield queue
+            if (after := page.after) is None:
+                return
+
+    async def stats(self, queue: str) -> QueueDetail:
+        """A queue with its settings, its figures, and every group's account."""
+        return await self.run(looking_calls.queue(queue))
+
+    async def pause(self, queue: str) -> QueueView:
+        """Hand out nothing more; pushes and acks go on."""
+        return await self.run(looking_calls.pause(queue))
+
+    async def resume(self, queue: str) -> QueueView:
+        """Hand out messages again."""
+        return await self.run(looking_calls.resume(queue))
+
+    async def clear(
+        self,
+        queue: str,
+        scope: ClearScope | Literal["pending", "scheduled", "all"] = "pending",
+        *,
+        dry_run: bool = False,
+    ) -> ClearResponse:
+        """Take messages away: what waits, what is scheduled, or all with the leases too."""
+        return await self.run(looking_calls.clear(queue, scope, dry_run))
+
+    async def delete_queue(self, queue: str, *, dry_run: bool = False) -> QueueDeleted:
+        """Delete a queue with all it holds."""
+        return await self.run(looking_calls.delete_queue(queue, dry_run))
+
+    async def namespaces(self) -> list[Labelled]:
+        """The namespaces that queues name, and how many do."""
+        return (await self.run(looking_calls.namespaces())).namespaces
+
+    async def tasks(self) -> list[Labelled]:
+        """The tasks that queues name, and how many do."""
+        return (await self.run(looking_calls.tasks())).tasks
+
+    async def overview(self) -> Overview:
+        """All queues added up."""
+        return await self.run(looking_calls.overview())
+
+    async def status(self) -> StatusResponse:
+        """The tenant at one look, with what may need attention."""
+        return await self.run(looking_calls.status())
+
+    async def leases(
+        self, queue: str | None = None, *, expiring_within: float | None = None, limit: int = looking_calls.PAGE_ROWS
+    ) -> list[LiveLease]:
+        """Who holds leases, those that run out first before the others; ``expiring_within`` is in seconds."""
+        return (await self.run(looking_calls.leases(queue, expiring_within, limit))).leases
+
+    # groups
+
+    async def groups(self, queue: str | None = None) -> AsyncIterator[GroupFigures]:
+        """The groups of a queue, or of all, with their lag."""
+        after: str | None = None
+        while True:
+            page = await self.run(looking_calls.groups(queue, after))
+            for group in page.consumer_groups:
+                yield group
+            if (after := page.after) is None:
+                return
+
+    async def group(self, name: str, queue: str | None = None) -> GroupDetail:
+        """A group in every queue that it reads, or in one."""
+        return await self.run(looking_calls.group(name, queue))
+
+    async def seek(self, queue: str, group: str, to: Position, *, dry_run: bool = False) -> SeekResponse:
+        """Move a group to the beginning, the end, a time or a seq; the message there comes next. Its leases end."""
+        return await self.run(looking_calls.seek(queue, group, to, dry_run))
+
+    async def delete_group(self, queue: str, group: str, *, dry_run: bool = False) -> GroupDeleted:
+        """Forget a group of a queue, and its leases."""
+        return await self.run(looking_calls.delete_group(queue, group, dry_run))
+
+    # dead letters
+
+    async def dead_letters(self, queue: str, **query: Unpack[DeadLetterQuery]) -> AsyncIterator[DeadLetterView]:
+        """The dead letters of a queue, or those in a dead-letter queue, in the order of dying."""
+        after: int | None = None
+        while True:
+            page = await self.run(looking_calls.dead_letters(queue, query, after))
+            for letter in page.dead_letters:
+                yield letter
+            if (after := page.after) is None:
+                return
+
+    async def dead_letter(self, queue: str, letter: str | int) -> DeadLetterView:
+        """One dead letter, by its id or seq, with its whole payload."""
+        return await self.run(looking_calls.dead_letter(queue, letter))
+
+    async def replay(self, queue: str, **wish: Unpack[DeadLetterWish]) -> ReplayResponse:
+        """Send dead letters back to their queues, in order; each to the group that gave it up."""
+        return await self.run(looking_calls.replay(queue, wish))
+
+    async def purge(self, queue: str, **wish: Unpack[DeadLetterWish]) -> PurgeResponse:
+        """Delete dead letters for good."""
+        return await self.run(looking_calls.purge(queue, wish))
+
+    # messages
+
+    async def messages(self, queue: str, **query: Unpack[MessageQuery]) -> AsyncIterator[BrowsedMessage]:
+        """The log of a queue, without leasing anything."""
+        after: int | None = None
+        while True:
+            page = await self.run(looking_calls.messages(queue, query, after))
+            for message in page.messages:
+                yield message
+            if (after := page.after) is None:
+                return
+
+    async def message(self, queue: str, seq: int) -> BrowsedMessage:
+        """The message at a seq, with its whole payload."""
+        return await self.run(looking_calls.message(queue, seq))
+
+    async def message_pushed_as(self, queue: str, transaction_id: str, *, partition: str) -> BrowsedMessage:
+        """The newest message with a transaction id in a partition, with its whole payload."""
+        return await self.run(looking_calls.message_pushed_as(queue, partition, transaction_id))
+
+    async def trace(self, trace_id: str) -> list[BrowsedMessage]:
+        """All messages of a trace across queues, oldest first."""
+        return (await self.run(looking_calls.trace(trace_id))).messages

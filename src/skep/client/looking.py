@@ -1,0 +1,160 @@
+# Written by dev/twins.py from async_looking.py: change that, and run it.
+
+"""Looking around and managing, for threads: the part of the client that moves no messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, TypeVar, Unpack
+
+from skep.client import looking_calls
+from skep.client.exchange import Call
+from skep.client.looking_calls import DeadLetterQuery, DeadLetterWish, MessageQuery, Position, QueueQuery
+from skep.model import ClearScope
+from skep.wire.browsing import BrowsedMessage
+from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse
+from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
+from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
+from skep.wire.status import LiveLease, StatusResponse
+
+T = TypeVar("T")
+
+
+class Looking:
+    """What a client can see and change besides messages on their way."""
+
+    def run(self, call: Call[T]) -> T:
+        """Make a call."""
+        raise NotImplementedError
+
+    # queues
+
+    def configure(self, queue: str, **settings: Any) -> QueueView:
+        """Make a queue, or change the settings that are given; see docs/settings.md for their names."""
+        return self.run(looking_calls.configure(queue, settings))
+
+    def queues(self, **query: Unpack[QueueQuery]) -> Iterator[ListedQueue]:
+        """All queues by name, page by page."""
+        after: str | None = None
+        while True:
+            page = self.run(looking_calls.queues(query, after))
+            yield from page.queues
+            if (after := page.after) is None:
+                return
+
+    def stats(self, queue: str) -> QueueDetail:
+        """A queue with its settings, its figures, and every group's account."""
+        return self.run(looking_calls.queue(queue))
+
+    def pause(self, queue: str) -> QueueView:
+        """Hand out nothing more; pushes and acks go on."""
+        return self.run(looking_calls.pause(queue))
+
+    def resume(self, queue: str) -> QueueView:
+        """Hand out messages again."""
+        return self.run(looking_calls.resume(queue))
+
+    def clear(
+        self,
+        queue: str,
+        scope: ClearScope | Literal["pending", "scheduled", "all"] = "pending",
+        *,
+        dry_run: bool = False,
+    ) -> ClearResponse:
+        """Take messages away: what waits, what is scheduled, or all with the leases too."""
+        return self.run(looking_calls.clear(queue, scope, dry_run))
+
+    def delete_queue(self, queue: str, *, dry_run: bool = False) -> QueueDeleted:
+        """Delete a queue with all it holds."""
+        return self.run(looking_calls.delete_queue(queue, dry_run))
+
+    def namespaces(self) -> list[Labelled]:
+        """The namespaces that queues name, and how many do."""
+        return (self.run(looking_calls.namespaces())).namespaces
+
+    def tasks(self) -> list[Labelled]:
+        """The tasks that queues name, and how many do."""
+        return (self.run(looking_calls.tasks())).tasks
+
+    def overview(self) -> Overview:
+        """All queues added up."""
+        return self.run(looking_calls.overview())
+
+    def status(self) -> StatusResponse:
+        """The tenant at one look, with what may need attention."""
+        return self.run(looking_calls.status())
+
+    def leases(
+        self, queue: str | None = None, *, expiring_within: float | None = None, limit: int = looking_calls.PAGE_ROWS
+    ) -> list[LiveLease]:
+        """Who holds leases, those that run out first before the others; ``expiring_within`` is in seconds."""
+        return (self.run(looking_calls.leases(queue, expiring_within, limit))).leases
+
+    # groups
+
+    def groups(self, queue: str | None = None) -> Iterator[GroupFigures]:
+        """The groups of a queue, or of all, with their lag."""
+        after: str | None = None
+        while True:
+            page = self.run(looking_calls.groups(queue, after))
+            yield from page.consumer_groups
+            if (after := page.after) is None:
+                return
+
+    def group(self, name: str, queue: str | None = None) -> GroupDetail:
+        """A group in every queue that it reads, or in one."""
+        return self.run(looking_calls.group(name, queue))
+
+    def seek(self, queue: str, group: str, to: Position, *, dry_run: bool = False) -> SeekResponse:
+        """Move a group to the beginning, the end, a time or a seq; the message there comes next. Its leases end."""
+        return self.run(looking_calls.seek(queue, group, to, dry_run))
+
+    def delete_group(self, queue: str, group: str, *, dry_run: bool = False) -> GroupDeleted:
+        """Forget a group of a queue, and its leases."""
+        return self.run(looking_calls.delete_group(queue, group, dry_run))
+
+    # dead letters
+
+    def dead_letters(self, queue: str, **query: Unpack[DeadLetterQuery]) -> Iterator[DeadLetterView]:
+        """The dead letters of a queue, or those in a dead-letter queue, in the order of dying."""
+        after: int | None = None
+        while True:
+            page = self.run(looking_calls.dead_letters(queue, query, after))
+            yield from page.dead_letters
+            if (after := page.after) is None:
+                return
+
+    def dead_letter(self, queue: str, letter: str | int) -> DeadLetterView:
+        """One dead letter, by its id or seq, with its whole payload."""
+        return self.run(looking_calls.dead_letter(queue, letter))
+
+    def replay(self, queue: str, **wish: Unpack[DeadLetterWish]) -> ReplayResponse:
+        """Send dead letters back to their queues, in order; each to the group that gave it up."""
+        return self.run(looking_calls.replay(queue, wish))
+
+    def purge(self, queue: str, **wish: Unpack[DeadLetterWish]) -> PurgeResponse:
+        """Delete dead letters for good."""
+        return self.run(looking_calls.purge(queue, wish))
+
+    # messages
+
+    def messages(self, queue: str, **query: Unpack[MessageQuery]) -> Iterator[BrowsedMessage]:
+        """The log of a queue, without leasing anything."""
+        after: int | None = None
+        while True:
+            page = self.run(looking_calls.messages(queue, query, after))
+            yield from page.messages
+            if (after := page.after) is None:
+                return
+
+    def message(self, queue: str, seq: int) -> BrowsedMessage:
+        """The message at a seq, with its whole payload."""
+        return self.run(looking_calls.message(queue, seq))
+
+    def message_pushed_as(self, queue: str, transaction_id: str, *, partition: str) -> BrowsedMessage:
+        """The newest message with a transaction id in a partition, with its whole payload."""
+        return self.run(looking_calls.message_pushed_as(queue, partition, transaction_id))
+
+    def trace(self, trace_id: str) -> list[BrowsedMessage]:
+        """All messages of a trace across queues, oldest first."""
+        return (self.run(looking_calls.trace(trace_id))).messages

@@ -1,0 +1,272 @@
+"""The calls that look around and manage: queues, groups, dead letters, messages. Nothing here sends anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, TypedDict, TypeVar
+
+from skep.client.exchange import Call, Request, path_part
+from skep.client.outgoing import encode
+from skep.client.reading import reader
+from skep.errors import Code, SkepError
+from skep.model import DeadReason, MessageState
+from skep.wire.browsing import BrowsedMessage, MessagesResponse, TraceResponse
+from skep.wire.dead_letters import (
+    DeadLetterSelection,
+    DeadLettersResponse,
+    DeadLetterView,
+    PurgeResponse,
+    ReplayResponse,
+)
+from skep.wire.groups import GroupDeleted, GroupDetail, GroupsResponse, SeekRequest, SeekResponse, SeekTo
+from skep.wire.queues import (
+    ClearResponse,
+    NamespacesResponse,
+    Overview,
+    QueueDeleted,
+    QueueDetail,
+    QueuesResponse,
+    QueueView,
+    TasksResponse,
+)
+from skep.wire.status import LeasesResponse, StatusResponse
+
+T = TypeVar("T")
+Position = Literal["beginning", "end"] | datetime | int
+
+QUEUES = "/api/v1/resources/queues"
+GROUPS = "/api/v1/consumer-groups"
+PAGE_ROWS = 100
+
+
+class QueueQuery(TypedDict, total=False):
+    """Which queues to list; ``stats=False`` leaves out their figures, which is faster."""
+
+    namespace: str
+    task: str
+    stats: bool
+
+
+class MessageQuery(TypedDict, total=False):
+    """Which messages of a queue to look at. ``state`` is that of the group; ``preview`` is how many bytes to show."""
+
+    partition: str
+    group: str
+    state: MessageState | Literal["pending", "in_flight", "settled", "dead"]
+    transaction_id: str
+    trace_id: str
+    since: datetime
+    until: datetime
+    descending: bool
+    preview: int
+
+
+class DeadLetterQuery(TypedDict, total=False):
+    """Which dead letters to look at; ``error`` is a part of the error's text."""
+
+    source_queue: str
+    partition: str
+    group: str
+    reason: DeadReason | Literal["max_attempts", "rejected", "expired"]
+    error: str
+    since: datetime
+    until: datetime
+    preview: int
+
+
+class DeadLetterWish(TypedDict, total=False):
+    """Which dead letters to replay or purge; with none of these, all of them. ``dry_run`` only counts them."""
+
+    ids: list[str]
+    seqs: list[int]
+    source_queue: str
+    partition: str
+    group: str
+    reason: DeadReason | Literal["max_attempts", "rejected", "expired"]
+    error: str
+    since: datetime
+    until: datetime
+    dry_run: bool
+
+
+def _get(path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> Call[T]:
+    return Call(Request("GET", path, query=_texts(query or {})), _reader(kind))
+
+
+def _post(path: str, kind: type[T], body: object = None) -> Call[T]:
+    return Call(Request("POST", path, b"" if body is None else encode(body)), _reader(kind))
+
+
+def _delete(path: str, kind: type[T], query: Mapping[str, Any]) -> Call[T]:
+    return Call(Request("DELETE", path, query=_texts(query)), _reader(kind))
+
+
+_readers: dict[Any, Any] = {}
+
+
+def _reader(kind: type[T]) -> Any:
+    if kind not in _readers:
+        _readers[kind] = reader(kind)
+    return _readers[kind]
+
+
+def _texts(query: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters as a URL writes them: in camel case, times as RFC 3339; what is None is left out."""
+    return {_NAMES.get(name, name): _text(value) for name, value in query.items() if value is not None}
+
+
+_NAMES = {
+    "group": "consumerGroup",
+    "source_queue": "sourceQueue",
+    "transaction_id": "transactionId",
+    "trace_id": "traceId",
+    "dry_run": "dryRun",
+}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def configure(queue: str, settings: Mapping[str, Any]) -> Call[QueueView]:
+    """Make a queue, or change the settings that are given."""
+    return _post("/api/v1/configure", QueueView, {"queue": queue, "settings": settings})
+
+
+def queues(query: QueueQuery, after: str | None) -> Call[QueuesResponse]:
+    """A page of queues."""
+    return _get(QUEUES, QueuesResponse, {**query, "after": after, "limit": PAGE_ROWS})
+
+
+def queue(name: str) -> Call[QueueDetail]:
+    """A queue with its settings, figures and groups."""
+    return _get(f"{QUEUES}/{path_part(name)}", QueueDetail)
+
+
+def delete_queue(name: str, dry_run: bool) -> Call[QueueDeleted]:
+    """Delete a queue with all it holds."""
+    return _delete(f"{QUEUES}/{path_part(name)}", QueueDeleted, {"dry_run": dry_run})
+
+
+def pause(name: str) -> Call[QueueView]:
+    """Hand out nothing more."""
+    return _post(f"/api/v1/queues/{path_part(name)}/pause", QueueView)
+
+
+def resume(name: str) -> Call[QueueView]:
+    """Hand out messages again."""
+    return _post(f"/api/v1/queues/{path_part(name)}/resume", QueueView)
+
+
+def clear(name: str, scope: str, dry_run: bool) -> Call[ClearResponse]:
+    """Take messages away."""
+    return _post(f"/api/v1/queues/{path_part(name)}/clear", ClearResponse, {"scope": scope, "dryRun": dry_run})
+
+
+def namespaces() -> Call[NamespacesResponse]:
+    """Namespaces, and how many queues each has."""
+    return _get("/api/v1/resources/namespaces", NamespacesResponse)
+
+
+def tasks() -> Call[TasksResponse]:
+    """Tasks, and how many queues each has."""
+    return _get("/api/v1/resources/tasks", TasksResponse)
+
+
+def overview() -> Call[Overview]:
+    """All queues added up."""
+    return _get("/api/v1/resources/overview", Overview)
+
+
+def status() -> Call[StatusResponse]:
+    """The tenant at one look."""
+    return _get("/api/v1/status", StatusResponse)
+
+
+def leases(queue: str | None, expiring_within: float | None, limit: int) -> Call[LeasesResponse]:
+    """Who holds leases, those that run out first before the others."""
+    query = {"queue": queue, "expiringWithin": expiring_within, "limit": limit}
+    return _get("/api/v1/status/leases", LeasesResponse, query)
+
+
+def groups(queue: str | None, after: str | None) -> Call[GroupsResponse]:
+    """A page of groups with their lag."""
+    return _get(GROUPS, GroupsResponse, {"queue": queue, "after": after, "limit": PAGE_ROWS})
+
+
+def group(name: str, queue: str | None) -> Call[GroupDetail]:
+    """A group in every queue that it reads."""
+    return _get(f"{GROUPS}/{path_part(name)}", GroupDetail, {"queue": queue})
+
+
+def seek(queue: str, group: str, to: Position, dry_run: bool) -> Call[SeekResponse]:
+    """Move a group."""
+    if isinstance(to, datetime):
+        request = SeekRequest(queue, SeekTo.TIME, time=to, dry_run=dry_run)
+    elif isinstance(to, int):
+        request = SeekRequest(queue, SeekTo.SEQ, seq=to, dry_run=dry_run)
+    else:
+        try:
+            request = SeekRequest(queue, SeekTo(to), dry_run=dry_run)
+        except ValueError:
+            raise SkepError(Code.INVALID_REQUEST, f"seek to beginning, end, a time or a seq, not {to!r}") from None
+    return _post(f"{GROUPS}/{path_part(group)}/seek", SeekResponse, request)
+
+
+def delete_group(queue: str, group: str, dry_run: bool) -> Call[GroupDeleted]:
+    """Forget a group of a queue."""
+    return _delete(f"{GROUPS}/{path_part(group)}", GroupDeleted, {"queue": queue, "dry_run": dry_run})
+
+
+def dead_letters(queue: str, query: DeadLetterQuery, after: int | None) -> Call[DeadLettersResponse]:
+    """A page of dead letters."""
+    return _get("/api/v1/dlq", DeadLettersResponse, {**query, "queue": queue, "after": after, "limit": PAGE_ROWS})
+
+
+def dead_letter(queue: str, letter: str | int) -> Call[DeadLetterView]:
+    """A dead letter with its payload."""
+    return _get(f"/api/v1/dlq/{path_part(queue)}/{path_part(str(letter))}", DeadLetterView)
+
+
+def replay(queue: str, wish: DeadLetterWish) -> Call[ReplayResponse]:
+    """Send dead letters back."""
+    return _post("/api/v1/dlq/replay", ReplayResponse, _selection(queue, wish))
+
+
+def purge(queue: str, wish: DeadLetterWish) -> Call[PurgeResponse]:
+    """Delete dead letters."""
+    return _post("/api/v1/dlq/purge", PurgeResponse, _selection(queue, wish))
+
+
+def _selection(queue: str, wish: DeadLetterWish) -> DeadLetterSelection:
+    given: dict[str, Any] = {**wish, "queue": queue}
+    if "group" in given:
+        given["consumer_group"] = given.pop("group")
+    try:
+        return DeadLetterSelection(**given)
+    except TypeError as error:
+        raise SkepError(Code.INVALID_REQUEST, str(error)) from None
+
+
+def messages(queue: str, query: MessageQuery, after: int | None) -> Call[MessagesResponse]:
+    """A page of messages."""
+    return _get("/api/v1/messages", MessagesResponse, {**query, "queue": queue, "after": after, "limit": PAGE_ROWS})
+
+
+def message(queue: str, seq: int) -> Call[BrowsedMessage]:
+    """The message at a seq."""
+    return _get(f"{QUEUES}/{path_part(queue)}/messages/{seq}", BrowsedMessage)
+
+
+def message_pushed_as(queue: str, partition: str, transaction_id: str) -> Call[BrowsedMessage]:
+    """The newest message with a transaction id."""
+    path = f"/api/v1/messages/{path_part(partition)}/{path_part(transaction_id)}"
+    return _get(path, BrowsedMessage, {"queue": queue})
+
+
+def trace(trace_id: str) -> Call[TraceResponse]:
+    """All messages of a trace."""
+    return _get(f"/api/v1/traces/{path_part(trace_id)}", TraceResponse)

@@ -1,0 +1,131 @@
+"""Looking around and managing with the client."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+import skep
+from skep.errors import Code
+from skep.model import ClearScope, Ordering
+
+TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
+
+
+def test_a_queue_is_made_and_changed(client: skep.Client) -> None:
+    made = client.configure("mails", ordering=Ordering.UNORDERED, lease_seconds=7)
+    changed = client.queue("mails").configure(max_attempts=9)
+
+    assert (made.settings.ordering, made.settings.lease_seconds) == (Ordering.UNORDERED, 7)
+    assert (changed.settings.lease_seconds, changed.settings.max_attempts) == (7, 9)
+
+
+def test_an_unknown_setting_is_refused(client: skep.Client) -> None:
+    with pytest.raises(skep.SkepError) as raised:
+        client.configure("mails", lease_second=7)
+
+    assert raised.value.code is Code.INVALID_SETTING
+
+
+def test_all_queues_are_listed_over_several_pages(client: skep.Client) -> None:
+    names = [f"queue-{number:03}" for number in range(101)]
+    for name in names:
+        client.configure(name, namespace="shop" if name == "queue-007" else None)
+
+    assert [queue.name for queue in client.queues(stats=False)] == names
+    assert [queue.name for queue in client.queues(namespace="shop")] == ["queue-007"]
+    assert [(label.name, label.queues) for label in client.namespaces()] == [("shop", 1)]
+    assert client.tasks() == []
+
+
+def test_a_queues_figures_are_told(client: skep.Client) -> None:
+    client.push("orders", [1, 2, 3])
+    client.pop("orders", group="billing")
+
+    detail = client.queue("orders").stats()
+
+    assert (detail.stats.last_seq, detail.stats.in_flight) == (3, 1)
+    assert [(group.consumer_group, group.lag) for group in detail.groups] == [("billing", 3)]
+    assert client.overview().depth == 3
+    assert client.status().totals.queues == 1
+    assert [lease.consumer_group for lease in client.leases("orders")] == ["billing"]
+    assert client.leases(expiring_within=1) == []
+
+
+def test_a_paused_queue_hands_out_nothing(client: skep.Client) -> None:
+    client.push("orders", [1])
+
+    assert client.pause("orders").settings.paused
+    assert client.pop("orders") == []
+    assert not client.resume("orders").settings.paused
+    assert len(client.pop("orders")) == 1
+
+
+def test_a_queue_is_cleared_and_deleted(client: skep.Client) -> None:
+    client.push("orders", [1, 2])
+
+    assert client.clear("orders", dry_run=True).pending == 2
+    assert client.clear("orders", ClearScope.ALL).pending == 2
+    assert client.delete_queue("orders", dry_run=True).depth == 0
+    assert [queue.name for queue in client.queues()] == ["orders"]
+    client.queue("orders").delete()
+    assert list(client.queues()) == []
+
+
+def test_groups_are_listed_moved_and_forgotten(client: skep.Client) -> None:
+    client.push("orders", [1, 2, 3])
+    client.pop("orders", group="billing", auto_ack=True, batch=3)
+
+    assert client.seek("orders", "billing", 2, dry_run=True).to_seq == 1
+    assert client.seek("orders", "billing", 2).pending == 2
+    assert [message.json() for message in client.pop("orders", group="billing", batch=9)] == [2, 3]
+    assert client.seek("orders", "billing", "end").pending == 0
+    assert client.seek("orders", "billing", datetime(2000, 1, 1, tzinfo=UTC)).pending == 3
+    assert [group.lag for group in client.groups("orders")] == [3]
+    assert client.group("billing").lag == 3
+    client.delete_group("orders", "billing")
+    assert list(client.groups()) == []
+
+
+def test_seeking_somewhere_unknown_is_refused(client: skep.Client) -> None:
+    with pytest.raises(skep.SkepError, match="beginning, end, a time or a seq"):
+        client.seek("orders", "billing", "middle")  # type: ignore[arg-type] # that is what is tested
+
+
+def test_dead_letters_are_listed_replayed_and_purged(client: skep.Client) -> None:
+    client.push("orders", [skep.NewMessage(n, partition=str(n)) for n in range(3)])
+    for message in client.pop("orders", batch=3):
+        message.reject(error=f"no {message.json()}")
+
+    letters = list(client.dead_letters("orders"))
+    assert sorted(letter.error or "" for letter in letters) == ["no 0", "no 1", "no 2"]
+    assert [letter.error for letter in client.dead_letters("orders.dead", error="no 1")] == ["no 1"]
+    assert client.dead_letter("orders", letters[0].id).seq == letters[0].seq
+    assert client.replay("orders", error="no 1", dry_run=True).count == 1
+    assert client.replay("orders", error="no 1").count == 1
+    assert client.pop("orders")[0].json() == 1
+    assert client.purge("orders", seqs=[letters[0].seq]).count == 1
+    assert client.purge("orders").count == 1
+    assert list(client.dead_letters("orders")) == []
+
+
+def test_messages_are_browsed_without_a_lease(client: skep.Client) -> None:
+    client.push("orders", [skep.NewMessage(n, transaction_id=f"t-{n}") for n in range(101)], trace_id=TRACE)
+
+    assert [message.seq for message in client.messages("orders")] == list(range(1, 102))
+    assert next(iter(client.messages("orders", descending=True))).transaction_id == "t-100"
+    assert bytes(client.message("orders", 5).payload) == b"4"
+    assert client.message_pushed_as("orders", "t-7", partition="Default").seq == 8
+    assert len(client.trace(TRACE)) == 101
+    with pytest.raises(skep.SkepError) as raised:
+        client.message("orders", 999)
+    assert raised.value.code is Code.MESSAGE_NOT_FOUND
+
+
+async def test_the_asynchronous_client_looks_around_alike(async_client: skep.AsyncClient) -> None:
+    await async_client.push("orders", [1, 2])
+
+    assert [queue.name async for queue in async_client.queues()] == ["orders"]
+    assert [message.seq async for message in async_client.messages("orders")] == [1, 2]
+    assert (await async_client.stats("orders")).stats.depth == 2
