@@ -45,8 +45,16 @@ def status_of(code: Code) -> HTTPStatus:
     return STATUS.get(code, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
+def _seen_from_outside(error: SkepError) -> SkepError:
+    """An engine that is full says STORE_BUSY, and how full it is; to a client that is not the store's fault but a 429."""
+    if error.code is Code.STORE_BUSY and error.details:
+        return SkepError(Code.TOO_MANY_REQUESTS, error.message, **error.details)
+    return error
+
+
 def error_answer(error: SkepError) -> Answer:
     """The answer that tells of an error."""
+    error = _seen_from_outside(error)
     status = status_of(error.code)
     details = {name: value for name, value in error.details.items() if value is not None}
     answer = json_answer(ErrorResponse(Problem(error.code, error.message, details)), status)

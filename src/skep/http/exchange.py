@@ -26,6 +26,7 @@ Send = Callable[[Event], Awaitable[None]]
 T = TypeVar("T")
 
 JSON = b"application/json"
+FORM = b"application/x-www-form-urlencoded"
 TENANT_HEADER = b"skep-tenant"
 _encode = msgspec.json.Encoder().encode
 
@@ -101,6 +102,9 @@ class Call:
 
         What the struct keeps raw is left as it is, and only seen to be JSON in UTF-8.
         """
+        kind = self.header(b"content-type")
+        if kind is not None and kind != JSON and not _may_be_json(kind):
+            raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
         body = await self.body()
         if not body and empty is not None:
             return empty
@@ -114,7 +118,7 @@ class Call:
         return value
 
     async def body(self, limit: int | None = None) -> bytes:
-        """The whole body, refused as soon as it is longer than it may be or slower than it must be."""
+        """The whole body, refused as soon as it is longer than it may be. That it comes in time is the connection's care."""
         if self.header(b"content-encoding") not in (None, b"identity"):
             raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "a compressed body is not taken")
         if limit is None:
@@ -128,13 +132,7 @@ class Call:
             if len(body) > limit:
                 raise _too_large(limit)
             return body
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                return await self._rest(event, limit)
-        except TimeoutError:
-            raise SkepError(
-                Code.REQUEST_TIMEOUT, f"the body did not arrive within {self._limits.body_seconds:g} seconds"
-            ) from None
+        return await self._rest(event, limit)
 
     async def _rest(self, event: Event, limit: int) -> bytes:
         parts, size = [], 0
@@ -172,6 +170,12 @@ class Call:
 
 class ClientGone(Exception):  # noqa: N818 - it is a state of affairs, not an error
     """The client has gone; nobody waits for an answer."""
+
+
+def _may_be_json(content_type: bytes) -> bool:
+    """Whether a body of this type is read as JSON: what says so, and what `curl -d` says when it is not told anything."""
+    kind = content_type.partition(b";")[0].strip().lower()
+    return kind in (JSON, FORM) or kind.endswith(b"+json")
 
 
 def _too_large(limit: int) -> SkepError:

@@ -32,8 +32,8 @@ READER_BYTES = 64 * 1024
 FRAMING_BYTES = 64 * 1024
 FRAMING_PER_BYTE = 8
 """Chunk sizes, extensions and trailers may be so much, and so much more for each byte of the body."""
-CROWD = 1.1
-"""Beyond this share of `max_connections` there is no answer any more, only a closed connection."""
+CROWD = 100
+"""So many connections above `max_connections` are told why they are refused; those above are only closed."""
 
 log = structlog.get_logger("skep.http")
 
@@ -62,6 +62,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._body_bytes = 0
         self._keep_alive = True
         self._ending = False
+        self._is_upgrade = False
         self.lingering = False
 
     # the connection
@@ -70,7 +71,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Take the connection, if there is room for it."""
         super().connection_made(ClosingInOrder(transport, self))  # type: ignore[arg-type]  # it has all that is used
         count = len(self.connections)
-        if count > self._limits.max_connections * CROWD:
+        if count > self._limits.max_connections + CROWD:
             transport.abort()
         elif count > self._limits.max_connections:
             self._refuse(Refused(503, Code.TOO_MANY_REQUESTS, "the server has as many connections as it may have"))
@@ -108,11 +109,7 @@ class LimitedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # Asked for a protocol that is not spoken here (Java's client asks for HTTP/2), go on in this one.
-            self.parser = httptools.HttpRequestParser(self)
-            rest = data[upgrade.args[0] :]
-            if rest:
-                self._feed(rest)
+            self._feed_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError as error:
             if isinstance(error.__context__, Refused):
                 raise error.__context__ from None
@@ -120,6 +117,18 @@ class LimitedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             text = str(error)
             raise Refused(400, Code.MALFORMED, f"the request is not HTTP: {text[:1].lower()}{text[1:]}") from None
+
+    def _feed_without_upgrade(self, rest: bytes) -> None:
+        """Go on in this protocol when asked for one that is not spoken here, as Java's client asks for HTTP/2.
+
+        The parser stops at such a request and takes its body for the other protocol, so it is given the head once more.
+        """
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] not in (b"upgrade", b"connection")]
+        self.parser = httptools.HttpRequestParser(self)
+        self._is_upgrade = False
+        self._feed(b"\r\n".join([*lines, b"\r\n"]) + rest)
 
     def _check_progress(self) -> None:
         """A head or body that is not complete after a piece gets a deadline, and is held to its size."""
@@ -161,6 +170,11 @@ class LimitedProtocol(HttpToolsProtocol):
             raise self._head_too_large()
         if len(self.pipeline) >= self._limits.pipelined_requests:
             raise Refused(429, Code.TOO_MANY_REQUESTS, "too many requests were sent ahead of their answers")
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise Refused(400, Code.MALFORMED, "this is no proxy")
+            self._is_upgrade = True
+            return
         self._stop_timer()
         super().on_headers_complete()
         self._in_head = False
@@ -176,6 +190,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The whole request is here."""
+        if self._is_upgrade:
+            return
         self._stop_timer()
         self._in_head = True
         self._head_bytes = 0

@@ -24,11 +24,17 @@ START_SECONDS = 30
 class RunningServer:
     """Where it is, and its engine for tests that look behind the wire."""
 
-    def __init__(self, port: int, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
-        self.url = f"http://127.0.0.1:{port}"
-        self.port = port
+    def __init__(self, listener: Listener, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self.port = listener.port
+        self.url = f"http://127.0.0.1:{self.port}"
         self.engine = engine
+        self._listener = listener
         self._loop = loop
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._listener.server_state.connections)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something in the server's own loop, such as a call of its engine."""
@@ -54,7 +60,7 @@ def running_server(
             listeners.append(listener)
             serving = asyncio.create_task(listener.listen())
             await listener.listening.wait()
-            started.set_result(RunningServer(listener.port, engine, asyncio.get_running_loop()))
+            started.set_result(RunningServer(listener, engine, asyncio.get_running_loop()))
             await serving
 
     def body() -> None:
