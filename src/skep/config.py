@@ -115,6 +115,9 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # More than the engine's `request_bytes`, since names and JSON around the payloads count here too.
     body_bytes: Annotated[int, Meta(ge=1, description="the body of one request")] = 12 * MEBIBYTE
     body_seconds: Annotated[float, Meta(gt=0, description="how long a body may take to arrive")] = 30.0
+    json_depth: Annotated[int, Meta(ge=8, le=500, description="how deep a payload, or another body, may be nested")] = (
+        100
+    )
     query_parameters: Annotated[int, Meta(ge=1, description="parameters of one query")] = 50
     url_bytes: Annotated[int, Meta(ge=64, description="the path and query of one request")] = 16 * 1024
     headers_bytes: Annotated[int, Meta(ge=256, description="the headers of one request together")] = 32 * 1024
@@ -137,6 +140,12 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pipelined_requests: Annotated[
         int, Meta(ge=1, description="requests that one connection may send ahead of their answers")
     ] = 32
+    metrics_queues: Annotated[
+        int, Meta(ge=0, description="queues that have figures of their own in the metrics; the others are summed up")
+    ] = 200
+    metrics_seconds: Annotated[
+        float, Meta(ge=0, description="how long figures read for the metrics are told again before they are read anew")
+    ] = 5.0
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

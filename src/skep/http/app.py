@@ -20,6 +20,7 @@ from skep.http.routes import (
     leases,
     log,
     messages,
+    metrics,
     overview,
     pop,
     push,
@@ -31,7 +32,7 @@ from skep.observe.metrics import Meter
 POP_QUEUE = "/api/v1/pop/queue/"
 
 
-def all_operations(engine: Engine, meter: Meter) -> list[Operation]:
+def all_operations(engine: Engine, meter: Meter, limits: HttpLimits) -> list[Operation]:
     """Every operation of the API."""
     return [
         *push.operations(engine, meter),
@@ -47,6 +48,7 @@ def all_operations(engine: Engine, meter: Meter) -> list[Operation]:
         *leases.operations(engine),
         *admin.operations(engine),
         *health.operations(engine),
+        *metrics.operations(engine, meter, limits),
     ]
 
 
@@ -55,8 +57,8 @@ class App:
 
     def __init__(self, engine: Engine, limits: HttpLimits | None = None) -> None:
         limits = limits or HttpLimits()
-        self.meter = Meter()
-        self.operations = all_operations(engine, self.meter)
+        self.meter = Meter(limits.metrics_queues)
+        self.operations = all_operations(engine, self.meter, limits)
         endpoints = [
             (o, Endpoint(o.handler, limits, o.query_names, self.meter.route(o.method, o.path, o.verb)))
             for o in self.operations

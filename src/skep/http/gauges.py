@@ -1,0 +1,87 @@
+"""What the metrics read when someone asks: bounded, and told again for a while, so that scraping cannot hurt."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from skep.clock import Instant, seconds
+from skep.config import HttpLimits
+from skep.engine import Engine
+from skep.errors import SkepError
+from skep.http.survey import Surveyed, survey
+from skep.observe.exposition import Gauges, GroupGauges, QueueGauges
+
+GROUPS_PER_QUEUE = 5
+"""Groups that have figures of their own: this many times the queues that have."""
+READ_SECONDS = 5.0
+"""A store that is slower than this is told of as if it were away."""
+TENANTS = 100
+
+
+class GaugeReader:
+    """Reads how queues and groups stand."""
+
+    def __init__(self, engine: Engine, limits: HttpLimits) -> None:
+        self._engine = engine
+        self._queues = limits.metrics_queues
+        self._keep = seconds(limits.metrics_seconds)
+        self._read_at: Instant | None = None
+        self._last = Gauges()
+        self._reading = asyncio.Lock()
+
+    async def read(self) -> Gauges:
+        """The figures, at most as old as they may be. Those who ask at once share one reading."""
+        async with self._reading:
+            now = self._engine.now()
+            if self._read_at is None or now - self._read_at >= self._keep:
+                self._last = await self._read()
+                self._read_at = now
+        connections = self._engine.connections()
+        return msgspec.structs.replace(
+            self._last,
+            parked_polls=self._engine.parked_polls,
+            connections_active=connections.active,
+            connections_idle=connections.idle,
+        )
+
+    async def _read(self) -> Gauges:
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await self._look()
+        except (SkepError, TimeoutError):
+            return Gauges(store_up=False, complete=False)
+
+    async def _look(self) -> Gauges:
+        tenants = await self._engine.tenants(limit=TENANTS)
+        complete = len(tenants) < TENANTS
+        seen: list[Surveyed] = []
+        for tenant in tenants:
+            left = self._queues - len(seen)
+            if left <= 0:
+                complete = False
+                break
+            found = await survey(self._engine, tenant, left)
+            seen += found.queues
+            complete = complete and found.complete
+        most = GROUPS_PER_QUEUE * self._queues
+        groups = _group_gauges(seen)
+        return Gauges(
+            queues=[_queue_gauges(one) for one in seen],
+            groups=groups[:most],
+            complete=complete and len(groups) <= most,
+        )
+
+
+def _queue_gauges(one: Surveyed) -> QueueGauges:
+    key, stats = one.queue.key, one.stats
+    return QueueGauges(key.tenant, key.name, stats.depth, stats.in_flight, stats.dead_letters, stats.oldest_age_seconds)
+
+
+def _group_gauges(seen: list[Surveyed]) -> list[GroupGauges]:
+    return [
+        GroupGauges(group.queue.tenant, group.queue.name, group.group, group.lag_messages, group.lag_seconds)
+        for one in seen
+        for group in one.stats.groups
+    ]

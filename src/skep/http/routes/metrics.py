@@ -1,0 +1,66 @@
+"""`GET /metrics`: for Prometheus as text, for people who ask for JSON as JSON."""
+
+from __future__ import annotations
+
+from skep.config import HttpLimits
+from skep.engine import Engine
+from skep.http.exchange import JSON, Answer, Call, json_answer
+from skep.http.gauges import GaugeReader
+from skep.http.operation import Media, Operation
+from skep.observe.exposition import Exposition, Gauges
+from skep.observe.histogram import Histogram
+from skep.observe.metrics import POLL, Meter
+from skep.observe.throughput import Throughput
+from skep.wire.metrics import DatabaseMetrics, FileBufferMetrics, MetricsResponse, VerbMetrics
+
+TOTALS = {"push": ("pushed", "duplicate"), "pop": ("popped",), "ack": ("completed", "retried", "dead")}
+"""Which messages each verb's total counts."""
+MS_PER_SECOND = 1_000
+
+
+def operations(engine: Engine, meter: Meter, limits: HttpLimits) -> list[Operation]:
+    """Metrics."""
+    gauges = GaugeReader(engine, limits)
+    exposition = Exposition(meter)
+    throughput = Throughput(engine.now())
+
+    async def metrics(call: Call) -> Answer:
+        accept = call.header(b"accept") or b""
+        read = await gauges.read()
+        if JSON in accept:
+            return json_answer(as_json(read))
+        text, content_type = exposition.text(read, accept.decode("latin-1"))
+        return Answer(200, text, content_type.encode())
+
+    def as_json(read: Gauges) -> MetricsResponse:
+        totals = {verb: sum(meter.total(name) for name in names) for verb, names in TOTALS.items()}
+        rates = throughput.per_second(engine.now(), totals)
+        push, pop, ack = (
+            _verb_metrics(totals[verb], rates[verb], meter.latencies.get(verb) or Histogram()) for verb in TOTALS
+        )
+        return MetricsResponse(
+            push, pop, ack,
+            DatabaseMetrics(read.store_up, read.connections_active, read.connections_idle),
+            FileBufferMetrics(0, 0, 0),
+        )  # fmt: skip
+
+    return [
+        Operation(
+            method="GET", path="/metrics", handler=metrics, tag="Server",
+            answers={200: (Media("text/plain"), MetricsResponse)},
+            summary="Counters, latencies and gauges, as Prometheus text",
+            description="With `Accept: application/json` a summary as JSON. Totals are messages, latencies those of "
+            f"requests; a pop that waits counts as a {POLL} and not towards them.",
+        )
+    ]  # fmt: skip
+
+
+def _verb_metrics(total: int, per_second: float, latency: Histogram) -> VerbMetrics:
+    return VerbMetrics(
+        total, round(per_second, 3), _ms(latency.mean_seconds), _ms(latency.quantile_seconds(0.95)),
+        _ms(latency.quantile_seconds(0.99)),
+    )  # fmt: skip
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * MS_PER_SECOND, 3)

@@ -1,0 +1,160 @@
+"""The counters as Prometheus reads them. Labels are made here, when someone asks, and never where requests are served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from skep.observe.histogram import BOUNDS_SECONDS
+from skep.observe.metrics import Meter
+
+QUEUE_LABELS = ("tenant", "queue")
+GROUP_LABELS = ("tenant", "queue", "group")
+
+
+class QueueGauges(Struct, frozen=True):
+    """A queue as it stands."""
+
+    tenant: str
+    queue: str
+    depth: int
+    in_flight: int
+    dead_letters: int
+    oldest_seconds: float
+
+
+class GroupGauges(Struct, frozen=True):
+    """A group as it stands."""
+
+    tenant: str
+    queue: str
+    group: str
+    lag: int
+    lag_seconds: float
+
+
+class Gauges(Struct, frozen=True, kw_only=True):
+    """What is read when someone asks; ``complete`` says whether all queues and groups are in it."""
+
+    queues: Sequence[QueueGauges] = ()
+    groups: Sequence[GroupGauges] = ()
+    complete: bool = True
+    store_up: bool = True
+    connections_active: int = 0
+    connections_idle: int = 0
+    parked_polls: int = 0
+
+
+class Exposition:
+    """Writes the metrics as text."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._source = _Source(meter)
+        # A registry of its own: what else runs in this process has its own metrics.
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self._source)
+        ProcessCollector(registry=self._registry)
+
+    def text(self, gauges: Gauges, accept: str) -> tuple[bytes, str]:
+        """The text and its content type, in the format that the reader likes best."""
+        self._source.gauges = gauges
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+
+class _Source(Collector):
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self.gauges = Gauges()
+
+    def describe(self) -> list[Metric]:
+        """Nothing: names are given out nowhere else."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything that is counted and measured."""
+        yield from self._message_counters()
+        yield self._requests()
+        yield self._latencies()
+        yield from _queue_gauges(self.gauges)
+        yield from _group_gauges(self.gauges)
+        yield from _server_gauges(self.gauges)
+
+    def _message_counters(self) -> Iterator[Metric]:
+        for name, attribute, meaning in (
+            ("skep_pushed_messages", "pushed", "Messages stored by pushes"),
+            ("skep_duplicate_messages", "duplicate", "Messages that a push found stored already"),
+            ("skep_refused_messages", "refused", "Messages and acks that were refused"),
+            ("skep_popped_messages", "popped", "Messages handed out"),
+        ):
+            family = CounterMetricFamily(name, meaning, labels=QUEUE_LABELS)
+            for key, counts in self._meter.queues.items():
+                family.add_metric(key, getattr(counts, attribute))
+            yield family
+        settled = CounterMetricFamily("skep_acked_messages", "Messages settled", labels=(*QUEUE_LABELS, "outcome"))
+        for key, counts in self._meter.queues.items():
+            settled.add_metric((*key, "completed"), counts.completed)
+            settled.add_metric((*key, "retried"), counts.retried)
+            settled.add_metric((*key, "dead"), counts.dead)
+        yield settled
+
+    def _requests(self) -> Metric:
+        family = CounterMetricFamily("skep_http_requests", "Requests answered", labels=("method", "route", "status"))
+        for (method, route), meter in self._meter.routes.items():
+            for status, count in meter.by_status.items():
+                family.add_metric((method, route, str(status)), count)
+        return family
+
+    def _latencies(self) -> Metric:
+        family = HistogramMetricFamily(
+            "skep_request_seconds",
+            "From the request's arrival to its answer; pops that wait are polls",
+            labels=("verb",),
+        )
+        for verb, histogram in self._meter.latencies.items():
+            counts = list(accumulate(histogram.buckets))
+            bounds = [*(str(bound) for bound in BOUNDS_SECONDS), "+Inf"]
+            family.add_metric((verb,), list(zip(bounds, counts, strict=True)), histogram.seconds)
+        return family
+
+
+def _queue_gauges(gauges: Gauges) -> Iterator[Metric]:
+    for name, attribute, meaning in (
+        ("skep_queue_depth", "depth", "Messages that the slowest group has yet to settle, and scheduled ones"),
+        ("skep_queue_in_flight", "in_flight", "Messages under a lease"),
+        ("skep_queue_dead_letters", "dead_letters", "Dead letters"),
+        ("skep_queue_oldest_message_seconds", "oldest_seconds", "Age of the oldest unsettled message"),
+    ):
+        family = GaugeMetricFamily(name, meaning, labels=QUEUE_LABELS)
+        for queue in gauges.queues:
+            family.add_metric((queue.tenant, queue.queue), getattr(queue, attribute))
+        yield family
+
+
+def _group_gauges(gauges: Gauges) -> Iterator[Metric]:
+    for name, attribute, meaning in (
+        ("skep_group_lag_messages", "lag", "Messages that the group has yet to settle"),
+        ("skep_group_lag_seconds", "lag_seconds", "Age of the oldest message that the group has yet to settle"),
+    ):
+        family = GaugeMetricFamily(name, meaning, labels=GROUP_LABELS)
+        for group in gauges.groups:
+            family.add_metric((group.tenant, group.queue, group.group), getattr(group, attribute))
+        yield family
+
+
+def _server_gauges(gauges: Gauges) -> Iterator[Metric]:
+    yield GaugeMetricFamily("skep_store_up", "Whether the store answered", value=gauges.store_up)
+    connections = GaugeMetricFamily("skep_store_connections", "Connections to the database", labels=("state",))
+    connections.add_metric(("active",), gauges.connections_active)
+    connections.add_metric(("idle",), gauges.connections_idle)
+    yield connections
+    yield GaugeMetricFamily("skep_parked_polls", "Pops that wait for messages", value=gauges.parked_polls)
+    yield GaugeMetricFamily(
+        "skep_metrics_complete", "Whether all queues and groups have their own figures here", value=gauges.complete
+    )
