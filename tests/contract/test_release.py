@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.errors import Code
-from skep.model import Delivery, Ordering, Outcome, Retry, SettleStatus
+from skep.model import Delivery, Ordering, Outcome, Retry, Seq, SettleStatus
 from tests.contract.driver import Driver, attempts, payloads, seqs
 
 ORDERINGS = [Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED]
@@ -71,6 +71,19 @@ async def test_I4_messages_of_others_between_are_not_in_the_way(driver: Driver) 
 
     assert [(d.payload, d.attempt) for d in await driver.pop()] == [(b"p1", 1), (b"p2", 1)]
     assert (await driver.stats()).completed == 2
+
+
+@pytest.mark.parametrize("gone", [[1], [2], [1, 2]])
+async def test_I12_what_was_purged_under_a_released_lease_expires(driver: Driver, gone: list[int]) -> None:
+    await driver.push("a", "b")
+    await driver.reject(*await driver.pop())
+    held = await driver.pop("q.dead")
+    await driver.purge(seqs=[Seq(seq) for seq in gone])
+    await release(driver, *held)
+
+    stats = await driver.stats("q.dead")
+    assert (stats.expired, stats.pending) == (len(gone), 2 - len(gone))
+    assert attempts(await driver.pop("q.dead")) == [1] * (2 - len(gone))
 
 
 async def test_a_release_of_part_of_an_ordered_lease_counts_since_somebody_had_it(driver: Driver) -> None:

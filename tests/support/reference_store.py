@@ -531,6 +531,8 @@ class ReferenceStore(ReferenceViews):
             mark.attempts -= 1
             mark.retry_at = now
             mark.state = "open" if mark.attempts else "pending"
+            if log.is_ordered and mark.state == "pending" and seq not in log.entries:
+                mark.state = "expired"
         if log.is_ordered and lease.attempt > 1:
             group.rest_until[lease.partition] = now
         lease.held = [seq for seq in lease.held if seq not in seqs]

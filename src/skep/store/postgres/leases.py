@@ -174,8 +174,10 @@ def is_whole_release(lease: Lease, items: Sequence[Settlement]) -> bool:
     return all(words.get(Seq(seq)) is Outcome.RELEASE for seq in lease.open[: lease.leased])
 
 
-def undo_delivery(lease: Lease, items: Sequence[Settlement], now: Instant, effects: Effects) -> list[SettleResult]:
-    """Give a lease back that reached nobody: what it delivered for the first time is pending again."""
+def undo_delivery(
+    lease: Lease, items: Sequence[Settlement], there: int, now: Instant, effects: Effects
+) -> list[SettleResult]:
+    """Give a lease back that reached nobody: what it delivered for the first time, and is still there, is pending again."""
     held = lease.open[: lease.leased]
     unheard = set(held)
     results = []
@@ -186,7 +188,8 @@ def undo_delivery(lease: Lease, items: Sequence[Settlement], now: Instant, effec
     effects.endings.append(_ending(lease, held, dict.fromkeys(held, "released")))
     if lease.attempts == 1:
         lease.delivered_seq = held[0] - 1
-        lease.pending += len(held)
+        lease.pending += there
+        effects.expired += len(held) - there
         lease.open = []
         lease.last_error = None
     else:

@@ -153,8 +153,9 @@ async def _settle_partitions(
         locked.append(lease)
         indexes = leases[lease.partition, row["token"]]
         items = [settlements[i] for i in indexes]
-        if is_whole_release(lease, items) and await _is_unseen(connection, account, lease):
-            outcome = undo_delivery(lease, items, now, effects)
+        there = await _undoable(connection, account, lease) if is_whole_release(lease, items) else None
+        if there is not None:
+            outcome = undo_delivery(lease, items, there, now, effects)
         else:
             outcome = settle_lease(lease, list(map(_counted, items)), account.queue.settings, now, effects)
         for i, result in zip(indexes, outcome, strict=True):
@@ -170,14 +171,18 @@ def _counted(item: Settlement) -> Settlement:
     return msgspec.structs.replace(item, outcome=Outcome.NACK, retry=Retry.NOW)
 
 
-async def _is_unseen(connection: Connection, account: Account, lease: Lease) -> bool:
-    """Whether nothing behind the lease's first message was settled: then it can be as if it had not been leased."""
+async def _undoable(connection: Connection, account: Account, lease: Lease) -> int | None:
+    """How many of a lease's messages are still in the log; None when one behind its first was settled.
+
+    Only without such a gap can it be as if they had not been delivered. One row more than are open would show it.
+    """
     if lease.attempts > 1:
-        return True
-    settled = await connection.fetchval(
-        SQL["settled_among"], account.queue.id, account.group_id, lease.partition, lease.open, lease.delivered_seq
-    )
-    return not settled
+        return len(lease.open)
+    rows = await connection.fetch(
+        SQL["delivered"], account.queue.id, account.group_id, lease.partition, lease.open[0], lease.delivered_seq,
+        len(lease.open) + 1,
+    )  # fmt: skip
+    return len(rows) if {row["seq"] for row in rows}.issubset(lease.open) else None
 
 
 async def write_leases(connection: Connection, account: Account, leases: Sequence[Lease], effects: Effects) -> None:

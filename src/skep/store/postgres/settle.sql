@@ -26,14 +26,11 @@ LEFT JOIN LATERAL (
 LEFT JOIN message opened ON opened.queue_id = $1 AND opened.seq = k.head
 ORDER BY k.ord
 
--- name: settled_among
--- Whether a message of a partition between the first open one and the last delivered one is not open, so it was settled.
--- Index message_partition; it reads no more rows than are open, and one.
-SELECT EXISTS (SELECT 1 FROM (
-    SELECT m.seq FROM message m
-    WHERE m.partition = $3 AND m.queue_id = $1 AND m.seq > ($4::bigint[])[1] AND m.seq <= $5
-      AND (m.audience IS NULL OR m.audience = $2)
-    ORDER BY m.partition, m.queue_id, m.seq LIMIT cardinality($4) + 1) m WHERE m.seq <> ALL ($4))
+-- name: delivered
+-- A partition's messages from one to another, as far as they are still there; by the index on (partition, queue, seq).
+SELECT m.seq FROM message m
+WHERE m.partition = $3 AND m.queue_id = $1 AND m.seq >= $4 AND m.seq <= $5 AND (m.audience IS NULL OR m.audience = $2)
+ORDER BY m.partition, m.queue_id, m.seq LIMIT $6
 
 -- name: delete_leases
 DELETE FROM partition_lease WHERE queue_id = $1 AND group_id = $2 AND partition = ANY ($3)

@@ -116,9 +116,9 @@ ORDER BY position
 LIMIT 1
 
 -- name: delivered_of_partition
--- As next_of_partition, but positions only.
+-- As next_of_partition, but positions only, and from one that is named.
 SELECT position FROM message
-WHERE queue_id = ?1 AND partition = ?2 AND position > ?3 AND position <= ?4 AND (audience IS NULL OR audience = ?5)
+WHERE queue_id = ?1 AND partition = ?2 AND position >= ?3 AND position <= ?4 AND (audience IS NULL OR audience = ?5)
 ORDER BY position
 LIMIT ?6
 

@@ -29,6 +29,7 @@ from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import (
     Lease,
     add_history,
+    count_expired,
     find_lease,
     save,
     save_all,
@@ -152,9 +153,11 @@ def _settle_partition(session: Session, held: Held, results: Results, now: Insta
         return None
     unsettled = set(lease.open[: lease.leased])
     found = sort_items(items, unsettled, results)
-    if found.releases and len(found.releases) == lease.leased and _is_unseen(session, queue, group, lease):
-        _undo_delivery(session, queue, group, lease, found.releases, results, now)
-        return lease
+    if found.releases and len(found.releases) == lease.leased:
+        there = _undoable(session, queue, group, lease)
+        if there is not None:
+            _undo_delivery(session, queue, group, lease, there, found.releases, results, now)
+            return lease
     # A release of part of a lease is a nack: somebody got that lease.
     found.nacks += [_counted(item) for item in found.releases]
     head = lease.open[0]
@@ -209,14 +212,17 @@ def _counted(release: Item) -> Item:
     return Item(release.place, structs.replace(release.settlement, outcome=Outcome.NACK, retry=Retry.NOW))
 
 
-def _is_unseen(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -> bool:
-    """Whether nothing behind the lease's first message was settled: then it can be as if it had not been leased."""
+def _undoable(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -> int | None:
+    """How many of a lease's messages are still in the log; None when one behind its first was settled.
+
+    Only without such a gap can it be as if they had not been delivered. One row more than are open would show it.
+    """
     if lease.attempts > 1:
-        return True
-    after, until = queue.base | lease.open[0], queue.base | lease.delivered_seq
-    values = (queue.id, lease.partition, after, until, group.id, len(lease.open) + 1)
+        return len(lease.open)
+    first, until = queue.base | lease.open[0], queue.base | lease.delivered_seq
+    values = (queue.id, lease.partition, first, until, group.id, len(lease.open) + 1)
     delivered = session.rows(LEASES_SQL["delivered_of_partition"], values)
-    return {position & MAX_SEQ for (position,) in delivered}.issubset(lease.open)
+    return len(delivered) if {position & MAX_SEQ for (position,) in delivered}.issubset(lease.open) else None
 
 
 def _undo_delivery(
@@ -224,17 +230,19 @@ def _undo_delivery(
     queue: QueueRow,
     group: GroupRow,
     lease: Lease,
+    there: int,
     releases: list[Item],
     results: Results,
     now: Instant,
 ) -> None:
-    """Give a lease back that reached nobody: what it delivered for the first time is pending again."""
+    """Give a lease back that reached nobody: what it delivered for the first time, and is still there, is pending again."""
     held = lease.open[: lease.leased]
     add_history(session, queue, group, lease, held, 0, "released", now)
     if lease.attempts == 1:
         lease.delivered_seq = held[0] - 1
-        lease.pending += len(held)
+        lease.pending += there
         lease.open = []
+        count_expired(session, group, len(held) - there)
         settle_down(session, queue, group, lease)
     else:
         lease.token = None
