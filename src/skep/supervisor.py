@@ -19,7 +19,6 @@ import msgspec
 import structlog
 
 from skep.config import ServerSettings
-from skep.loop import run
 from skep.serving import Order, describe, open_sockets
 from skep.signals import stop_signals
 
@@ -118,4 +117,5 @@ class Supervisor:
 
 def serve_with_workers(settings: ServerSettings) -> int:
     """Serve with several processes; the exit status."""
-    return run(Supervisor(settings, open_sockets(settings)).run())
+    # The plain loop: it has next to nothing to do, and uvloop cannot put a process into a group of its own.
+    return asyncio.run(Supervisor(settings, open_sockets(settings)).run())

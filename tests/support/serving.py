@@ -26,7 +26,7 @@ class ServeProcess:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "skep", "serve", "--log-format", "json", *arguments],
             cwd=folder,
-            env={**os.environ, **(environ or {})},
+            env={**os.environ, "SKEP_PORT": "0", **(environ or {})},
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
@@ -73,7 +73,7 @@ class ServeProcess:
 @contextmanager
 def serving(*arguments: str, folder: Path, environ: dict[str, str] | None = None) -> Iterator[ServeProcess]:
     """A server on a free port unless told another, killed when left if it has not ended by then."""
-    process = ServeProcess("--port", "0", *arguments, folder=folder, environ=environ)
+    process = ServeProcess(*arguments, folder=folder, environ=environ)
     try:
         yield process
     finally:

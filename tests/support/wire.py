@@ -39,8 +39,12 @@ class Wire:
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(READ_SECONDS)
-        self.socket.connect(("127.0.0.1", port))
         self._unread = b""
+        try:
+            self.socket.connect(("127.0.0.1", port))
+        except OSError:
+            self.socket.close()
+            raise
 
     def __enter__(self) -> Wire:
         return self

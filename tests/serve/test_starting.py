@@ -1,0 +1,156 @@
+"""Starting: what it says, what it refuses, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import skep
+from tests.serve.client import get
+from tests.support.serving import serving
+from tests.support.wire import Wire
+
+
+def failure(*arguments: str, folder: Path, environ: dict[str, str] | None = None) -> tuple[int, str]:
+    """Exit code of a server that does not start, and the one line that says why."""
+    with serving(*arguments, folder=folder, environ=environ) as server:
+        code = server.ended()
+        [line] = server.lines
+        return code, line
+
+
+def test_the_first_line_tells_where_it_listens_and_what_it_is(tmp_path: Path) -> None:
+    with serving(folder=tmp_path) as server:
+        event = server.event("listening")
+
+    assert json.loads(server.lines[0]) == event
+    assert event["address"].startswith("http://127.0.0.1:")
+    assert (event["store"], event["version"], event["pid"]) == ("sqlite", skep.__version__, server.process.pid)
+    assert (tmp_path / "skep-data" / "skep.db").exists()
+
+
+def test_no_password_is_in_the_log(tmp_path: Path, postgres_dsn: str) -> None:
+    url = postgres_dsn + ("&" if "?" in postgres_dsn else "?") + "password=s3cret"
+    with serving("--log-level", "debug", folder=tmp_path, environ={"SKEP_STORE": url}) as server:
+        assert get(server.listening(), "/ready")[0] == 200
+        server.signal()
+        server.ended()
+
+    assert not [line for line in server.lines if "s3cret" in line]
+
+
+def test_at_debug_every_request_is_told_without_what_is_in_it(tmp_path: Path) -> None:
+    with serving("--log-level", "debug", folder=tmp_path) as server:
+        with Wire(server.listening()) as wire:
+            wire.request(
+                "POST", "/api/v1/push?x=s3cret", b'{"items": "s3cret"}', {"Authorization": "Bearer s3cret"}
+            ).reply()
+        event = server.event("request")
+        server.signal()
+        server.ended()
+
+    assert (event["method"], event["path"], event["logger"]) == ("POST", "/api/v1/push", "skep.http.access")
+    assert event["status"] >= 400
+    assert not [line for line in server.lines if "s3cret" in line]
+    assert [line for line in server.lines if not line.startswith("{")] == [], "libraries log in the same way"
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, line = failure("--port", str(taken.getsockname()[1]), folder=tmp_path)
+
+    assert code == 2
+    assert line.startswith("skep: 127.0.0.1:")
+    assert "is in use by another program" in line
+    assert not (tmp_path / "skep-data").exists(), "the store is not touched"
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    code, line = failure("--data-folder", "file/data", folder=tmp_path)
+
+    assert (code, "cannot make the data folder file/data" in line) == (2, True)
+
+
+def test_a_store_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    (tmp_path / "other.db").write_bytes(b"this is something else" * 100)
+
+    code, line = failure("--store", "other.db", folder=tmp_path)
+
+    assert (code, "this is no sound Skep database" in line) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines"),
+        (["--host", "::"], ":: can be reached from other machines"),
+        (["--host", ""], "can be reached from other machines"),
+        (["--host", "no-such-host.invalid"], "means no address"),
+        (["--workers", "2"], "an SQLite file belongs to one process"),
+        (["--set", "limits.pages=1"], "the nearest is limits.page"),
+        (["--store", "mysql://host/db"], "a store is sqlite:///path"),
+    ],
+)
+def test_a_wrong_setting_is_exit_code_1(tmp_path: Path, arguments: list[str], said: str) -> None:
+    code, line = failure(*arguments, folder=tmp_path)
+
+    assert (code, said in line) == (1, True), line
+
+
+def test_the_refusal_to_be_reached_says_what_to_do(tmp_path: Path) -> None:
+    _, line = failure("--host", "0.0.0.0", folder=tmp_path)
+
+    assert "--insecure" in line
+    assert "127.0.0.1" in line
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--host", "0.0.0.0", "--insecure"], ["--host", "localhost"], ["--host", "127.1.2.3"]]
+)
+def test_it_listens_where_it_may(tmp_path: Path, arguments: list[str]) -> None:
+    with serving(*arguments, folder=tmp_path) as server:
+        assert server.listening()
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_the_loopback_of_ipv6_is_loopback(tmp_path: Path, host: str) -> None:
+    with serving("--host", host, folder=tmp_path) as server:
+        assert server.event("listening")["address"].startswith("http://[::1]:")
+
+
+def test_a_file_in_the_working_folder_is_read(tmp_path: Path) -> None:
+    (tmp_path / "skep.toml").write_text('store = "orders.db"\n[http]\nurl_bytes = 100\n')
+    with serving(folder=tmp_path) as server, Wire(server.listening()) as wire:
+        assert wire.request("GET", "/" + "x" * 200).reply().status == 414
+
+    assert (tmp_path / "orders.db").exists()
+
+
+def test_help_needs_little_time(tmp_path: Path) -> None:
+    """Counted in modules rather than seconds, which a busy machine would stretch."""
+    heavy = ("structlog", "uvicorn", "starlette", "apsw", "asyncpg", "msgspec", "skep.server", "rich.markdown")
+    code = "import sys; from skep.cli import app; app(['--help'], exit_on_error=False, result_action='return_value')"
+    code += f"; print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+
+    assert run.stderr.strip() == "[]"
+    assert "serve" in run.stdout
