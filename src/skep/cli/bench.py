@@ -4,43 +4,56 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Annotated, Literal
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import structlog
 from cyclopts import App, Parameter
 
 from skep.loop import run
 
+if TYPE_CHECKING:
+    from skep.bench.report import Report
+
 bench_app = App(name="bench", help="Measure Skep on this machine; ratios are within one run.")
 
 
-@bench_app.command
-def engine(
-    *,
-    quick: bool = False,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
-    store: Literal["sqlite", "postgres", "both"] = "both",
-) -> None:
-    """Push, pop and ack through the engine, beside bare tables and a SKIP LOCKED queue.
+Quick = Annotated[bool, Parameter(help="End within 60 seconds, with fewer rounds and one row of the matrix.")]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON object and nothing else on stdout.")]
+Stores = Annotated[Literal["sqlite", "postgres", "both"], Parameter(help="Which store to measure.")]
 
-    Parameters
-    ----------
-    quick
-        End within 60 seconds, with fewer rounds and one row of the matrix.
-    as_json
-        Print one JSON object and nothing else on stdout.
-    store
-        Which store to measure.
-    """
+
+@bench_app.command
+def engine(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both") -> None:
+    """Push, pop and ack through the engine, beside bare tables and a SKIP LOCKED queue."""
     from skep.bench import engine as bench
+
+    _measure(bench.run, bench.TARGETS, store, quick, as_json)
+
+
+@bench_app.command
+def http(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both") -> None:
+    """A running server under load, beside the same engine without HTTP."""
+    from skep.bench import http as bench
+
+    _measure(bench.run, bench.TARGETS, store, quick, as_json)
+
+
+def _measure(
+    bench: Callable[[list[str], bool], Coroutine[Any, Any, Report]],
+    targets: dict[str, str],
+    store: str,
+    quick: bool,
+    as_json: bool,
+) -> None:
     from skep.bench.report import print_tables
 
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    report = run(bench.run(["sqlite", "postgres"] if store == "both" else [store], quick))
+    report = run(bench(["sqlite", "postgres"] if store == "both" else [store], quick))
     if as_json:
         sys.stdout.write(report.json() + "\n")
     else:
-        print_tables(report, bench.TARGETS)
+        print_tables(report, targets)

@@ -1,0 +1,81 @@
+"""What the loader's connections do: push, pop and ack, or ask for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from skep.bench.load import payload
+from skep.bench.loader import Driven, Script
+from skep.wire.log import ARROW
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def request(method: str, path: str, body: bytes = b"", media_type: str = "application/json") -> bytes:
+    """A request as it goes over the wire."""
+    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media_type}\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def push_body(queue: str, batch: int, size: int, partitions: int, offset: int = 0) -> bytes:
+    """The body of a push."""
+    text = msgspec.Raw(payload(size))
+    items = [
+        {"queue": queue, "partition": f"customer-{(offset + n) % partitions:06d}", "payload": text}
+        for n in range(batch)
+    ]
+    return msgspec.json.encode({"items": items})
+
+
+def nothing(number: int, driven: Driven) -> Script:  # noqa: ARG001 - every script is given the number of its connection
+    """A route that does nothing."""
+    asked = request("GET", "/health")
+    while True:
+        yield asked
+        driven.messages += 1
+
+
+def push(number: int, driven: Driven, queue: str, batch: int, size: int) -> Script:
+    """Push the same batch over and over."""
+    asked = request("POST", "/api/v1/push", push_body(queue, batch, size, 16, number))
+    while True:
+        expect(201, *(yield asked))
+        driven.messages += batch
+
+
+def push_stream(number: int, driven: Driven, queue: str, batch: int, stream: bytes) -> Script:  # noqa: ARG001 - as above
+    """Push the same Arrow stream over and over."""
+    asked = request("POST", f"/api/v1/push?queue={queue}", stream, ARROW)
+    while True:
+        expect(201, *(yield asked))
+        driven.messages += batch
+
+
+def pop_and_ack(number: int, driven: Driven, queue: str, batch: int) -> Script:  # noqa: ARG001 - as above
+    """Pop and ack."""
+    pop = request("GET", f"/api/v1/pop/queue/{queue}?batch={batch}&wait=true")
+    expect(200, *(yield request("POST", "/api/v1/configure", msgspec.json.encode({"queue": queue, "settings": {}}))))
+    while True:
+        status, body = yield pop
+        if status == 204:
+            continue
+        expect(200, status, body)
+        acks = [{"leaseId": m["leaseId"], "seq": m["seq"]} for m in _decode(body)["messages"]]
+        answer = yield request("POST", "/api/v1/ack/batch", msgspec.json.encode({"acknowledgments": acks}))
+        expect(200, *answer)
+        driven.messages += len(acks)
+
+
+def cycle(number: int, driven: Driven, queue: str, batch: int, size: int) -> Script:
+    """Every second connection pushes, the others pop and ack; a message counts when it is acked."""
+    if number % 2:
+        return push(number, Driven(), queue, batch, size)
+    return pop_and_ack(number, driven, queue, batch)
+
+
+def expect(wanted: int, status: int, body: bytes) -> None:
+    """Raise for any other answer than the wanted one."""
+    if status != wanted:
+        raise RuntimeError(f"{status} {body[:200]!r}")
