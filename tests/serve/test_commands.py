@@ -1,0 +1,166 @@
+"""`skep config show` and `skep doctor`, as they are called."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skep.settings import all_settings
+from tests.support.serving import serving
+
+UNREACHABLE = "postgresql://me:s3cret@127.0.0.1:1/none"
+
+
+def skep(*arguments: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "skep", *arguments], cwd=folder, env={**os.environ, **environ}, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def on_a_terminal(*arguments: str, folder: Path) -> str:
+    """What the command prints when its output is a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "skep", *arguments], cwd=folder, stdout=theirs, env={**os.environ, "COLUMNS": "200"}
+    )
+    os.close(theirs)
+    said = b""
+    try:
+        while piece := os.read(ours, 1 << 16):
+            said += piece
+    except OSError:  # how Linux tells that the other end was closed
+        pass
+    os.close(ours)
+    process.wait(60)
+    return said.decode()
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+# config show
+
+
+def test_every_setting_is_shown_with_value_origin_and_meaning(tmp_path: Path) -> None:
+    (tmp_path / "skep.toml").write_text("[limits]\npage = 7\n")
+
+    run = skep("config", "show", "--port", "7000", folder=tmp_path, SKEP_HOST="::1", SKEP_STORE=UNREACHABLE)
+
+    shown = {row["setting"]: row for row in json.loads(run.stdout)}
+    assert list(shown) == [setting.key for setting in all_settings()]
+    assert (shown["port"]["value"], shown["port"]["origin"]) == (7000, "--port")
+    assert (shown["host"]["value"], shown["host"]["origin"]) == ("::1", "SKEP_HOST")
+    assert (shown["limits.page"]["value"], shown["limits.page"]["origin"]) == (7, "skep.toml")
+    assert (shown["workers"]["value"], shown["workers"]["origin"]) == (1, "default")
+    assert shown["limits.page"]["variable"] == "SKEP_LIMITS_PAGE"
+    assert all(row["meaning"] for row in shown.values())
+    assert "s3cret" not in run.stdout
+
+
+def test_on_a_terminal_it_is_a_table(tmp_path: Path) -> None:
+    said = on_a_terminal("config", "show", "--store", UNREACHABLE, folder=tmp_path)
+
+    assert "setting" in said
+    assert "limits.parked_polls" in said
+    assert "postgresql://me:***@127.0.0.1:1/none" in said
+    assert json.loads(on_a_terminal("config", "show", "-o", "json", folder=tmp_path))
+
+
+def test_a_setting_nobody_knows_is_exit_code_1(tmp_path: Path) -> None:
+    run = skep("config", "show", folder=tmp_path, SKEP_LIMITS_PAGES="1")
+
+    assert run.returncode == 1
+    assert (
+        run.stderr == "skep: the environment: there is no setting SKEP_LIMITS_PAGES; the nearest is SKEP_LIMITS_PAGE\n"
+    )
+
+
+# doctor
+
+
+def findings(run: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    return {row["check"]: row for row in json.loads(run.stdout)}
+
+
+def test_a_fit_machine_is_told_so_and_left_as_it_was(tmp_path: Path) -> None:
+    run = skep("doctor", "--port", free_port(), folder=tmp_path)
+
+    found = findings(run)
+    assert run.returncode == 0, run.stdout
+    for check in ("python", "sqlite", "sqlite wal", "data folder", "store", "address", "extra postgres"):
+        assert found[check]["state"] == "ok", found[check]
+    assert {"disk", "fsync", "extra arrow", "java"} <= found.keys()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_terminal_the_doctor_draws_a_table(tmp_path: Path) -> None:
+    said = on_a_terminal("doctor", "--port", free_port(), folder=tmp_path)
+
+    assert "sqlite wal" in said
+    assert "hint" in said
+
+
+def test_a_skep_that_runs_already_is_recognized(tmp_path: Path) -> None:
+    with serving(folder=tmp_path) as server:
+        run = skep("doctor", "--port", str(server.listening()), folder=tmp_path)
+
+    found = findings(run)
+    assert (run.returncode, found["address"]["state"]) == (0, "info")
+    assert "has a Skep that answers" in found["address"]["found"]
+    assert "is current" in found["store"]["found"], "it is read although the server has it open"
+
+
+def test_a_port_of_something_else_is_a_failure(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        run = skep("doctor", "--port", str(taken.getsockname()[1]), folder=tmp_path)
+
+    assert (run.returncode, findings(run)["address"]["state"]) == (2, "fail")
+
+
+@pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--host", "no-such-host.invalid"]])
+def test_an_address_it_may_not_listen_on_is_a_failure(tmp_path: Path, arguments: list[str]) -> None:
+    run = skep("doctor", *arguments, folder=tmp_path)
+
+    assert (run.returncode, findings(run)["address"]["state"]) == (2, "fail")
+
+
+def test_a_file_that_is_no_database_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "other.db").write_bytes(b"this is something else" * 100)
+
+    run = skep("doctor", "--store", "other.db", "--port", free_port(), folder=tmp_path)
+
+    assert (run.returncode, findings(run)["store"]["state"]) == (2, "fail")
+
+
+def test_postgresql_is_looked_at(tmp_path: Path, postgres_dsn: str) -> None:
+    run = skep("doctor", "--store", postgres_dsn, "--port", free_port(), folder=tmp_path)
+
+    found = findings(run)
+    assert run.returncode == 0, run.stdout
+    assert (found["postgresql"]["state"], found["clock"]["state"]) == ("ok", "ok")
+    assert "no Skep schema yet" in found["store"]["found"]
+
+    with serving("--store", postgres_dsn, folder=tmp_path) as server:
+        server.listening()
+    again = findings(skep("doctor", "--store", postgres_dsn, "--port", free_port(), folder=tmp_path))
+    assert "is current" in again["store"]["found"]
+
+
+def test_a_postgresql_that_is_away_is_a_failure_told_without_its_password(tmp_path: Path) -> None:
+    run = skep("doctor", "--store", UNREACHABLE, "--port", free_port(), folder=tmp_path)
+
+    assert (run.returncode, findings(run)["postgresql"]["state"]) == (2, "fail")
+    assert "s3cret" not in run.stdout
