@@ -25,6 +25,7 @@ from skep.http.routes import (
     pop,
     push,
     queues,
+    reference,
     status,
 )
 from skep.observe.metrics import Meter
@@ -58,7 +59,10 @@ class App:
     def __init__(self, engine: Engine, limits: HttpLimits | None = None) -> None:
         limits = limits or HttpLimits()
         self.meter = Meter(limits.metrics_queues)
-        self.operations = all_operations(engine, self.meter, limits)
+        self.operations = [
+            *all_operations(engine, self.meter, limits),
+            *reference.operations(lambda: self.operations),
+        ]
         endpoints = [
             (o, Endpoint(o.handler, limits, o.query_names, self.meter.route(o.method, o.path, o.verb)))
             for o in self.operations

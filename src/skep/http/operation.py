@@ -28,7 +28,8 @@ class Media(Struct, frozen=True):
 class Operation(Struct, frozen=True, kw_only=True):
     """One method of one path.
 
-    ``answers`` has the body by status: the type of its JSON, a `Media`, a tuple of both, or None when it is empty.
+    ``request`` and each of the ``answers`` by status is the type of a JSON body, a `Media`, a tuple of these, or None when
+    there is no body; a ``request`` that is ``optional`` may be left out.
     ``tag`` is the group it is documented in, ``verb`` the one whose latency it counts towards.
     """
 
@@ -38,6 +39,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     summary: str
     tag: str
     request: Any = None
+    optional: bool = False
     answers: dict[int, Any]
     parameters: tuple[Parameter, ...] = ()
     description: str = ""

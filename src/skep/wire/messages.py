@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from skep.errors import Code
 from skep.model import DEFAULT_PARTITION, PushStatus, SettleStatus
@@ -22,7 +22,7 @@ class PushItem(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults
     partition: str = DEFAULT_PARTITION
     transaction_id: str | None = None
     trace_id: str | None = None
-    headers: Raw = Raw()
+    headers: Raw = field(default_factory=Raw)
     content_type: str | None = None
     deliver_at: datetime | None = None
     priority: int = 0

@@ -28,7 +28,7 @@ class Warned(Struct):
     message: str
 
 
-class Health(StrEnum):
+class Verdict(StrEnum):
     """One word for it all."""
 
     OK = "ok"
@@ -38,7 +38,7 @@ class Health(StrEnum):
 class StatusResponse(Struct):
     """A tenant at one look."""
 
-    status: Health
+    status: Verdict
     warnings: list[Warned]
     totals: Overview
 

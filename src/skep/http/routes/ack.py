@@ -132,7 +132,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             tag="Messages", verb="transaction",
         ),
         Operation(
-            method="POST", path="/api/v1/lease/{lease}/extend", handler=extend, request=ExtendRequest,
+            method="POST", path="/api/v1/lease/{lease}/extend", handler=extend, request=ExtendRequest, optional=True,
             answers={200: Extended}, summary="Keep a lease for longer", tag="Messages", verb="extend",
         ),
         Operation(

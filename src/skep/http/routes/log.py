@@ -6,7 +6,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.operation import Operation, Parameter
+from skep.http.operation import Media, Operation, Parameter
 from skep.http.shown import json_payload
 from skep.ids import id_text
 from skep.model import MessageFilter, QueueKey, Seq, StoredMessage
@@ -59,7 +59,8 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/api/v1/log/{queue}", handler=read, parameters=PARAMETERS, answers={200: LogResponse},
+            method="GET", path="/api/v1/log/{queue}", handler=read, parameters=PARAMETERS,
+            answers={200: (LogResponse, Media(ARROW))},
             summary="The raw log by seq, without a lease", tag="Log",
             description=f"With Accept: {ARROW} it comes as an Arrow stream, batch by batch.",
         ),

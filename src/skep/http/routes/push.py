@@ -8,12 +8,12 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import pushing
 from skep.http.exchange import Answer, Call
-from skep.http.operation import Operation, Parameter
+from skep.http.operation import Media, Operation, Parameter
 from skep.http.pushing import count_pushed
 from skep.http.routes import bulk
 from skep.model import QueueChanges, QueueKey
 from skep.observe.metrics import Meter
-from skep.wire.log import ARROW
+from skep.wire.log import ARROW, BulkPushResponse
 from skep.wire.messages import PushItem, PushRequest, PushResponse
 
 _decode = msgspec.json.Decoder(PushRequest)
@@ -42,8 +42,8 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             description="201 when something was stored, 200 when all were duplicates. The body may be an Arrow stream,"
             " which is the fast way for very many.",
             parameters=(Parameter("queue", str, "the queue of an Arrow stream without a column queue"),),
-            request=PushRequest,
-            answers={201: PushResponse, 200: PushResponse},
+            request=(PushRequest, Media(ARROW)),
+            answers={201: (PushResponse, BulkPushResponse), 200: PushResponse},
             tag="Messages",
             verb="push",
             example={

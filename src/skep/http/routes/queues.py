@@ -128,7 +128,7 @@ def operations(engine: Engine) -> list[Operation]:
             summary="Hand out messages again",
         ),
         Operation(
-            method="POST", path="/api/v1/queues/{queue}/clear", handler=clear, tag=TAG, request=ClearRequest,
+            method="POST", path="/api/v1/queues/{queue}/clear", handler=clear, tag=TAG, request=ClearRequest, optional=True,
             answers={200: ClearResponse}, summary="Take messages away: what waits, what is scheduled, or all",
             example={"scope": "pending", "dryRun": True},
         ),

@@ -15,7 +15,6 @@ from skep.http.survey import Survey, Surveyed, figures, survey, totals
 from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue, QueueKey
 from skep.wire.status import (
     Concern,
-    Health,
     PartitionsResponse,
     PartitionStatus,
     QueueStatus,
@@ -25,6 +24,7 @@ from skep.wire.status import (
     StuckResponse,
     Utilisation,
     UtilisationResponse,
+    Verdict,
     Warned,
 )
 from skep.wire.times import to_datetime
@@ -44,7 +44,7 @@ def operations(engine: Engine) -> list[Operation]:
         old = parameters.duration_seconds(call.query, "olderThan")
         seen = await survey(engine, call.tenant)
         warned = _warnings(seen, OLD_SECONDS if old is None else old)
-        return json_answer(StatusResponse(Health.ATTENTION if warned else Health.OK, warned[:WARNINGS], totals(seen)))
+        return json_answer(StatusResponse(Verdict.ATTENTION if warned else Verdict.OK, warned[:WARNINGS], totals(seen)))
 
     async def queues(call: Call) -> Answer:
         limit = page_limit(call.query)

@@ -1,0 +1,184 @@
+"""The OpenAPI document, made from the operations and the structs that serve them, so that it cannot say anything else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from skep import __version__
+from skep.http.operation import Media, Operation, Parameter
+from skep.wire.problems import ErrorResponse
+
+Json = dict[str, Any]
+
+JSON = "application/json"
+REF = "#/components/schemas/{name}"
+DESCRIPTION = (
+    "A message queue for Python teams whose messages end up in Spark. Every answer outside 2xx has the one shape "
+    "`ErrorResponse`. An unknown field or parameter is refused."
+)
+PATH_PARAMETERS = {
+    "queue": "the queue's name",
+    "partition": "the partition's name",
+    "group": "the group's name",
+    "lease": "the `leaseId` of a popped message",
+    "transactionId": "the message's transaction id",
+}
+TENANT = {
+    "name": "Skep-Tenant",
+    "in": "header",
+    "description": "Whose queues are meant; the tenant `default` when it is not given.",
+    "schema": {"type": "string"},
+    "example": "default",
+}
+_TENANTED = ("/api/", "/admin/")
+_BRACES = re.compile(r"{(\w+)}")
+_TIME = re.compile(r"(At|Deadline|_at|_deadline|^since|^until|^time)$")
+
+
+def document(operations: Sequence[Operation]) -> Json:
+    """The whole document."""
+    schemas = _Schemas(operations)
+    paths: dict[str, Json] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Skep",
+            "version": __version__,
+            "description": DESCRIPTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": tag} for tag in dict.fromkeys(operation.tag for operation in operations)],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.components,
+            "parameters": {"Tenant": TENANT},
+            "responses": {
+                "Error": {
+                    "description": "Nothing of the call happened; the code says why",
+                    "content": {JSON: {"schema": schemas.of(ErrorResponse)}},
+                }
+            },
+        },
+    }
+
+
+class _Schemas:
+    """The schemas of all types that operations name."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        types = list({_key(kind): kind for kind in [*_types(operations), ErrorResponse]}.values())
+        found, self.components = msgspec.json.schema_components(types, ref_template=REF)
+        self._of = {_key(kind): schema for kind, schema in zip(types, found, strict=True)}
+        for component in self.components.values():
+            for name, schema in component.get("properties", {}).items():
+                _refine(name, schema)
+            if "description" in component:
+                component["description"] = component["description"].replace("``", "`")
+
+    def of(self, kind: Any) -> Json:
+        """The schema of a type."""
+        return dict(self._of[_key(kind)])
+
+
+def _key(kind: Any) -> str:
+    return repr(kind)
+
+
+def _types(operations: Sequence[Operation]) -> Iterator[Any]:
+    for operation in operations:
+        for body in (operation.request, *operation.answers.values()):
+            yield from (part.schema if isinstance(part, Media) else part for part in _parts(body))
+        yield from (parameter.type for parameter in operation.parameters)
+    yield str
+
+
+def _parts(body: Any) -> tuple[Any, ...]:
+    if body is None:
+        return ()
+    return body if isinstance(body, tuple) else (body,)
+
+
+def _refine(name: str, schema: Json) -> None:
+    """What a struct's field cannot say: a time is known by its name, and what is raw by its own."""
+    if _TIME.search(name):
+        for part in schema.get("anyOf", [schema]):
+            if part.get("type") == "string":
+                part["format"] = "date-time"
+    if name == "headers" and not schema:
+        text = {"type": "object", "additionalProperties": {"type": "string"}}
+        schema.update(anyOf=[text, {"type": "null"}], description="names and texts")
+    if name == "payload" and not schema:
+        schema["description"] = "any JSON"
+
+
+def _operation(operation: Operation, schemas: _Schemas) -> Json:
+    told: Json = {
+        "operationId": _operation_id(operation),
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "responses": {str(status): _answer(status, body, schemas) for status, body in operation.answers.items()},
+    }
+    told["responses"].update({kind: {"$ref": "#/components/responses/Error"} for kind in ("4XX", "5XX")})
+    if operation.description:
+        told["description"] = operation.description
+    parameters = list(_parameters(operation, schemas))
+    if operation.path.startswith(_TENANTED):
+        parameters.append({"$ref": "#/components/parameters/Tenant"})
+    if parameters:
+        told["parameters"] = parameters
+    if operation.request is not None:
+        content = _content(operation.request, schemas)
+        if operation.example is not None:
+            content[JSON]["example"] = operation.example
+        told["requestBody"] = {"required": not operation.optional, "content": content}
+    return told
+
+
+def _operation_id(operation: Operation) -> str:
+    words = re.findall(r"\w+", operation.path.removeprefix("/api/v1"))
+    return "_".join([operation.method.lower(), *words])
+
+
+def _parameters(operation: Operation, schemas: _Schemas) -> Iterator[Json]:
+    told = {parameter.name: parameter for parameter in operation.parameters}
+    for name in _BRACES.findall(operation.path):
+        given = told.pop(name, None)
+        parameter = given or Parameter(name, str, PATH_PARAMETERS[name])
+        yield {**_parameter(parameter, schemas), "in": "path", "required": True}
+    for parameter in told.values():
+        yield {**_parameter(parameter, schemas), "in": "query", "required": parameter.required}
+
+
+def _parameter(parameter: Parameter, schemas: _Schemas) -> Json:
+    schema = schemas.of(parameter.type)
+    _refine(parameter.name, schema)
+    description = parameter.description.replace("``", "`")
+    return {"name": parameter.name, "description": description, "schema": schema}
+
+
+def _answer(status: int, body: Any, schemas: _Schemas) -> Json:
+    told: Json = {"description": HTTPStatus(status).phrase}
+    if body is not None:
+        told["content"] = _content(body, schemas)
+    return told
+
+
+def _content(body: Any, schemas: _Schemas) -> Json:
+    """The body by media type; several JSON shapes become one that is any of them."""
+    content: Json = {}
+    for part in _parts(body):
+        media, kind = (part.type, part.schema) if isinstance(part, Media) else (JSON, part)
+        schema = schemas.of(kind)
+        if media in content:
+            content[media]["schema"] = {"anyOf": [content[media]["schema"], schema]}
+        else:
+            content[media] = {"schema": schema}
+    return content

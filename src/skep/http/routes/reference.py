@@ -1,0 +1,43 @@
+"""`/openapi.json` and `/docs`: what the server can do, for programs and for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from skep.http.exchange import Answer, Call
+from skep.http.openapi import document
+from skep.http.operation import Media, Operation
+from skep.http.reference import page
+
+HTML = b"text/html; charset=utf-8"
+CACHING = (b"cache-control", b"no-cache")
+
+
+def operations(every: Callable[[], Sequence[Operation]]) -> list[Operation]:
+    """The reference; ``every`` gives all operations, which include these."""
+
+    @cache
+    def written() -> bytes:
+        return msgspec.json.encode(document(every()))
+
+    async def openapi(call: Call) -> Answer:  # noqa: ARG001 - the same for everyone
+        return Answer(200, written(), headers=[CACHING])
+
+    async def docs(call: Call) -> Answer:  # noqa: ARG001 - the same for everyone
+        told = page()
+        return Answer(200, told.html, HTML, [CACHING, (b"content-security-policy", told.policy)])
+
+    return [
+        Operation(
+            method="GET", path="/openapi.json", handler=openapi, tag="Server", answers={200: dict[str, Any]},
+            summary="This reference as an OpenAPI 3.1 document",
+        ),
+        Operation(
+            method="GET", path="/docs", handler=docs, tag="Server", answers={200: Media("text/html")},
+            summary="This reference as a page",
+        ),
+    ]  # fmt: skip

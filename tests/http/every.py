@@ -1,0 +1,18 @@
+"""Every operation of the application, for tests that go through all of them. Nothing is opened or served."""
+
+from __future__ import annotations
+
+from random import Random
+
+from skep.clock import ManualClock
+from skep.engine import Engine
+from skep.http.app import App
+from skep.http.operation import Operation
+from skep.ids import IdMint
+from skep.store.sqlite import SqliteStore
+
+
+def every_operation() -> list[Operation]:
+    """All of them, in the order in which they are documented."""
+    clock = ManualClock()
+    return App(Engine(SqliteStore(":memory:"), clock, IdMint(clock), Random(0))).operations

@@ -1,0 +1,112 @@
+"""Whatever the OpenAPI document allows, and much that it does not, is answered as it says and never with a 5xx."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation.modes import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from skep.http.operation import Operation
+from skep.testing.server import RunningServer, running_server
+from tests.http.driver import Api
+from tests.http.every import every_operation
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+EXAMPLES = 5
+MANY_EXAMPLES = 200
+
+TENANT = "stocked"
+TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
+THERE = {
+    "queue": "orders", "name": "orders", "partition": "p", "transactionId": "t", "group": "g", "seq": 1, "letter": 1,
+    "traceId": TRACE,
+}  # fmt: skip
+"""Names of what is there, so that valid requests get further than a 404."""
+
+
+def can_be_wrong(operation: Operation) -> bool:
+    """Whether a request can break its schema: any text is a name, so only other types and bodies can."""
+    return operation.request is not None or any(
+        parameter.type is not str for parameter in operation.parameters if parameter.name in operation.query_names
+    )
+
+
+OPERATIONS = every_operation()
+CASES = [(o.method, o.path, GenerationMode.POSITIVE) for o in OPERATIONS] + [
+    (o.method, o.path, GenerationMode.NEGATIVE) for o in OPERATIONS if can_be_wrong(o)
+]
+each_case = pytest.mark.parametrize(
+    ("method", "path", "mode"), CASES, ids=[f"{method} {path} {mode.value}" for method, path, mode in CASES]
+)
+
+
+@pytest.fixture(scope="module")
+def empty_server() -> Iterator[RunningServer]:
+    """A server whose queues may come and go."""
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def described(empty_server: RunningServer) -> Any:
+    """The document of a running server."""
+    return schemathesis.openapi.from_url(f"{empty_server.url}/openapi.json")
+
+
+@pytest.fixture
+def stocked(empty_server: RunningServer) -> None:
+    """A tenant with something of everything."""
+    api = Api(empty_server, TENANT)
+    for number in range(4):
+        api.push("orders", {"n": number}, partition="p", transactionId=f"t{number or ''}", traceId=TRACE)
+    for message in api.pop("orders", batch=2, query="&consumerGroup=g"):
+        api.ack(message, "dlq", error="no")
+    api.pop("orders", batch=1, query="&consumerGroup=g")
+    api.close()
+
+
+def check(described: Any, method: str, path: str, mode: GenerationMode, examples: int) -> None:
+    """Call an operation with as many requests as there are examples."""
+    session = requests.Session()
+
+    @settings(
+        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(case=described[path][method].as_strategy(generation_mode=mode))
+    def answers_as_described(case: Any) -> None:
+        if mode is GenerationMode.POSITIVE:
+            case.headers["Skep-Tenant"] = TENANT
+            for given_ in (case.path_parameters, case.query):
+                given_.update({name: value for name, value in THERE.items() if name in (given_ or ())})
+        if "wait" in (case.query or ()):
+            case.query["timeout"] = 0.01
+        case.call_and_validate(checks=CHECKS, session=session)
+
+    with session:
+        answers_as_described()
+
+
+@each_case
+@pytest.mark.usefixtures("stocked")
+def test_answers_are_as_the_document_says(described: Any, method: str, path: str, mode: GenerationMode) -> None:
+    check(described, method, path, mode, EXAMPLES)
+
+
+@each_case
+@pytest.mark.slow
+@pytest.mark.usefixtures("stocked")
+def test_very_many_answers_are_as_the_document_says(
+    described: Any, method: str, path: str, mode: GenerationMode
+) -> None:
+    check(described, method, path, mode, MANY_EXAMPLES)
