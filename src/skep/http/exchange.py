@@ -148,19 +148,25 @@ class Call:
                 return b"".join(parts)
             event = await self._receive()
 
-    async def unless_gone(self, work: Awaitable[T]) -> T:
-        """The result of ``work``, which is cancelled when the client goes away first."""
+    async def unless_gone(self, work: Awaitable[T], undo: Callable[[T], None] | None = None) -> T:
+        """The result of ``work``, which is cancelled when the client goes away first.
+
+        ``undo`` gets a result that came all the same, or in the same moment: there is nobody to take it.
+        """
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(self._disconnected())
         try:
             await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
+            if not gone.done():
                 return task.result()
+            task.cancel()
+            [result] = await asyncio.gather(task, return_exceptions=True)
+            if undo is not None and not isinstance(result, BaseException):
+                undo(result)
             raise ClientGone
         finally:
             gone.cancel()
-            if not task.done():
-                task.cancel()
+            task.cancel()
             await asyncio.gather(task, gone, return_exceptions=True)
 
     async def _disconnected(self) -> None:

@@ -83,7 +83,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             start=wish.start,
             wait_seconds=wish.wait_seconds,
         )
-        return await taken(call, taking, wish.wait_seconds)
+        return await taken(call, taking, wish)
 
     async def pop_matching(call: Call) -> Answer:
         wish = read(call.query)
@@ -99,16 +99,20 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             start=wish.start,
             wait_seconds=wish.wait_seconds,
         )
-        return await taken(call, taking, wish.wait_seconds)
+        return await taken(call, taking, wish)
 
-    async def taken(call: Call, taking: Coroutine[Any, Any, PopResult], wait_seconds: float) -> Answer:
-        if wait_seconds:
+    async def taken(call: Call, taking: Coroutine[Any, Any, PopResult], wish: Wish) -> Answer:
+        if wish.wait_seconds:
             call.waits = True
-            result = await call.unless_gone(taking)
+            # What was settled as it was handed out cannot be taken back.
+            result = await call.unless_gone(taking, None if wish.auto_ack else give_back)
         else:
             result = await taking
         count_popped(meter, result.deliveries)
         return answer(result)
+
+    def give_back(result: PopResult) -> None:
+        engine.give_back(result.deliveries)
 
     answers = {200: PopResponse, 204: None}
     return [
