@@ -286,6 +286,12 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
+def test_a_connection_that_rests_between_requests_is_closed() -> None:
+    with running_server(limits=HttpLimits(keep_alive_seconds=0.1)) as server, Wire(server.port) as wire:
+        assert wire.request("GET", "/health").reply().status == 200
+        assert wire.is_ended()
+
+
 # what the server holds
 
 

@@ -265,6 +265,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
         While an earlier request is still owed its answer, or this one's has begun, there is no place for another.
         """
+        log.debug("a connection was refused", status=int(refused.status), reason=str(refused))
         running = self._running
         owed = running is not None and not running.response_complete
         is_running = running is self.cycle and not self._in_head
