@@ -221,16 +221,9 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
     account = await settle.find_account(connection, request.queue, request.group, shard)
     assert account is not None
     queue_id, group_id, settings = account.queue.id, account.group_id, account.queue.settings
-    for _ in range(DISCOVER_PASSES):
-        ready = await connection.fetchval(
-            SQL["ready_in_sets"], queue_id, group_id, now, request.batch, request.partition
-        )
-        if ready >= request.batch:
-            break
-        if not await connection.fetchval(SQL["discover"], queue_id, group_id, DISCOVER_ROWS, shard):
-            break
+    limit = await _sets_needed(connection, account, request, now)
     effects = Effects()
-    rows = await _ready_sets(connection, account, request, now, effects)
+    rows = await _ready_sets(connection, account, request, limit, now, effects)
     deadline = now + seconds(settings.lease_seconds if request.lease_seconds is None else request.lease_seconds)
     visible = now - seconds(settings.delayed_processing_seconds)
     wanted = request.batch
@@ -243,8 +236,7 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
             break
         if request.max_partitions and row["partition"] not in partitions and len(partitions) == request.max_partitions:
             continue
-        limit = 1 if is_alone else wanted
-        seqs = await connection.fetchval(SQL["visible"], queue_id, row["seqs"], visible, limit)
+        seqs = await connection.fetchval(SQL["visible"], queue_id, row["seqs"], visible, 1 if is_alone else wanted)
         if not seqs:
             await _rest(connection, account, row, effects)
             continue
@@ -265,13 +257,47 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
     return PopResult(deliveries, next_ready, more=unread or (next_ready is not None and next_ready <= now))
 
 
+async def _sets_needed(connection: Connection, account: Account, request: PopRequest, now: Instant) -> int:
+    """How many rows a pop takes from, after discovering what it lacks.
+
+    It locks no more than that: what it locked and left would be missing to all who pop at the same time.
+    """
+    queue_id, group_id, settings = account.queue.id, account.group_id, account.queue.settings
+    ready: list[asyncpg.Record] = []
+    needed = 0
+    for _ in range(DISCOVER_PASSES):
+        ready = await connection.fetch(SQL["ready_in_sets"], queue_id, group_id, now, request.batch, request.partition)
+        needed, messages = _first_sets(ready, request.batch, settings)
+        if messages >= request.batch:
+            break
+        if not await connection.fetchval(SQL["discover"], queue_id, group_id, DISCOVER_ROWS, account.shard):
+            break
+    is_alone = bool(ready) and comes_alone(settings, ready[0]["attempts"])
+    if not is_alone and (request.max_partitions or settings.delayed_processing_seconds):
+        # Some of them will not do, and only a closer look tells which.
+        return request.batch
+    return needed
+
+
+def _first_sets(ready: Sequence[asyncpg.Record], wanted: int, settings: QueueSettings) -> tuple[int, int]:
+    """How many rows fill the batch, or come before one that is handed out alone; and how many messages they have."""
+    messages = 0
+    for count, row in enumerate(ready):
+        if comes_alone(settings, row["attempts"]):
+            return max(count, 1), max(messages, 1)
+        if messages >= wanted:
+            return count, messages
+        messages += row["messages"]
+    return len(ready), messages
+
+
 async def _ready_sets(
-    connection: Connection, account: Account, request: PopRequest, now: Instant, effects: Effects
+    connection: Connection, account: Account, request: PopRequest, limit: int, now: Instant, effects: Effects
 ) -> list[asyncpg.Record]:
     """Rows to take from, locked; those that must be buried or expired are dealt with first, as far as one pop goes."""
     for _ in range(TIDY_PASSES):
         rows = await connection.fetch(
-            SQL["lock_sets_ready"], account.queue.id, account.group_id, now, request.batch, request.partition
+            SQL["lock_sets_ready"], account.queue.id, account.group_id, now, limit, request.partition
         )
         doomed = [row for row in rows if _is_doomed_set(row, account.queue.settings, now)]
         if not doomed:

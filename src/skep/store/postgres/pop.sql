@@ -25,11 +25,10 @@ SELECT ensure_group(q.id, $3, $4, $5, $6) FROM queue q WHERE q.tenant = $1 AND q
 SELECT discover($1, $2, $3, $4)
 
 -- name: ready_in_sets
--- How many messages are ready, as far as the batch needs to know.
-SELECT coalesce(sum(cardinality(r.seqs)), 0)::bigint FROM (
-    SELECT s.seqs FROM set_lease s
-    WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND ($5::text IS NULL OR s.partition = $5)
-    ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4) r
+-- How much is ready, as far as the batch needs to know.
+SELECT cardinality(s.seqs) AS messages, s.attempts FROM set_lease s
+WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND ($5::text IS NULL OR s.partition = $5)
+ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
 
 -- name: lock_sets_ready
 -- Higher priority first, then the oldest. Rows in flight of the same priority are walked over: as many as there are consumers.
