@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 HANG_UP = b""
 """Close the connection instead of answering."""
@@ -23,9 +23,13 @@ class Received(NamedTuple):
     body: bytes
 
     @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
     def transaction_ids(self) -> list[str | None]:
         """Those of the pushed messages."""
-        return [item.get("transactionId") for item in json.loads(self.body)["items"]]
+        return [item.get("transactionId") for item in self.json["items"]]
 
 
 Script = Callable[[Received], bytes]
@@ -63,8 +67,9 @@ class ScriptedServer:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._connections: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
+        self._conversing: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
 
     def __enter__(self) -> Self:
         return self
@@ -78,11 +83,12 @@ class ScriptedServer:
         """Listen no more and hang up on everybody."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listener.close()
         for connection in self._connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
+        for thread in self._conversing:
             thread.join()
 
     def tell(self, *script: bytes | Script) -> None:
@@ -98,7 +104,7 @@ class ScriptedServer:
                 return
             self._connections.append(connection)
             thread = threading.Thread(target=self._converse, args=[connection])
-            self._threads.append(thread)
+            self._conversing.append(thread)
             thread.start()
 
     def _converse(self, connection: socket.socket) -> None:

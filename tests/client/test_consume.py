@@ -10,7 +10,7 @@ import pytest
 import skep
 from skep.errors import Code
 from skep.model import Ordering, QueueChanges, QueueKey, SettleStatus
-from skep.testing.server import RunningServer
+from skep.testing.server import RunningServer, running_server
 
 
 def test_a_message_is_acked_when_its_block_ends(client: skep.Client) -> None:
@@ -100,14 +100,13 @@ def test_a_lease_is_kept_for_longer(client: skep.Client) -> None:
     assert extended.lease_deadline > message.lease_deadline
 
 
-def test_a_pop_waits_for_the_first_message(client: skep.Client, server: RunningServer) -> None:
-    client.push("orders", [0])
-    client.pop("orders")[0].ack()
-    waits = server.engine.parked_polls
+def test_a_pop_waits_for_the_first_message() -> None:
+    with running_server() as server, skep.Client(server.url) as client, ThreadPoolExecutor(1) as pool:
+        client.push("orders", [0])
+        client.pop("orders")[0].ack()
 
-    with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.pop, "orders", wait_seconds=30)
-        while server.engine.parked_polls == waits:
+        while not server.engine.parked_polls and not waiting.done():
             wait([waiting], timeout=0.01)
         client.push("orders", [1])
 

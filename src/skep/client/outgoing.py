@@ -113,24 +113,21 @@ def _item(queue: str, message: object, options: MessageOptions, ids: Iterator[by
         raise SkepError(Code.INVALID_PAYLOAD, "with a content_type the payload is bytes")
     transaction_id = said["transaction_id"] if "transaction_id" in said else id_text(next(ids))
     headers = said.get("headers")
-    # Payload and headers go into the JSON as they are, encoded once with the rest (bytes as base64). The struct keeps them
-    # raw for the server's sake.
+    # Payload and headers go into the JSON as they are, encoded once with the rest (bytes as base64; what is unset is left
+    # out). The struct keeps them raw for the server's sake.
     return PushItem(
         queue,
         cast("Raw", payload),
         said.get("partition", DEFAULT_PARTITION),
         transaction_id,
         said.get("trace_id"),
-        _NO_HEADERS if headers is None else cast("Raw", headers),
+        cast("Raw", UNSET if headers is None else headers),
         content_type,
         said.get("deliver_at"),
         said.get("priority", 0),
         said.get("namespace"),
         said.get("task"),
     )
-
-
-_NO_HEADERS = PushItem("", Raw()).headers
 
 
 def _by_its_own_means(value: object) -> Any:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from pyreqwest.client import ClientBuilder, SyncClientBuilder
-from pyreqwest.exceptions import ConnectError, ConnectTimeoutError, PoolTimeoutError, RequestError
+from pyreqwest.exceptions import RequestError
 from pyreqwest.request import RequestBuilder, SyncRequestBuilder
 from pyreqwest.response import Response, SyncResponse
 
@@ -19,7 +19,8 @@ from skep.errors import Code, SkepError
 B = TypeVar("B", RequestBuilder, SyncRequestBuilder)
 C = TypeVar("C", ClientBuilder, SyncClientBuilder)
 
-_NEVER_SENT = (ConnectError, ConnectTimeoutError, PoolTimeoutError)
+_NEVER_SENT = "client error (Connect)"
+"""The cause that tells that there was no connection. The class does not: a connection that broke is a ConnectError, too."""
 
 
 class SyncTransport:
@@ -98,4 +99,4 @@ def _answer(response: Response | SyncResponse, body: bytes) -> Answer:
 def _unreachable(url: str, error: RequestError) -> UnreachableError:
     causes = [cause["message"] for cause in error.details.get("causes") or []]
     message = f"{url} did not answer: {'; '.join(causes[-2:]) or error.message}"
-    return UnreachableError(message, sent=not isinstance(error, _NEVER_SENT), url=url)
+    return UnreachableError(message, sent=_NEVER_SENT not in causes, url=url)
