@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import msgspec
-from starlette.types import ASGIApp
 
 from skep.clock import Clock, SystemClock
 from skep.config import EngineSettings, ServerSettings
@@ -20,6 +19,7 @@ from skep.http.access import AccessLog
 from skep.http.app import App
 from skep.http.listening import Listener
 from skep.ids import IdMint
+from skep.observe.tally import NOTE_SECONDS, Tally
 from skep.store.protocol import Store
 
 SQLITE_SCHEME = "sqlite:///"
@@ -93,24 +93,40 @@ async def open_engine(
 
 
 async def serve(
-    settings: ServerSettings, sockets: Sequence[socket.socket], stop: asyncio.Event, listening: Callable[[], None]
+    settings: ServerSettings,
+    sockets: Sequence[socket.socket],
+    stop: asyncio.Event,
+    listening: Callable[[], None],
+    tally: Tally | None = None,
 ) -> None:
     """Serve a store over HTTP until ``stop`` is set; then answer who waits, finish, and let go.
 
     The order matters: no client comes before the store is open, and none is left when the engine stops.
     """
     async with open_engine(store_url(settings), settings.engine) as engine:
-        app: ASGIApp = App(engine, settings.http)
-        if settings.log_level == "debug":
-            app = AccessLog(app)
+        app = App(engine, settings.http, tally)
         listener = Listener(
-            app, sockets, before_drain=engine.end_polls, limits=settings.http, drain_seconds=settings.drain_seconds
+            AccessLog(app) if settings.log_level == "debug" else app,
+            sockets,
+            before_drain=engine.end_polls,
+            limits=settings.http,
+            drain_seconds=settings.drain_seconds,
         )
-        watching = asyncio.create_task(_watch(listener, stop, listening))
+        beside = [asyncio.create_task(_watch(listener, stop, listening)), asyncio.create_task(_note(app))]
         try:
             await listener.listen()
         finally:
-            watching.cancel()
+            for task in beside:
+                task.cancel()
+            if tally is not None:
+                tally.note(app.meter)
+
+
+async def _note(app: App) -> None:
+    """Let the other processes on this port know what was counted here."""
+    while app.tally is not None:
+        app.tally.note(app.meter)
+        await asyncio.sleep(NOTE_SECONDS)
 
 
 async def _watch(listener: Listener, stop: asyncio.Event, listening: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -23,6 +24,7 @@ from skep.errors import Code, SkepError
 from skep.http.address import bind, check_exposure, resolve, url_of
 from skep.logs import configure_logs
 from skep.loop import run
+from skep.observe.tally import Tally
 from skep.server import is_shared, serve
 from skep.settings import hide_password, without_password
 from skep.signals import stop_signals
@@ -35,10 +37,12 @@ log = structlog.get_logger("skep.server")
 
 
 class Order(Struct):
-    """What a worker is told: the settings, and the numbers of the sockets that it inherits."""
+    """What a worker is told: settings, the numbers of the sockets it inherits, its name, and where all note their counters."""
 
     settings: ServerSettings
     sockets: list[int]
+    name: str
+    tally_folder: str
 
 
 def exit_status(error: SkepError) -> int:
@@ -73,18 +77,15 @@ def describe(settings: ServerSettings, sockets: list[socket.socket]) -> dict[str
 
 
 async def serve_here(
-    settings: ServerSettings,
-    sockets: list[socket.socket],
-    listening: Callable[[], None],
-    until_stdin_ends: bool = False,
+    settings: ServerSettings, sockets: list[socket.socket], listening: Callable[[], None], tally: Tally | None = None
 ) -> None:
-    """Serve in this process until a signal comes, or stdin ends if that is what it waits for."""
+    """Serve in this process until a signal comes; one of several, which ``tally`` tells, also until stdin ends."""
     stop = asyncio.Event()
     with stop_signals(stop.set):
-        if until_stdin_ends:
+        if tally is not None:
             asyncio.get_running_loop().add_reader(0, _look_at_stdin, stop)
         try:
-            await serve(with_room(settings), sockets, stop, listening)
+            await serve(with_room(settings), sockets, stop, listening, tally)
         except SkepError as error:
             raise SkepError(error.code, hide_password(error.message, settings.store or "")) from error
         log.info("stopped", pid=os.getpid())
@@ -129,7 +130,7 @@ def main() -> int:
         os.write(1, READY)
 
     try:
-        run(serve_here(settings, sockets, listening, until_stdin_ends=True))
+        run(serve_here(settings, sockets, listening, Tally(Path(order.tally_folder), order.name)))
     except SkepError as error:
         sys.stderr.write(f"skep: {error.message}\n")
         return exit_status(error)

@@ -54,11 +54,11 @@ def push(connection: http.client.HTTPConnection, text: str) -> int:
     return response.status
 
 
-def get(port: int, path: str) -> tuple[int, Any]:
+def get(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, Any]:
     """Status and body of a GET."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers or {})
         response = connection.getresponse()
         body = response.read()
         return response.status, json.loads(body) if body else None

@@ -97,3 +97,25 @@ def test_a_store_that_cannot_be_opened_is_told_once(tmp_path: Path) -> None:
 
     assert line.startswith("skep: PostgreSQL cannot be used")
     assert "s3cret" not in line
+
+
+def test_a_scrape_tells_of_all_workers_and_of_those_that_ended(server: ServeProcess) -> None:
+    port = server.listening()
+    with contextlib.ExitStack() as stack:
+        # Connections go to either worker, and stay there.
+        for wire in [stack.enter_context(Wire(port)) for _ in range(20)]:
+            body = b'{"items": [{"queue": "q", "payload": 1}]}'
+            assert wire.request("POST", "/api/v1/push", body).reply().status == 201
+        scrapes_say(port, 20)
+        workers_of(server)[0].terminate()
+        server.event("worker listening")
+        scrapes_say(port, 20)
+
+
+def scrapes_say(port: int, pushed: int) -> None:
+    """Scrape until whichever worker answers knows of all; they tell each other about once a second."""
+    agreeing = 0
+    while agreeing < 8:
+        _, told = get(port, "/metrics", {"Accept": "application/json"})
+        assert told["push"]["total"] <= pushed
+        agreeing = agreeing + 1 if told["push"]["total"] == pushed else 0

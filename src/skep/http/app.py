@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.routing import Route, Router
 
 from skep.config import HttpLimits
@@ -29,11 +31,12 @@ from skep.http.routes import (
     status,
 )
 from skep.observe.metrics import Meter
+from skep.observe.tally import Tally
 
 POP_QUEUE = "/api/v1/pop/queue/"
 
 
-def all_operations(engine: Engine, meter: Meter, limits: HttpLimits) -> list[Operation]:
+def all_operations(engine: Engine, meter: Meter, limits: HttpLimits, total: Callable[[], Meter]) -> list[Operation]:
     """Every operation of the API."""
     return [
         *push.operations(engine, meter),
@@ -49,18 +52,20 @@ def all_operations(engine: Engine, meter: Meter, limits: HttpLimits) -> list[Ope
         *leases.operations(engine),
         *admin.operations(engine),
         *health.operations(engine),
-        *metrics.operations(engine, meter, limits),
+        *metrics.operations(engine, total, limits),
     ]
 
 
 class App:
     """The HTTP face of an engine."""
 
-    def __init__(self, engine: Engine, limits: HttpLimits | None = None) -> None:
+    def __init__(self, engine: Engine, limits: HttpLimits | None = None, tally: Tally | None = None) -> None:
+        """``tally`` adds up the counters of all processes that share the port."""
         limits = limits or HttpLimits()
         self.meter = Meter(limits.metrics_queues)
+        self.tally = tally
         self.operations = [
-            *all_operations(engine, self.meter, limits),
+            *all_operations(engine, self.meter, limits, self._total),
             *reference.operations(lambda: self.operations),
         ]
         endpoints = [
@@ -73,6 +78,9 @@ class App:
         for operation, endpoint in endpoints:
             resources.setdefault(operation.path, Resource()).add(operation.method, endpoint)
         self._router = Router([Route(path, resource) for path, resource in resources.items()], default=_no_route)
+
+    def _total(self) -> Meter:
+        return self.meter if self.tally is None else self.tally.total(self.meter)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

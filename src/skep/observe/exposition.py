@@ -54,23 +54,24 @@ class Gauges(Struct, frozen=True, kw_only=True):
 class Exposition:
     """Writes the metrics as text."""
 
-    def __init__(self, meter: Meter) -> None:
-        self._source = _Source(meter)
+    def __init__(self) -> None:
+        self._source = _Source()
         # A registry of its own: what else runs in this process has its own metrics.
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self._source)
         ProcessCollector(registry=self._registry)
 
-    def text(self, gauges: Gauges, accept: str) -> tuple[bytes, str]:
+    def text(self, meter: Meter, gauges: Gauges, accept: str) -> tuple[bytes, str]:
         """The text and its content type, in the format that the reader likes best."""
+        self._source.meter = meter
         self._source.gauges = gauges
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
 
 class _Source(Collector):
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
+    def __init__(self) -> None:
+        self.meter = Meter()
         self.gauges = Gauges()
 
     def describe(self) -> list[Metric]:
@@ -94,11 +95,11 @@ class _Source(Collector):
             ("skep_popped_messages", "popped", "Messages handed out"),
         ):
             family = CounterMetricFamily(name, meaning, labels=QUEUE_LABELS)
-            for key, counts in self._meter.queues.items():
+            for key, counts in self.meter.queues.items():
                 family.add_metric(key, getattr(counts, attribute))
             yield family
         settled = CounterMetricFamily("skep_acked_messages", "Messages settled", labels=(*QUEUE_LABELS, "outcome"))
-        for key, counts in self._meter.queues.items():
+        for key, counts in self.meter.queues.items():
             settled.add_metric((*key, "completed"), counts.completed)
             settled.add_metric((*key, "retried"), counts.retried)
             settled.add_metric((*key, "dead"), counts.dead)
@@ -106,7 +107,7 @@ class _Source(Collector):
 
     def _requests(self) -> Metric:
         family = CounterMetricFamily("skep_http_requests", "Requests answered", labels=("method", "route", "status"))
-        for (method, route), meter in self._meter.routes.items():
+        for (method, route), meter in self.meter.routes.items():
             for status, count in meter.by_status.items():
                 family.add_metric((method, route, str(status)), count)
         return family
@@ -117,7 +118,7 @@ class _Source(Collector):
             "From the request's arrival to its answer; pops that wait are polls",
             labels=("verb",),
         )
-        for verb, histogram in self._meter.latencies.items():
+        for verb, histogram in self.meter.latencies.items():
             counts = list(accumulate(histogram.buckets))
             bounds = [*(str(bound) for bound in BOUNDS_SECONDS), "+Inf"]
             family.add_metric((verb,), list(zip(bounds, counts, strict=True)), histogram.seconds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from skep.config import HttpLimits
 from skep.engine import Engine
 from skep.http.exchange import JSON, Answer, Call, json_answer
@@ -18,21 +20,22 @@ TOTALS = {"push": ("pushed", "duplicate"), "pop": ("popped",), "ack": ("complete
 MS_PER_SECOND = 1_000
 
 
-def operations(engine: Engine, meter: Meter, limits: HttpLimits) -> list[Operation]:
-    """Metrics."""
+def operations(engine: Engine, total: Callable[[], Meter], limits: HttpLimits) -> list[Operation]:
+    """Metrics. ``total`` gives the counters: those of this process, or of all that share its port."""
     gauges = GaugeReader(engine, limits)
-    exposition = Exposition(meter)
+    exposition = Exposition()
     throughput = Throughput(engine.now())
 
     async def metrics(call: Call) -> Answer:
         accept = call.header(b"accept") or b""
         read = await gauges.read()
+        meter = total()
         if JSON in accept:
-            return json_answer(as_json(read))
-        text, content_type = exposition.text(read, accept.decode("latin-1"))
+            return json_answer(as_json(meter, read))
+        text, content_type = exposition.text(meter, read, accept.decode("latin-1"))
         return Answer(200, text, content_type.encode())
 
-    def as_json(read: Gauges) -> MetricsResponse:
+    def as_json(meter: Meter, read: Gauges) -> MetricsResponse:
         totals = {verb: sum(meter.total(name) for name in names) for verb, names in TOTALS.items()}
         rates = throughput.per_second(engine.now(), totals)
         push, pop, ack = (

@@ -1,0 +1,104 @@
+"""The counters of several processes on one port, added up: whichever of them is asked tells of all.
+
+Each process notes its counters in a file of a folder that they share, about once a second, so what is told of the others may be
+that old. What an ended process has counted stays: it is moved into one file for all that have ended, so a total never falls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from skep.observe.histogram import Histogram
+from skep.observe.metrics import Meter, QueueCounts
+
+NOTE_SECONDS = 1.0
+"""How often a process notes its counters."""
+ENDED = "ended"
+_COUNTS = tuple(QueueCounts.__slots__)
+
+
+class Note(Struct, array_like=True):
+    """The counters of a process; ``names`` are the processes whose counters these are."""
+
+    names: list[str] = []
+    queues: list[tuple[str, str, list[int]]] = []
+    routes: list[tuple[str, str, dict[int, int]]] = []
+    latencies: list[tuple[str, list[int], float]] = []
+
+
+class Tally:
+    """One process's part of the count, and the sum of all."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+
+    def note(self, meter: Meter) -> None:
+        """Let the others know."""
+        _write(self._folder / self._name, _note([self._name], meter))
+
+    def total(self, meter: Meter) -> Meter:
+        """The counters of this process as they are, and those of the others as they were last noted."""
+        whole = Meter(meter.queue_labels)
+        _add(whole, _note([], meter))
+        ended = _read(self._folder / ENDED)
+        _add(whole, ended)
+        for path in sorted(self._folder.iterdir()):
+            # A process that has just ended may still have a file of its own beside what was moved.
+            if path.name not in (self._name, ENDED, *ended.names) and not path.suffix:
+                _add(whole, _read(path))
+        return whole
+
+
+def keep_of_ended(folder: Path, name: str) -> None:
+    """Move what a process has counted to what all that have ended did."""
+    path = folder / name
+    whole = Meter()
+    _add(whole, _read(folder / ENDED))
+    _add(whole, _read(path))
+    _write(folder / ENDED, _note([name], whole))
+    path.unlink(missing_ok=True)
+
+
+def _note(names: list[str], meter: Meter) -> Note:
+    return Note(
+        names,
+        [(tenant, queue, [getattr(c, count) for count in _COUNTS]) for (tenant, queue), c in meter.queues.items()],
+        [(method, path, route.by_status) for (method, path), route in meter.routes.items()],
+        [(verb, histogram.buckets, histogram.seconds) for verb, histogram in meter.latencies.items()],
+    )
+
+
+def _add(meter: Meter, note: Note) -> None:
+    for tenant, queue, counts in note.queues:
+        mine = meter.queue(tenant, queue)
+        for name, count in zip(_COUNTS, counts, strict=True):
+            setattr(mine, name, getattr(mine, name) + count)
+    for method, path, by_status in note.routes:
+        route = meter.route(method, path, verb="")
+        for status, count in by_status.items():
+            route.by_status[status] = route.by_status.get(status, 0) + count
+    meter.latencies.pop("", None)
+    for verb, buckets, seconds in note.latencies:
+        histogram = meter.latencies.setdefault(verb, Histogram())
+        histogram.buckets = [mine + other for mine, other in zip(histogram.buckets, buckets, strict=True)]
+        histogram.seconds += seconds
+
+
+def _write(path: Path, note: Note) -> None:
+    """Whole or not at all, since another process may be reading. A full disk costs figures, and nothing else."""
+    with contextlib.suppress(OSError):
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(msgspec.msgpack.encode(note))
+        fresh.replace(path)
+
+
+def _read(path: Path) -> Note:
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Note)
+    except (OSError, msgspec.DecodeError):
+        return Note()
