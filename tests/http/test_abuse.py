@@ -148,6 +148,33 @@ def test_a_wish_for_another_protocol_is_passed_over(wire: Wire) -> None:
     assert wire.request("GET", "/health").reply().status == 200
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://skep:8080"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+    ],
+)
+def test_a_page_of_another_origin_cannot_use_it(wire: Wire, headers: dict[str, str]) -> None:
+    reply = wire.request("POST", PUSH, ONE, headers).reply()
+
+    assert (reply.status, reply.code) == (403, "FORBIDDEN")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://skep", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+        {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"},
+    ],
+)
+def test_its_own_pages_and_links_to_it_work(wire: Wire, headers: dict[str, str]) -> None:
+    assert wire.request("GET", "/health", headers=headers).reply().status == 200
+
+
 # how much is sent
 
 

@@ -20,6 +20,7 @@ from uvicorn.server import ServerState
 
 from skep.config import HttpLimits
 from skep.errors import Code
+from skep.http.origin import TOLD_BY_BROWSERS, check_origin
 from skep.http.refusal import Refused
 from skep.http.transport import ClosingInOrder
 
@@ -163,10 +164,12 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Run the request, unless its head is too large or too many wait before it."""
         headers = self.headers
-        if (
-            len(headers) > self._limits.headers_count
-            or sum([len(name) + len(value) for name, value in headers]) > self._limits.headers_bytes
-        ):
+        size = 0
+        for name, value in headers:
+            size += len(name) + len(value)
+            if name in TOLD_BY_BROWSERS:
+                check_origin(headers)
+        if size > self._limits.headers_bytes or len(headers) > self._limits.headers_count:
             raise self._head_too_large()
         if len(self.pipeline) >= self._limits.pipelined_requests:
             raise Refused(429, Code.TOO_MANY_REQUESTS, "too many requests were sent ahead of their answers")
