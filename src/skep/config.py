@@ -158,6 +158,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "folder"
         ),
     ] = None
+    store_connections: Annotated[
+        int, Meta(ge=2, le=1_000, description="connections to PostgreSQL, per worker; one more hears of other servers")
+    ] = 10
     data_folder: Annotated[str, Meta(description="the folder of the SQLite file; made when it is missing")] = (
         "skep-data"
     )

@@ -32,17 +32,17 @@ def is_shared(url: str) -> bool:
     return url.startswith(POSTGRES_SCHEMES)
 
 
-def open_store(url: str, clock: Clock) -> Store:
+def open_store(url: str, clock: Clock, connections: int | None = None) -> Store:
     """The store a URL means, not opened yet: ``sqlite:///path``, a path, ``:memory:`` or ``postgresql://…``."""
     if is_shared(url):
         try:
-            from skep.store.postgres import PostgresStore
+            from skep.store.postgres.store import MAX_CONNECTIONS, PostgresStore
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("asyncpg"):
                 raise
             message = "PostgreSQL needs the extra: pip install 'skep[postgres]'"
             raise SkepError(Code.STORE_UNAVAILABLE, message) from None
-        return PostgresStore(url, clock=clock)
+        return PostgresStore(url, max_connections=connections or MAX_CONNECTIONS, clock=clock)
     from skep.store.sqlite import SqliteStore
 
     path = url.removeprefix(SQLITE_SCHEME)
@@ -73,13 +73,17 @@ async def open_engine(
     *,
     clock: Clock | None = None,
     random: Random | None = None,
+    connections: int | None = None,
 ) -> AsyncIterator[Engine]:
-    """A started engine on a store; leaving it stops the engine first, then closes the store."""
+    """A started engine on a store; leaving it stops the engine first, then closes the store.
+
+    ``connections`` bounds those to PostgreSQL.
+    """
     clock = clock or SystemClock()
     settings = settings or EngineSettings()
     if is_shared(url) and not settings.shared:
         settings = msgspec.structs.replace(settings, shared=True)
-    store = open_store(url, clock)
+    store = open_store(url, clock, connections)
     await store.open()
     try:
         engine = Engine(store, clock, IdMint(clock), random or SystemRandom(), settings)
@@ -103,7 +107,8 @@ async def serve(
 
     The order matters: no client comes before the store is open, and none is left when the engine stops.
     """
-    async with open_engine(store_url(settings), settings.engine) as engine:
+    url = store_url(settings)
+    async with open_engine(url, settings.engine, connections=settings.store_connections) as engine:
         app = App(engine, settings.http, tally)
         listener = Listener(
             AccessLog(app) if settings.log_level == "debug" else app,

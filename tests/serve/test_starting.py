@@ -6,7 +6,9 @@ import json
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -42,6 +44,18 @@ def test_no_password_is_in_the_log(tmp_path: Path, postgres_dsn: str) -> None:
         server.ended()
 
     assert not [line for line in server.lines if "s3cret" in line]
+
+
+def test_connections_to_postgresql_are_bounded(tmp_path: Path, postgres_dsn: str) -> None:
+    with serving("--set", "store_connections=2", "--store", postgres_dsn, folder=tmp_path) as server:
+        port = server.listening()
+        with ThreadPoolExecutor(8) as pool:
+            assert {status for status, _ in pool.map(lambda _: get(port, "/ready"), range(40))} == {200}
+        database = urlsplit(postgres_dsn).port
+        held = [c for c in server.system.net_connections("tcp") if getattr(c.raddr, "port", None) == database]
+
+    # The pool's two, and one that hears of other servers.
+    assert 1 <= len(held) <= 3
 
 
 def test_at_debug_every_request_is_told_without_what_is_in_it(tmp_path: Path) -> None:
