@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
+from skep.http.strictness import check_depth, check_unique_keys
 from skep.model import DEFAULT_TENANT
 
 Scope = MutableMapping[str, Any]
@@ -97,10 +98,16 @@ class Call:
                 raise SkepError(Code.INVALID_REQUEST, "a query parameter is given twice")
         return self._query
 
-    async def json(self, decoder: msgspec.json.Decoder[T], empty: T | None = None) -> T:
+    @property
+    def json_depth(self) -> int:
+        """How deep JSON may be nested."""
+        return self._limits.json_depth
+
+    async def json(self, decoder: msgspec.json.Decoder[T], empty: T | None = None, *, checks_depth: bool = True) -> T:
         """The struct that the body writes, or ``empty`` when it writes nothing and may do so.
 
-        What the struct keeps raw is left as it is, and only seen to be JSON in UTF-8.
+        What the struct keeps raw is left as it is, and only seen to be JSON in UTF-8 without a key given twice. Who reads
+        many raw parts may check the depth of each, which costs less than that of all together.
         """
         kind = self.header(b"content-type")
         if kind is not None and kind != JSON and not _may_be_json(kind):
@@ -113,8 +120,11 @@ class Call:
             # The decoder skips over raw parts without looking at the bytes of their strings.
             if not body.isascii():
                 body.decode()
+            await check_unique_keys(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _undecodable(error) from None
+        if checks_depth:
+            check_depth(body, self._limits.json_depth)
         return value
 
     async def body(self, limit: int | None = None) -> bytes:

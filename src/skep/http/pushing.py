@@ -11,6 +11,7 @@ import msgspec
 
 from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, json_answer
+from skep.http.strictness import check_depth
 from skep.ids import Id, id_text, parse_id
 from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
 from skep.observe.metrics import Meter
@@ -20,8 +21,8 @@ from skep.wire.times import to_instant
 _base64_text = msgspec.json.Decoder(str)
 
 
-def new_messages(items: Sequence[PushItem], tenant: str) -> list[NewMessage]:
-    """The messages the items mean."""
+def new_messages(items: Sequence[PushItem], tenant: str, json_depth: int) -> list[NewMessage]:
+    """The messages the items mean; INVALID_REQUEST when a payload is nested deeper than it may be."""
     keys: dict[str, QueueKey] = {}
     messages = []
     for item in items:
@@ -29,6 +30,7 @@ def new_messages(items: Sequence[PushItem], tenant: str) -> list[NewMessage]:
         if key is None:
             key = keys[item.queue] = QueueKey(item.queue, tenant)
         payload = bytes(item.payload)
+        check_depth(payload, json_depth)
         messages.append(
             NewMessage(
                 key,

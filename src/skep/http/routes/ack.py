@@ -70,9 +70,9 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         return done
 
     async def transaction(call: Call) -> Answer:
-        request = await call.json(_decode_transaction)
+        request = await call.json(_decode_transaction, checks_depth=False)
         acks = request.acknowledgments
-        messages = pushing.new_messages(request.items, call.tenant)
+        messages = pushing.new_messages(request.items, call.tenant, call.json_depth)
         meant = settlements(acks, call.tenant)
         outcome = await engine.transact(meant, messages, json_checked=True)
         count_settled(meter, meant, outcome.settled)

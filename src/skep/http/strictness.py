@@ -1,0 +1,118 @@
+"""JSON that readers could disagree about: keys given twice, and nesting that only some can follow.
+
+Decoders keep the last of two equal keys or the first, and some pass both on, so a body with such keys may mean one thing to
+us and another to who pops it. Looking for them must cost little, so the common case is decided in C: decoding a body and
+encoding it again drops exactly the keys that were given twice, and with them some of the pairs of quote and colon that can
+be counted in both. The exact look, in Python, is for bodies where the counts differ or something may hide a difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from array import array
+from itertools import accumulate
+
+import msgspec
+
+from skep.errors import Code, SkepError
+
+QUOTE_COLON = b'":'
+LARGE_BYTES = 1024 * 1024
+"""Beyond this only the exact look is taken: it is slower, and holds next to nothing of the body in memory."""
+SMALL_BYTES = 64 * 1024
+"""Up to this the exact look is taken at once, beyond it in a thread, so that other requests go on."""
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
+# A quote or a colon that is written as an escape comes back as itself, and could make up for a key that was dropped.
+_ESCAPED = re.compile(rb"\\u00(?:22|3[aA])")
+_BRACKETS = b"[]{}"
+_OTHERS = bytes(byte for byte in range(256) if byte not in _BRACKETS)
+_NOT_OPENING = bytes(byte for byte in range(256) if byte not in b"[{")
+_STEPS = bytes.maketrans(_BRACKETS, b"\x01\xff\x01\xff")
+
+
+async def check_unique_keys(body: bytes) -> None:
+    """MALFORMED when an object in a body of sound JSON has a key twice."""
+    if len(body) > LARGE_BYTES:
+        await asyncio.to_thread(find_repeated_key, body)
+    elif may_repeat_keys(body):
+        if len(body) > SMALL_BYTES:
+            await asyncio.to_thread(find_repeated_key, body)
+        else:
+            find_repeated_key(body)
+
+
+def check_depth(text: bytes, limit: int) -> None:
+    """INVALID_REQUEST when sound JSON is nested deeper than the limit."""
+    if is_deeper(text, limit):
+        raise SkepError(
+            Code.INVALID_REQUEST, f"JSON may be nested {limit} levels deep, and this is nested deeper", limit=limit
+        )
+
+
+class DuplicateKey(Exception):  # noqa: N818 - what was found, not what went wrong
+    """A key that an object has twice."""
+
+
+def may_repeat_keys(body: bytes) -> bool:
+    """Whether a body of sound JSON might give a key twice in one object; False is certain.
+
+    It raises what the decoder does when the body is not sound after all.
+    """
+    if _has_spaced_colon(body):
+        # Inside a text this makes a pair that the encoded one lacks: one look too many, and never one too few.
+        body = _SPACED_COLON.sub(QUOTE_COLON, body)
+    pairs = body.count(QUOTE_COLON)
+    if not pairs:
+        return False
+    if b"\\u00" in body and _ESCAPED.search(body) is not None:
+        return True
+    try:
+        again = _encode(_decode(body))
+    except msgspec.ValidationError:
+        return True  # a number that is too large for us may be right for others
+    return pairs != again.count(QUOTE_COLON)
+
+
+def _has_spaced_colon(body: bytes) -> bool:
+    """Whether whitespace stands before some colon. Compact JSON has no other whitespace than spaces in texts."""
+    return (
+        b" :" in body
+        or (b"\n" in body and b"\n:" in body)
+        or (b"\t" in body and b"\t:" in body)
+        or (b"\r" in body and b"\r:" in body)
+    )
+
+
+def find_repeated_key(body: bytes) -> None:
+    """The exact look; MALFORMED when an object has a key twice."""
+    try:
+        json.loads(body, object_pairs_hook=_unique, parse_int=str, parse_float=str, strict=False)
+    except DuplicateKey as error:
+        raise SkepError(Code.MALFORMED, f"an object has the key {str(error)[:100]!r} twice") from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise DuplicateKey(key)
+            seen.add(key)
+
+
+def is_deeper(text: bytes, limit: int) -> bool:
+    """Whether sound JSON is nested deeper than the limit."""
+    # There are no more levels than brackets that open one; one pass finds those, and texts with few are most of them.
+    if len(text) <= 2 * limit or len(text.translate(None, _NOT_OPENING)) <= limit:
+        return False
+    if b"\\" in text:
+        # What is escaped is inside a text. Backslashes pair up from the left, so the quotes that are left end texts.
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside = b"".join(text.split(b'"')[::2])
+    steps = array("b", outside.translate(_STEPS, _OTHERS))
+    return max(accumulate(steps), default=0) > limit

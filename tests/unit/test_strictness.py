@@ -1,0 +1,138 @@
+"""Duplicate keys and depth, against a plain reading of the same JSON by the standard library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from skep.errors import Code, SkepError
+from skep.http.strictness import check_unique_keys, find_repeated_key, is_deeper, may_repeat_keys
+
+Draw = Callable[[st.SearchStrategy[str]], str]
+
+# Letters that make the trick's life hard: what it counts, what may hide that, and what could be taken for structure.
+TRICKY = st.sampled_from(["a", "b", '"', ":", '":', "\\", "[", "]", "{", "}", ",", " ", "\n", "é", "/", "\u2028", "😀"])
+TEXTS = st.lists(TRICKY, max_size=4).map("".join)
+SPACE = st.sampled_from(["", "", "", " ", "\n", "\t", "\r", "  \n"])
+
+
+@st.composite
+def written_text(draw: Draw, texts: st.SearchStrategy[str] = TEXTS) -> str:
+    """A text as JSON, each character plain or escaped, as a strange writer might."""
+    parts = []
+    for character in draw(texts):
+        plain = json.dumps(character, ensure_ascii=False)[1:-1]
+        escaped = json.dumps(character)[1:-1]
+        units = character.encode("utf-16-be").hex()
+        code = "".join("\\u" + units[i : i + 4] for i in range(0, len(units), 4))
+        parts.append(draw(st.sampled_from([plain, plain, escaped, code, code.upper().replace("\\U", "\\u")])))
+    return '"' + "".join(parts) + '"'
+
+
+@st.composite
+def written_array(draw: Draw, values: st.SearchStrategy[str]) -> str:
+    items = [draw(SPACE) + draw(values) + draw(SPACE) for _ in range(int(draw(st.sampled_from("0123"))))]
+    return "[" + ",".join(items) + "]"
+
+
+@st.composite
+def written_object(draw: Draw, values: st.SearchStrategy[str]) -> str:
+    pairs = [
+        draw(SPACE) + draw(written_text()) + draw(SPACE) + ":" + draw(SPACE) + draw(values) + draw(SPACE)
+        for _ in range(int(draw(st.sampled_from("01223"))))
+    ]
+    return "{" + ",".join(pairs) + "}"
+
+
+SCALARS = st.sampled_from(["1", "-0.5e3", "true", "null", "1e999", "123456789012345678901234567890", "9" * 400])
+JSON = st.recursive(
+    SCALARS | written_text(), lambda values: written_array(values) | written_object(values), max_leaves=12
+)
+
+
+def repeats_keys(text: str) -> bool:
+    """Whether some object has a key twice."""
+    found = False
+
+    def look(pairs: list[tuple[str, object]]) -> None:
+        nonlocal found
+        found = found or len({key for key, _ in pairs}) < len(pairs)
+
+    json.loads(text, object_pairs_hook=look)
+    return found
+
+
+def depth_of(text: str) -> int:
+    """How deep a text is nested, read by the standard library."""
+
+    def depth(value: object) -> int:
+        if isinstance(value, dict):
+            return 1 + max(map(depth, value.values()), default=0)
+        return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
+
+    # A dropped duplicate may be the deepest, so every value is kept under a key of its own.
+    return depth(json.loads(text, object_pairs_hook=lambda pairs: {n: value for n, (_, value) in enumerate(pairs)}))
+
+
+@given(JSON)
+@example('{"a" :1,"a":2}')
+@example('{"a":1,"\\u0061":2}')
+@example('{"a":1,"a":"\\u0022:"}')
+@example('{"a":1,"a":"\\"\\u003a"}')
+@example('{"a":1,"a":"\\"\\u003A"}')
+@example('{"a":{"b":1},"a":2}')
+@example('{"a":1,"a\\u0000":2}')
+@example('["\\\\":1]'.replace('"\\\\":1', '{"\\\\":1,"\\\\":2}'))
+@example('{"é":1,"\\u00e9":2}')
+@example('{"x\\":":1,"x\\":":2}')
+@example('{"":1,"":2}')
+async def test_a_key_given_twice_is_found_and_nothing_else_is(text: str) -> None:
+    wrong = repeats_keys(text)
+    body = text.encode()
+
+    if wrong:
+        assert may_repeat_keys(body)
+        with pytest.raises(SkepError) as raised:
+            await check_unique_keys(body)
+        assert raised.value.code is Code.MALFORMED
+    else:
+        await check_unique_keys(body)
+        find_repeated_key(body)
+
+
+@given(JSON, st.integers(0, 6))
+@example('["]]]]", ["[[[["]]', 2)
+@example('["\\"]", "\\\\", ["\\\\\\"]"]]', 1)
+@example("[[],[],[],[]]", 1)
+@example('{"[": {"]": {}}}', 2)
+def test_depth_is_that_of_the_structure_whatever_texts_contain(text: str, limit: int) -> None:
+    assert is_deeper(text.encode(), limit) == (depth_of(text) > limit)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True), JSON)
+def test_the_common_case_is_decided_without_the_exact_look(keys: list[str], value: str) -> None:
+    assume(not repeats_keys(value))
+    compact = json.dumps([json.loads(value), dict.fromkeys(keys, 1)], separators=(",", ":"), ensure_ascii=False)
+    assume("Infinity" not in compact and "9" * 100 not in compact and "\\u00" not in compact and " :" not in compact)
+    assume(not any(space in compact for space in "\n\t\r"))
+
+    assert not may_repeat_keys(compact.encode())
+
+
+def test_what_is_not_sound_json_is_not_said_to_be() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        may_repeat_keys(b'{"a":"\x01"}')
+
+
+async def test_a_large_body_is_looked_at_exactly() -> None:
+    filler = ",".join(f'"k{number}":"{"x" * 100}"' for number in range(12_000))
+    good, bad = f"{{{filler}}}".encode(), f'{{{filler},"k7":1}}'.encode()
+
+    await check_unique_keys(good)
+    with pytest.raises(SkepError, match="'k7' twice"):
+        await check_unique_keys(bad)
