@@ -99,10 +99,12 @@ def _message(load: Load, number: int, n: int, i: int, chance: random.Random) -> 
 async def _pop(load: Load, recorder: Recorder, group: str, chance: random.Random, clock: Clock) -> None:
     mint = IdMint(clock)
     forgotten: list[Delivery] = []
-    idle = 0
-    while idle < 6:
+    # By queue: one may be empty for long while the other is retried one message at a time.
+    idle = dict.fromkeys(SETTINGS, 0)
+    while min(idle.values()) < 3:
+        queue = chance.choice((ORDERED, UNORDERED))
         request = PopRequest(
-            queue=chance.choice((ORDERED, UNORDERED)),
+            queue=queue,
             token=Token(bytes(mint.mint())),
             group=group,
             batch=chance.choice((1, 10, 50)),
@@ -112,11 +114,11 @@ async def _pop(load: Load, recorder: Recorder, group: str, chance: random.Random
         (result,) = await recorder.pop([request], clock.now())
         if not result.deliveries:
             done = len(list(load.folder.glob("*.done"))) == PUSHERS
-            idle += done
+            idle[queue] += done
             # What is in flight elsewhere comes again after its lease; nothing else can happen before.
             await clock.sleep_until(Instant(clock.now() + int(load.lease_seconds * 500_000)))
             continue
-        idle = 0
+        idle[queue] = 0
         fate = chance.random()
         if fate < 0.1:
             forgotten += result.deliveries
