@@ -135,3 +135,26 @@ def test_a_group_that_is_not_there_is_404(api: Api) -> None:
     reply = api.get("/api/v1/messages?queue=q&consumerGroup=none")
 
     assert (reply.status, reply.code) == (404, "GROUP_NOT_FOUND")
+
+
+def test_of_several_messages_with_a_transaction_id_the_newest_is_shown(api: Api) -> None:
+    api.post("/api/v1/configure", {"queue": "q", "settings": {"dedup_window_seconds": 0}})
+    for number in range(3):
+        assert api.push("q", number, partition="p", transactionId="t").status == 201
+
+    assert api.get("/api/v1/messages/p/t?queue=q").json["payload"] == 2
+    assert [message["payload"] for message in browse(api, "queue=q&transactionId=t&descending=true&limit=2")] == [2, 1]
+
+
+def test_filters_narrow_together(api: Api) -> None:
+    api.push("q", 1, transactionId="t", traceId=TRACE, partition="a")
+    api.push("q", 2, transactionId="u", traceId=TRACE, partition="b")
+
+    def found(query: str) -> list[int]:
+        return [message["payload"] for message in browse(api, f"queue=q&{query}")]
+
+    assert found(f"traceId={TRACE}") == [1, 2]
+    assert found(f"traceId={TRACE}&descending=true&limit=1") == [2]
+    assert found(f"transactionId=u&traceId={TRACE}") == [2]
+    assert found("transactionId=t&traceId=01a1de02-7b1f-7061-b55a-489bc83b0733") == []
+    assert found(f"traceId={TRACE}&partition=b") == [2]

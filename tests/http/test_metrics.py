@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from skep.config import HttpLimits
+from skep.errors import Code, SkepError
 from skep.testing.server import running_server
 from tests.http.driver import Api, Reply
 
@@ -160,3 +162,21 @@ def test_json_has_totals_throughput_and_quantiles(api: Api) -> None:
         assert 0 < after[verb]["p95_latency_ms"] <= after[verb]["p99_latency_ms"]
     assert after["database"]["healthy"] is True
     assert after["file_buffer"] == {"pending": 0, "flushed": 0, "failed": 0}
+
+
+def test_metrics_are_told_although_the_store_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_server(limits=HttpLimits(metrics_seconds=0)) as server:
+        api = Api(server, "shop")
+        api.push("q", 1)
+
+        async def away(*_: object, **__: object) -> list[str]:
+            raise SkepError(Code.STORE_UNAVAILABLE, "the database is away")
+
+        monkeypatch.setattr(server.engine, "tenants", away)
+        found = scrape(api)
+        told = api.request("GET", "/metrics", headers=JSON).json
+        api.close()
+
+    assert (found["skep_store_up",], found["skep_pushed_messages_total", "q", "shop"]) == (0, 1)
+    assert not any(key[0] == "skep_queue_depth" for key in found)
+    assert told["database"]["healthy"] is False

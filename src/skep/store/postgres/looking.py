@@ -7,6 +7,7 @@ of unsettled partitions, messages page by page.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import asyncpg
 
@@ -33,7 +34,7 @@ from skep.model import (
 )
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
-from skep.store.rules import TRACE_SLACK_MICROS, is_seq
+from skep.store.rules import SEQ_MAX, TRACE_SLACK_MICROS, is_seq
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "looking")
@@ -191,22 +192,19 @@ async def _candidates(
 ) -> Sequence[asyncpg.Record]:
     limit = WALK_ROWS if wanted.state else wanted.limit
     preview = wanted.preview_bytes
+    way = "_down" if wanted.descending else ""
     if wanted.transaction_id is not None:
         rows = await connection.fetch(
-            SQL["by_transaction_id"], queue.id, wanted.transaction_id, low, high, wanted.partition, limit, preview
-        )
+            SQL["by_transaction_id" + way], queue.id, wanted.transaction_id, low, high, wanted.partition, limit, preview,
+            wanted.trace_id,
+        )  # fmt: skip
     elif wanted.trace_id is not None:
-        rows = [
-            row
-            for row in await _trace_rows(connection, queue.id, wanted.trace_id, limit, preview)
-            if low <= row["seq"] <= high and wanted.partition in (None, row["partition"])
-        ]
+        span = Span(low, high, wanted.partition, wanted.descending)
+        rows = (await _trace_rows(connection, queue.id, wanted.trace_id, limit, preview, span))[:limit]
     else:
-        name = ("by_partition" if wanted.partition is not None else "by_seq") + ("_down" if wanted.descending else "")
+        name = ("by_partition" if wanted.partition is not None else "by_seq") + way
         arguments = (queue.id, low, high, limit, preview)
         rows = await connection.fetch(SQL[name], *arguments, *(() if wanted.partition is None else (wanted.partition,)))
-    if wanted.transaction_id is not None or wanted.trace_id is not None:
-        return sorted(rows, key=lambda row: row["seq"], reverse=wanted.descending)
     return rows
 
 
@@ -239,22 +237,34 @@ async def trace(connection: Connection, tenant: str, trace_id: Id, limit: int) -
     while page := await connection.fetch(queues.SQL["list"], tenant, after, WALK_ROWS, None, None):
         for queue in page:
             key = QueueKey(queue["name"], tenant)
-            rows = await _trace_rows(connection, queue["id"], trace_id, limit, None)
+            rows = await _trace_rows(connection, queue["id"], trace_id, limit, None, Span())
             found += [_stored(row, key, None) for row in rows]
         after = page[-1]["name"]
     return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))[:limit]
 
 
+class Span(NamedTuple):
+    """A stretch of the log, or of one partition in it, and which way it is walked."""
+
+    low: int = 0
+    high: int = SEQ_MAX
+    partition: str | None = None
+    descending: bool = False
+
+
 async def _trace_rows(
-    connection: Connection, queue_id: int, trace_id: Id, limit: int, preview: int | None
+    connection: Connection, queue_id: int, trace_id: Id, limit: int, preview: int | None, span: Span
 ) -> list[asyncpg.Record]:
     """By the index where the trace id is written out; else by the millisecond in the id that it then equals."""
-    rows = list(await connection.fetch(SQL["by_trace"], queue_id, trace_id, limit, preview))
+    name = "by_trace_down" if span.descending else "by_trace"
+    low, high, partition, descending = span
+    rows = list(await connection.fetch(SQL[name], queue_id, trace_id, limit, preview, low, high, partition))
     minted = minted_at(trace_id)
     if minted is not None:
         since, until = minted - TRACE_SLACK_MICROS, minted + 2 * TRACE_SLACK_MICROS
-        rows += await connection.fetch(SQL["by_implied_trace"], queue_id, trace_id, since, until, preview)
-    return rows
+        implied = await connection.fetch(SQL["by_implied_trace"], queue_id, trace_id, since, until, preview)
+        rows += [row for row in implied if low <= row["seq"] <= high and partition in (None, row["partition"])]
+    return sorted(rows, key=lambda row: row["seq"], reverse=descending)
 
 
 def _stored(row: asyncpg.Record, key: QueueKey, state: MessageState | None) -> StoredMessage:

@@ -139,13 +139,31 @@ SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.cont
        length(m.payload) AS payload_bytes, CASE WHEN $7::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $7) END AS payload
 FROM message m
 WHERE m.transaction_id = $2 AND m.queue_id = $1 AND m.seq BETWEEN $3 AND $4 AND ($5::text IS NULL OR m.partition = $5)
+  AND ($8::uuid IS NULL OR coalesce(m.trace_id, m.id) = $8)
 ORDER BY m.transaction_id, m.queue_id, m.seq LIMIT $6
+
+-- name: by_transaction_id_down
+SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
+       length(m.payload) AS payload_bytes, CASE WHEN $7::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $7) END AS payload
+FROM message m
+WHERE m.transaction_id = $2 AND m.queue_id = $1 AND m.seq BETWEEN $3 AND $4 AND ($5::text IS NULL OR m.partition = $5)
+  AND ($8::uuid IS NULL OR coalesce(m.trace_id, m.id) = $8)
+ORDER BY m.transaction_id DESC, m.queue_id DESC, m.seq DESC LIMIT $6
 
 -- name: by_trace
 -- By the index on trace ids; the cast rules out the primary key, which leads through the whole log.
 SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
        length(m.payload) AS payload_bytes, CASE WHEN $4::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $4) END AS payload
-FROM message m WHERE m.trace_id = $2 AND m.queue_id::bigint = $1::integer ORDER BY m.seq LIMIT $3
+FROM message m
+WHERE m.trace_id = $2 AND m.queue_id::bigint = $1::integer AND m.seq BETWEEN $5 AND $6 AND ($7::text IS NULL OR m.partition = $7)
+ORDER BY m.seq LIMIT $3
+
+-- name: by_trace_down
+SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
+       length(m.payload) AS payload_bytes, CASE WHEN $4::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $4) END AS payload
+FROM message m
+WHERE m.trace_id = $2 AND m.queue_id::bigint = $1::integer AND m.seq BETWEEN $5 AND $6 AND ($7::text IS NULL OR m.partition = $7)
+ORDER BY m.seq DESC LIMIT $3
 
 -- name: by_implied_trace
 -- Nobody gave a trace id, so it is the message's own: looked for where its millisecond lies in the log.
