@@ -7,6 +7,7 @@ import contextlib
 import json
 import select
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,9 +20,9 @@ from tests.support.wire import RawReply, Wire
 PUSH = "/api/v1/push"
 ONE = json.dumps({"items": [{"queue": "q", "payload": 1}]}).encode()
 LIMITS = HttpLimits(
-    body_bytes=200_000, body_seconds=0.3, headers_seconds=0.3, headers_bytes=4_096, headers_count=20, url_bytes=1_024,
-    pipelined_requests=4, reader_seconds=0.3,
+    body_bytes=200_000, headers_bytes=4_096, headers_count=20, url_bytes=1_024, pipelined_requests=4, reader_seconds=0.3
 )  # fmt: skip
+IMPATIENT = HttpLimits(body_seconds=0.3, headers_seconds=0.3)
 SETTINGS = EngineSettings(limits=Limits(parked_polls=2))
 
 
@@ -34,26 +35,59 @@ def strict() -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def strict_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of the same server as a process of its own, on uvloop."""
-    environ = {f"SKEP_HTTP_{name.upper()}": str(value) for name, value in msgspec.structs.asdict(LIMITS).items()}
-    folder = tmp_path_factory.mktemp("strict")
+def impatient() -> Iterator[RunningServer]:
+    """A server that does not wait long."""
+    with running_server(limits=IMPATIENT) as server:
+        make_empty_queue(server.port)
+        yield server
+
+
+@contextlib.contextmanager
+def process_with(limits: HttpLimits, folder: Path) -> Iterator[int]:
+    """The port of a server with these limits as a process of its own, on uvloop."""
+    environ = {f"SKEP_HTTP_{name.upper()}": str(value) for name, value in msgspec.structs.asdict(limits).items()}
     with serving("--store", ":memory:", folder=folder, environ=environ) as process:
         port = process.listening()
         make_empty_queue(port)
         yield port
 
 
-@pytest.fixture(params=["thread", "process"])
+@pytest.fixture(scope="module")
+def strict_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The strict one as a process."""
+    with process_with(LIMITS, tmp_path_factory.mktemp("strict")) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def impatient_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The impatient one as a process."""
+    with process_with(IMPATIENT, tmp_path_factory.mktemp("impatient")) as port:
+        yield port
+
+
+@pytest.fixture(params=["strict", "strict_process"])
 def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
-    """A connection to either; whatever the test does, the server serves the next client."""
-    if request.param == "thread":
-        port = request.getfixturevalue("strict").port
-    else:
-        port = request.getfixturevalue("strict_process")
+    """A connection to the strict one; whatever the test does, the server serves the next client."""
+    port = port_of(request)
     with Wire(port) as wire:
         yield wire
     assert works(port)
+
+
+@pytest.fixture(params=["impatient", "impatient_process"])
+def slow_wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
+    """A connection to the impatient one, which serves the next client, too."""
+    port = port_of(request)
+    with Wire(port) as wire:
+        yield wire
+    # On a busy machine even a quick client may seem slow to it.
+    assert any(works(port) for _ in range(10))
+
+
+def port_of(request: pytest.FixtureRequest) -> int:
+    found = request.getfixturevalue(request.param)
+    return found if isinstance(found, int) else int(found.port)
 
 
 def make_empty_queue(port: int) -> None:
@@ -64,8 +98,9 @@ def make_empty_queue(port: int) -> None:
 
 
 def works(port: int) -> bool:
-    with Wire(port) as other:
+    with Wire(port) as other, contextlib.suppress(ConnectionError):
         return other.request("POST", PUSH, ONE).reply().status == 201
+    return False
 
 
 # what is sent
@@ -262,48 +297,48 @@ def test_too_many_requests_sent_ahead_end_the_connection(wire: Wire) -> None:
 # how slowly it is sent
 
 
-def test_a_connection_that_says_nothing_is_closed(wire: Wire) -> None:
-    assert wire.is_ended()
+def test_a_connection_that_says_nothing_is_closed(slow_wire: Wire) -> None:
+    assert slow_wire.is_ended()
 
 
-def test_headers_that_trickle_are_cut_off(wire: Wire) -> None:
-    assert wire.trickle(b"GET /health HTTP/1.1\r\nX-Slow: " + b"x" * 1_000)
+def test_headers_that_trickle_are_cut_off(slow_wire: Wire) -> None:
+    assert slow_wire.trickle(b"GET /health HTTP/1.1\r\nX-Slow: " + b"x" * 1_000)
 
-    reply = wire.reply()
+    reply = slow_wire.reply()
 
     assert (reply.status, reply.code, reply.ends_connection) == (408, "REQUEST_TIMEOUT", True)
 
 
-def test_headers_that_trickle_after_a_good_request_are_cut_off_too(wire: Wire) -> None:
-    assert wire.request("GET", "/health").reply().status == 200
-    assert wire.trickle(b"GET /health HTTP/1.1\r\nX-Slow: " + b"x" * 1_000)
+def test_headers_that_trickle_after_a_good_request_are_cut_off_too(slow_wire: Wire) -> None:
+    assert slow_wire.request("GET", "/health").reply().status == 200
+    assert slow_wire.trickle(b"GET /health HTTP/1.1\r\nX-Slow: " + b"x" * 1_000)
 
-    assert wire.reply().status == 408
+    assert slow_wire.reply().status == 408
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 1000", b"Transfer-Encoding: chunked"])
-def test_a_body_that_trickles_is_cut_off(wire: Wire, framing: bytes) -> None:
-    wire.send(b"POST /api/v1/push HTTP/1.1\r\n" + framing + b"\r\n\r\n")
+def test_a_body_that_trickles_is_cut_off(slow_wire: Wire, framing: bytes) -> None:
+    slow_wire.send(b"POST /api/v1/push HTTP/1.1\r\n" + framing + b"\r\n\r\n")
 
-    assert wire.trickle(b"1\r\n \r\n" * 200 if b"chunked" in framing else b" " * 999)
-    reply = wire.reply()
+    assert slow_wire.trickle(b"1\r\n \r\n" * 200 if b"chunked" in framing else b" " * 999)
+    reply = slow_wire.reply()
 
     assert (reply.status, reply.code, reply.ends_connection) == (408, "REQUEST_TIMEOUT", True)
-    assert wire.is_ended()
+    assert slow_wire.is_ended()
 
 
-def test_a_body_that_never_comes_is_cut_off(wire: Wire) -> None:
-    wire.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 10\r\n\r\n")
+def test_a_body_that_never_comes_is_cut_off(slow_wire: Wire) -> None:
+    slow_wire.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 10\r\n\r\n")
 
-    assert wire.reply().status == 408
+    assert slow_wire.reply().status == 408
 
 
-def test_a_body_that_never_comes_does_not_keep_a_poll(strict: RunningServer) -> None:
-    with Wire(strict.port) as wire:
+def test_a_body_that_never_comes_does_not_keep_a_poll(impatient: RunningServer) -> None:
+    with Wire(impatient.port) as wire:
         wire.send(b"GET /api/v1/pop/queue/empty?wait=true&timeout=60 HTTP/1.1\r\nContent-Length: 10\r\n\r\n")
 
         assert wire.reply().status == 408
-        strict.run(until(lambda: strict.engine.parked_polls == 0))
+        impatient.run(until(lambda: impatient.engine.parked_polls == 0))
 
 
 async def until(condition: Callable[[], bool]) -> None:
