@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from skep.config import ServerSettings
 from skep.errors import SkepError
 from skep.http.address import bind, check_exposure, resolve
 from skep.server import DATABASE_NAME, SQLITE_SCHEME, is_shared
-from skep.store.migrate import load_migrations
+from skep.store.migrate import load_migrations, missing_migrations
 
 State = Literal["ok", "info", "warn", "fail"]
 
@@ -150,23 +150,26 @@ def sqlite_schema(path: Path) -> Iterable[Finding]:
     try:
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            newest = db.execute("SELECT coalesce(max(number), 0) FROM migration").fetchall()[0][0]
+            rows = db.execute("SELECT number, checksum FROM migration").fetchall()
         finally:
             db.close()
     except apsw.Error as error:
         yield Finding("store", "fail", f"{path}: {error}", "restore a backup, or move the file away")
         return
-    yield schema("skep.store.sqlite", int(str(newest)), str(path))
+    yield schema("skep.store.sqlite", {int(str(number)): str(checksum) for number, checksum in rows}, str(path))
 
 
-def schema(package: str, newest: int, place: str) -> Finding:
-    """How the schema of a store compares with what this program knows."""
-    known = len(load_migrations(resources.files(package).joinpath("migrations")))
-    if newest > known:
-        return Finding("store", "fail", f"{place}: schema {newest}, this Skep knows {known}", "upgrade Skep")
-    if newest < known:
-        return Finding("store", "info", f"{place}: schema {newest} of {known}", "the next start brings it up to date")
-    return Finding("store", "ok", f"{place}: schema {newest} is current")
+def schema(package: str, applied: Mapping[int, str], place: str) -> Finding:
+    """How the schema of a store (number and checksum of each migration) compares with what this program knows."""
+    known = load_migrations(resources.files(package).joinpath("migrations"))
+    try:
+        missing = missing_migrations(known, applied, place)
+    except SkepError as error:
+        return Finding("store", "fail", place, error.message)
+    if missing:
+        found = f"{place}: schema {len(known) - len(missing)} of {len(known)}"
+        return Finding("store", "info", found, "the next start brings it up to date")
+    return Finding("store", "ok", f"{place}: schema {len(known)} is current")
 
 
 async def port(settings: ServerSettings) -> list[Finding]:

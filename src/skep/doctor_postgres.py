@@ -59,8 +59,9 @@ async def _schema(connection: Connection) -> Finding:
         if await connection.fetchval("SELECT has_database_privilege(current_database(), 'CREATE')"):
             return Finding("store", "ok", f"{place} has no Skep schema yet; it will be made")
         return Finding("store", "fail", f"{place}: no right to make a schema", "GRANT CREATE ON DATABASE … TO …")
-    newest = await connection.fetchval("SELECT coalesce(max(number), 0) FROM skep.migration")
-    return schema("skep.store.postgres", int(newest), place)
+    # Number 0 stands for the functions, which are replaced whenever they differ.
+    rows = await connection.fetch("SELECT number, checksum FROM skep.migration WHERE number > 0")
+    return schema("skep.store.postgres", {row["number"]: row["checksum"] for row in rows}, place)
 
 
 async def _clock(connection: Connection) -> Finding:

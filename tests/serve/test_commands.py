@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from skep.settings import all_settings
@@ -143,6 +144,28 @@ def test_a_file_that_is_no_database_is_a_failure(tmp_path: Path) -> None:
     run = skep("doctor", "--store", "other.db", "--port", free_port(), folder=tmp_path)
 
     assert (run.returncode, findings(run)["store"]["state"]) == (2, "fail")
+
+
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        ("UPDATE migration SET checksum = 'another' WHERE number = 1", "is not the one this Skep has"),
+        ("INSERT INTO migration VALUES (9999, 'later', '')", "upgrade Skep"),
+    ],
+)
+def test_a_store_of_another_skep_is_a_failure(tmp_path: Path, change: str, hint: str) -> None:
+    with serving("--store", "skep.db", folder=tmp_path) as server:
+        server.listening()
+        server.signal()
+        server.ended()
+    db = apsw.Connection(str(tmp_path / "skep.db"))
+    db.execute(change)
+    db.close()
+
+    run = skep("doctor", "--store", "skep.db", "--port", free_port(), folder=tmp_path)
+
+    store = findings(run)["store"]
+    assert (run.returncode, store["state"], hint in store["hint"]) == (2, "fail", True)
 
 
 def test_postgresql_is_looked_at(tmp_path: Path, postgres_dsn: str) -> None:
