@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
-from skep.testing.server import running_server
+from skep.testing.server import RunningServer, running_server
 from tests.http.driver import Api, Reply
 
 JSON = {"Accept": "application/json"}
+TENANTS = (f"metered-{number}" for number in itertools.count(1))
+
+
+@pytest.fixture(scope="module")
+def fresh_server() -> Iterator[RunningServer]:
+    """A server of its own: on one that all tests share, the queues of others would have taken all labels."""
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def api(fresh_server: RunningServer) -> Iterator[Api]:
+    """A connection as a tenant that nobody else is."""
+    api = Api(fresh_server, next(TENANTS))
+    yield api
+    api.close()
 
 
 def scrape(api: Api) -> dict[tuple[str, ...], float]:
@@ -180,3 +199,13 @@ def test_metrics_are_told_although_the_store_is_away(monkeypatch: pytest.MonkeyP
     assert (found["skep_store_up",], found["skep_pushed_messages_total", "q", "shop"]) == (0, 1)
     assert not any(key[0] == "skep_queue_depth" for key in found)
     assert told["database"]["healthy"] is False
+
+
+def test_the_connections_of_the_store_are_told_where_there_are_any(server: RunningServer) -> None:
+    api = Api(server, "default")
+    database = api.request("GET", "/metrics", headers=JSON).json["database"]
+    api.close()
+
+    connections = database["connections_active"] + database["connections_idle"]
+    is_pooled = type(server.engine._store).__name__ == "PostgresStore"
+    assert (connections > 0) is is_pooled

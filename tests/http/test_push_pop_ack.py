@@ -155,3 +155,26 @@ def test_a_waiting_pop_is_answered_by_a_push(api: Api) -> None:
     response = waiting._connection.getresponse()
     assert [message["payload"] for message in json.loads(response.read())["messages"]] == [1]
     waiting.close()
+
+
+def test_leases_are_extended_together_each_on_its_own_merits(api: Api) -> None:
+    api.push("a", 1)
+    api.push("b", 1)
+    [a], [b] = api.pop("a"), api.pop("b")
+    api.delete("/api/v1/resources/queues/b")
+
+    reply = api.post("/api/v1/leases/extend", {"leaseIds": [a["leaseId"], b["leaseId"]]})
+
+    assert reply.status == 200
+    kept, gone = reply.json["results"]
+    assert (kept["code"], kept["leaseDeadline"] > a["leaseDeadline"]) == (None, True)
+    assert (gone["code"], gone["leaseDeadline"]) == ("STALE_LEASE", None)
+
+
+def test_so_many_leases_are_extended_at_once_and_no_more(api: Api) -> None:
+    api.push("q", 1)
+    [message] = api.pop("q")
+
+    reply = api.post("/api/v1/leases/extend", {"leaseIds": [message["leaseId"]] * 10_001})
+
+    assert (reply.status, reply.code) == (422, "INVALID_REQUEST")

@@ -8,11 +8,12 @@ from http import HTTPStatus
 import msgspec
 
 from skep.engine import Engine
+from skep.engine.validate import check_count
 from skep.errors import Code, SkepError
 from skep.http import pushing
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation
-from skep.model import Outcome, Renewal, Retry, Seq, Settlement, SettleResult, SettleStatus
+from skep.model import Outcome, QueueKey, Renewal, Retry, Seq, Settlement, SettleResult, SettleStatus
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, parse_lease_id
 from skep.wire.messages import (
@@ -42,6 +43,7 @@ _OUTCOMES = {
     AckStatus.RETRY: (Outcome.NACK, Retry.NOW),
     AckStatus.DLQ: (Outcome.REJECT, Retry.BACKOFF),
 }
+ACK_EXAMPLE = {"leaseId": "LEASE_ID", "seq": 1, "status": "completed"}
 _REASONS = {
     Code.STALE_LEASE: "the lease has ended or was never this one; the message may be with someone else",
     Code.NOT_IN_LEASE: "the lease is good, but this seq is not in it or was settled already",
@@ -102,11 +104,14 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         return json_answer(ExtendBatchResponse(await extended(request.lease_ids, request.lease_seconds, call.tenant)))
 
     async def extended(lease_ids: Sequence[str], lease_seconds: float | None, tenant: str) -> list[Extended]:
+        # Before the queues are asked for their own: each may be another.
+        check_count(len(lease_ids), engine.settings.limits.settlements, "the number of leases")
         names = [_lease(text, tenant) for text in lease_ids]
+        own = {} if lease_seconds is not None else {key: await _lease_seconds(engine, key) for key in _keys(names)}
         renewals = [
             Renewal(
                 queue=name.key, partition=name.partition, token=name.token, group=name.group,
-                lease_seconds=await _lease_seconds(engine, name) if lease_seconds is None else lease_seconds,
+                lease_seconds=own[name.key] if lease_seconds is None else lease_seconds,
             )
             for name in names
         ]  # fmt: skip
@@ -120,25 +125,28 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         Operation(
             method="POST", path="/api/v1/ack", handler=ack, request=Ack, answers={200: AckResult},
             summary="Settle one message", description="409 with STALE_LEASE or NOT_IN_LEASE when nothing changed.",
-            tag="Messages", verb="ack",
+            tag="Messages", verb="ack", example=ACK_EXAMPLE,
         ),
         Operation(
             method="POST", path="/api/v1/ack/batch", handler=ack_batch, request=AckBatchRequest,
             answers={200: AckBatchResponse}, summary="Settle messages, each on its own merits", tag="Messages", verb="ack",
+            example={"acknowledgments": [ACK_EXAMPLE]},
         ),
         Operation(
             method="POST", path="/api/v1/transaction", handler=transaction, request=TransactionRequest,
             answers={200: TransactionResponse}, summary="Settle and push together, whole or not at all",
             tag="Messages", verb="transaction",
+            example={"acknowledgments": [ACK_EXAMPLE], "items": [{"queue": "invoices", "payload": {"order": 1001}}]},
         ),
         Operation(
             method="POST", path="/api/v1/lease/{lease}/extend", handler=extend, request=ExtendRequest, optional=True,
             answers={200: Extended}, summary="Keep a lease for longer", tag="Messages", verb="extend",
+            example={"leaseSeconds": 60},
         ),
         Operation(
             method="POST", path="/api/v1/leases/extend", handler=extend_batch, request=ExtendBatchRequest,
             answers={200: ExtendBatchResponse}, summary="Keep several leases for longer",
-            tag="Messages", verb="extend",
+            tag="Messages", verb="extend", example={"leaseIds": ["LEASE_ID"], "leaseSeconds": 60},
         ),
     ]  # fmt: skip
 
@@ -204,5 +212,15 @@ def _lease(text: str, tenant: str) -> LeaseName:
     return lease
 
 
-async def _lease_seconds(engine: Engine, name: LeaseName) -> float:
-    return (await engine.get_queue(name.key)).settings.lease_seconds
+def _keys(names: Sequence[LeaseName]) -> set[QueueKey]:
+    return {name.key for name in names}
+
+
+async def _lease_seconds(engine: Engine, key: QueueKey) -> float:
+    """The queue's own; whatever for one that is gone, whose leases are stale anyway."""
+    try:
+        return (await engine.get_queue(key)).settings.lease_seconds
+    except SkepError as error:
+        if error.code is not Code.QUEUE_NOT_FOUND:
+            raise
+        return 1.0
