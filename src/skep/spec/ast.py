@@ -1,0 +1,142 @@
+"""An expression as a tree of our own, each node with its type and the offset it starts at.
+
+The evaluator runs this tree, and other compilers (to Spark columns) read it: it has nothing of any CEL library in it.
+Operators are calls of the function with their sign as its name; ``a.f(b)`` is the call of ``f`` with ``a`` and ``b``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal as OneOf
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from skep.spec.types import JSON, Type
+
+Macro = OneOf["all", "exists", "exists_one", "filter", "map"]
+MACROS: tuple[Macro, ...] = ("all", "exists", "exists_one", "filter", "map")
+
+
+class Literal(Struct, frozen=True):
+    """A constant: null, a bool, an int, a float or a string."""
+
+    at: int
+    value: bool | int | float | str | None
+    type: Type = JSON
+
+
+class Variable(Struct, frozen=True):
+    """A field of the message."""
+
+    at: int
+    name: str
+    type: Type = JSON
+
+
+class Bound(Struct, frozen=True):
+    """A comprehension's variable; ``slot`` tells it from others of the same name."""
+
+    at: int
+    name: str
+    slot: int
+    type: Type = JSON
+
+
+class Select(Struct, frozen=True):
+    """``operand.field``; with ``test`` it is ``has(operand.field)``."""
+
+    at: int
+    operand: Node
+    field: str
+    test: bool = False
+    type: Type = JSON
+
+
+class Call(Struct, frozen=True):
+    """A function or operator with its arguments."""
+
+    at: int
+    function: str
+    arguments: tuple[Node, ...]
+    member: bool = False
+    type: Type = JSON
+
+
+class ListOf(Struct, frozen=True):
+    """A list of the values of some expressions."""
+
+    at: int
+    items: tuple[Node, ...]
+    type: Type = JSON
+
+
+class MapOf(Struct, frozen=True):
+    """A map of the values of some expressions."""
+
+    at: int
+    entries: tuple[tuple[Node, Node], ...]
+    type: Type = JSON
+
+
+class Comprehension(Struct, frozen=True):
+    """A macro over a list's elements or a map's keys. ``predicate`` is None for a map that keeps everything."""
+
+    at: int
+    macro: Macro
+    range: Node
+    variable: str
+    slot: int
+    predicate: Node | None
+    transform: Node | None = None
+    type: Type = JSON
+
+
+Node: TypeAlias = Literal | Variable | Bound | Select | Call | ListOf | MapOf | Comprehension
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly below."""
+    match node:
+        case Select():
+            yield node.operand
+        case Call():
+            yield from node.arguments
+        case ListOf():
+            yield from node.items
+        case MapOf():
+            for key, value in node.entries:
+                yield key
+                yield value
+        case Comprehension():
+            yield node.range
+            if node.predicate is not None:
+                yield node.predicate
+            if node.transform is not None:
+                yield node.transform
+        case _:
+            return
+
+
+def measure(root: Node) -> tuple[int, int]:
+    """How many nodes a tree has, and how many levels. Walks without recursion, since it is asked before depth is known."""
+    nodes, levels = 0, 0
+    waiting = [(root, 1)]
+    while waiting:
+        node, level = waiting.pop()
+        nodes += 1
+        levels = max(levels, level)
+        waiting.extend((child, level + 1) for child in children(node))
+    return nodes, levels
+
+
+def variables(root: Node) -> set[str]:
+    """The message's fields that an expression reads."""
+    found: set[str] = set()
+    waiting: list[Node] = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Variable):
+            found.add(node.name)
+        waiting.extend(children(node))
+    return found

@@ -1,0 +1,308 @@
+"""The type checker of expressions: the same tree with a type at every node, or the first fault with its offset.
+
+`json` is dynamic: it fits everywhere here and is looked at when it is there. An optional type counts as its plain one, since
+only a message can tell whether the value is absent; compare it with null first.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from skep.spec.ast import Bound, Call, Comprehension, ListOf, Literal, MapOf, Node, Select, Variable
+from skep.spec.faults import TextError
+from skep.spec.patterns import check_pattern
+from skep.spec.signatures import FUNCTIONS, OPERATORS, Signature
+from skep.spec.types import (
+    BOOL,
+    FLOAT,
+    INT,
+    JSON,
+    NULL,
+    STRING,
+    TEXTUAL,
+    Kind,
+    Type,
+    fits,
+    join,
+    list_of,
+    map_of,
+    print_type,
+    required,
+)
+
+Scope = Mapping[str, Type]
+Bindings = dict[int, Type]
+
+
+def check(node: Node, variables: Scope, wanted: Type | None = None) -> Node:
+    """The typed tree; with ``wanted``, its result fits that."""
+    typed = _check(node, variables, {})
+    if wanted is not None:
+        _check_result(typed, wanted)
+    return typed
+
+
+def _check(node: Node, scope: Scope, bindings: Bindings) -> Node:
+    match node:
+        case Literal():
+            return msgspec.structs.replace(node, type=_type_of(node.value))
+        case Variable():
+            if node.name not in scope:
+                raise TextError(node.at, f"there is no field {node.name!r} here", _near(node.name, scope))
+            return msgspec.structs.replace(node, type=scope[node.name])
+        case Bound():
+            return msgspec.structs.replace(node, type=bindings[node.slot])
+        case Select():
+            return _check_select(node, _check(node.operand, scope, bindings))
+        case ListOf():
+            items = tuple(_check(item, scope, bindings) for item in node.items)
+            return ListOf(node.at, items, list_of(_joined(items)))
+        case MapOf():
+            return _check_map(node, scope, bindings)
+        case Comprehension():
+            return _check_comprehension(node, scope, bindings)
+        case Call():
+            arguments = tuple(_check(argument, scope, bindings) for argument in node.arguments)
+            return _check_call(msgspec.structs.replace(node, arguments=arguments))
+
+
+def _type_of(value: object) -> Type:
+    match value:
+        case None:
+            return NULL
+        case bool():
+            return BOOL
+        case int():
+            return INT
+        case float():
+            return FLOAT
+        case _:
+            return STRING
+
+
+# --- fields, lists, maps --------------------------------------------------------------------------------------
+
+
+def _check_select(node: Select, operand: Node) -> Node:
+    of = operand.type
+    if of.kind is Kind.RECORD:
+        found = of.field(node.field)
+        if found is None:
+            raise TextError(
+                node.at, f"there is no field {node.field!r} here", _near(node.field, [name for name, _ in of.fields])
+            )
+        type_ = found
+    elif of.kind is Kind.MAP:
+        type_ = of.element or JSON
+    elif of.kind is Kind.JSON:
+        type_ = JSON
+    else:
+        raise TextError(node.at, f"{_named(of)} has no fields", "a json, map or record before the dot")
+    return Select(node.at, operand, node.field, node.test, BOOL if node.test else type_)
+
+
+def _check_map(node: MapOf, scope: Scope, bindings: Bindings) -> Node:
+    entries = tuple((_check(key, scope, bindings), _check(value, scope, bindings)) for key, value in node.entries)
+    for key, _ in entries:
+        if key.type.kind not in TEXTUAL and key.type.kind is not Kind.JSON:
+            raise TextError(key.at, f"{_named(key.type)} cannot be a key", "a string, since JSON has no other keys")
+    return MapOf(node.at, entries, map_of(STRING, _joined([value for _, value in entries])))
+
+
+def _check_comprehension(node: Comprehension, scope: Scope, bindings: Bindings) -> Node:
+    over = _check(node.range, scope, bindings)
+    if over.type.kind not in (Kind.LIST, Kind.MAP, Kind.JSON):
+        raise TextError(node.at, f"{node.macro}() goes over a list or the keys of a map, not over {_named(over.type)}")
+    element = over.type.key if over.type.kind is Kind.MAP else over.type.element
+    inner = {**bindings, node.slot: element or JSON}
+    predicate = transform = None
+    if node.predicate is not None:
+        predicate = _check(node.predicate, scope, inner)
+        _expect(predicate, BOOL, f"the condition of {node.macro}()")
+    if node.transform is not None:
+        transform = _check(node.transform, scope, inner)
+    if node.macro == "filter":
+        result = list_of(element or JSON)
+    else:
+        result = list_of(transform.type) if transform is not None else BOOL
+    return msgspec.structs.replace(node, range=over, predicate=predicate, transform=transform, type=result)
+
+
+def _joined(nodes: Iterable[Node]) -> Type:
+    """The type of elements: their common one; a mixture is json, as it is in JSON."""
+    result: Type | None = None
+    for node in nodes:
+        joined = node.type if result is None else join(result, node.type)
+        if joined is None:
+            return JSON
+        result = joined
+    return JSON if result is None or result.kind is Kind.NULL else result
+
+
+# --- operators and functions ----------------------------------------------------------------------------------
+
+
+def _check_call(node: Call) -> Node:
+    types = [argument.type for argument in node.arguments]
+    match node.function:
+        case "==" | "!=":
+            _check_comparable(node)
+            result = BOOL
+        case "in":
+            result = _check_in(node)
+        case "[]":
+            result = _check_index(node)
+        case "?:":
+            result = _check_ternary(node)
+        case "+" if Kind.LIST in (types[0].kind, types[1].kind) and fits(types[0], types[1]):
+            result = join(types[0], types[1]) or list_of(JSON)
+        case sign if sign in OPERATORS:
+            result = _matching(node, OPERATORS[sign])
+        case _:
+            result = _check_function(node)
+    return msgspec.structs.replace(node, type=result)
+
+
+def _check_function(node: Call) -> Type:
+    signatures = FUNCTIONS.get(node.function)
+    if signatures is None:
+        raise TextError(node.at, f"there is no function {node.function!r}", _near(node.function, FUNCTIONS))
+    usable = [signature for signature in signatures if (signature.member if node.member else signature.plain)]
+    if not usable:
+        spelling = f"value.{node.function}(…)" if signatures[0].member else f"{node.function}(value)"
+        raise TextError(node.at, f"{node.function} is not called like this", spelling)
+    result = _matching(node, usable)
+    if node.function == "matches" and isinstance(node.arguments[1], Literal):
+        check_pattern(node.arguments[1].at, str(node.arguments[1].value))
+    return result
+
+
+def _matching(node: Call, signatures: list[Signature]) -> Type:
+    given = [required(argument.type) for argument in node.arguments]
+    results = [
+        signature.result
+        for signature in signatures
+        if len(signature.parameters) == len(given) and all(map(fits, given, signature.parameters))
+    ]
+    if not results:
+        raise _mismatch(node, given, signatures)
+    return results[0] if all(result == results[0] for result in results) else JSON
+
+
+def _mismatch(node: Call, given: list[Type], signatures: list[Signature]) -> TextError:
+    what = "-" if node.function == "negate" else node.function
+    have = " and ".join(map(_named, given)) or "nothing"
+    ways = sorted({" and ".join(map(_named, signature.parameters)) for signature in signatures})
+    hint = ""
+    if {type_.kind for type_ in given} == {Kind.INT, Kind.FLOAT}:
+        hint = "; convert one with double() or int()"
+    return TextError(node.at, f"{what} does not work with {have}", " or ".join(ways) + hint)
+
+
+def _check_comparable(node: Call) -> None:
+    left, right = node.arguments
+    if Kind.NULL in (left.type.kind, right.type.kind):
+        other = right.type if left.type.kind is Kind.NULL else left.type
+        if not (other.optional or other.kind in (Kind.JSON, Kind.NULL)):
+            raise TextError(node.at, f"{_named(other)} is never null", "a field with an optional type, like string?")
+        return
+    if not fits(required(left.type), required(right.type)):
+        raise TextError(
+            node.at,
+            f"{node.function} compares {_named(left.type)} with {_named(right.type)}",
+            "two values of the same type" + _conversion(left.type, right.type),
+        )
+    _check_choice(left.type, right)
+    _check_choice(right.type, left)
+
+
+def _conversion(left: Type, right: Type) -> str:
+    kinds = {left.kind, right.kind}
+    if kinds == {Kind.INT, Kind.FLOAT}:
+        return "; convert one with double() or int()"
+    if Kind.TIME in kinds and kinds & TEXTUAL:
+        return '; timestamp("…") makes a time of a string'
+    return ""
+
+
+def _check_in(node: Call) -> Type:
+    item, container = node.arguments
+    of = container.type
+    if of.kind not in (Kind.LIST, Kind.MAP, Kind.JSON):
+        raise TextError(node.at, f"in looks into a list or the keys of a map, not into {_named(of)}")
+    element = (of.key if of.kind is Kind.MAP else of.element) or JSON
+    if not fits(required(item.type), required(element)):
+        raise TextError(node.at, f"in looks for {_named(item.type)} among {_named(element)}", _named(element))
+    if isinstance(container, ListOf):
+        for choice in container.items:
+            _check_choice(item.type, choice)
+    return BOOL
+
+
+def _check_index(node: Call) -> Type:
+    operand, index = node.arguments
+    match operand.type.kind:
+        case Kind.LIST:
+            _expect(index, INT, "the index of a list")
+        case Kind.MAP:
+            _expect(index, STRING, "the key of a map")
+        case Kind.JSON:
+            if index.type.kind not in TEXTUAL | {Kind.INT, Kind.JSON}:
+                raise TextError(index.at, f"an index is not {_named(index.type)}", "an int or a string")
+        case _:
+            raise TextError(node.at, f"{_named(operand.type)} has no elements", "a list, map or json before [ ]")
+    return operand.type.element or JSON
+
+
+def _check_ternary(node: Call) -> Type:
+    condition, then, otherwise = node.arguments
+    _expect(condition, BOOL, "the condition before ?")
+    result = join(then.type, otherwise.type)
+    if result is None:
+        raise TextError(
+            node.at,
+            f"the branches are {_named(then.type)} and {_named(otherwise.type)}",
+            "two values of the same type; dyn(…) around one of them allows both",
+        )
+    return result
+
+
+# --- what is wanted -------------------------------------------------------------------------------------------
+
+
+def _expect(node: Node, wanted: Type, what: str) -> None:
+    if not fits(required(node.type), wanted):
+        raise TextError(node.at, f"{what} is {_named(node.type)}", _named(wanted))
+
+
+def _check_result(node: Node, wanted: Type) -> None:
+    if isinstance(node, Call) and node.function == "?:":
+        for branch in node.arguments[1:]:
+            _check_result(branch, wanted)
+        return
+    if isinstance(node, Literal) and wanted.kind is Kind.FLOAT and node.type.kind is Kind.INT:
+        raise TextError(node.at, "this is an int", f"a float, as {node.value}.0")
+    if not fits(node.type if node.type.kind is Kind.NULL else required(node.type), wanted):
+        raise TextError(node.at, f"this is {_named(node.type)}", _named(wanted))
+    _check_choice(wanted, node)
+
+
+def _check_choice(enum: Type, node: Node) -> None:
+    if enum.kind is not Kind.ENUM or not isinstance(node, Literal) or not isinstance(node.value, str):
+        return
+    if node.value not in enum.choices:
+        raise TextError(node.at, f"{node.value!r} is not one of the enum's words", ", ".join(enum.choices))
+
+
+def _named(type_: Type) -> str:
+    return print_type(type_) if type_.kind is not Kind.RECORD else "a record"
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    return f"{near[0]}?" if near else f"one of {listed}" if names else "nothing: there are no fields"

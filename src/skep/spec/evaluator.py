@@ -1,0 +1,341 @@
+"""A typed tree made into Python functions, each of which knows its parts: no tree is walked when a message comes.
+
+`&&`, `||`, `all` and `exists` make up for a failure when the other side decides, in either order, as CEL has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from skep.spec.ast import Bound, Call, Comprehension, ListOf, Literal, MapOf, Node, Select, Variable, measure
+from skep.spec.functions import IMPLEMENTATIONS, Function, read_time
+from skep.spec.operations import name_of, unfit
+from skep.spec.scope import NoValueError, Scope
+from skep.spec.types import Kind, Type
+
+Run: TypeAlias = Callable[[Scope], object]
+_MISSING = object()
+
+
+def build(node: Node) -> Run:
+    """The function that gives a tree's value."""
+    match node:
+        case Literal():
+            return _constant(node.value)
+        case Variable():
+            return _variable(node)
+        case Bound():
+            return _bound(node)
+        case Select():
+            return _has(node) if node.test else _select(node)
+        case ListOf():
+            return _list(node)
+        case MapOf():
+            return _map(node)
+        case Comprehension():
+            return _comprehension(node)
+        case Call():
+            return _call(node)
+
+
+def failed_at(failure: NoValueError, at: int) -> NoValueError:
+    """The failure with its place, unless it has one from deeper down."""
+    if failure.at is None:
+        failure.at = at
+    return failure
+
+
+def _constant(value: object) -> Run:
+    return lambda _: value
+
+
+# --- fields ---------------------------------------------------------------------------------------------------
+
+
+def _variable(node: Variable) -> Run:
+    name, at, absent_is_fine = node.name, node.at, node.type.optional
+    convert = conversion(node.type)
+
+    def run(scope: Scope) -> object:
+        value = scope.message.get(name, _MISSING)
+        if value is _MISSING:
+            if absent_is_fine:
+                return None
+            raise failed_at(NoValueError(f"the message has no field {name!r}"), at)
+        return value
+
+    return run if convert is None else _converted(run, convert, at)
+
+
+def _converted(run: Run, convert: Callable[[Scope, object], object], at: int) -> Run:
+    def converted(scope: Scope) -> object:
+        try:
+            return convert(scope, run(scope))
+        except NoValueError as failure:
+            raise failed_at(failure, at) from None
+
+    return converted
+
+
+def _bound(node: Bound) -> Run:
+    slot = node.slot
+
+    def run(scope: Scope) -> object:
+        assert scope.bound is not None
+        return scope.bound[slot]
+
+    return run
+
+
+def _select(node: Select) -> Run:
+    operand, field, at = build(node.operand), node.field, node.at
+    record = node.operand.type.kind is Kind.RECORD
+    absent_is_fine = record and node.type.optional
+    convert = conversion(node.type) if record else None
+
+    def run(scope: Scope) -> object:
+        value = operand(scope)
+        if type(value) is not dict:
+            raise failed_at(NoValueError(f"{name_of(value)} has no field {field!r}", value), at)
+        found = value.get(field, _MISSING)
+        if found is _MISSING:
+            if absent_is_fine:
+                return None
+            raise failed_at(NoValueError(f"there is no field {field!r}", value), at)
+        return found
+
+    return run if convert is None else _converted(run, convert, at)
+
+
+def _has(node: Select) -> Run:
+    operand, field, at = build(node.operand), node.field, node.at
+    # A record's optional field may be there as null, which is as good as absent.
+    by_value = node.operand.type.kind is Kind.RECORD
+
+    def run(scope: Scope) -> object:
+        value = operand(scope)
+        if type(value) is not dict:
+            raise failed_at(NoValueError(f"{name_of(value)} has no field {field!r}", value), at)
+        return value.get(field) is not None if by_value else field in value
+
+    return run
+
+
+def conversion(type_: Type) -> Callable[[Scope, object], object] | None:
+    """What turns a JSON value into one of the type: times come as strings, floats may come as whole numbers."""
+    if type_.kind is Kind.TIME:
+        return lambda _, value: read_time(value) if type(value) is str else value
+    if type_.kind is Kind.FLOAT:
+        return lambda _, value: float(value) if type(value) is int else value
+    if type_.kind not in (Kind.LIST, Kind.MAP) or type_.element is None:
+        return None
+    inner = conversion(type_.element)
+    if inner is None:
+        return None
+
+    def convert(scope: Scope, value: object) -> object:
+        if isinstance(value, list):
+            scope.spend(len(value))
+            return [inner(scope, item) for item in value]
+        if isinstance(value, dict):
+            scope.spend(len(value))
+            return {key: inner(scope, item) for key, item in value.items()}
+        return value
+
+    return convert
+
+
+# --- lists and maps -------------------------------------------------------------------------------------------
+
+
+def _list(node: ListOf) -> Run:
+    items = [build(item) for item in node.items]
+    cost = len(items) + 1
+
+    def run(scope: Scope) -> object:
+        scope.spend(cost)
+        return [item(scope) for item in items]
+
+    return run
+
+
+def _map(node: MapOf) -> Run:
+    entries = [(build(key), build(value), key.at) for key, value in node.entries]
+    cost = len(entries) + 1
+
+    def run(scope: Scope) -> object:
+        scope.spend(cost)
+        result: dict[str, object] = {}
+        for key, value, at in entries:
+            name = key(scope)
+            if not isinstance(name, str):
+                raise failed_at(NoValueError(f"the key of a map is a string, not {name_of(name)}", name), at)
+            if name in result:
+                raise failed_at(NoValueError(f"the map has the key {name[:100]!r} twice", name), at)
+            result[name] = value(scope)
+        return result
+
+    return run
+
+
+# --- operators and functions ----------------------------------------------------------------------------------
+
+
+def _call(node: Call) -> Run:
+    arguments = [build(argument) for argument in node.arguments]
+    if node.function == "?:":
+        return _ternary(node.at, *arguments)
+    if node.function in ("&&", "||"):
+        return _logic(node.at, node.function, *arguments)
+    function = IMPLEMENTATIONS[node.function]
+    if len(arguments) == 1:
+        return _unary(node.at, function, arguments[0])
+    if len(arguments) == 2:
+        return _binary(node.at, function, *arguments)
+    return _several(node.at, function, arguments)
+
+
+def _unary(at: int, function: Function, argument: Run) -> Run:
+    def run(scope: Scope) -> object:
+        value = argument(scope)
+        try:
+            return function(scope, value)
+        except NoValueError as failure:
+            raise failed_at(failure, at) from None
+
+    return run
+
+
+def _binary(at: int, function: Function, left: Run, right: Run) -> Run:
+    def run(scope: Scope) -> object:
+        one, other = left(scope), right(scope)
+        try:
+            return function(scope, one, other)
+        except NoValueError as failure:
+            raise failed_at(failure, at) from None
+
+    return run
+
+
+def _several(at: int, function: Function, arguments: list[Run]) -> Run:
+    def run(scope: Scope) -> object:
+        values = [argument(scope) for argument in arguments]
+        try:
+            return function(scope, *values)
+        except NoValueError as failure:
+            raise failed_at(failure, at) from None
+
+    return run
+
+
+def _ternary(at: int, condition: Run, then: Run, otherwise: Run) -> Run:
+    def run(scope: Scope) -> object:
+        value = condition(scope)
+        if value is True:
+            return then(scope)
+        if value is False:
+            return otherwise(scope)
+        raise failed_at(unfit("?", value), at)
+
+    return run
+
+
+def _logic(at: int, sign: str, left: Run, right: Run) -> Run:
+    decisive = sign == "||"
+
+    def run(scope: Scope) -> object:
+        try:
+            value = _truth(left(scope), sign)
+        except NoValueError as failure:
+            if right(scope) is decisive:
+                return decisive
+            raise failed_at(failure, at) from None
+        if value is decisive:
+            return decisive
+        try:
+            return _truth(right(scope), sign)
+        except NoValueError as failure:
+            raise failed_at(failure, at) from None
+
+    return run
+
+
+def _truth(value: object, sign: str) -> bool:
+    if value is True or value is False:
+        return value
+    raise unfit(sign, value)
+
+
+# --- comprehensions -------------------------------------------------------------------------------------------
+
+
+class _Loop(NamedTuple):
+    """A comprehension made ready. ``cost`` is what one step pays."""
+
+    at: int
+    macro: str
+    over: Run
+    slot: int
+    predicate: Run
+    transform: Run | None
+    cost: int
+
+
+def _comprehension(node: Comprehension) -> Run:
+    predicate = build(node.predicate) if node.predicate is not None else _constant(True)
+    transform = build(node.transform) if node.transform is not None else None
+    cost = 1 + sum(measure(part)[0] for part in (node.predicate, node.transform) if part is not None)
+    loop = _Loop(node.at, node.macro, build(node.range), node.slot, predicate, transform, cost)
+    match node.macro:
+        case "all" | "exists":
+            return partial(_decide, loop)
+        case "exists_one":
+            return partial(_is_one, loop)
+        case _:
+            return partial(_collect, loop)
+
+
+def _elements(loop: _Loop, scope: Scope) -> list[object]:
+    value = loop.over(scope)
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        scope.spend(len(value))
+        return list(value)
+    raise failed_at(NoValueError(f"{loop.macro}() does not go over {name_of(value)}", value), loop.at)
+
+
+def _holds(loop: _Loop, scope: Scope, element: object) -> bool:
+    scope.spend(loop.cost)
+    assert scope.bound is not None
+    scope.bound[loop.slot] = element
+    value = loop.predicate(scope)
+    if value is True or value is False:
+        return value
+    raise failed_at(unfit(loop.macro, value), loop.at)
+
+
+def _decide(loop: _Loop, scope: Scope) -> object:
+    decisive = loop.macro == "exists"
+    failure: NoValueError | None = None
+    for element in _elements(loop, scope):
+        try:
+            if _holds(loop, scope, element) is decisive:
+                return decisive
+        except NoValueError as caught:
+            failure = caught
+    if failure is not None:
+        raise failure
+    return not decisive
+
+
+def _is_one(loop: _Loop, scope: Scope) -> object:
+    return sum([_holds(loop, scope, element) for element in _elements(loop, scope)]) == 1
+
+
+def _collect(loop: _Loop, scope: Scope) -> object:
+    kept = (element for element in _elements(loop, scope) if _holds(loop, scope, element))
+    transform = loop.transform
+    return list(kept) if transform is None else [transform(scope) for _ in kept]

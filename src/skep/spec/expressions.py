@@ -1,0 +1,164 @@
+"""Expressions: compiled once against the types of what they read, then evaluated for each message.
+
+They are CEL, by a parser, checker and evaluator of our own (see docs/adr/0011): typed by the spec's types, with a budget, and
+with no way to anything but the message they are given. An evaluation changes nothing and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from skep.errors import Code, SkepError
+from skep.spec.ast import Call, Comprehension, ListOf, MapOf, Node, children
+from skep.spec.cel import parse
+from skep.spec.checker import check
+from skep.spec.evaluator import build
+from skep.spec.faults import TextError
+from skep.spec.instants import print_duration, print_time
+from skep.spec.scope import BUDGET, BudgetError, NoValueError, Scope
+from skep.spec.types import Kind, Type
+
+RESULT_PARTS = 200_000
+"""Values that a result may have in it, lists and maps opened up."""
+SHOWN_CHARACTERS = 200
+
+
+class ExpressionError(SkepError):
+    """An expression that is wrong, or has no value for a message. ``at`` is an offset in its text."""
+
+    def __init__(self, code: Code, message: str, text: str, at: int, value: object = None) -> None:
+        super().__init__(code, message, expression=text[:SHOWN_CHARACTERS], at=at, value=shown(value))
+        self.text = text
+        self.at = at
+        self.value = value
+
+
+class Expression(Struct, frozen=True):
+    """A compiled expression. ``tree`` is for other compilers, ``wanted`` what its result must fit, if that is known."""
+
+    text: str
+    tree: Node
+    wanted: Type | None
+    run: Callable[[Scope], object]
+    slots: int
+    makes: bool
+
+    @property
+    def type(self) -> Type:
+        """The type of the result as far as it is known beforehand."""
+        return self.tree.type
+
+
+def compile_expression(text: str, variables: Mapping[str, Type], wanted: Type | None = None) -> Expression:
+    """An expression over these variables; what is wrong with it is an ExpressionError with its offset."""
+    try:
+        return analyse(text, variables, wanted)
+    except TextError as fault:
+        expected = f"; expected {fault.expected}" if fault.expected else ""
+        raise ExpressionError(Code.INVALID_REQUEST, fault.message + expected, text, fault.at) from None
+
+
+def analyse(text: str, variables: Mapping[str, Type], wanted: Type | None = None) -> Expression:
+    """The same, with a `TextError` for whoever knows where the text stands in a file."""
+    tree = check(parse(text), variables, wanted)
+    nodes = list(_walk(tree))
+    slots = sum(isinstance(node, Comprehension) for node in nodes)
+    return Expression(text, tree, wanted, build(tree), slots, any(map(_makes, nodes)))
+
+
+def evaluate(expression: Expression, message: Mapping[str, object], budget: int = BUDGET) -> object:
+    """The value for a message: the fields by name, as JSON gives them. Raises ExpressionError when there is none."""
+    scope = Scope(message, [None] * expression.slots if expression.slots else None, budget)
+    try:
+        value = expression.run(scope)
+    except NoValueError as failure:
+        raise _without_value(expression, failure.message, failure.at or 0, failure.value) from None
+    except BudgetError:
+        raise _without_value(expression, f"the expression took more than {budget} steps", 0) from None
+    except RecursionError:
+        raise _without_value(expression, "the message is nested too deeply", 0) from None
+    if value is None and expression.wanted is not None and not _takes_null(expression.wanted):
+        raise _without_value(expression, f"the value is null where {expression.wanted.kind} is wanted", 0)
+    return value
+
+
+def evaluate_json(expression: Expression, message: Mapping[str, object], budget: int = BUDGET) -> object:
+    """The value as JSON has it: times and durations as strings, numbers finite, and of bounded size."""
+    value = evaluate(expression, message, budget)
+    if not expression.makes and isinstance(value, list | dict):
+        return value
+    try:
+        return _Writer().write(value)
+    except NoValueError as failure:
+        raise _without_value(expression, failure.message, 0, failure.value) from None
+    except RecursionError:
+        raise _without_value(expression, "the value is nested too deeply", 0) from None
+
+
+def shown(value: object) -> str | None:
+    """A value for an error text, cut short."""
+    if value is None:
+        return None
+    # A large value is not spelled out in full only to be cut.
+    if isinstance(value, list | dict) and len(value) > SHOWN_CHARACTERS:
+        return f"{len(value)} elements"
+    text = value if isinstance(value, str) else repr(value)
+    return text[:SHOWN_CHARACTERS]
+
+
+def _without_value(expression: Expression, message: str, at: int, value: object = None) -> ExpressionError:
+    return ExpressionError(Code.INVALID_PAYLOAD, message, expression.text, at, value)
+
+
+def _takes_null(type_: Type) -> bool:
+    return type_.optional or type_.kind in (Kind.JSON, Kind.NULL)
+
+
+def _walk(root: Node) -> list[Node]:
+    found, waiting = [], [root]
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        waiting.extend(children(node))
+    return found
+
+
+def _makes(node: Node) -> bool:
+    """Whether the result may hold lists or maps that are not the message's own, or values that JSON has not."""
+    if isinstance(node, ListOf | MapOf | Comprehension):
+        return True
+    return (isinstance(node, Call) and node.function in ("+", "split")) or _holds_times(node.type)
+
+
+def _holds_times(type_: Type) -> bool:
+    if type_.kind in (Kind.TIME, Kind.DURATION):
+        return True
+    return type_.kind in (Kind.LIST, Kind.MAP) and type_.element is not None and _holds_times(type_.element)
+
+
+class _Writer:
+    """Counts what it writes: a list of one list many times over is small here and huge as JSON."""
+
+    def __init__(self) -> None:
+        self.left = RESULT_PARTS
+
+    def write(self, value: object) -> object:
+        self.left -= 1 + (len(value) // 256 if isinstance(value, str) else 0)
+        if self.left < 0:
+            raise NoValueError(f"the value has more than {RESULT_PARTS} parts")
+        match value:
+            case list():
+                return [self.write(item) for item in value]
+            case dict():
+                return {key: self.write(item) for key, item in value.items()}
+            case datetime():
+                return print_time(value)
+            case timedelta():
+                return print_duration(value)
+            case float() if not math.isfinite(value):
+                raise NoValueError("JSON has no number for the value", value)
+        return value

@@ -1,0 +1,299 @@
+"""What the functions do with values. Each looks at the types itself, since a json field may hold anything."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from skep.spec import operations
+from skep.spec.instants import parse_duration, parse_time, print_duration, print_time
+from skep.spec.operations import name_of, span, unfit, utc, whole
+from skep.spec.patterns import compiled
+from skep.spec.scope import NoValueError, Scope
+from skep.spec.types import INT_MAX, INT_MIN
+
+Function = Callable[..., object]
+
+_INT = re.compile(r"[+-]?\d{1,20}", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,5})?", re.ASCII)
+_TRUE = frozenset({"1", "t", "true", "TRUE", "True"})
+_FALSE = frozenset({"0", "f", "false", "FALSE", "False"})
+_LOWER = {code: code + 32 for code in range(65, 91)}
+_UPPER = {code: code - 32 for code in range(97, 123)}
+_MINUTE, _HOUR, _SECOND = timedelta(minutes=1), timedelta(hours=1), timedelta(seconds=1)
+
+
+def size(_: Scope, value: object) -> object:
+    """Characters of a string, elements of a list, keys of a map."""
+    if isinstance(value, str | list | dict):
+        return len(value)
+    raise unfit("size", value)
+
+
+# --- strings --------------------------------------------------------------------------------------------------
+
+
+def _texts(name: str, *values: object) -> tuple[str, ...]:
+    for value in values:
+        if not isinstance(value, str):
+            raise NoValueError(f"{name} does not work with {name_of(value)}", value)
+    return values  # type: ignore[return-value]  # all of them were looked at
+
+
+def contains(scope: Scope, value: object, part: object) -> object:
+    """Whether a string has another in it."""
+    text, wanted = _texts("contains", value, part)
+    scope.search(text)
+    return wanted in text
+
+
+def starts_with(_: Scope, value: object, part: object) -> object:
+    """Whether a string starts with another."""
+    text, wanted = _texts("startsWith", value, part)
+    return text.startswith(wanted)
+
+
+def ends_with(_: Scope, value: object, part: object) -> object:
+    """Whether a string ends with another."""
+    text, wanted = _texts("endsWith", value, part)
+    return text.endswith(wanted)
+
+
+def matches(scope: Scope, value: object, pattern: object) -> object:
+    """Whether a regular expression occurs in a string."""
+    text, wanted = _texts("matches", value, pattern)
+    # A search costs more than plain work per character, and so does a pattern that is not in the cache.
+    scope.spend(10 + len(text) // 8 + len(wanted))
+    try:
+        return compiled(wanted).search(text) is not None
+    except ValueError as error:
+        raise NoValueError(f"the pattern is wrong: {error}", pattern) from None
+
+
+def lower(scope: Scope, value: object) -> object:
+    """A string with A to Z made small."""
+    (text,) = _texts("lowerAscii", value)
+    scope.build(len(text))
+    return text.translate(_LOWER)
+
+
+def upper(scope: Scope, value: object) -> object:
+    """A string with a to z made large."""
+    (text,) = _texts("upperAscii", value)
+    scope.build(len(text))
+    return text.translate(_UPPER)
+
+
+def trim(scope: Scope, value: object) -> object:
+    """A string without white space at its ends."""
+    (text,) = _texts("trim", value)
+    scope.build(len(text))
+    return text.strip()
+
+
+def replace(scope: Scope, value: object, old: object, new: object) -> object:
+    """A string with every occurrence of one part replaced."""
+    text, part, other = _texts("replace", value, old, new)
+    scope.search(text)
+    scope.build(len(text) + text.count(part) * len(other))
+    return text.replace(part, other)
+
+
+def split(scope: Scope, value: object, separator: object) -> object:
+    """The parts of a string between separators; without a separator, its characters."""
+    text, mark = _texts("split", value, separator)
+    scope.search(text)
+    scope.spend(len(text) if not mark else text.count(mark) + 1)
+    scope.build(len(text))
+    return text.split(mark) if mark else list(text)
+
+
+def join(scope: Scope, value: object, separator: object = "") -> object:
+    """The strings of a list as one."""
+    if not isinstance(value, list):
+        raise unfit("join", value)
+    (mark,) = _texts("join", separator)
+    scope.spend(len(value) + 1)
+    parts = _texts("join", *value)
+    scope.build(sum(map(len, parts)) + len(mark) * len(parts))
+    return mark.join(parts)
+
+
+def substring(scope: Scope, value: object, start: object, end: object = None) -> object:
+    """The characters of a string from one position up to another."""
+    (text,) = _texts("substring", value)
+    last = len(text) if end is None else end
+    if type(start) is not int or type(last) is not int:
+        raise unfit("substring", value, start, last)
+    if not 0 <= start <= last <= len(text):
+        raise NoValueError(f"there is no part {start} to {last}, the string has {len(text)} characters", value)
+    scope.build(last - start)
+    return text[start:last]
+
+
+# --- conversions ----------------------------------------------------------------------------------------------
+
+
+def to_string(_: Scope, value: object) -> object:
+    """A value's spelling."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(whole(value))
+        case float():
+            return _print_float(value)
+        case datetime():
+            return print_time(value)
+        case timedelta():
+            return print_duration(value)
+    raise unfit("string", value)
+
+
+def _print_float(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    text = repr(value)
+    return text.removesuffix(".0")
+
+
+def to_int(_: Scope, value: object) -> object:
+    """A whole number: a float is cut towards zero, a time is its seconds since 1970."""
+    match value:
+        case bool():
+            pass
+        case int():
+            return whole(value)
+        case float():
+            # 2**63 itself is a float, INT_MAX is not.
+            if not INT_MIN <= value < INT_MAX + 1:
+                raise NoValueError("the result does not fit into 64 bits", value)
+            return int(value)
+        case str():
+            if not _INT.fullmatch(value):
+                raise NoValueError(f"{value[:100]!r} is not a whole number", value)
+            return whole(int(value))
+        case datetime():
+            return (value - datetime.fromtimestamp(0, UTC)) // _SECOND
+    raise unfit("int", value)
+
+
+def to_double(_: Scope, value: object) -> object:
+    """A float."""
+    match value:
+        case bool():
+            pass
+        case int():
+            return float(whole(value))
+        case float():
+            return value
+        case str():
+            if not _FLOAT.fullmatch(value):
+                raise NoValueError(f"{value[:100]!r} is not a number", value)
+            return float(value)
+    raise unfit("double", value)
+
+
+def to_bool(_: Scope, value: object) -> object:
+    """A bool, from its usual spellings too."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in _TRUE | _FALSE:
+        return value in _TRUE
+    raise NoValueError(f"{name_of(value)} {str(value)[:100]!r} is neither true nor false", value)
+
+
+def to_time(_: Scope, value: object) -> object:
+    """A time, from RFC 3339 or seconds since 1970."""
+    match value:
+        case datetime():
+            return value
+        case bool():
+            pass
+        case int():
+            return utc(value)
+        case str():
+            return read_time(value)
+    raise unfit("timestamp", value)
+
+
+def to_duration(_: Scope, value: object) -> object:
+    """A duration, from a spelling like 1h30m."""
+    match value:
+        case timedelta():
+            return value
+        case str():
+            try:
+                return span(parse_duration(value))
+            except ValueError as error:
+                raise NoValueError(f"{value[:100]!r} is {error}", value) from None
+    raise unfit("duration", value)
+
+
+def read_time(value: str) -> datetime:
+    """A time from its spelling, or a failure."""
+    try:
+        return parse_time(value)
+    except ValueError as error:
+        raise NoValueError(f"{value[:100]!r} is {error}", value) from None
+
+
+def dyn(_: Scope, value: object) -> object:
+    """The same value; only the checker stops looking at its type."""
+    return value
+
+
+# --- parts of times and durations -----------------------------------------------------------------------------
+
+
+def _of_time(name: str, part: Callable[[datetime], int]) -> Function:
+    def run(_: Scope, value: object) -> object:
+        if isinstance(value, datetime):
+            return part(value)
+        raise unfit(name, value)
+
+    return run
+
+
+def _of_both(name: str, part: Callable[[datetime], int], whole_part: Callable[[timedelta], int]) -> Function:
+    def run(_: Scope, value: object) -> object:
+        if isinstance(value, datetime):
+            return part(value)
+        if isinstance(value, timedelta):
+            return whole_part(abs(value)) * (-1 if value < timedelta() else 1)
+        raise unfit(name, value)
+
+    return run
+
+
+IMPLEMENTATIONS: dict[str, Function] = {
+    "+": operations.add, "-": operations.subtract, "*": operations.multiply, "/": operations.divide,
+    "%": operations.remainder, "negate": operations.negate, "!": operations.invert,
+    "==": operations.same, "!=": operations.different, "in": operations.within, "[]": operations.index,
+    "<": operations.ordering("<", operator.lt), "<=": operations.ordering("<=", operator.le),
+    ">": operations.ordering(">", operator.gt), ">=": operations.ordering(">=", operator.ge),
+    "size": size, "contains": contains, "startsWith": starts_with, "endsWith": ends_with, "matches": matches,
+    "lowerAscii": lower, "upperAscii": upper, "trim": trim, "replace": replace, "split": split, "join": join,
+    "substring": substring, "string": to_string, "int": to_int, "double": to_double, "bool": to_bool,
+    "timestamp": to_time, "duration": to_duration, "dyn": dyn,
+    "getFullYear": _of_time("getFullYear", lambda time: time.year),
+    "getMonth": _of_time("getMonth", lambda time: time.month - 1),
+    "getDate": _of_time("getDate", lambda time: time.day),
+    "getDayOfMonth": _of_time("getDayOfMonth", lambda time: time.day - 1),
+    "getDayOfWeek": _of_time("getDayOfWeek", lambda time: time.isoweekday() % 7),
+    "getDayOfYear": _of_time("getDayOfYear", lambda time: time.timetuple().tm_yday - 1),
+    "getHours": _of_both("getHours", lambda time: time.hour, lambda length: length // _HOUR),
+    "getMinutes": _of_both("getMinutes", lambda time: time.minute, lambda length: length // _MINUTE),
+    "getSeconds": _of_both("getSeconds", lambda time: time.second, lambda length: length // _SECOND),
+    "getMilliseconds": _of_both(
+        "getMilliseconds", lambda time: time.microsecond // 1000, lambda length: length.microseconds // 1000
+    ),
+}  # fmt: skip
+"""Every operator and function but && || and ?:, which do not look at all of their arguments."""

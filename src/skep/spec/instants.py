@@ -1,0 +1,76 @@
+"""Times and durations in expressions: RFC 3339 and Go-like spellings, to the microsecond, always in UTC.
+
+Finer digits are cut. A duration is at most ten thousand years, as in CEL; a time lies in the years 1 to 9999.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+DURATION_MAX = timedelta(seconds=315_576_000_000)
+
+_TIME = re.compile(
+    r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
+)  # fmt: skip
+_DURATION = re.compile(r"([+-]?)((?:\d{1,15}(?:\.\d{1,15})?(?:ns|us|ms|h|m|s))+|0)", re.ASCII)
+_PART = re.compile(r"(\d+)(?:\.(\d+))?(ns|us|ms|h|m|s)", re.ASCII)
+_UNIT_NANOSECONDS = {
+    "h": 3_600_000_000_000,
+    "m": 60_000_000_000,
+    "s": 1_000_000_000,
+    "ms": 1_000_000,
+    "us": 1_000,
+    "ns": 1,
+}
+
+
+def parse_time(text: str) -> datetime:
+    """An RFC 3339 time, in UTC; raises ValueError."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError("not a time like 2026-01-31T12:00:00Z")
+    day, clock, fraction, zone = match.groups()
+    micros = (fraction or "0")[:6].ljust(6, "0")
+    offset = "+00:00" if zone in "Zz" else zone
+    try:
+        return datetime.fromisoformat(f"{day}T{clock}.{micros}{offset}").astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError("there is no such time") from None
+
+
+def print_time(value: datetime) -> str:
+    """RFC 3339 in UTC, with none, three or six digits of the second's fraction."""
+    text = value.astimezone(UTC).replace(tzinfo=None, microsecond=0).isoformat()
+    return f"{text}{_fraction(value.microsecond)}Z"
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration like 1h30m, 1.5s or -250ms; raises ValueError."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("not a duration like 1h30m, 1.5s or -250ms")
+    nanoseconds = sum(_part(*part.groups()) for part in _PART.finditer(match[2]))
+    microseconds = nanoseconds // 1000
+    if microseconds > DURATION_MAX // timedelta(microseconds=1):
+        raise ValueError("longer than ten thousand years")
+    duration = timedelta(microseconds=microseconds)
+    return -duration if match[1] == "-" else duration
+
+
+def print_duration(value: timedelta) -> str:
+    """Seconds, with none, three or six digits after the point: 5400s, 1.500s."""
+    micros = value // timedelta(microseconds=1)
+    sign, micros = ("-", -micros) if micros < 0 else ("", micros)
+    return f"{sign}{micros // 1_000_000}{_fraction(micros % 1_000_000)}s"
+
+
+def _part(whole: str, fraction: str | None, unit: str) -> int:
+    scale = _UNIT_NANOSECONDS[unit]
+    return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+
+
+def _fraction(micros: int) -> str:
+    if not micros:
+        return ""
+    return f".{micros // 1000:03}" if micros % 1000 == 0 else f".{micros:06}"

@@ -1,0 +1,137 @@
+"""An expression cut into tokens: what CEL has, without bytes, unsigned numbers and strings over several lines.
+
+A comment inside (`//` or `#`, to the end of the line) is skipped, so an expression may be explained where it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from skep.spec.faults import TextError
+from skep.spec.types import INT_MAX
+
+TEXT_CHARACTERS = 8_192
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>[ \t\r\n\f]+|//[^\n]*|\#[^\n]*)
+  | (?P<float>(?:\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)(?![A-Za-z_0-9]))
+  | (?P<hex>0[xX][0-9a-fA-F]+(?![A-Za-z_0-9]))
+  | (?P<int>\d+(?![A-Za-z_0-9]))
+  | (?P<raw>[rR](?:"[^"\n]*"|'[^'\n]*'))
+  | (?P<string>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
+  | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<mark>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{}])
+    """,
+    re.VERBOSE | re.ASCII,
+)
+_ESCAPE = re.compile(
+    r"\\(?:(?P<plain>[abfnrtv\\?\"'`])|x(?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})"
+    r"|(?P<octal>[0-3][0-7]{2})|(?P<bad>.))",
+    re.ASCII,
+)
+_PLAIN = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class Token(NamedTuple):
+    """A token: what kind, where, and its value; a mark's kind is the mark itself."""
+
+    kind: str
+    at: int
+    value: str | int | float
+
+
+def tokens_of(text: str) -> list[Token]:
+    """All tokens, and one of kind ``end``."""
+    if len(text) > TEXT_CHARACTERS:
+        raise TextError(0, f"an expression has at most {TEXT_CHARACTERS} characters, this one {len(text)}")
+    tokens: list[Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _unknown(text, at)
+        kind = match.lastgroup or ""
+        if kind != "space":
+            tokens.append(_token(kind, at, match[0]))
+        at = match.end()
+    tokens.append(Token("end", len(text), ""))
+    return tokens
+
+
+def _token(kind: str, at: int, text: str) -> Token:
+    if kind == "mark":
+        return Token(text, at, text)
+    read = _READERS.get(kind)
+    if read is None:
+        return Token(kind, at, text)
+    return Token("string" if kind == "raw" else "int" if kind == "hex" else kind, at, read(at, text))
+
+
+def _read_int(at: int, text: str) -> int:
+    # One more than the largest is let through for the parser, which knows whether a minus stands before it.
+    if len(text) > 40 or (value := int(text, 0 if text[:2] in ("0x", "0X") else 10)) > INT_MAX + 1:
+        raise TextError(at, f"{text[:40]} does not fit into 64 bits", f"a number up to {INT_MAX}")
+    return value
+
+
+def _read_float(at: int, text: str) -> float:
+    value = float(text)
+    if value == float("inf"):
+        raise TextError(at, f"{text[:40]} is too large for a float")
+    return value
+
+
+def _read_string(at: int, text: str) -> str:
+    value = _ESCAPE.sub(lambda match: _unescape(at, match), text[1:-1])
+    _refuse_surrogates(at, value)
+    return value
+
+
+def _read_raw(at: int, text: str) -> str:
+    _refuse_surrogates(at, text)
+    return text[2:-1]
+
+
+def _refuse_surrogates(at: int, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise TextError(at, "a string has no lone surrogates") from None
+
+
+def _unescape(at: int, match: re.Match[str]) -> str:
+    if (plain := match["plain"]) is not None:
+        return _PLAIN.get(plain, plain)
+    if match["octal"] is not None:
+        return chr(int(match["octal"], 8))
+    digits = match["x"] or match["u"] or match["U"]
+    if digits is None or int(digits, 16) > 0x10FFFF:
+        raise TextError(
+            at + 1 + match.start(), f"{match[0]} is not an escape", r"\n, \t, \", \\, \xHH, \uHHHH or \UHHHHHHHH"
+        )
+    return chr(int(digits, 16))
+
+
+_READERS: dict[str, Callable[[int, str], str | int | float]] = {
+    "int": _read_int,
+    "hex": _read_int,
+    "float": _read_float,
+    "string": _read_string,
+    "raw": _read_raw,
+}
+
+
+def _unknown(text: str, at: int) -> TextError:
+    character = text[at]
+    if character in "\"'":
+        return TextError(at, "this string does not end on its line", f"a closing {character}")
+    if character == "=":
+        return TextError(at, "there is no operator =", "== to compare")
+    if character in "&|":
+        return TextError(at, f"there is no operator {character}", character * 2)
+    if character.isdigit():
+        return TextError(at, f"{text[at : at + 20].split()[0]!r} is not a number", "a number like 12, 0x1f, 1.5 or 2e3")
+    return TextError(at, f"{character!r} means nothing in an expression")
