@@ -7,12 +7,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skep.client import AsyncClient, AsyncMessage, Client, Message, NewMessage, Pushed, Queued
+    from skep.client import (
+        AsyncClient,
+        AsyncMessage,
+        Client,
+        Message,
+        NewMessage,
+        Pushed,
+        Queued,
+        Reject,
+        Retry,
+        RetryAt,
+        Worker,
+    )
     from skep.errors import Code, SkepError
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncClient", "AsyncMessage", "Client", "Code", "Message", "NewMessage", "Pushed", "Queued", "SkepError"]
+__all__ = [
+    "AsyncClient", "AsyncMessage", "Client", "Code", "Message", "NewMessage", "Pushed", "Queued", "Reject", "Retry",
+    "RetryAt", "SkepError", "Worker",
+]  # fmt: skip
 
 _HOMES = dict.fromkeys(__all__, "skep.client") | {"Code": "skep.errors", "SkepError": "skep.errors"}
 

@@ -12,5 +12,9 @@ from skep.client.message import Message
 from skep.client.outgoing import NewMessage
 from skep.client.pushed import Pushed, Queued
 from skep.client.queue import Queue
+from skep.client.worker import Reject, Retry, RetryAt, Worker
 
-__all__ = ["AsyncClient", "AsyncMessage", "AsyncQueue", "Client", "Message", "NewMessage", "Pushed", "Queue", "Queued"]
+__all__ = [
+    "AsyncClient", "AsyncMessage", "AsyncQueue", "Client", "Message", "NewMessage", "Pushed", "Queue", "Queued", "Reject",
+    "Retry", "RetryAt", "Worker",
+]  # fmt: skip

@@ -22,7 +22,7 @@ from skep.client.outgoing import PushOptions, push_items
 from skep.client.pushed import Pushed, told, told_of_failure
 from skep.client.retries import one_round, retry_hook
 from skep.client.servers import Servers
-from skep.client.settings import DEFAULT_URL, ClientOptions, client_settings
+from skep.client.settings import DEFAULT_URL, ClientOptions, ClientSettings, client_options, client_settings
 from skep.client.transport import AsyncTransport
 from skep.clock import Clock, SystemClock, seconds
 from skep.errors import SkepError
@@ -43,6 +43,11 @@ class AsyncClient(AsyncLooking):
         self._mint = IdMint(self.clock)
         self._servers = Servers(self.settings)
         self._transport = AsyncTransport(self.settings)
+
+    @classmethod
+    def like(cls, settings: ClientSettings, clock: Clock) -> Self:
+        """A client with the settings of another, and connections and circuits of its own."""
+        return cls(settings.urls, clock=clock, **client_options(settings))
 
     async def __aenter__(self) -> Self:
         return self

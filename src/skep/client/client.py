@@ -23,7 +23,7 @@ from skep.client.pushed import Pushed, told, told_of_failure
 from skep.client.queue import Queue
 from skep.client.retries import one_round, retry_hook
 from skep.client.servers import Servers
-from skep.client.settings import DEFAULT_URL, ClientOptions, client_settings
+from skep.client.settings import DEFAULT_URL, ClientOptions, ClientSettings, client_options, client_settings
 from skep.client.transaction import Transaction
 from skep.client.transport import SyncTransport
 from skep.clock import Clock, SystemClock, seconds
@@ -45,6 +45,11 @@ class Client(Looking):
         self._mint = IdMint(self.clock)
         self._servers = Servers(self.settings)
         self._transport = SyncTransport(self.settings)
+
+    @classmethod
+    def like(cls, settings: ClientSettings, clock: Clock) -> Self:
+        """A client with the settings of another, and connections and circuits of its own."""
+        return cls(settings.urls, clock=clock, **client_options(settings))
 
     def __enter__(self) -> Self:
         return self

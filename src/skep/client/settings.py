@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, cast
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
@@ -75,6 +76,13 @@ def client_settings(urls: str | Sequence[str], options: ClientOptions) -> Client
     if settings.queued_operation not in ("return", "poll"):
         raise SkepError(Code.INVALID_REQUEST, "queued_operation is return or poll")
     return settings
+
+
+def client_options(settings: ClientSettings) -> ClientOptions:
+    """The keyword arguments that mean these settings."""
+    given = msgspec.structs.asdict(settings)
+    del given["urls"]
+    return cast("ClientOptions", given)
 
 
 def _base(url: str) -> str:

@@ -1,0 +1,58 @@
+"""Leases, kept while they are worked under: all of a function in one request, well before any runs out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+from skep.client import calls
+from skep.client.async_client import AsyncClient
+from skep.errors import SkepError
+
+RENEWALS_PER_LEASE = 3
+"""A lease is renewed when a third of it has passed, so that two renewals may fail before it is lost."""
+
+log = logging.getLogger("skep.worker")
+
+
+class Keeping:
+    """The leases that are held, and those of them that are lost."""
+
+    def __init__(self, client: AsyncClient, lease_seconds: float) -> None:
+        self._client = client
+        self._lease_seconds = lease_seconds
+        self._held: Counter[str] = Counter()
+        self._lost: set[str] = set()
+
+    def hold(self, lease_id: str) -> None:
+        """Keep it from now on."""
+        self._held[lease_id] += 1
+
+    def release(self, lease_id: str) -> None:
+        """It need not be kept for whoever held it."""
+        self._held[lease_id] -= 1
+        if not self._held[lease_id]:
+            del self._held[lease_id]
+            self._lost.discard(lease_id)
+
+    def lost(self, lease_id: str) -> bool:
+        """Whether somebody else has it now."""
+        return lease_id in self._lost
+
+    async def run(self) -> None:
+        """Renew for ever."""
+        while True:
+            await asyncio.sleep(self._lease_seconds / RENEWALS_PER_LEASE)
+            await self.renew([lease for lease in self._held if lease not in self._lost])
+
+    async def renew(self, lease_ids: list[str]) -> None:
+        """Renew these now, and learn which are lost."""
+        if not lease_ids:
+            return
+        try:
+            results = await self._client.run(calls.extend_batch(lease_ids, self._lease_seconds))
+        except SkepError as error:
+            log.warning("%d leases could not be renewed: %s", len(lease_ids), error)
+            return
+        self._lost.update(result.lease_id for result in results if result.code is not None)

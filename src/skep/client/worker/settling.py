@@ -1,0 +1,54 @@
+"""Acks, sent together: while one request is under way the next ones gather, so that a busy worker needs few."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from skep.client.async_client import AsyncClient
+from skep.errors import SkepError
+from skep.model import SettleStatus
+from skep.wire.messages import Ack, AckResult
+
+MAX_ACKS = 1_000
+"""Acks of one request."""
+
+log = logging.getLogger("skep.worker")
+
+
+class Settling:
+    """Sends acks in the order they came in, one request at a time."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._waiting: list[tuple[Ack, asyncio.Future[AckResult | None]]] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    def settle(self, ack: Ack) -> asyncio.Future[AckResult | None]:
+        """Say this of a message. The result is None when it could not be said: then the lease runs out instead."""
+        told: asyncio.Future[AckResult | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((ack, told))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send())
+        return told
+
+    async def _send(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[:MAX_ACKS], self._waiting[MAX_ACKS:]
+                for (ack, told), result in zip(batch, await self._results([ack for ack, _ in batch]), strict=True):
+                    if result is not None and result.status is SettleStatus.REFUSED:
+                        log.warning(
+                            "a message was not settled: seq %d is %s, said was %s", ack.seq, result.code, ack.status
+                        )
+                    if not told.done():
+                        told.set_result(result)
+        finally:
+            self._sending = None
+
+    async def _results(self, acks: list[Ack]) -> list[AckResult] | list[None]:
+        try:
+            return await self._client.settle(acks)
+        except SkepError as error:
+            log.warning("%d messages could not be settled and will come again: %s", len(acks), error)
+            return [None] * len(acks)

@@ -1,0 +1,48 @@
+"""What a function says of its message: nothing is done, an exception is failed, and three exceptions say more than that."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from skep.client import delivered
+from skep.client.delivered import Delivered, error_text
+from skep.clock import Clock
+from skep.errors import Code, SkepError
+from skep.wire.messages import Ack
+
+
+class Reject(Exception):  # noqa: N818 - it is what the function wants, not an error of its own
+    """Give the message up: it becomes a dead letter at once."""
+
+
+class Retry(Exception):  # noqa: N818 - as above
+    """Try the message again after so many seconds, instead of after the queue's backoff."""
+
+    def __init__(self, reason: str = "", *, delay: float = 0.0) -> None:
+        super().__init__(reason)
+        self.delay = delay
+
+
+class RetryAt(Exception):  # noqa: N818 - as above
+    """Try the message again at that time."""
+
+    def __init__(self, retry_at: datetime, reason: str = "") -> None:
+        super().__init__(reason)
+        if retry_at.tzinfo is None:
+            raise SkepError(Code.INVALID_TIME, "a time says its offset from UTC, like 2026-01-31T12:00:00Z")
+        self.retry_at = retry_at
+
+
+def verdict(message: Delivered, clock: Clock, error: Exception | None) -> Ack:
+    """What is told to the server when the function ended so."""
+    match error:
+        case None:
+            return delivered.completed(message)
+        case Reject():
+            return delivered.rejected(message, error=str(error) or None)
+        case Retry():
+            return delivered.failed(message, clock, error=str(error) or None, delay=error.delay)
+        case RetryAt():
+            return delivered.failed(message, clock, error=str(error) or None, retry_at=error.retry_at)
+        case _:
+            return delivered.failed(message, clock, error=error_text(error))

@@ -1,0 +1,151 @@
+"""`skep.Worker`: functions that messages are handed to."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from typing import Any, TypeVar, Unpack
+
+from skep.client.async_client import AsyncClient
+from skep.client.calls import Start
+from skep.client.client import Client
+from skep.client.settings import DEFAULT_URL, ClientOptions, client_settings
+from skep.client.worker.consumer import Consumer
+from skep.client.worker.subscription import Subscription
+from skep.clock import SystemClock
+from skep.errors import Code, SkepError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LEASE_SECONDS = 60.0
+"""How long a worker leases for. It renews, so this is how soon a crash is noticed, not how long a message may take."""
+
+
+class Worker:
+    """Pops, calls, settles, for any number of functions. Give it a client, or what a client is made of."""
+
+    def __init__(
+        self,
+        client: Client | AsyncClient | str | Sequence[str] = DEFAULT_URL,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self._given = None if isinstance(client, str | Sequence) else client
+        self._settings = client_settings(client, options) if isinstance(client, str | Sequence) else client.settings
+        self._clock = SystemClock() if isinstance(client, str | Sequence) else client.clock
+        self._subscriptions: list[Subscription] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def on(
+        self,
+        queue: str,
+        *,
+        group: str | None = None,
+        partition: str | None = None,
+        concurrency: int = 8,
+        batch: int = 10,
+        type: Any = None,  # noqa: A002 - the word that users expect
+        lease_seconds: float = LEASE_SECONDS,
+        ordered: bool = True,
+        start: Start | None = None,
+    ) -> Callable[[F], F]:
+        """Hand the messages of a queue to the decorated function, plain or async.
+
+        It is called with the message, or with the payload as ``type`` and, if it takes two arguments, the message. Returning
+        acks, an exception nacks; `Reject`, `Retry` and `RetryAt` say more. Messages of a partition come in order, up to
+        ``concurrency`` partitions at a time. With ``ordered=False`` each message stands for itself: for unordered queues.
+        """
+
+        def register(function: F) -> F:
+            self._subscriptions.append(
+                Subscription(
+                    queue=queue, function=function, group=group, partition=partition, concurrency=concurrency,
+                    batch=batch, type=type, lease_seconds=lease_seconds, ordered=ordered, start=start,
+                )
+            )  # fmt: skip
+            return function
+
+        return register
+
+    def run(self, *, until_empty: bool = False) -> int:
+        """Work until `stop`, SIGTERM or SIGINT; or until nothing is left to be had now. Returns how many were handled."""
+        return asyncio.run(self._run(until_empty, signals=threading.current_thread() is threading.main_thread()))
+
+    async def run_async(self, *, until_empty: bool = False) -> int:
+        """The same in a running event loop; signals are left to whoever runs it."""
+        return await self._run(until_empty, signals=False)
+
+    def stop(self) -> None:
+        """Finish what was begun, give back what was not, and return from `run`. Any thread may call it."""
+        if self._loop is not None and self._stopping is not None:
+            with suppress(RuntimeError):  # the loop has just ended by itself
+                self._loop.call_soon_threadsafe(self._stopping.set)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it is about to stop: for functions that take long and can end early."""
+        return self._stopping is not None and self._stopping.is_set()
+
+    async def _run(self, until_empty: bool, signals: bool) -> int:
+        if not self._subscriptions:
+            raise SkepError(Code.INVALID_REQUEST, "the worker has no functions; decorate some with worker.on(queue)")
+        if self._loop is not None:
+            raise SkepError(Code.INVALID_REQUEST, "the worker is running already")
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        if signals:
+            self._listen_to_signals(self._loop, self._stopping)
+        try:
+            async with AsyncExitStack() as stack:
+                consumers = await self._consumers(stack, self._stopping)
+                if until_empty:
+                    while not self._stopping.is_set() and any(await _all(one.until_empty() for one in consumers)):
+                        pass  # what was handled may have pushed more
+                else:
+                    await _all(_or_stop(one, self._stopping) for one in consumers)
+                return sum(one.handled for one in consumers)
+        finally:
+            self._loop = self._stopping = None
+
+    async def _consumers(self, stack: AsyncExitStack, stopping: asyncio.Event) -> list[Consumer]:
+        threads = sum(one.concurrency for one in self._subscriptions if not one.is_async)
+        client, blocking = await self._clients(stack)
+        pool = ThreadPoolExecutor(max(1, threads), thread_name_prefix="skep-worker")
+        stack.callback(pool.shutdown)
+        return [Consumer(one, client, blocking, pool, stopping) for one in self._subscriptions]
+
+    async def _clients(self, stack: AsyncExitStack) -> tuple[AsyncClient, Client]:
+        """A client of each kind: the one that was given, and its like; what is made here is closed here."""
+        given = self._given
+        client = given if isinstance(given, AsyncClient) else AsyncClient.like(self._settings, self._clock)
+        blocking = given if isinstance(given, Client) else Client.like(self._settings, self._clock)
+        if client is not given:
+            await stack.enter_async_context(client)
+        if blocking is not given:
+            stack.enter_context(blocking)
+        return client, blocking
+
+    def _listen_to_signals(self, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(NotImplementedError):  # no such thing on Windows
+                loop.add_signal_handler(number, stopping.set)
+
+
+async def _all(works: Any) -> list[Any]:
+    """Wait for all, also when one fails; then raise that."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+async def _or_stop(consumer: Consumer, stopping: asyncio.Event) -> None:
+    """Run one; if it cannot go on, nobody should."""
+    try:
+        await consumer.run()
+    finally:
+        stopping.set()
