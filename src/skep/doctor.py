@@ -34,6 +34,8 @@ SLOW_FSYNC_MS = 20.0
 FSYNCS = 10
 EXTRAS = {"postgres": "asyncpg", "arrow": "pyarrow"}
 JAVA_SECONDS = 20.0
+HEALTH_SECONDS = 10.0
+HEALTH_BYTES = 64 * 1024
 
 
 class Finding(Struct, frozen=True):
@@ -193,10 +195,13 @@ async def port(settings: ServerSettings) -> list[Finding]:
 async def is_skep(host: str, number: int) -> bool:
     """Whether what listens there answers like a Skep."""
     try:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(HEALTH_SECONDS):
             reader, writer = await asyncio.open_connection(host, number)
             writer.write(b"GET /health HTTP/1.1\r\nHost: skep\r\nConnection: close\r\n\r\n")
-            answer = await reader.read(64 * 1024)
+            answer = b""
+            # Head and body may come one after the other; whatever else listens there may never stop.
+            while len(answer) < HEALTH_BYTES and (piece := await reader.read(HEALTH_BYTES)):
+                answer += piece
             writer.close()
     except (OSError, TimeoutError):
         return False

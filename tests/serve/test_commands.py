@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -14,6 +15,7 @@ from typing import Any
 import apsw
 import pytest
 
+from skep.doctor import is_skep
 from skep.settings import all_settings
 from tests.support.serving import serving
 
@@ -187,3 +189,24 @@ def test_a_postgresql_that_is_away_is_a_failure_told_without_its_password(tmp_pa
 
     assert (run.returncode, findings(run)["postgresql"]["state"]) == (2, "fail")
     assert "s3cret" not in run.stdout
+
+
+async def test_a_skep_is_recognized_also_when_its_answer_comes_in_pieces() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 15\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        looked.set()
+        await second.wait()
+        writer.write(b'{"status":"ok"}')
+        writer.close()
+
+    looked, second = asyncio.Event(), asyncio.Event()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        asking = asyncio.create_task(is_skep("127.0.0.1", server.sockets[0].getsockname()[1]))
+        await looked.wait()
+        done, _ = await asyncio.wait([asking], timeout=0.1)
+        second.set()
+
+        assert not done, "the head alone does not tell"
+        assert await asking
