@@ -11,10 +11,12 @@ from typing import Any, Self, TypeVar, Unpack
 import stamina
 
 from skep.client import calls, delivered, operations
+from skep.client.async_buffer import AsyncBuffer
 from skep.client.async_looking import AsyncLooking
 from skep.client.async_message import AsyncMessage
 from skep.client.async_queue import AsyncQueue
 from skep.client.async_transaction import AsyncTransaction
+from skep.client.batcher import BufferOptions
 from skep.client.calls import PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
@@ -122,6 +124,10 @@ class AsyncClient(AsyncLooking):
     def queue(self, name: str, *, partition: str | None = None, group: str | None = None) -> AsyncQueue:
         """A queue to work with, and what is meant when a call does not say otherwise."""
         return AsyncQueue(self, name, partition=partition, group=group)
+
+    def buffer(self, queue: str, **options: Unpack[BufferOptions]) -> AsyncBuffer:
+        """A buffer that takes messages at once and pushes them soon, many in one request."""
+        return AsyncBuffer(self, self._mint, queue, options)
 
     # anything else
 

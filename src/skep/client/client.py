@@ -13,6 +13,8 @@ from typing import Any, Self, TypeVar, Unpack
 import stamina
 
 from skep.client import calls, delivered, operations
+from skep.client.batcher import BufferOptions
+from skep.client.buffer import Buffer
 from skep.client.calls import PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
@@ -124,6 +126,10 @@ class Client(Looking):
     def queue(self, name: str, *, partition: str | None = None, group: str | None = None) -> Queue:
         """A queue to work with, and what is meant when a call does not say otherwise."""
         return Queue(self, name, partition=partition, group=group)
+
+    def buffer(self, queue: str, **options: Unpack[BufferOptions]) -> Buffer:
+        """A buffer that takes messages at once and pushes them soon, many in one request."""
+        return Buffer(self, self._mint, queue, options)
 
     # anything else
 

@@ -1,0 +1,129 @@
+# Written by dev/twins.py from async_buffer.py: change that, and run it.
+
+"""A buffer for threads: messages are pushed in the background, batch by batch, one batch at a time and so in order."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack
+
+from skep.client import calls
+from skep.client.background import Background, Monitor
+from skep.client.batcher import Batcher, BufferOptions, BufferSettings
+from skep.client.outgoing import MessageOptions, push_items
+from skep.client.pushed import refusals
+from skep.errors import Code, SkepError
+from skep.ids import IdMint
+from skep.wire.messages import PushItem
+
+if TYPE_CHECKING:
+    from skep.client.client import Client
+
+PAUSE_SECONDS = 1.0
+"""How long to wait before trying again what failed for now, on top of the client's own retries."""
+
+
+class Buffer:
+    """Takes messages at once and pushes them soon; leaving its ``with`` pushes the rest.
+
+    Nothing is lost without a word: what could not be pushed is raised by `push`, `flush` or the end of the block. Messages that
+    the server refused come with the error as ``details["failed"]``, those it could not be asked about stay in `unsent`.
+    """
+
+    def __init__(self, client: Client, mint: IdMint, queue: str, options: BufferOptions) -> None:
+        self._client = client
+        self._mint = mint
+        self._queue = queue
+        self._batcher = Batcher(BufferSettings(**options))
+        self._monitor = Monitor()
+        self._background: Background | None = None
+        self._flushing = 0
+        self._closing = False
+        self._begun = 0
+        self._failed = 0
+        self._trouble: SkepError | None = None
+
+    @property
+    def unsent(self) -> list[PushItem]:
+        """What has not been stored yet, in order."""
+        return self._batcher.unsent
+
+    def push(self, messages: object, **options: Unpack[MessageOptions]) -> None:
+        """Take messages to be pushed soon; waits while the buffer is full."""
+        for item in push_items(self._queue, messages, options, self._mint):
+            with self._monitor:
+                if self._background is None:
+                    raise SkepError(Code.INVALID_REQUEST, "the buffer is not open: use it in a with statement")
+                self._batcher.raise_failed()
+                self._monitor.until(lambda: not self._batcher.full)
+                self._batcher.add(item)
+                self._monitor.changed()
+
+    def flush(self) -> None:
+        """Wait until all that was pushed is stored; raises what could not be."""
+        with self._monitor:
+            self._flushing += 1
+            begun = self._begun
+            self._monitor.changed()
+            try:
+                self._monitor.until(lambda: not len(self._batcher) or self._failed_since(begun))
+            finally:
+                self._flushing -= 1
+            self._batcher.raise_failed()
+            if len(self._batcher) and self._trouble is not None:
+                raise self._trouble
+
+    def __enter__(self) -> Self:
+        self._background = Background(self._run)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._background is not None
+        try:
+            self.flush()
+        finally:
+            with self._monitor:
+                self._closing = True
+                self._monitor.changed()
+            self._background.finish()
+            self._background = None
+
+    def _failed_since(self, begun: int) -> bool:
+        """Whether a try failed that began after so many; one that was under way does not count, for much may have changed."""
+        return self._trouble is not None and self._failed > begun
+
+    def _run(self) -> None:
+        while batch := self._next():
+            trouble: SkepError | None = None
+            try:
+                self._client.run(calls.push(batch))
+            except SkepError as error:
+                trouble = error
+            with self._monitor:
+                self._note(trouble, batch)
+                self._monitor.changed()
+
+    def _note(self, trouble: SkepError | None, batch: list[PushItem]) -> None:
+        self._trouble = None
+        if trouble is None:
+            self._batcher.stored()
+        elif trouble.retryable:
+            self._trouble, self._failed = trouble, self._begun
+        else:
+            self._batcher.refused(trouble, refusals(trouble, batch))
+
+    def _next(self) -> list[PushItem]:
+        """The next batch, once there is a whole one or the first has waited long enough; empty when it is over."""
+        with self._monitor:
+            if self._trouble is not None:
+                self._monitor.until(self._hurried, PAUSE_SECONDS)
+            self._monitor.until(lambda: len(self._batcher) > 0 or self._closing)
+            linger_seconds = self._batcher.settings.linger_ms / 1000
+            self._monitor.until(lambda: self._batcher.ready or self._hurried(), linger_seconds)
+            self._begun += 1
+            return [] if self._closing else self._batcher.take()
+
+    def _hurried(self) -> bool:
+        return self._closing or self._flushing > 0
