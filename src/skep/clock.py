@@ -7,6 +7,7 @@ and PostgreSQL. Everything that needs the time takes a ``Clock``.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import NewType, Protocol
 
@@ -57,11 +58,12 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to: what tests run on."""
+    """A clock that moves only when told to: what tests run on. The one who tells it may be in another thread."""
 
     def __init__(self, start: int = 1_750_000_000 * MICROS_PER_SECOND) -> None:
         self._now = start
         self._sleepers: list[tuple[int, asyncio.Future[None]]] = []
+        self._lock = threading.Lock()
 
     def now(self) -> Instant:
         """The present instant."""
@@ -69,9 +71,10 @@ class ManualClock:
 
     def advance(self, by_seconds: float) -> Instant:
         """Move time on and wake who slept until then."""
-        self._now += seconds(by_seconds)
-        due = [future for deadline, future in self._sleepers if deadline <= self._now]
-        self._sleepers = [entry for entry in self._sleepers if entry[0] > self._now]
+        with self._lock:
+            self._now += seconds(by_seconds)
+            due = [future for deadline, future in self._sleepers if deadline <= self._now]
+            self._sleepers = [entry for entry in self._sleepers if entry[0] > self._now]
         for future in due:
             if not future.done():
                 future.get_loop().call_soon_threadsafe(_finish, future)
@@ -79,16 +82,19 @@ class ManualClock:
 
     async def sleep_until(self, deadline: Instant) -> None:
         """Return once ``deadline`` has been reached by ``advance``."""
-        if deadline <= self._now:
-            return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (int(deadline), future)
-        self._sleepers.append(entry)
+        # Whether it is time and the place among the sleepers go together, or an advance in between would wake nobody.
+        with self._lock:
+            if deadline <= self._now:
+                return
+            self._sleepers.append(entry)
         try:
             await future
         finally:
-            if entry in self._sleepers:
-                self._sleepers.remove(entry)
+            with self._lock:
+                if entry in self._sleepers:
+                    self._sleepers.remove(entry)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -1,0 +1,84 @@
+"""Fixtures for the tests of those who use Skep: a server in memory, clients of it, and a clock to hold.
+
+pytest loads this in every project where Skep is installed, so it imports nothing until a fixture is used.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from skep import AsyncClient, Client
+    from skep.clock import Clock, ManualClock
+    from skep.testing.server import RunningServer
+
+_tenants = (f"test-{number}" for number in itertools.count(1))
+
+
+class SkepServer(NamedTuple):
+    """A server for one test: where it is, and the tenant that nobody else has."""
+
+    url: str
+    tenant: str
+    clock: Clock
+
+
+@pytest.fixture(scope="session")
+def _skep_shared_server() -> Iterator[RunningServer]:
+    from skep.testing.server import running_server
+
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def skep_clock() -> ManualClock:
+    """A clock that moves only by ``advance(seconds)``; a test that asks for it has a server that runs on it.
+
+    Leases, backoff and schedules wait for it, and so does a pop that waits in vain.
+    """
+    from skep.clock import ManualClock
+
+    return ManualClock()
+
+
+@pytest.fixture
+def skep_server(request: pytest.FixtureRequest) -> Iterator[SkepServer]:
+    """A real server on a real socket, with its store in memory and empty."""
+    from skep.clock import SystemClock
+    from skep.testing.server import running_server
+
+    if "skep_clock" not in request.fixturenames:
+        # One server for all tests; a tenant of its own makes it empty for each.
+        yield SkepServer(request.getfixturevalue("_skep_shared_server").url, next(_tenants), SystemClock())
+        return
+    clock: ManualClock = request.getfixturevalue("skep_clock")
+    with running_server(clock=clock) as server:
+        yield SkepServer(server.url, next(_tenants), clock)
+
+
+@pytest.fixture
+def skep_client(skep_server: SkepServer) -> Iterator[Client]:
+    """A client of that server."""
+    from skep import Client
+
+    with Client(skep_server.url, tenant=skep_server.tenant, clock=skep_server.clock) as client:
+        yield client
+
+
+@pytest.fixture
+def skep_async_client(skep_server: SkepServer) -> Iterator[AsyncClient]:
+    """An asynchronous client of that server, for whichever event loop the test runs in."""
+    import asyncio
+
+    from skep import AsyncClient
+
+    client = AsyncClient(skep_server.url, tenant=skep_server.tenant, clock=skep_server.clock)
+    yield client
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(client.close())
+    loop.close()
