@@ -14,7 +14,7 @@ import pytest
 from cyclopts import App
 from msgspec import Struct
 
-from skep.cli import app as skep_app
+from skep.cli.app import app as skep_app
 from skep.config import EngineSettings, HttpLimits, Limits, ServerSettings
 from skep.errors import Code
 from skep.model import QueueSettings

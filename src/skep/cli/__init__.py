@@ -1,30 +1,18 @@
-"""The `skep` command: one cyclopts app, to which each group of commands adds itself.
+"""The `skep` command. Everything but the help of `skep` itself is loaded when it is needed, and not before."""
 
-Commands are named by where they are and loaded when they are called, so that `skep --help` need not import them.
-"""
+import sys
 
-from cyclopts import App
-
-import skep
-
-app = App(
-    name="skep",
-    help="A message queue whose messages end up in Spark.",
-    version=skep.__version__,
-    help_format="plaintext",
-)
-app.command("skep.cli.serve:serve", name="serve", help="Serve queues over HTTP.")
-app.command("skep.cli.config:config_app", name="config", help="What the server is set to, and why.")
-app.command("skep.cli.doctor:doctor", name="doctor", help="See whether this machine is fit to serve.")
-app.command("skep.cli.bench:bench_app", name="bench", help="Measure Skep on this machine; ratios are within one run.")
-
-
-@app.command
-def version() -> None:
-    """Print the version."""
-    app.version_print()
+HELP: tuple[list[str], ...] = ([], ["--help"], ["-h"], ["help"])
 
 
 def main() -> None:
     """Run the command line; the console script calls this."""
-    app()
+    arguments = sys.argv[1:]
+    if arguments in HELP:
+        from skep.cli.commands import overview
+
+        sys.stdout.write(overview())
+        return
+    from skep.cli.app import run
+
+    sys.exit(run(arguments))

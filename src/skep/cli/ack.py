@@ -1,0 +1,75 @@
+"""`skep ack`: say what became of popped messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from skep.cli.connection import Connection
+from skep.cli.exits import OK, USER, note
+from skep.cli.output import Columns, print_rows
+from skep.cli.when import instant
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.wire.messages import AckResult
+
+Status = Literal["completed", "failed", "retry", "dlq"]
+
+
+def ack(
+    lease: str,
+    seqs: Annotated[list[int], Parameter(negative="")],
+    /,
+    *,
+    status: Status = "completed",
+    error: str | None = None,
+    retry_at: str | None = None,
+    to: Connection | None = None,
+) -> int:
+    """Say what became of popped messages.
+
+    They are named by their lease and seq, as `skep pop` prints them.
+    Exit code 1 when one was refused: then its lease has ended, or it is
+    settled already.
+
+    For example:
+        skep ack LEASE 17 18
+        skep ack LEASE 17 --status failed --error 'the bank is closed'
+
+    Parameters
+    ----------
+    lease
+        The id of the lease.
+    seqs
+        The seqs of the messages.
+    status
+        Completed, failed (again after the queue's backoff), retry (again at once or at --retry-at), or dlq (given up).
+    error
+        Why it failed.
+    retry_at
+        When it is to come again, 2026-01-31T12:00:00Z; with status retry.
+    """
+    from skep.wire.messages import Ack, AckStatus
+
+    to = to or Connection()
+    if retry_at is not None and status != "retry":
+        raise SkepError(Code.INVALID_REQUEST, "--retry-at goes with --status retry")
+    again_at = None if retry_at is None else instant(retry_at)
+    with to.open() as client:
+        results = client.settle([Ack(lease, seq, AckStatus(status), error, again_at) for seq in seqs])
+    print_rows(to, results, COLUMNS)
+    refused = [result for result in results if result.code is not None]
+    for result in refused:
+        note(f"{result.code}: seq {result.seq} was not settled")
+    return USER if refused else OK
+
+
+COLUMNS: Columns[AckResult] = {
+    "seq": lambda one: one.seq,
+    "status": lambda one: one.status,
+    "code": lambda one: one.code,
+    "again at": lambda one: one.retry_at,
+    "dead-letter queue": lambda one: one.dead_letter_queue,
+}

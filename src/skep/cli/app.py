@@ -1,0 +1,65 @@
+"""The command line as one cyclopts app, and how a command ends: its exit code, and one line on stderr when it failed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, Group
+
+import skep
+from skep.cli.commands import SECTIONS
+from skep.cli.exits import INTERRUPTED, OK, USER, complain, exit_code
+from skep.errors import Code, SkepError
+
+
+def _made() -> App:
+    made = App(
+        name="skep",
+        help="A message queue whose messages end up in Spark.",
+        version=skep.__version__,
+        help_format="plaintext",
+    )
+    for number, (title, commands) in enumerate(SECTIONS.items()):
+        group = Group(title, sort_key=number)
+        for word, home, _ in commands:
+            made.command(home, name=word, group=group)
+    return made
+
+
+app = _made()
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; its exit code."""
+    try:
+        ended = app(
+            list(arguments), exit_on_error=False, print_error=False, result_action="return_value",
+        )  # fmt: skip
+        sys.stdout.flush()
+    except CycloptsError as error:
+        complain(SkepError(Code.INVALID_REQUEST, _sentence(str(error))))
+        return USER
+    except SkepError as error:
+        complain(error)
+        return exit_code(error.code)
+    except BrokenPipeError:
+        _let_go_of_stdout()
+        return OK
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return ended if isinstance(ended, int) else OK
+
+
+def _sentence(text: str) -> str:
+    """What cyclopts says, as our errors are written: one line, lower case, without a full stop."""
+    line = " ".join(text.split()).removesuffix(".")
+    return line[:1].lower() + line[1:]
+
+
+def _let_go_of_stdout() -> None:
+    """Whoever read us has gone (`| head`); the interpreter must not try to write the rest when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

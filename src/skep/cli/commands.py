@@ -1,0 +1,45 @@
+"""Every command, where it is, and one line about it: what `skep --help` prints and what the app is built from.
+
+It imports nothing, so that asking for help costs next to nothing; a command is loaded when it is called.
+"""
+
+Command = tuple[str, str, str]
+"""The word that is typed, where the command is, and what it does."""
+
+SECTIONS: dict[str, list[Command]] = {
+    "Start here": [
+        ("serve", "skep.cli.serve:serve", "Serve queues over HTTP."),
+        ("config", "skep.cli.config:config_app", "What the server is set to, and why."),
+        ("doctor", "skep.cli.doctor:doctor", "See whether this machine is fit to serve."),
+    ],
+    "Messages": [
+        ("push", "skep.cli.push:push", "Push one message, or many as NDJSON on stdin."),
+        ("pop", "skep.cli.pop:pop", "Lease messages of a queue."),
+        ("ack", "skep.cli.ack:ack", "Say what became of popped messages."),
+        ("tail", "skep.cli.tail:tail", "Follow the log of a queue, without leasing anything."),
+        ("message", "skep.cli.messages:message_app", "Look at messages without leasing them."),
+        ("trace", "skep.cli.trace:trace", "Follow a trace across queues, oldest message first."),
+    ],
+    "Queues and groups": [
+        ("queue", "skep.cli.queues:queue_app", "List, make, change and empty queues."),
+        ("group", "skep.cli.groups:group_app", "See how far consumer groups have come, and move them."),
+        ("dlq", "skep.cli.dead_letters:dead_letter_app", "Look at dead letters, replay and purge them."),
+        ("lag", "skep.cli.lag:lag", "Which groups are behind, the furthest first."),
+        ("stats", "skep.cli.stats:stats", "Figures of a queue and its groups, or of all of them."),
+    ],
+    "And": [
+        ("bench", "skep.cli.bench:bench_app", "Measure Skep on this machine; ratios are within one run."),
+        ("completion", "skep.cli.completion:completion", "Completion for bash, zsh and fish."),
+        ("version", "skep.cli.version:version", "Print the version."),
+    ],
+}  # fmt: skip
+
+
+def overview() -> str:
+    """The help of `skep` itself."""
+    lines = ["Usage: skep COMMAND", "", "A message queue whose messages end up in Spark."]
+    for title, commands in SECTIONS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {word:<11} {about}" for word, _, about in commands]
+    lines += ["", "skep COMMAND --help tells more, with an example. docs/cli.md has it all.", ""]
+    return "\n".join(lines)

@@ -1,0 +1,48 @@
+"""Where the server is, and how results are printed: the options that every command takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+if TYPE_CHECKING:
+    from skep.client import Client
+
+ATTEMPTS = 3
+"""Tries of one call. Fewer than a program's: a person at a terminal wants to know soon."""
+TIMEOUT_SECONDS = 120.0
+"""How long one call may take: counting and deleting much takes its time."""
+
+Format = Literal["table", "json", "ndjson"]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+"""Something that is said or not; there is no word for not."""
+
+_GROUP = Group("Connection and output", sort_key=100)
+
+
+@Parameter(name="*", group=_GROUP)
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """What every command that talks to a server may be told."""
+
+    url: Annotated[str, Parameter(env_var="SKEP_URL")] = "http://127.0.0.1:6632"
+    """Where the server is; several servers of one store are divided by commas."""
+    tenant: Annotated[str, Parameter(env_var="SKEP_TENANT")] = "default"
+    """Whose queues are meant."""
+    token: Annotated[str | None, Parameter(env_var="SKEP_TOKEN")] = None
+    """Sent as a bearer token."""
+    output: Annotated[Format | None, Parameter(name=["--output", "-o"])] = None
+    """How to print: a table on a terminal, JSON otherwise."""
+
+    def open(self) -> Client:
+        """A client of that server; close it, or use it in a ``with``."""
+        from stamina.instrumentation import set_on_retry_hooks
+
+        from skep.client import Client
+
+        # A try that failed and is made again is nobody's business here, least of all stdout's.
+        set_on_retry_hooks([])
+        urls = [url.strip() for url in self.url.split(",")]
+        return Client(urls, tenant=self.tenant, token=self.token, attempts=ATTEMPTS, timeout_seconds=TIMEOUT_SECONDS)

@@ -1,0 +1,39 @@
+"""Asking before something is taken away: how much it is comes first, and nobody is asked who cannot answer."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from cyclopts import Group, Parameter
+
+from skep.cli.connection import Flag
+from skep.cli.exits import note, printable
+from skep.errors import Code, SkepError
+
+_GROUP = Group("Before it happens", sort_key=90)
+
+
+@Parameter(name="*", group=_GROUP)
+@dataclass(frozen=True, kw_only=True)
+class Consent:
+    """What may be said beforehand to a command that takes something away."""
+
+    yes: Flag = False
+    """Do not ask."""
+    dry_run: Flag = False
+    """Only say what would happen."""
+
+    def ask(self, consequence: str) -> None:
+        """Say what will happen, and raise unless that is agreed to."""
+        if self.yes:
+            note(consequence)
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise SkepError(
+                Code.INVALID_REQUEST, f"{consequence}; there is no terminal to ask on, so say --yes or --dry-run"
+            )
+        sys.stderr.write(f"{printable(consequence)}. Go ahead? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise SkepError(Code.INVALID_REQUEST, "not agreed to, so nothing was done")

@@ -1,0 +1,253 @@
+"""`skep dlq`: look at dead letters, replay and purge them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from cyclopts import App, Group, Parameter
+
+from skep.cli.connection import Connection
+from skep.cli.consent import Consent
+from skep.cli.exits import NOTHING, OK, note
+from skep.cli.output import Columns, counted, excerpt, print_fields, print_lines, print_one, print_rows
+from skep.cli.progress import progress
+from skep.cli.when import Since, Until, instant
+from skep.model import QUEUE_MODE_GROUP
+
+if TYPE_CHECKING:
+    from skep.client import Client
+    from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse
+
+dead_letter_app = App(name="dlq", help="Look at dead letters, replay and purge them.", help_format="plaintext")
+
+LISTED = 100
+AT_ONCE = 500
+"""Dead letters in one request, so that no request takes long and there is progress to show."""
+
+Letters = Annotated[list[str] | None, Parameter(negative="")]
+
+_GROUP = Group("Which dead letters", sort_key=50)
+
+
+@Parameter(name="*", group=_GROUP)
+@dataclass(frozen=True, kw_only=True)
+class Which:
+    """What a dead letter has to fit; all that is given."""
+
+    source_queue: str | None = None
+    """Only from this queue."""
+    partition: str | None = None
+    """Only of this partition."""
+    group: str | None = None
+    """Only those that this group gave up on."""
+    reason: Literal["max_attempts", "rejected", "expired"] | None = None
+    """Only those that died of this."""
+    error: str | None = None
+    """Only those whose error contains this text."""
+    since: Since = None
+    until: Until = None
+
+    def query(self) -> dict[str, Any]:
+        """The same, as the client takes it."""
+        given: dict[str, Any] = {
+            "source_queue": self.source_queue,
+            "partition": self.partition,
+            "group": self.group,
+            "reason": self.reason,
+            "error": self.error,
+            "since": None if self.since is None else instant(self.since),
+            "until": None if self.until is None else instant(self.until),
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dead_letter_app.command(name="list")
+def list_letters(
+    queue: str, /, *, which: Which | None = None, limit: int = LISTED, to: Connection | None = None
+) -> None:
+    """List dead letters in the order of dying.
+
+    For example:
+        skep dlq list orders --reason max_attempts --since 2h
+
+    Parameters
+    ----------
+    queue
+        A dead-letter queue, or a queue whose own dead letters are meant.
+    limit
+        How many at the most.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        letters = client.dead_letters(queue, **(which or Which()).query())
+        print_rows(to, islice(letters, limit), COLUMNS, empty="there are no dead letters")
+
+
+@dead_letter_app.command
+def show(queue: str, letter: str, /, *, to: Connection | None = None) -> None:
+    """Show a dead letter with its payload.
+
+    For example:
+        skep dlq show orders 3
+
+    Parameters
+    ----------
+    queue
+        A dead-letter queue, or a queue whose own dead letters are meant.
+    letter
+        Its seq or id.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_one(to, client.dead_letter(queue, letter), _show)
+
+
+@dead_letter_app.command
+def replay(
+    queue: str,
+    letters: Letters = None,
+    /,
+    *,
+    which: Which | None = None,
+    consent: Consent | None = None,
+    to: Connection | None = None,
+) -> int:
+    """Send dead letters back to their queues, in order.
+
+    Each goes to the group that gave it up, with attempts anew.
+    Exit code 4 when there are none.
+
+    For example:
+        skep dlq replay orders --reason max_attempts --dry-run
+        skep dlq replay orders 3 4 7 --yes
+
+    Parameters
+    ----------
+    queue
+        A dead-letter queue, or a queue whose own dead letters are meant.
+    letters
+        Their seqs or ids; all that fit when none is named.
+    """
+    to, consent = to or Connection(), consent or Consent()
+    wish = _wish(letters, which)
+    with to.open() as client:
+        found = client.replay(queue, **wish, dry_run=True)
+        if not found.count:
+            return _none()
+        if not consent.dry_run:
+            consent.ask(f"this sends {counted(found.count, 'dead letter')} of {queue!r} back")
+            found = _replayed(client, queue, wish, found.count)
+    print_one(to, found, lambda one: print_lines([
+        f"{'would send' if one.dry_run else 'sent'} {counted(one.count, 'dead letter')} back"
+    ]))  # fmt: skip
+    return OK
+
+
+@dead_letter_app.command
+def purge(
+    queue: str,
+    letters: Letters = None,
+    /,
+    *,
+    which: Which | None = None,
+    consent: Consent | None = None,
+    to: Connection | None = None,
+) -> int:
+    """Delete dead letters for good. Exit code 4 when there are none.
+
+    For example:
+        skep dlq purge orders --until 7d --dry-run
+
+    Parameters
+    ----------
+    queue
+        A dead-letter queue, or a queue whose own dead letters are meant.
+    letters
+        Their seqs or ids; all that fit when none is named.
+    """
+    to, consent = to or Connection(), consent or Consent()
+    wish = _wish(letters, which)
+    with to.open() as client:
+        found = client.purge(queue, **wish, dry_run=True)
+        if not found.count:
+            return _none()
+        if not consent.dry_run:
+            consent.ask(f"this deletes {counted(found.count, 'dead letter')} of {queue!r} for good")
+            found = _purged(client, queue, wish, found.count)
+    print_one(to, found, lambda one: print_lines([
+        f"{'would delete' if one.dry_run else 'deleted'} {counted(one.count, 'dead letter')}"
+    ]))  # fmt: skip
+    return OK
+
+
+def _wish(letters: list[str] | None, which: Which | None) -> dict[str, Any]:
+    wish = (which or Which()).query()
+    seqs = [int(letter) for letter in letters or [] if letter.isascii() and letter.isdecimal()]
+    ids = [letter for letter in letters or [] if not (letter.isascii() and letter.isdecimal())]
+    return {**wish, **({"seqs": seqs} if seqs else {}), **({"ids": ids} if ids else {})}
+
+
+def _none() -> int:
+    note("there are no such dead letters")
+    return NOTHING
+
+
+def _replayed(client: Client, queue: str, wish: dict[str, Any], count: int) -> ReplayResponse:
+    from skep.wire.dead_letters import ReplayResponse
+
+    done = ReplayResponse(dry_run=False, count=0, replayed=[])
+    with progress("replaying", count) as bar:
+        for part in _parts(client, queue, wish, count):
+            answer = client.replay(queue, **part)
+            done.count += answer.count
+            done.replayed += answer.replayed
+            bar.reached(done.count, f"{done.count:,} of {count:,}")
+    return done
+
+
+def _purged(client: Client, queue: str, wish: dict[str, Any], count: int) -> PurgeResponse:
+    from skep.wire.dead_letters import PurgeResponse
+
+    done = PurgeResponse(dry_run=False, count=0)
+    with progress("purging", count) as bar:
+        for part in _parts(client, queue, wish, count):
+            done.count += client.purge(queue, **part).count
+            bar.reached(done.count, f"{done.count:,} of {count:,}")
+    return done
+
+
+def _parts(client: Client, queue: str, wish: dict[str, Any], count: int) -> Iterator[dict[str, Any]]:
+    """The wish, cut into requests: whole if it is small or names its letters, else by the seqs that fit, in order."""
+    if count <= AT_ONCE or "seqs" in wish or "ids" in wish:
+        yield wish
+        return
+    letters = client.dead_letters(queue, **wish, preview=0)
+    left = count  # what died after the question is not part of the answer
+    while left > 0 and (seqs := [letter.seq for letter in islice(letters, min(AT_ONCE, left))]):
+        left -= len(seqs)
+        yield {"seqs": seqs}
+
+
+def _show(letter: DeadLetterView) -> None:
+    fields = msgspec.structs.asdict(letter)
+    del fields["payload_bytes"], fields["preview"]
+    print_fields({
+        name.replace("_", " "): bytes(value).decode() if isinstance(value, msgspec.Raw) else value
+        for name, value in fields.items()
+    })  # fmt: skip
+
+
+COLUMNS: Columns[DeadLetterView] = {
+    "seq": lambda one: one.seq,
+    "from": lambda one: f"{one.source_queue} {one.source_seq}",
+    "partition": lambda one: one.partition,
+    "group": lambda one: None if one.consumer_group == QUEUE_MODE_GROUP else one.consumer_group,
+    "reason": lambda one: one.reason,
+    "attempts": lambda one: one.attempts,
+    "error": lambda one: one.error,
+    "payload": lambda one: excerpt(one.payload, one.preview, most=60),
+}

@@ -1,0 +1,51 @@
+"""Exit codes of the commands that talk to a server, and the one line that an error is."""
+
+from __future__ import annotations
+
+import sys
+
+from skep.errors import Code, SkepError
+
+OK = 0
+USER = 1
+"""Whoever typed it has to change something."""
+SERVER = 2
+"""The server cannot be reached, or cannot do it now."""
+AUTHENTICATION = 3
+NOTHING = 4
+"""What was asked for is not there."""
+INTERRUPTED = 130
+
+_CODES = dict.fromkeys((Code.UNAUTHENTICATED, Code.FORBIDDEN), AUTHENTICATION)
+_CODES |= dict.fromkeys((Code.QUEUE_NOT_FOUND, Code.GROUP_NOT_FOUND, Code.MESSAGE_NOT_FOUND), NOTHING)
+_CODES |= dict.fromkeys(
+    (
+        Code.SERVER_UNREACHABLE, Code.STORE_UNAVAILABLE, Code.STORE_BUSY, Code.STORE_CORRUPT, Code.STORE_FULL,
+        Code.STOPPING, Code.INTERNAL, Code.REQUEST_TIMEOUT, Code.TOO_MANY_REQUESTS,
+        # That there is no such route means that something else answers there.
+        Code.ROUTE_NOT_FOUND, Code.METHOD_NOT_ALLOWED,
+    ),
+    SERVER,
+)  # fmt: skip
+
+
+def exit_code(code: Code) -> int:
+    """What a command exits with after this error."""
+    return _CODES.get(code, USER)
+
+
+def complain(error: SkepError) -> None:
+    """Say on one line of stderr what went wrong."""
+    note(f"{error.code}: {error.message}")
+
+
+def note(text: str) -> None:
+    """One line on stderr, so that stdout has results only."""
+    sys.stderr.write(f"skep: {printable(' '.join(text.split()))}\n")
+
+
+def printable(text: str) -> str:
+    """The text with what could steer a terminal made visible: names, errors and payloads come from others."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,0 +1,85 @@
+"""`skep group`: see how far consumer groups have come, and move them."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from skep.cli.accounts import LISTED
+from skep.cli.connection import Connection
+from skep.cli.consent import Consent
+from skep.cli.output import counted, print_lines, print_one, print_rows
+from skep.cli.when import position
+
+group_app = App(name="group", help="See how far consumer groups have come, and move them.", help_format="plaintext")
+
+
+@group_app.command(name="list")
+def list_groups(*, queue: str | None = None, to: Connection | None = None) -> None:
+    """List groups with their accounts, queue by queue.
+
+    For example:
+        skep group list --queue orders
+
+    Parameters
+    ----------
+    queue
+        Only of this queue.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_rows(to, client.groups(queue), LISTED, empty="there are no groups")
+
+
+@group_app.command
+def seek(
+    queue: str, group: str, place: str, /, *, consent: Consent | None = None, to: Connection | None = None
+) -> None:
+    """Move a group, making it when there is none; its leases end.
+
+    For example:
+        skep group seek orders billing beginning --dry-run
+        skep group seek orders billing 2026-01-31T12:00:00Z
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    group
+        The group.
+    place
+        Where to: beginning, end, a seq, a time, or 10m, 2h, 1d ago. The message there comes next.
+    """
+    to, consent = to or Connection(), consent or Consent()
+    where = position(place)
+    with to.open() as client:
+        found = client.seek(queue, group, where, dry_run=True)
+        moving = f"group {group!r} of queue {queue!r} from seq {found.from_seq or 0} to {found.to_seq}"
+        then = f"{counted(found.pending, 'message')} come after it, {found.in_flight:,} in flight lose their lease"
+        if not consent.dry_run:
+            consent.ask(f"this moves {moving}: {then}")
+            found = client.seek(queue, group, where)
+    print_one(to, found, lambda one: print_lines([f"{'would move' if one.dry_run else 'moved'} {moving}"]))
+
+
+@group_app.command
+def delete(queue: str, group: str, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
+    """Forget a group of a queue, and its leases.
+
+    For example:
+        skep group delete orders billing --yes
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    group
+        The group.
+    """
+    to, consent = to or Connection(), consent or Consent()
+    with to.open() as client:
+        found = client.delete_group(queue, group, dry_run=True)
+        what = f"group {group!r} of queue {queue!r} with {found.pending:,} pending and {found.in_flight:,} in flight"
+        if not consent.dry_run:
+            consent.ask(f"this forgets {what}")
+            found = client.delete_group(queue, group)
+    print_one(to, found, lambda one: print_lines([f"{'would forget' if one.dry_run else 'forgot'} {what}"]))

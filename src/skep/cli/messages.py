@@ -1,0 +1,134 @@
+"""`skep message`: look at messages without leasing them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from cyclopts import App
+
+from skep.cli.connection import Connection, Flag
+from skep.cli.output import Columns, excerpt, print_fields, print_one, print_rows
+from skep.cli.when import Since, Until, instant
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.wire.browsing import BrowsedMessage
+
+message_app = App(name="message", help="Look at messages without leasing them.", help_format="plaintext")
+
+LISTED = 100
+State = Literal["pending", "in_flight", "settled", "dead"]
+
+
+@message_app.command(name="list")
+def list_messages(
+    queue: str,
+    /,
+    *,
+    partition: str | None = None,
+    group: str | None = None,
+    state: State | None = None,
+    transaction_id: str | None = None,
+    trace_id: str | None = None,
+    since: Since = None,
+    until: Until = None,
+    newest_first: Flag = False,
+    limit: int = LISTED,
+    to: Connection | None = None,
+) -> None:
+    """List messages of a queue, oldest first.
+
+    For example:
+        skep message list orders --group billing --state in_flight
+        skep message list orders --since 10m --newest-first --limit 20
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    partition
+        Only of this partition.
+    group
+        Tell the state of each message for this group.
+    state
+        Only messages in this state for the group.
+    transaction_id
+        Only with this transaction id.
+    trace_id
+        Only of this trace.
+    newest_first
+        Newest first.
+    limit
+        How many at the most.
+    """
+    to = to or Connection()
+    if state is not None and group is None:
+        raise SkepError(Code.INVALID_REQUEST, "a state is that of a group: name it with --group")
+    given: dict[str, Any] = {
+        "partition": partition, "group": group, "state": state, "transaction_id": transaction_id, "trace_id": trace_id,
+        "since": None if since is None else instant(since), "until": None if until is None else instant(until),
+        "descending": newest_first or None,
+    }  # fmt: skip
+    query = {name: value for name, value in given.items() if value is not None}
+    columns = COLUMNS if group is not None else {name: cell for name, cell in COLUMNS.items() if name != "state"}
+    with to.open() as client:
+        print_rows(to, islice(client.messages(queue, **query), limit), columns, empty="there are no messages")
+
+
+@message_app.command
+def show(
+    queue: str,
+    seq: int | None = None,
+    /,
+    *,
+    transaction_id: str | None = None,
+    partition: str = "Default",
+    to: Connection | None = None,
+) -> None:
+    """Show a message with its whole payload, by its seq or its transaction id.
+
+    For example:
+        skep message show orders 17
+        skep message show orders --transaction-id order-1 --partition customer-1
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    seq
+        Its seq.
+    transaction_id
+        Its transaction id; the newest one with it is shown.
+    partition
+        The partition, with --transaction-id.
+    """
+    to = to or Connection()
+    if (seq is None) == (transaction_id is None):
+        raise SkepError(Code.INVALID_REQUEST, "name the message by its seq, or by --transaction-id")
+    with to.open() as client:
+        if transaction_id is not None:
+            found = client.message_pushed_as(queue, transaction_id, partition=partition)
+        else:
+            found = client.message(queue, seq or 0)
+    print_one(to, found, _show)
+
+
+def _show(message: BrowsedMessage) -> None:
+    fields = msgspec.structs.asdict(message)
+    del fields["payload_bytes"], fields["preview"], fields["state"]
+    print_fields({
+        name.replace("_", " "): bytes(value).decode() if isinstance(value, msgspec.Raw) else value
+        for name, value in fields.items()
+    })  # fmt: skip
+
+
+COLUMNS: Columns[BrowsedMessage] = {
+    "seq": lambda one: one.seq,
+    "partition": lambda one: one.partition,
+    "created": lambda one: one.created_at,
+    "state": lambda one: one.state,
+    "transaction id": lambda one: one.transaction_id,
+    "payload": lambda one: excerpt(one.payload, one.preview),
+}

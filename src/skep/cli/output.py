@@ -1,0 +1,170 @@
+"""Printing results: a table for people, JSON for programs. What is JSON is what the server said, field by field."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from skep.cli.exits import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from skep.cli.connection import Connection, Format
+
+T = TypeVar("T")
+
+Columns = dict[str, Callable[[T], object]]
+"""Headings of a table, and what stands under each."""
+
+PIPED_COLUMNS = 160
+"""How wide a table is that was asked for by name and does not go to a terminal."""
+
+
+def chosen(to: Connection) -> Format:
+    """How to print."""
+    return to.output or ("table" if sys.stdout.isatty() else "json")
+
+
+def print_rows(to: Connection, rows: Iterable[T], columns: Columns[T], *, empty: str = "nothing") -> None:
+    """Several results: rows of a table, an array, or a line each as they come."""
+    match chosen(to):
+        case "table":
+            found = list(rows)
+            print_table(found, columns) if found else print_lines([empty])
+        case "json":
+            print_json(list(rows))
+        case "ndjson":
+            for row in rows:
+                print_json_line(row)
+
+
+def print_one(to: Connection, result: T, show: Callable[[T], object]) -> None:
+    """One result: ``show`` prints it for people."""
+    match chosen(to):
+        case "table":
+            show(result)
+        case "json":
+            print_json(result)
+        case "ndjson":
+            print_json_line(result)
+
+
+def print_json(value: object) -> None:
+    """Indented, as people like to read it too."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
+
+
+def print_json_line(value: object) -> None:
+    """On a line of its own, at once: someone may be following."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_table(rows: Sequence[T], columns: Columns[T]) -> None:
+    """A table with a line per row; numbers stand to the right."""
+    cells = [[cell(row) for cell in columns.values()] for row in rows]
+    table = new_table()
+    for number, heading in enumerate(columns):
+        right = all(isinstance(row[number], int | float) for row in cells)
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*[text(value) for value in row])
+    console().print(table)
+
+
+def print_fields(fields: dict[str, object]) -> None:
+    """A table of one thing: its fields, one under the other."""
+    table = new_table(heading=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in fields.items():
+        table.add_row(name, text(value))
+    console().print(table)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Plain sentences."""
+    for line in lines:
+        sys.stdout.write(printable(line) + "\n")
+
+
+def console(**options: Any) -> Console:
+    """What tables are printed on; nothing in them is taken for markup."""
+    import os
+
+    from rich.console import Console
+
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_COLUMNS
+    return Console(markup=False, highlight=False, emoji=False, width=wide, **options)
+
+
+def new_table(heading: bool = True) -> Table:
+    """An empty table in the one style."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD if heading else None, show_header=heading, pad_edge=False, collapse_padding=True)
+
+
+def text(value: object) -> str:
+    """A value as people write it."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+        case int():
+            return f"{value:,}"
+        case datetime():
+            return _time(value)
+        case _:
+            return printable(str(value))
+
+
+def _time(value: datetime) -> str:
+    """The time of this machine; the day only when it is another."""
+    here = value.astimezone()
+    today = datetime.now(here.tzinfo).date()
+    return here.strftime("%H:%M:%S" if here.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def setting(value: object) -> object:
+    """The value of a setting, as it would be typed."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int | float):
+        return f"{value:.15g}"
+    return "none" if value is None else value
+
+
+def duration(seconds: float) -> str:
+    """How long, in the two units that matter."""
+    whole = round(seconds)
+    if whole < 1:
+        return "0s" if seconds <= 0 else "<1s"
+    parts = []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, whole = divmod(whole, length)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and what it counts."""
+    return f"{count:,} {noun if count == 1 else noun + 's'}"
+
+
+def excerpt(payload: bytes | memoryview | Any, preview: str | None = None, *, most: int = 200) -> str:
+    """The beginning of a payload, on one line."""
+    line = preview if preview is not None else bytes(payload).decode("utf-8", "replace")
+    line = " ".join(line.split())
+    return line if len(line) <= most and preview is None else line[:most] + "…"

@@ -1,0 +1,123 @@
+"""`skep pop`: lease messages of a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skep.cli.connection import Connection, Flag
+from skep.cli.exits import NOTHING, OK, USER, note
+from skep.cli.output import Columns, excerpt, print_lines, print_rows
+from skep.cli.when import position
+
+if TYPE_CHECKING:
+    from skep.client.calls import PopOptions, Start
+    from skep.wire.messages import PoppedMessage
+
+HINTS = 3
+"""For so many leases it is shown how to settle them."""
+
+
+def pop(
+    queue: str,
+    /,
+    *,
+    group: str | None = None,
+    batch: int = 1,
+    wait: float = 0.0,
+    partition: str | None = None,
+    partitions: int | None = None,
+    lease_seconds: float | None = None,
+    start: str | None = None,
+    ack: Flag = False,
+    to: Connection | None = None,
+) -> int:
+    """Lease messages of a queue; exit code 4 when there are none.
+
+    What is popped has to be settled with `skep ack` before its lease ends,
+    or it comes again. --ack does that as soon as the messages are printed.
+
+    For example:
+        skep pop orders --group billing --batch 10 --wait 30
+        skep pop orders --ack -o ndjson | jq .payload
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    group
+        The consumer group; that of those who name none, when it is not given.
+    batch
+        How many messages at the most.
+    wait
+        How many seconds to wait for the first one.
+    partition
+        Only of this partition.
+    partitions
+        Of how many partitions at the most.
+    lease_seconds
+        How long the lease lasts; the queue's own time when it is not given.
+    start
+        Where a group begins that is not there yet: all, new, a seq or a time.
+    ack
+        Settle them as completed once they are printed.
+    """
+    from skep.client import calls
+    from skep.wire.messages import Ack
+
+    to = to or Connection()
+    options: PopOptions = {"batch": batch, "wait_seconds": wait}
+    given = {"group": group, "partition": partition, "partitions": partitions, "lease_seconds": lease_seconds}
+    options.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item] # names as above
+    if start is not None:
+        options["start"] = _start(start)
+    with to.open() as client:
+        messages = client.run(calls.pop(queue, options))
+        if not messages:
+            note("there is nothing to pop")
+            return NOTHING
+        print_rows(to, messages, COLUMNS)
+        if not ack:
+            _hint(to, messages)
+            return OK
+        flush()
+        refused = [result for result in client.settle([Ack(one.lease_id, one.seq) for one in messages]) if result.code]
+    for result in refused:
+        note(f"{result.code}: seq {result.seq} was not settled and comes again")
+    return USER if refused else OK
+
+
+def flush() -> None:
+    """A message that nobody got to read must not be settled."""
+    import sys
+
+    sys.stdout.flush()
+
+
+def _start(text: str) -> Start:
+    match position({"all": "beginning", "new": "end"}.get(text, text)):
+        case "beginning":
+            return "all"
+        case "end":
+            return "new"
+        case place:
+            return place
+
+
+def _hint(to: Connection, messages: list[PoppedMessage]) -> None:
+    from skep.cli.output import chosen
+
+    if chosen(to) != "table":
+        return
+    leases = dict.fromkeys(message.lease_id for message in messages)
+    for lease in list(leases)[:HINTS]:
+        seqs = " ".join(str(message.seq) for message in messages if message.lease_id == lease)
+        print_lines([f"skep ack {lease} {seqs}"])
+
+
+COLUMNS: Columns[PoppedMessage] = {
+    "partition": lambda one: one.partition,
+    "seq": lambda one: one.seq,
+    "attempt": lambda one: one.attempt,
+    "lease until": lambda one: one.lease_deadline,
+    "payload": lambda one: excerpt(one.payload),
+}

@@ -1,0 +1,62 @@
+"""A progress bar on stderr, for work that turns out to be long; silent when stderr is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PATIENCE_SECONDS = 0.5
+"""What is done sooner needs no bar."""
+
+
+class Bar:
+    """How far the work is. It appears once that is worth it."""
+
+    def __init__(self, title: str, total: int | None) -> None:
+        self._title = title
+        self._total = total
+        self._shown: tuple[Progress, TaskID] | None = None
+        self._started = time.monotonic()
+
+    def reached(self, done: int, note: str = "") -> None:
+        """So much is done."""
+        if self._shown is None:
+            if not sys.stderr.isatty() or time.monotonic() - self._started < PATIENCE_SECONDS:
+                return
+            self._shown = _started(self._title, self._total)
+        shown, task = self._shown
+        shown.update(task, completed=done, note=note)
+
+    def end(self) -> None:
+        """Take it away."""
+        if self._shown is not None:
+            self._shown[0].stop()
+
+
+@contextmanager
+def progress(title: str, total: int | None = None) -> Iterator[Bar]:
+    """A bar for the work in the ``with``; ``total`` None is work of unknown length."""
+    bar = Bar(title, total)
+    try:
+        yield bar
+    finally:
+        bar.end()
+
+
+def _started(title: str, total: int | None) -> tuple[Progress, TaskID]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    shown = Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(), console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    task = shown.add_task(title, total=total, note="")
+    shown.start()
+    return shown, task

@@ -1,0 +1,218 @@
+"""`skep push`: one message, or as many as stdin has lines."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from cyclopts import Parameter
+from msgspec import Raw, Struct
+
+from skep.cli.connection import Connection, Flag
+from skep.cli.output import counted, print_lines, print_one
+from skep.cli.progress import progress
+from skep.cli.when import instant
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.cli.payloads import Line
+    from skep.client import Pushed
+    from skep.client.outgoing import MessageOptions
+    from skep.ids import IdMint
+    from skep.wire.messages import PushedMessage, PushItem
+
+BATCH = 500
+STDIN = 0
+
+Several = Annotated[list[str] | None, Parameter(negative="")]
+
+
+class Counts(Struct):
+    """What became of what was pushed."""
+
+    pushed: int = 0
+    stored: int = 0
+    scheduled: int = 0
+    duplicates: int = 0
+    queued: int = 0
+
+    def add(self, batch: int, answer: Pushed) -> None:
+        self.pushed += batch
+        self.stored += len(answer.stored)
+        self.scheduled += len(answer.scheduled)
+        self.duplicates += len(answer.duplicates)
+        self.queued += batch if answer.queued else 0
+
+
+def push(
+    queue: str | None = None,
+    payload: str | None = None,
+    /,
+    *,
+    file: Path | None = None,
+    items: Flag = False,
+    partition: str | None = None,
+    transaction_id: str | None = None,
+    trace_id: str | None = None,
+    header: Several = None,
+    content_type: str | None = None,
+    deliver_at: str | None = None,
+    priority: int | None = None,
+    batch: int = BATCH,
+    to: Connection | None = None,
+) -> None:
+    """Push one message, or many as NDJSON on stdin.
+
+    A payload is JSON unless --content-type says otherwise.
+    Without a payload and --file, every line of stdin is one; lines go out
+    in batches as they come, each stored whole or not at all.
+
+    For example:
+        skep push orders '{"total": 10}' --partition c-1 --transaction-id o-1
+        skep push orders --file invoice.pdf --content-type application/pdf
+        skep push orders < payloads.ndjson
+        skep push --items < items.ndjson
+
+    Parameters
+    ----------
+    queue
+        The queue; --items may name one on each line instead.
+    payload
+        The payload of one message.
+    file
+        A file that is the payload of one message.
+    items
+        Lines are whole items, as POST /api/v1/push takes them: queue, partition, transactionId, headers, payload ….
+    partition
+        The partition; messages of one partition stay in order.
+    transaction_id
+        Your own name for one message; pushed again, it is a duplicate.
+    trace_id
+        A UUID that messages share across queues.
+    header
+        A header as name=value; may come several times.
+    content_type
+        What the payload is when it is not JSON.
+    deliver_at
+        Hold it back until this time, 2026-01-31T12:00:00Z.
+    priority
+        Higher comes first in unordered queues.
+    batch
+        Messages in one request at the most.
+    """
+    to = to or Connection()
+    options = _options(partition, transaction_id, trace_id, header, content_type, deliver_at, priority)
+    if payload is not None or file is not None:
+        if payload is not None and file is not None:
+            raise SkepError(Code.INVALID_REQUEST, "give a payload or --file, not both")
+        body = file.read_bytes() if file is not None else (payload or "").encode()
+        _push_one(to, _named(queue), body, options)
+        return
+    if sys.stdin.isatty():
+        raise SkepError(Code.INVALID_REQUEST, "give a payload, --file, or NDJSON on stdin")
+    if transaction_id is not None or content_type is not None:
+        raise SkepError(Code.INVALID_REQUEST, "--transaction-id and --content-type are for one message; see --items")
+    _push_lines(to, queue, items, max(1, batch), options)
+
+
+def _options(
+    partition: str | None,
+    transaction_id: str | None,
+    trace_id: str | None,
+    header: list[str] | None,
+    content_type: str | None,
+    deliver_at: str | None,
+    priority: int | None,
+) -> MessageOptions:
+    given: dict[str, object] = {
+        "partition": partition,
+        "transaction_id": transaction_id,
+        "trace_id": trace_id,
+        "headers": dict(_header(text) for text in header) if header else None,
+        "content_type": content_type,
+        "deliver_at": None if deliver_at is None else instant(deliver_at),
+        "priority": priority,
+    }
+    options: MessageOptions = {}
+    options.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item] # names as above
+    return options
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise SkepError(Code.INVALID_HEADERS, f"a header is name=value, not {text!r}")
+    return name, value
+
+
+def _named(queue: str | None) -> str:
+    if queue is None:
+        raise SkepError(Code.INVALID_REQUEST, "which queue? name it first, or on every line with --items")
+    return queue
+
+
+def _push_one(to: Connection, queue: str, body: bytes, options: MessageOptions) -> None:
+    from skep.cli import payloads
+
+    message: bytes | Raw = body if "content_type" in options else payloads.payload(body, "the payload")
+    with to.open() as client:
+        pushed = client.push(queue, message, **options)
+    if pushed.queued is not None:
+        print_one(to, pushed.queued, lambda one: print_lines([f"accepted for later as operation {one.operation_id}"]))
+        return
+    print_one(to, pushed.messages[0], _show_one)
+
+
+def _show_one(one: PushedMessage) -> None:
+    where = "" if one.seq is None else f" as seq {one.seq}"
+    print_lines([f"{one.status}{where}, id {one.message_id}"])
+
+
+def _push_lines(to: Connection, queue: str | None, items: bool, most: int, options: MessageOptions) -> None:
+    from skep.cli import payloads
+    from skep.client import calls
+    from skep.ids import IdMint
+
+    counts = Counts()
+    with to.open() as client, progress("pushing", _size(STDIN)) as bar:
+        mint = IdMint(client.clock)
+        try:
+            for lines, read in payloads.batches(STDIN, most):
+                batch = _items(lines, queue, items, options, mint)
+                counts.add(len(batch), client.run(calls.push(batch)))
+                bar.reached(read, f"{counts.pushed:,} pushed")
+        except SkepError as error:
+            if counts.pushed:
+                raise SkepError(error.code, f"{error.message}; {counts.pushed} were pushed before") from error
+            raise
+    print_one(to, counts, _show_counts)
+
+
+def _items(lines: list[Line], queue: str | None, items: bool, options: MessageOptions, mint: IdMint) -> list[PushItem]:
+    """What these lines push, in their order."""
+    from skep.cli import payloads
+    from skep.client.outgoing import push_items
+
+    if not items:
+        bodies = [payloads.payload(line.text, f"line {line.number}") for line in lines]
+        return push_items(_named(queue), bodies, options, mint)
+    found = [payloads.item(line) for line in lines]
+    return [item for name, message in found for item in push_items(_named(name or queue), message, options, mint)]
+
+
+def _size(source: int) -> int | None:
+    """How many bytes there are to read; None when nobody knows, as with a pipe."""
+    found = os.fstat(source)
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _show_counts(counts: Counts) -> None:
+    parts = [counted(counts.pushed, "message") + " pushed"]
+    parts += [
+        f"{value:,} {name}" for name, value in msgspec.structs.asdict(counts).items() if value and name != "pushed"
+    ]
+    print_lines([": ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]])

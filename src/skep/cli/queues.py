@@ -1,0 +1,253 @@
+"""`skep queue`: list, make, change and empty queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from cyclopts import App
+
+from skep.cli.accounts import ACCOUNT
+from skep.cli.connection import Connection
+from skep.cli.consent import Consent
+from skep.cli.output import (
+    Columns,
+    counted,
+    duration,
+    print_fields,
+    print_lines,
+    print_one,
+    print_rows,
+    print_table,
+    setting,
+)
+from skep.cli.queue_settings import QueueFlags, changes
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.client import Client
+    from skep.model import QueueSettings
+    from skep.wire.queues import ClearResponse, ListedQueue, QueueDeleted, QueueDetail, QueueView
+
+queue_app = App(name="queue", help="List, make, change and empty queues.", help_format="plaintext")
+
+Scope = Literal["pending", "scheduled", "all"]
+
+
+@queue_app.command(name="list")
+def list_queues(*, namespace: str | None = None, task: str | None = None, to: Connection | None = None) -> None:
+    """List queues by name, with their figures.
+
+    For example:
+        skep queue list --namespace billing
+
+    Parameters
+    ----------
+    namespace
+        Only queues of this namespace.
+    task
+        Only queues of this task.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        query = {name: value for name, value in (("namespace", namespace), ("task", task)) if value is not None}
+        print_rows(to, client.queues(**query), LISTED, empty="there are no queues")  # type: ignore[arg-type] # as above
+
+
+@queue_app.command
+def show(queue: str, /, *, to: Connection | None = None) -> None:
+    """Show a queue: settings, figures, and every group's account.
+
+    For example:
+        skep queue show orders
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_one(to, client.stats(queue), _show_detail)
+
+
+@queue_app.command
+def create(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | None = None) -> None:
+    """Make a queue; exit code 1 when it is there already.
+
+    For example:
+        skep queue create orders --max-attempts 5 --lease-seconds 60
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        if _exists(client, queue):
+            raise SkepError(Code.QUEUE_EXISTS, f"there is a queue {queue!r} already; skep queue update changes it")
+        print_one(to, client.configure(queue, **changes(flags)), _show_view)
+
+
+@queue_app.command
+def update(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | None = None) -> None:
+    """Change settings of a queue; those that are not given stay as they are.
+
+    For example:
+        skep queue update orders --max-attempts 10 --reset lease_seconds
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    """
+    to = to or Connection()
+    wanted = changes(flags)
+    if not wanted:
+        raise SkepError(Code.INVALID_REQUEST, "say what to change, such as --max-attempts 10")
+    with to.open() as client:
+        if not _exists(client, queue):
+            raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {queue!r}")
+        print_one(to, client.configure(queue, **wanted), _show_view)
+
+
+@queue_app.command
+def delete(queue: str, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
+    """Delete a queue with all it holds.
+
+    For example:
+        skep queue delete orders --dry-run
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    """
+    to, consent = to or Connection(), consent or Consent()
+    with to.open() as client:
+        found = client.delete_queue(queue, dry_run=True)
+        if not consent.dry_run:
+            consent.ask(f"this deletes {_with(found)}")
+            found = client.delete_queue(queue)
+    print_one(to, found, lambda one: print_lines([f"{'would delete' if one.dry_run else 'deleted'} {_with(one)}"]))
+
+
+@queue_app.command
+def pause(queue: str, /, *, to: Connection | None = None) -> None:
+    """Hand out nothing more; pushes and acks go on.
+
+    For example:
+        skep queue pause orders
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_one(to, client.pause(queue), lambda one: print_lines([f"queue {one.name!r} is paused"]))
+
+
+@queue_app.command
+def resume(queue: str, /, *, to: Connection | None = None) -> None:
+    """Hand out messages again.
+
+    For example:
+        skep queue resume orders
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_one(to, client.resume(queue), lambda one: print_lines([f"queue {one.name!r} hands out messages again"]))
+
+
+@queue_app.command
+def clear(
+    queue: str,
+    /,
+    *,
+    scope: Scope = "pending",
+    consent: Consent | None = None,
+    to: Connection | None = None,
+) -> None:
+    """Take messages away from a queue, and leave the queue.
+
+    For example:
+        skep queue clear orders --scope all --yes
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    scope
+        What waits, what is scheduled, or all of it with the leases too.
+    """
+    to, consent = to or Connection(), consent or Consent()
+    with to.open() as client:
+        found = client.clear(queue, scope, dry_run=True)
+        if not consent.dry_run:
+            consent.ask(f"this takes away {_taken(found)}")
+            found = client.clear(queue, scope)
+    print_one(to, found, lambda one: print_lines([f"{'would take' if one.dry_run else 'took'} away {_taken(one)}"]))
+
+
+def _exists(client: Client, queue: str) -> bool:
+    try:
+        client.stats(queue)
+    except SkepError as error:
+        if error.code is not Code.QUEUE_NOT_FOUND:
+            raise
+        return False
+    return True
+
+
+def _with(one: QueueDeleted) -> str:
+    messages = f"{counted(one.depth, 'unsettled message')} ({one.in_flight:,} in flight, {one.scheduled:,} scheduled)"
+    return f"queue {one.queue!r} with {messages} and {counted(one.groups, 'group')}"
+
+
+def _taken(one: ClearResponse) -> str:
+    return f"{counted(one.pending, 'message')} and {one.scheduled:,} scheduled of queue {one.queue!r}"
+
+
+def _settings(settings: QueueSettings) -> dict[str, object]:
+    return {name: setting(value) for name, value in msgspec.structs.asdict(settings).items()}
+
+
+def _show_view(view: QueueView) -> None:
+    print_fields({"queue": view.name, **_settings(view.settings)})
+
+
+def _show_detail(detail: QueueDetail) -> None:
+    stats = detail.stats
+    print_fields({
+        "queue": detail.name,
+        "messages": f"seq {stats.first_seq:,} to {stats.last_seq:,}" if stats.last_seq >= stats.first_seq else "none",
+        "depth": stats.depth,
+        "in flight": stats.in_flight,
+        "scheduled": stats.scheduled,
+        "dead letters": stats.dead_letters,
+        "oldest": duration(stats.oldest_age_seconds),
+        "created": detail.created_at,
+        **_settings(detail.settings),
+    })  # fmt: skip
+    if detail.groups:
+        print_table(detail.groups, ACCOUNT)
+
+
+LISTED: Columns[ListedQueue] = {
+    "queue": lambda one: one.name,
+    "depth": lambda one: one.stats and one.stats.depth,
+    "in flight": lambda one: one.stats and one.stats.in_flight,
+    "dead": lambda one: one.stats and one.stats.dead_letters,
+    "oldest": lambda one: one.stats and duration(one.stats.oldest_age_seconds),
+    "pushed/s": lambda one: one.stats and one.stats.rates.pushed,
+    "done/s": lambda one: one.stats and one.stats.rates.completed,
+    "": lambda one: "paused" if one.settings.paused else "",
+}

@@ -1,0 +1,56 @@
+"""`skep stats`: figures of a queue and its groups, or of all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skep.cli.accounts import ACCOUNT
+from skep.cli.connection import Connection
+from skep.cli.output import duration, print_fields, print_lines, print_one, print_table
+
+if TYPE_CHECKING:
+    from skep.wire.queues import Overview, QueueDetail, QueueFigures
+    from skep.wire.status import StatusResponse
+
+
+def stats(queue: str | None = None, /, *, to: Connection | None = None) -> None:
+    """Figures of a queue and its groups, or of all and what needs attention.
+
+    For example:
+        skep stats
+        skep stats orders -o json | jq .groups
+
+    Parameters
+    ----------
+    queue
+        The queue; all of them when none is named.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        if queue is None:
+            print_one(to, client.status(), _show_all)
+        else:
+            print_one(to, client.stats(queue), _show_queue)
+
+
+def _show_all(status: StatusResponse) -> None:
+    print_fields({"queues": status.totals.queues, "groups": status.totals.groups, **_figures(status.totals)})
+    print_lines([f"! {warned.message}" for warned in status.warnings] or ["nothing needs attention"])
+
+
+def _show_queue(detail: QueueDetail) -> None:
+    print_fields({"queue": detail.name, **_figures(detail.stats)})
+    if detail.groups:
+        print_table(detail.groups, ACCOUNT)
+
+
+def _figures(one: Overview | QueueFigures) -> dict[str, object]:
+    rates = one.rates
+    return {
+        "depth": one.depth,
+        "in flight": one.in_flight,
+        "scheduled": one.scheduled,
+        "dead letters": one.dead_letters,
+        "oldest": duration(one.oldest_age_seconds),
+        "per second": f"{rates.pushed:.1f} pushed, {rates.completed:.1f} done, {rates.retried:.1f} retried",
+    }

@@ -1,0 +1,111 @@
+"""`skep tail`: follow the log of a queue, without leasing anything."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from skep.cli.connection import Connection
+from skep.cli.output import chosen, excerpt, print_json_line, print_lines
+from skep.cli.when import position
+
+if TYPE_CHECKING:
+    from skep.client import Client
+    from skep.client.exchange import Call
+    from skep.wire.log import LogBoundsResponse, LoggedMessage, LogResponse
+
+PAGE_MESSAGES = 500
+POLL_SECONDS = 0.5
+
+
+def tail(
+    queue: str,
+    /,
+    *,
+    start: Annotated[str, Parameter(name="--from")] = "end",
+    partition: str | None = None,
+    follow: bool = True,
+    to: Connection | None = None,
+) -> None:
+    """Follow the log of a queue, without leasing anything; Ctrl-C ends it.
+
+    For example:
+        skep tail orders --from 10m --partition customer-1
+        skep tail orders --from beginning --no-follow -o ndjson
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    start
+        Where to begin: beginning, end, a seq, a time, or 10m, 2h, 1d ago.
+    partition
+        Only of this partition.
+    follow
+        Wait for more at the end of the log.
+    """
+    to = to or Connection()
+    try:
+        with to.open() as client:
+            for message in _log(client, queue, _first(client, queue, start), follow):
+                if partition is None or message.partition == partition:
+                    _print(to, message)
+    except KeyboardInterrupt:
+        return
+
+
+def _first(client: Client, queue: str, start: str) -> int:
+    """The seq of the message to begin with."""
+    place = position(start)
+    if place == "beginning":
+        return 1
+    end = client.run(_bounds(queue)).last_seq + 1
+    if place == "end":
+        return end
+    if isinstance(place, int):
+        return place
+    found = next(client.messages(queue, since=place, preview=0), None)
+    return end if found is None else found.seq
+
+
+def _log(client: Client, queue: str, first: int, follow: bool) -> Iterator[LoggedMessage]:
+    waiting = threading.Event()  # never set: a wait that Ctrl-C ends at once
+    while True:
+        page = client.run(_stretch(queue, first)).messages
+        yield from page
+        if page:
+            first = page[-1].seq + 1
+        elif not follow:
+            return
+        else:
+            waiting.wait(POLL_SECONDS)
+
+
+def _stretch(queue: str, first: int) -> Call[LogResponse]:
+    from skep.client.exchange import Call, Request, path_part
+    from skep.client.reading import reader
+    from skep.wire.log import LogResponse
+
+    query = {"from": str(first), "limit": str(PAGE_MESSAGES)}
+    return Call(Request("GET", f"/api/v1/log/{path_part(queue)}", query=query), reader(LogResponse))
+
+
+def _bounds(queue: str) -> Call[LogBoundsResponse]:
+    from skep.client.exchange import Call, Request, path_part
+    from skep.client.reading import reader
+    from skep.wire.log import LogBoundsResponse
+
+    return Call(Request("GET", f"/api/v1/log/{path_part(queue)}/bounds"), reader(LogBoundsResponse))
+
+
+def _print(to: Connection, message: LoggedMessage) -> None:
+    if chosen(to) != "table":
+        print_json_line(message)
+        return
+    time = message.created_at.astimezone().strftime("%H:%M:%S")
+    print_lines([f"{time}  {message.seq:>8}  {message.partition:<16}  {excerpt(message.payload)}"])
+    sys.stdout.flush()

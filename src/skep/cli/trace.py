@@ -1,0 +1,45 @@
+"""`skep trace`: follow a trace across queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skep.cli.connection import Connection
+from skep.cli.exits import NOTHING, OK, note
+from skep.cli.output import Columns, excerpt, print_rows
+
+if TYPE_CHECKING:
+    from skep.wire.browsing import BrowsedMessage
+
+
+def trace(trace_id: str, /, *, to: Connection | None = None) -> int:
+    """Follow a trace across queues, oldest message first.
+
+    Exit code 4 when no message carries it.
+
+    For example:
+        skep trace 0199a1b2-3c4d-7e5f-8a9b-0c1d2e3f4a5b
+
+    Parameters
+    ----------
+    trace_id
+        The trace's id, a UUID; that of a message which was given none is its own id.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        found = client.trace(trace_id)
+    if not found:
+        note("no message carries this trace id")
+        return NOTHING
+    print_rows(to, found, COLUMNS)
+    return OK
+
+
+COLUMNS: Columns[BrowsedMessage] = {
+    "created": lambda one: one.created_at,
+    "queue": lambda one: one.queue,
+    "partition": lambda one: one.partition,
+    "seq": lambda one: one.seq,
+    "transaction id": lambda one: one.transaction_id,
+    "payload": lambda one: excerpt(one.payload, one.preview),
+}

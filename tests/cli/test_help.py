@@ -1,0 +1,70 @@
+"""Help is there at once: asking for it loads nothing that it does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from skep.cli.app import app
+from skep.cli.commands import SECTIONS, overview
+from skep.cli.queue_settings import QueueFlags
+from skep.model import QueueSettings
+
+HEAVY = {"cyclopts", "rich", "msgspec", "pyreqwest", "stamina", "structlog", "apsw", "starlette", "uvicorn", "asyncio"}
+SERVER = {"apsw", "asyncpg", "starlette", "uvicorn", "uvloop", "pyarrow", "prometheus_client"}
+WORDS = [word for commands in SECTIONS.values() for word, _, _ in commands]
+
+
+def imported(*arguments: str) -> tuple[str, set[str]]:
+    """What the command printed, and the packages it had loaded by then."""
+    text = (
+        f"import sys; sys.argv = {['skep', *arguments]!r}\n"
+        "from skep.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True)
+    return run.stdout, set(run.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_the_overview_names_every_command_and_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    printed, packages = imported(*arguments)
+    assert printed == overview()
+    assert all(f"  {word} " in printed for word in WORDS)
+    assert not packages & HEAVY
+
+
+def test_the_overview_fits_a_terminal() -> None:
+    assert max(map(len, overview().splitlines())) <= 80
+
+
+@pytest.mark.parametrize("word", ["push", "pop", "tail", "queue", "dlq", "lag"])
+def test_help_of_a_command_loads_nothing_of_the_server_or_the_client(word: str) -> None:
+    printed, packages = imported(word, "--help")
+    assert printed.startswith(f"Usage: skep {word}")
+    assert not packages & (SERVER | {"pyreqwest", "stamina"})
+
+
+def test_every_command_that_talks_to_a_server_has_an_example() -> None:
+    for word in WORDS:
+        if word in ("config", "doctor", "serve", "bench", "version"):
+            continue
+        for name, made in [(word, app[word]), *((f"{word} {inner}", app[word][inner]) for inner in app[word])]:
+            if made.default_command is None or name.split()[-1].startswith("-"):
+                continue
+            assert f"skep {name}" in (made.default_command.__doc__ or ""), name
+
+
+def test_every_setting_of_a_queue_has_an_option() -> None:
+    assert {field.name for field in fields(QueueFlags)} == {*QueueSettings.__struct_fields__, "reset"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_be_taught_the_commands(shell: str) -> None:
+    printed, _ = imported("completion", shell)
+    assert all(word in printed for word in ("skep", "push", "dlq", "replay", "dry-run"))

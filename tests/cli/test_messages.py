@@ -1,0 +1,131 @@
+"""Moving and seeing messages by the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import skep
+from tests.cli.command import Command
+
+
+def test_a_payload_is_pushed_once_however_often_it_is_said(command: Command, client: skep.Client) -> None:
+    arguments = (
+        "push", "orders", '{"total": 10}', "--partition", "c-1", "--transaction-id", "order-1",
+        "--header", "kind=test", "--trace-id", "0199a1b2-3c4d-7e5f-8a9b-0c1d2e3f4a5b",
+    )  # fmt: skip
+    first, second = command(*arguments).json(), command(*arguments).json()
+    assert (first["status"], second["status"]) == ("stored", "duplicate")
+    assert first["message_id"] == second["message_id"]
+    [message] = client.pop("orders", batch=10)
+    assert (message.json(), message.partition, message.headers) == ({"total": 10}, "c-1", {"kind": "test"})
+    assert message.trace_id == "0199a1b2-3c4d-7e5f-8a9b-0c1d2e3f4a5b"
+
+
+def test_a_file_is_one_payload(command: Command, client: skep.Client, tmp_path: Path) -> None:
+    file = tmp_path / "picture"
+    file.write_bytes(b"\x00\x01\n\xff")
+    assert command("push", "pictures", "--file", str(file), "--content-type", "image/x").code == 0
+    [message] = client.pop("pictures")
+    assert (message.payload, message.content_type) == (b"\x00\x01\n\xff", "image/x")
+
+
+def test_every_line_of_stdin_is_a_payload(command: Command, client: skep.Client) -> None:
+    lines = "".join(f'{{"number": {number}}}\n' for number in range(1_234)) + '\n  \n{"number": 1234}'
+    counts = command("push", "orders", "--batch", "100", stdin=lines).json()
+    assert counts == {"pushed": 1_235, "stored": 1_235, "scheduled": 0, "duplicates": 0, "queued": 0}
+    numbers = [message.json()["number"] for message in client.pop("orders", batch=2_000)]
+    assert numbers == list(range(1_235))
+
+
+def test_lines_may_be_whole_items(command: Command, client: skep.Client) -> None:
+    items = [
+        {"queue": "a", "payload": 1, "transactionId": "x", "partition": "p", "headers": {"k": "v"}},
+        {"queue": "a", "payload": 1, "transactionId": "x", "partition": "p"},
+        {"payload": "aGk=", "contentType": "text/plain"},
+    ]
+    counts = command("push", "b", "--items", stdin="".join(json.dumps(item) + "\n" for item in items)).json()
+    assert (counts["stored"], counts["duplicates"]) == (2, 1)
+    [first], [second] = client.pop("a", batch=9), client.pop("b", batch=9)
+    assert (first.payload, first.partition, first.headers) == (b"1", "p", {"k": "v"})
+    assert (second.payload, second.content_type) == (b"hi", "text/plain")
+
+
+def test_a_bad_line_is_named_and_nothing_of_its_batch_is_pushed(command: Command, client: skep.Client) -> None:
+    ended = command("push", "orders", "--batch", "2", stdin="1\n2\n3\nnope\n")
+    assert ended.code == 1
+    assert ended.err.startswith("skep: INVALID_PAYLOAD: line 4 is not JSON")
+    assert ended.err.endswith("; 2 were pushed before\n")
+    assert [message.json() for message in client.pop("orders", batch=9)] == [1, 2]
+
+
+def test_what_is_popped_can_be_settled_by_what_was_printed(command: Command, client: skep.Client) -> None:
+    client.push("orders", [1, 2], partition="p")
+    one, two = command("pop", "orders", "--batch", "5", "--group", "g", "-o", "ndjson").lines()
+    assert (one["payload"], two["payload"], one["attempt"]) == (1, 2, 1)
+    [acked] = command("ack", one["leaseId"], str(one["seq"])).json()
+    assert acked["status"] == "completed"
+    [failed] = command("ack", two["leaseId"], str(two["seq"]), "--status", "dlq", "--error", "no good").json()
+    assert (failed["status"], failed["deadLetterQueue"]) == ("dead", "orders.dead")
+    stale = command("ack", one["leaseId"], str(one["seq"]))
+    assert stale.code == 1
+    assert "STALE_LEASE" in stale.err
+    assert json.loads(stale.out)[0]["status"] == "refused"
+
+
+def test_pop_acks_what_it_printed_and_says_when_there_is_nothing(command: Command, client: skep.Client) -> None:
+    client.push("orders", [1, 2])
+    assert len(command("pop", "orders", "--ack", "--batch", "5").json()) == 2
+    [group] = client.stats("orders").groups
+    assert (group.completed, group.in_flight) == (2, 0)
+    ended = command("pop", "orders")
+    assert (ended.code, ended.out) == (4, "")
+
+
+def test_tail_shows_what_is_pushed_without_leasing_it_and_ctrl_c_ends_it_well(
+    command: Command, client: skep.Client
+) -> None:
+    client.push("orders", "before", partition="p")
+    process = command.started("tail", "orders", "--from", "beginning", "--partition", "p")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        assert json.loads(process.stdout.readline())["payload"] == "before"
+        client.push("orders", "elsewhere", partition="q")
+        client.push("orders", "after", partition="p")
+        assert json.loads(process.stdout.readline())["payload"] == "after"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.stderr.close()
+    assert client.stats("orders").groups == []
+
+
+def test_tail_starts_where_it_is_told(command: Command, client: skep.Client) -> None:
+    client.push("orders", [1, 2, 3])
+    told = {
+        place: [line["payload"] for line in command("tail", "orders", "--from", place, "--no-follow").lines()]
+        for place in ("beginning", "end", "2", "1h")
+    }
+    assert told == {"beginning": [1, 2, 3], "end": [], "2": [2, 3], "1h": [1, 2, 3]}
+    assert command("tail", "nope", "--no-follow").code == 4
+
+
+def test_messages_are_listed_and_shown(command: Command, client: skep.Client) -> None:
+    client.push("orders", {"n": 1}, partition="p", transaction_id="t-1")
+    [other] = client.push("orders", {"n": 2}).messages
+    client.pop("orders", group="g", partition="p")
+    listed = command("message", "list", "orders", "--group", "g").json()
+    assert [(one["payload"]["n"], one["state"]) for one in listed] == [(1, "in_flight"), (2, "pending")]
+    newest = command("message", "list", "orders", "--newest-first", "--limit", "1").json()
+    assert [one["seq"] for one in newest] == [2]
+    assert command("message", "show", "orders", "2").json()["payload"] == {"n": 2}
+    by_name = command("message", "show", "orders", "--transaction-id", "t-1", "--partition", "p").json()
+    assert by_name["seq"] == 1
+    assert command("message", "show", "orders", "9").code == 4
+    assert [one["seq"] for one in command("trace", other.trace_id or "").json()] == [2]
+    assert command("trace", "0199a1b2-3c4d-7e5f-8a9b-0c1d2e3f4a5c").code == 4
