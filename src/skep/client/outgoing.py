@@ -31,6 +31,11 @@ class NewMessage(Struct, frozen=True):
     priority: int | UnsetType = UNSET
 
 
+_OWN_FIELDS = NewMessage.__struct_fields__[1:]
+_SEVERAL = (list, tuple, Iterator)
+_BYTES = (bytes, bytearray, memoryview)
+
+
 class MessageOptions(TypedDict, total=False):
     """What may be said of all messages of a push at once.
 
@@ -85,7 +90,7 @@ def repeatable(items: Iterable[PushItem]) -> bool:
 
 def _listed(messages: object) -> list[object]:
     """Lists, tuples and iterators are several messages; anything else is one."""
-    if isinstance(messages, list | tuple | Iterator):
+    if isinstance(messages, _SEVERAL):
         return list(messages)
     return [messages]
 
@@ -93,18 +98,14 @@ def _listed(messages: object) -> list[object]:
 def _item(queue: str, message: object, options: MessageOptions, ids: Iterator[bytes]) -> PushItem:
     if isinstance(message, Delivered):
         message = copied(message)
-    own: dict[str, Any] = {}
     payload = message
+    said = cast("dict[str, Any]", options)
     if isinstance(message, NewMessage):
         payload = message.payload
-        own = {
-            name: value
-            for name in NewMessage.__struct_fields__[1:]
-            if (value := getattr(message, name)) is not UNSET
-        }  # fmt: skip
-    said: dict[str, Any] = {**options, **own} if own else cast("dict[str, Any]", options)
+        own = ((name, getattr(message, name)) for name in _OWN_FIELDS)
+        said = {**options, **{name: value for name, value in own if value is not UNSET}}
     content_type = said.get("content_type")
-    is_bytes = isinstance(payload, bytes | bytearray | memoryview)
+    is_bytes = isinstance(payload, _BYTES)
     if is_bytes and content_type is None:
         raise SkepError(
             Code.INVALID_PAYLOAD, "bytes need a content_type; JSON that is encoded already goes as msgspec.Raw"

@@ -6,12 +6,14 @@ A state machine that is told what happened and when. It may be shared by threads
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from skep.client.breaker import Breaker, BreakerState
 from skep.client.failures import CircuitOpenError
 from skep.client.settings import ClientSettings
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
+
+_ONLY = (0,)
 
 
 class Servers:
@@ -26,8 +28,13 @@ class Servers:
         self._moved_at = 0
         self._lock = threading.Lock()
 
-    def candidates(self, now: Instant) -> Iterator[int]:
+    def candidates(self, now: Instant) -> Iterable[int]:
         """The servers to ask in turn until one answers; each is asked about when its turn comes, not before."""
+        if len(self.urls) == 1 and self._breakers[0].untroubled:
+            return _ONLY  # the usual case, which needs no lock
+        return self._in_turn(now)
+
+    def _in_turn(self, now: Instant) -> Iterator[int]:
         first = self._preferred(now)
         for step in range(len(self.urls)):
             index = (first + step) % len(self.urls)
