@@ -129,6 +129,14 @@ def test_what_is_not_sound_json_is_not_said_to_be() -> None:
         may_repeat_keys(b'{"a":"\x01"}')
 
 
+@pytest.mark.parametrize("padding", ["", "\\u0022", "x" * 2_000_000])
+async def test_control_characters_are_found_whichever_look_is_taken(padding: str) -> None:
+    body = json.dumps({"a": "?", "b": "PADDING"}).replace("?", "\x01").replace("PADDING", padding).encode()
+
+    with pytest.raises((SkepError, msgspec.DecodeError)):
+        await check_unique_keys(body)
+
+
 async def test_a_large_body_is_looked_at_exactly() -> None:
     filler = ",".join(f'"k{number}":"{"x" * 100}"' for number in range(12_000))
     good, bad = f"{{{filler}}}".encode(), f'{{{filler},"k7":1}}'.encode()

@@ -89,11 +89,14 @@ def _has_spaced_colon(body: bytes) -> bool:
 
 
 def find_repeated_key(body: bytes) -> None:
-    """The exact look; MALFORMED when an object has a key twice."""
+    """The exact look; MALFORMED when an object has a key twice, or a text what none may have."""
     try:
-        json.loads(body, object_pairs_hook=_unique, parse_int=str, parse_float=str, strict=False)
+        json.loads(body, object_pairs_hook=_unique, parse_int=str, parse_float=str)
     except DuplicateKey as error:
         raise SkepError(Code.MALFORMED, f"an object has the key {str(error)[:100]!r} twice") from None
+    except ValueError as error:
+        # Who skips over raw parts does not see the control characters in their texts.
+        raise SkepError(Code.MALFORMED, f"the body is not JSON: {error}") from None
 
 
 def _unique(pairs: list[tuple[str, object]]) -> None:
