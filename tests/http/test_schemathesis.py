@@ -24,7 +24,7 @@ from tests.http.every import every_operation
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 5
-MANY_EXAMPLES = 200
+MANY_EXAMPLES = 60
 
 TENANT = "stocked"
 TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
