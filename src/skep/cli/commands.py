@@ -8,6 +8,7 @@ Command = tuple[str, str, str]
 
 SECTIONS: dict[str, list[Command]] = {
     "Start here": [
+        ("demo", "skep.cli.demo.command:demo", "Watch an order story run through a server of its own."),
         ("serve", "skep.cli.serve:serve", "Serve queues over HTTP."),
         ("config", "skep.cli.config:config_app", "What the server is set to, and why."),
         ("doctor", "skep.cli.doctor:doctor", "See whether this machine is fit to serve."),

@@ -1,0 +1,118 @@
+"""What must hold at the end of the story, as plain functions of figures, so that figures that do not add up can be tried."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Account(Protocol):
+    """A group's account, as the server tells it."""
+
+    queue: str
+    consumer_group: str
+    pushed: int
+    completed: int
+    pending: int
+    in_flight: int
+    dead: int
+    expired: int
+
+
+class Check(Struct, frozen=True):
+    """Something that must hold, whether it did, and the figures."""
+
+    name: str
+    held: bool
+    figures: str
+
+
+class Seen(Struct, kw_only=True):
+    """What the story saw on its way."""
+
+    placed: int
+    duplicates_sent: int = 0
+    duplicates_answered: int = 0
+    crashed: int = 0
+    taken_over: int = 0
+    stale_acks: int = 0
+    died: int = 0
+    replayed: int = 0
+    dead_left: int = 0
+
+
+def adds_up(account: Account) -> bool:
+    """Whether a group's account adds up (I12)."""
+    parts = account.completed + account.pending + account.in_flight + account.dead + account.expired
+    return account.pushed == parts
+
+
+def account_check(account: Account) -> Check:
+    """I12 for one group."""
+    one = account
+    figures = f"{one.pushed} = {one.completed} + {one.pending} + {one.in_flight} + {one.dead} + {one.expired}"
+    return Check(f"the account of {one.queue}/{one.consumer_group} adds up (I12)", adds_up(account), figures)
+
+
+def idle_check(accounts: Sequence[Account]) -> Check:
+    """Everything that was pushed was dealt with."""
+    left = sum(account.pending + account.in_flight for account in accounts)
+    return Check("nothing is left to do", left == 0, f"{left} left")
+
+
+def orders_check(placed: Sequence[int], shipped: Sequence[int], refused: Sequence[int]) -> Check:
+    """Every order that was placed is shipped or refused, once, and nothing else is."""
+    wrong = Counter([*shipped, *refused])
+    wrong.subtract(placed)
+    odd = sorted(number for number, count in wrong.items() if count)
+    figures = f"{len(placed)} = {len(shipped)} + {len(refused)}"
+    if odd:
+        figures += f", wrong: {', '.join(map(str, odd[:5]))}{' …' if len(odd) > 5 else ''}"
+    return Check("placed = shipped + refused, every order once", not odd, figures)
+
+
+def mishap_checks(seen: Seen, poison: int) -> list[Check]:
+    """The mishaps of the story happened, and did no harm."""
+    return [
+        Check(
+            "orders pushed again are answered as duplicates (I3)",
+            seen.duplicates_answered == seen.duplicates_sent > 0,
+            f"{seen.duplicates_answered} of {seen.duplicates_sent}",
+        ),
+        Check(
+            "what the crashed worker held comes again (I9)",
+            seen.taken_over == seen.crashed > 0,
+            f"{seen.taken_over} of {seen.crashed}",
+        ),
+        Check(
+            "its late acks change nothing (I6)",
+            seen.stale_acks == seen.crashed > 0,
+            f"{seen.stale_acks} of {seen.crashed} refused",
+        ),
+        Check("poison dies after its last attempt (I10)", seen.died == poison, f"{seen.died} of {poison}"),
+        Check(
+            "dead letters that are replayed after the fix succeed",
+            seen.replayed == seen.died and seen.dead_left == 0,
+            f"{seen.replayed} replayed, {seen.dead_left} left",
+        ),
+    ]
+
+
+def all_checks(
+    accounts: Sequence[Account],
+    placed: Sequence[int],
+    shipped: Sequence[int],
+    refused: Sequence[int],
+    seen: Seen,
+    poison: int,
+) -> list[Check]:
+    """Everything that must hold."""
+    return [
+        orders_check(placed, shipped, refused),
+        idle_check(accounts),
+        *[account_check(account) for account in accounts],
+        *mishap_checks(seen, poison),
+    ]

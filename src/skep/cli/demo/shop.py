@@ -1,0 +1,132 @@
+"""The shop: its orders, its queues, and the workers that carry an order from one to the next.
+
+An order goes from `orders` to `payments`, and from there to `shipments` or `refusals`. Every step acks and pushes in one
+transaction, so that an order takes it once although messages are delivered at least once.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from decimal import Decimal, InvalidOperation
+
+from msgspec import Struct
+
+import skep
+
+SEED = 6632
+ORDERS = 120
+CUSTOMERS = 12
+FLAKY = 10
+POISON = 6
+DECLINED = 8
+
+CHARGE_SECONDS = 0.08
+"""How long the bank takes: long enough to watch."""
+
+QUEUES: dict[str, dict[str, object]] = {
+    "orders": {},
+    "payments": {"max_attempts": 3, "initial_backoff_ms": 400, "max_backoff_ms": 800},
+    "shipments": {},
+    "refusals": {},
+}
+"""What is made, with the settings that differ from the defaults."""
+
+GROUPS = {
+    "orders": ("billing", "audit"),
+    "payments": ("bank",),
+    "shipments": ("parcels",),
+    "refusals": ("letters",),
+}
+"""Who reads what; the two groups of `orders` each see every order."""
+
+
+class Order(Struct):
+    """What a customer wants. An amount with a comma is what the bank's first version cannot read."""
+
+    number: int
+    customer: str
+    amount: str
+    card: str = "good"
+
+
+class BankBusyError(Exception):
+    """The bank did not answer this time."""
+
+
+def placed_orders() -> list[Order]:
+    """The same orders every time: most are good, some are poison, some have a card that is declined."""
+    chance = random.Random(SEED)
+    numbers = list(range(1, ORDERS + 1))
+    special = chance.sample(numbers, POISON + DECLINED)
+    poison, declined = set(special[:POISON]), set(special[POISON:])
+    return [
+        Order(
+            number,
+            f"customer-{chance.randint(1, CUSTOMERS)}",
+            f"{chance.randint(1, 90)}{',' if number in poison else '.'}{chance.randint(0, 99):02}",
+            "declined" if number in declined else "good",
+        )
+        for number in numbers
+    ]
+
+
+class Bank:
+    """What the bank can read, and whom it has let down already."""
+
+    def __init__(self) -> None:
+        good = [order.number for order in placed_orders() if order.card == "good" and "," not in order.amount]
+        self._to_fail = set(random.Random(SEED).sample(good, FLAKY))
+        self._lock = threading.Lock()
+        self.fixed = False
+
+    def charge(self, order: Order) -> bool:
+        """Whether the card was charged; raises when the bank is busy, or cannot read the amount."""
+        time.sleep(CHARGE_SECONDS)
+        try:
+            Decimal(order.amount.replace(",", ".") if self.fixed else order.amount)
+        except InvalidOperation:
+            raise ValueError(f"cannot read the amount {order.amount!r}") from None
+        with self._lock:
+            if order.number in self._to_fail:
+                self._to_fail.remove(order.number)
+                raise BankBusyError("the bank is busy")
+        return order.card == "good"
+
+
+def office(url: str) -> skep.Worker:
+    """Everyone but the bank: billing and audit read the same orders, parcels and letters end the story."""
+    worker = skep.Worker(url)
+
+    @worker.on("orders", group="billing", type=Order)
+    def bill(order: Order, message: skep.Message) -> None:
+        with message.transaction() as tx:
+            tx.push(
+                "payments", order, partition=message.partition, trace_id=message.trace_id,
+                transaction_id=f"payment-{order.number}",
+            )  # fmt: skip
+
+    @worker.on("orders", group="audit", type=Order)
+    @worker.on("shipments", group="parcels", type=Order)
+    @worker.on("refusals", group="letters", type=Order)
+    def note_down(order: Order) -> None:
+        del order
+
+    return worker
+
+
+def till(url: str, bank: Bank) -> skep.Worker:
+    """Those who take payments to the bank."""
+    worker = skep.Worker(url)
+
+    @worker.on("payments", group="bank", type=Order, batch=4, concurrency=6)
+    def pay(order: Order, message: skep.Message) -> None:
+        outcome = "shipments" if bank.charge(order) else "refusals"
+        with message.transaction() as tx:
+            tx.push(
+                outcome, order, partition=message.partition, trace_id=message.trace_id,
+                transaction_id=f"{outcome}-{order.number}",
+            )  # fmt: skip
+
+    return worker

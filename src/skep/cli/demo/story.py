@@ -1,0 +1,281 @@
+"""The story, act by act: orders are placed, pushed twice, held by a worker that crashes, die, are replayed, and add up."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import skep
+from skep.cli.accounts import LISTED
+from skep.cli.demo import checks, shop
+from skep.cli.demo.checks import Check, Seen
+from skep.cli.output import new_table, text
+from skep.client.settings import DEFAULT_URL
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.cli.demo.screen import Screen
+    from skep.cli.demo.server import Served
+    from skep.wire.groups import GroupFigures
+
+PLACED_AT_ONCE = 8
+PLACING_SECONDS = 0.2
+"""The pause between two pushes of orders, so that there is something to watch."""
+REPEATED = 10
+CRASH_BATCH = 5
+CRASH_LEASE_SECONDS = 3.0
+LOOK_SECONDS = 0.2
+PATIENCE_SECONDS = 60.0
+"""An act that takes longer has gone wrong."""
+JOIN_SECONDS = 10.0
+
+
+class Stage:
+    """Where the story plays: the server, a client of it, the screen, and what was seen so far."""
+
+    def __init__(self, served: Served, client: skep.Client, screen: Screen) -> None:
+        self.served = served
+        self.client = client
+        self.screen = screen
+        self.orders = shop.placed_orders()
+        self.bank = shop.Bank()
+        self.seen = Seen(placed=len(self.orders))
+
+    def typed(self, command: str) -> str:
+        """A command as one would type it here."""
+        program = "skep" if shutil.which("skep") else "./skep"
+        default = self.served.url == DEFAULT_URL
+        return f"{program} {command}" + ("" if default else f" --url {self.served.url}")
+
+    def groups(self) -> list[GroupFigures]:
+        """Every group's account, shown on the way."""
+        known = [group for groups in shop.GROUPS.values() for group in groups]
+        found = [one for one in self.client.groups() if one.consumer_group in known]
+        found.sort(key=lambda one: (list(shop.QUEUES).index(one.queue), one.consumer_group))
+        self.screen.figures(found)
+        return found
+
+    def watch_until(self, done: Callable[[dict[str, GroupFigures]], bool], what: str) -> None:
+        """Look until that is so."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not done({one.consumer_group: one for one in self.groups()}):
+            if time.monotonic() > deadline:
+                raise SkepError(
+                    Code.INTERNAL, f"the story got stuck: {what} took more than {PATIENCE_SECONDS:g} seconds"
+                )
+            time.sleep(LOOK_SECONDS)
+
+    def watch(self, seconds: float) -> None:
+        """Look for so long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.groups()
+            time.sleep(LOOK_SECONDS)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A story that came to its end, and whether every check held."""
+
+    stage: Stage
+    held: bool
+
+
+@contextmanager
+def told(served: Served, screen: Screen) -> Iterator[Told]:
+    """Tell the story. Its workers go on until this is left."""
+    from stamina.instrumentation import set_on_retry_hooks
+
+    set_on_retry_hooks([])  # retries are part of the story, not of its output
+    with ExitStack() as stack:
+        client = stack.enter_context(skep.Client(served.url))
+        stage = Stage(served, client, screen)
+        _open(stage)
+        stack.enter_context(_at_work(shop.office(served.url)))
+        _place(stage)
+        _repeat(stage)
+        held = _crash(stage)
+        stack.enter_context(_at_work(shop.till(served.url, stage.bank)))
+        _take_over(stage, held)
+        _bury(stage)
+        _fix(stage)
+        yield Told(stage, _sum_up(stage))
+
+
+def keep_serving(stage: Stage) -> NoReturn:
+    """Say what to try, and show how things stand until Ctrl-C."""
+    trace = next(stage.client.messages("shipments", preview=0)).trace_id
+    order = '{"number": 900, "customer": "you", "amount": "1.00"}'
+    stage.screen.act(
+        "It keeps serving; Ctrl-C ends it and takes everything away. In another terminal:",
+        stage.typed(f"push orders '{order}' --partition you"),
+        stage.typed("tail shipments --from beginning"),
+        stage.typed(f"trace {trace}"),
+        stage.typed("stats payments"),
+        stage.typed("lag"),
+        f"or open {stage.served.url}/docs",
+    )
+    while True:
+        stage.watch(1.0)
+
+
+@contextmanager
+def _at_work(worker: skep.Worker) -> Iterator[None]:
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(JOIN_SECONDS)
+
+
+def _open(stage: Stage) -> None:
+    stage.screen.act(
+        "A shop opens",
+        f"skep serve listens on {stage.served.url} (pid {stage.served.pid}), on SQLite in {stage.served.folder}",
+        "an order goes from orders to payments, and from there to shipments or refusals",
+    )
+    for queue, settings in shop.QUEUES.items():
+        stage.client.configure(queue, **settings)
+
+
+def _place(stage: Stage) -> None:
+    count = len(stage.orders)
+    stage.screen.act(
+        f"Act 1: {count} orders are placed",
+        "billing and audit are two groups: each gets every order; a customer's orders stay in line",
+        "try: " + stage.typed("queue list"),
+    )
+    for start in range(0, count, PLACED_AT_ONCE):
+        _push(stage, stage.orders[start : start + PLACED_AT_ONCE])
+        stage.watch(PLACING_SECONDS)
+    stage.watch_until(
+        lambda groups: all(name in groups and groups[name].completed >= count for name in ("billing", "audit")),
+        "billing",
+    )
+
+
+def _push(stage: Stage, orders: Sequence[shop.Order]) -> skep.Pushed:
+    return stage.client.push("orders", [
+        skep.NewMessage(order, partition=order.customer, transaction_id=f"order-{order.number}") for order in orders
+    ])  # fmt: skip
+
+
+def _repeat(stage: Stage) -> None:
+    pushed = _push(stage, stage.orders[:REPEATED])
+    stage.seen.duplicates_sent, stage.seen.duplicates_answered = REPEATED, len(pushed.duplicates)
+    stage.screen.act(
+        "Act 2: an answer got lost",
+        f"so the shop pushes {REPEATED} orders again: {len(pushed.duplicates)} are answered as duplicates and stored once",
+    )
+    stage.watch(1.0)
+
+
+def _crash(stage: Stage) -> list[skep.Message]:
+    messages = stage.client.pop("payments", group="bank", batch=CRASH_BATCH, lease_seconds=CRASH_LEASE_SECONDS)
+    stage.seen.crashed = len(messages)
+    stage.screen.act(
+        "Act 3: a worker crashes",
+        f"it took {len(messages)} payments and is gone; nobody else gets them for {CRASH_LEASE_SECONDS:g} seconds",
+        "try: " + stage.typed("message list payments --group bank --state in_flight"),
+    )
+    stage.watch(1.0)
+    return messages
+
+
+def _take_over(stage: Stage, held: list[skep.Message]) -> None:
+    stage.screen.act(
+        "Act 4: the others go on",
+        "the bank is busy at times: those payments fail and come again after a pause",
+        f"some amounts cannot be read at all: after {shop.QUEUES['payments']['max_attempts']} attempts they are dead letters",
+    )
+    stage.watch_until(lambda groups: _idle(groups, "bank", len(stage.orders)), "the bank")
+    results = stage.client.ack(*held)
+    stage.seen.stale_acks = sum(result.code is Code.STALE_LEASE for result in results)
+    stage.seen.taken_over = sum(_settled(stage, message) for message in held)
+    stage.screen.say(
+        f"all {stage.seen.taken_over} payments of the crashed worker came again, and others settled them",
+        f"now it wakes up and acks them: {stage.seen.stale_acks} refused as {Code.STALE_LEASE}",
+    )
+
+
+def _settled(stage: Stage, message: skep.Message) -> bool:
+    """Whether someone else has settled what the crashed worker held."""
+    found = stage.client.messages("payments", group="bank", partition=message.partition, preview=0)
+    return any(one.seq == message.seq and one.state in ("settled", "dead") for one in found)
+
+
+def _idle(groups: dict[str, GroupFigures], name: str, pushed: int) -> bool:
+    group = groups.get(name)
+    return group is not None and group.pushed >= pushed and group.pending == group.in_flight == 0
+
+
+def _bury(stage: Stage) -> None:
+    letters = list(stage.client.dead_letters("payments"))
+    stage.seen.died = len(letters)
+    stage.screen.act(
+        f"Act 5: {len(letters)} payments are dead letters",
+        *[f"{letter.transaction_id}: {letter.error}, {letter.attempts} attempts" for letter in letters[:3]],
+        "try: " + stage.typed("dlq list payments"),
+    )
+    stage.watch(2.0)
+
+
+def _fix(stage: Stage) -> None:
+    stage.bank.fixed = True
+    replayed = stage.client.replay("payments")
+    stage.seen.replayed = replayed.count
+    stage.screen.act(
+        "Act 6: the bank learns to read a comma",
+        f"{replayed.count} dead letters go back to the group that gave them up, as skep dlq replay does",
+    )
+    count = len(stage.orders)
+    stage.watch_until(lambda groups: _idle(groups, "bank", count + replayed.count), "the replay")
+    stage.watch_until(
+        lambda groups: (
+            all(_idle(groups, name, 1) for name in ("parcels", "letters"))
+            and groups["parcels"].completed + groups["letters"].completed >= count
+        ),
+        "shipping",
+    )
+    stage.seen.dead_left = len(list(stage.client.dead_letters("payments")))
+
+
+def _numbers(client: skep.Client, queue: str) -> list[int]:
+    """The orders in the log of a queue, each as often as it is there."""
+    return [int((message.transaction_id or "").rpartition("-")[2]) for message in client.messages(queue, preview=0)]
+
+
+def _sum_up(stage: Stage) -> bool:
+    groups = stage.groups()
+    client = stage.client
+    shipped, refused = _numbers(client, "shipments"), _numbers(client, "refusals")
+    placed = [order.number for order in stage.orders]
+    found = checks.all_checks(groups, placed, shipped, refused, stage.seen, shop.POISON)
+    stage.screen.act("What became of it")
+    _summary(stage.screen, groups)
+    stage.screen.say(f"{len(placed)} orders placed = {len(shipped)} shipped + {len(refused)} refused", "")
+    stage.screen.say(*[_line(check) for check in found])
+    failed = [check for check in found if not check.held]
+    stage.screen.say("", f"{len(failed)} of {len(found)} checks failed" if failed else f"all {len(found)} checks held")
+    return not failed
+
+
+def _line(check: Check) -> str:
+    return f"{'ok    ' if check.held else 'FAILED'}  {check.name}: {check.figures}"
+
+
+def _summary(screen: Screen, groups: Sequence[GroupFigures]) -> None:
+    table = new_table()
+    columns = {name: cell for name, cell in LISTED.items() if name != "retried"}
+    for number, heading in enumerate(columns):
+        table.add_column(heading, justify="left" if number < 2 else "right")
+    for group in groups:
+        table.add_row(*[text(cell(group)) for cell in columns.values()])
+    screen.summary(table)

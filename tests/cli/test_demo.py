@@ -1,0 +1,76 @@
+"""The demo as a process: its story adds up, and it leaves nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+WAIT_SECONDS = 120.0
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """The demo, with a folder for temporary files that can be looked into, and settings that must not reach it."""
+    environ = {**os.environ, "TMPDIR": str(folder), "SKEP_STORE": "postgresql://nobody@127.0.0.1:1/none"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "skep", "demo", *arguments],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def serving(printed: str) -> int:
+    """The process that serves."""
+    found = re.search(r"\(pid (\d+)\)", printed)
+    assert found is not None, printed
+    return int(found[1])
+
+
+def test_the_story_adds_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = started(tmp_path, "--once")
+    printed, complaints = process.communicate(timeout=WAIT_SECONDS)
+    assert (process.returncode, complaints) == (0, ""), printed
+
+    accounts = re.findall(r"^ (\w+) +(\w+)((?: +\d+){6}) *$", printed, re.MULTILINE)
+    assert [account[:2] for account in accounts] == [
+        ("orders", "audit"), ("orders", "billing"), ("payments", "bank"), ("shipments", "parcels"), ("refusals", "letters"),
+    ]  # fmt: skip
+    for _, _, figures in accounts:
+        pushed, *parts = map(int, figures.split())
+        assert pushed == sum(parts) > 0
+    sums = re.search(r"(\d+) orders placed = (\d+) shipped \+ (\d+) refused", printed)
+    assert sums is not None
+    placed, shipped, refused = map(int, sums.groups())
+    assert placed == shipped + refused
+    assert shipped > 0
+    assert refused > 0
+    assert "checks held" in printed
+    assert "FAILED" not in printed
+
+    assert not psutil.pid_exists(serving(printed))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    assert process.stdout is not None
+    printed = ""
+    while "Act 1" not in printed:
+        line = process.stdout.readline()
+        assert line, printed
+        printed += line
+    assert psutil.pid_exists(serving(printed))
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == 130
+    assert complaints == "skep: the server has ended and its folder is gone\n"
+    assert not psutil.pid_exists(serving(printed))
+    assert list(tmp_path.iterdir()) == []
