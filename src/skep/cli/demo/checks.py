@@ -54,7 +54,7 @@ def account_check(account: Account) -> Check:
     """I12 for one group."""
     one = account
     figures = f"{one.pushed} = {one.completed} + {one.pending} + {one.in_flight} + {one.dead} + {one.expired}"
-    return Check(f"the account of {one.queue}/{one.consumer_group} adds up (I12)", adds_up(account), figures)
+    return Check(f"{one.queue}/{one.consumer_group} adds up (I12)", adds_up(account), figures)
 
 
 def idle_check(accounts: Sequence[Account]) -> Check:
@@ -94,7 +94,7 @@ def mishap_checks(seen: Seen, poison: int) -> list[Check]:
         ),
         Check("poison dies after its last attempt (I10)", seen.died == poison, f"{seen.died} of {poison}"),
         Check(
-            "dead letters that are replayed after the fix succeed",
+            "replayed dead letters succeed after the fix",
             seen.replayed == seen.died and seen.dead_left == 0,
             f"{seen.replayed} replayed, {seen.dead_left} left",
         ),

@@ -113,7 +113,7 @@ def keep_serving(stage: Stage) -> NoReturn:
     order = '{"number": 900, "customer": "you", "amount": "1.00"}'
     stage.screen.act(
         "It keeps serving; Ctrl-C ends it and takes everything away. In another terminal:",
-        stage.typed(f"push orders '{order}' --partition you"),
+        stage.typed(f"push orders '{order}'"),
         stage.typed("tail shipments --from beginning"),
         stage.typed(f"trace {trace}"),
         stage.typed("stats payments"),
@@ -138,7 +138,8 @@ def _at_work(worker: skep.Worker) -> Iterator[None]:
 def _open(stage: Stage) -> None:
     stage.screen.act(
         "A shop opens",
-        f"skep serve listens on {stage.served.url} (pid {stage.served.pid}), on SQLite in {stage.served.folder}",
+        f"skep serve listens on {stage.served.url} (pid {stage.served.pid})",
+        f"its messages are in SQLite, in {stage.served.folder}",
         "an order goes from orders to payments, and from there to shipments or refusals",
     )
     for queue, settings in shop.QUEUES.items():
@@ -149,7 +150,8 @@ def _place(stage: Stage) -> None:
     count = len(stage.orders)
     stage.screen.act(
         f"Act 1: {count} orders are placed",
-        "billing and audit are two groups: each gets every order; a customer's orders stay in line",
+        "billing and audit are two groups: each gets every order",
+        "a customer is a partition: its orders stay in line",
         "try: " + stage.typed("queue list"),
     )
     for start in range(0, count, PLACED_AT_ONCE):
@@ -172,7 +174,7 @@ def _repeat(stage: Stage) -> None:
     stage.seen.duplicates_sent, stage.seen.duplicates_answered = REPEATED, len(pushed.duplicates)
     stage.screen.act(
         "Act 2: an answer got lost",
-        f"so the shop pushes {REPEATED} orders again: {len(pushed.duplicates)} are answered as duplicates and stored once",
+        f"so the shop pushes {REPEATED} orders again: {len(pushed.duplicates)} are duplicates, stored once",
     )
     stage.watch(1.0)
 
