@@ -315,14 +315,15 @@ def start(worker: skep.Worker) -> Iterator[Callable[[], Running]]:
         running._thread.join(30)
 
 
+@pytest.mark.parametrize("concurrency", [1, 8])
 def test_a_stop_finishes_what_runs_and_gives_back_what_was_not_begun(
-    client: skep.Client, worker: skep.Worker, start: Callable[[], Running]
+    client: skep.Client, worker: skep.Worker, start: Callable[[], Running], concurrency: int
 ) -> None:
     client.push("orders", [1, 2, 3])
     begun, go_on = threading.Event(), threading.Event()
     seen = []
 
-    @worker.on("orders", batch=3)
+    @worker.on("orders", batch=3, concurrency=concurrency)
     def handle(message: skep.Message) -> None:
         begun.set()
         assert go_on.wait(30)

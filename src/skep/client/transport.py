@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import time
 from datetime import timedelta
+from functools import lru_cache
 from typing import TypeVar
 
 from pyreqwest.client import ClientBuilder, SyncClientBuilder
@@ -15,6 +18,10 @@ from skep.client.exchange import ERRORS, Answer, Request
 from skep.client.failures import UnreachableError
 from skep.client.settings import ClientSettings
 from skep.errors import Code, SkepError
+
+SETTLE_SECONDS = 0.03
+"""How long a program that used the asynchronous client waits when it exits. The thread of pyreqwest may be about to let go of
+Python objects; if the interpreter is being torn down by then, it aborts the process."""
 
 B = TypeVar("B", RequestBuilder, SyncRequestBuilder)
 C = TypeVar("C", ClientBuilder, SyncClientBuilder)
@@ -50,6 +57,7 @@ class AsyncTransport:
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._client = _configured(ClientBuilder(), settings).build()
+        _settle_at_exit()
 
     async def send(self, url: str, request: Request) -> Answer | UnreachableError:
         """The server's answer, or why there is none."""
@@ -63,6 +71,11 @@ class AsyncTransport:
     async def close(self) -> None:
         """Let go of all connections."""
         await self._client.close()
+
+
+@lru_cache(maxsize=1)
+def _settle_at_exit() -> None:
+    atexit.register(time.sleep, SETTLE_SECONDS)
 
 
 def _configured(builder: C, settings: ClientSettings) -> C:

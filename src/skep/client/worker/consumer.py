@@ -74,16 +74,18 @@ class Consumer:
 
     async def _work(self, wait_seconds: float) -> None:
         self._popping_ended.clear()
+        stopped = asyncio.create_task(self._stopping.wait())
         try:
-            await self._pop_and_begin(wait_seconds)
+            await self._pop_and_begin(wait_seconds, stopped)
         finally:
             self._popping_ended.set()
+            stopped.cancel()
 
-    async def _pop_and_begin(self, wait_seconds: float) -> None:
+    async def _pop_and_begin(self, wait_seconds: float, stopped: asyncio.Task[Any]) -> None:
         while not self._stopping.is_set():
             free = self._subscription.concurrency - len(self._chains)
             if free <= 0:
-                await asyncio.wait(self._chains, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({stopped, *self._chains}, return_when=asyncio.FIRST_COMPLETED)
                 continue
             popped = await self._popped(free, wait_seconds)
             for chain in self._grouped(popped):
@@ -93,7 +95,7 @@ class Consumer:
             if not popped and not wait_seconds:
                 if not self._chains:
                     return
-                await asyncio.wait(self._chains, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({stopped, *self._chains}, return_when=asyncio.FIRST_COMPLETED)
 
     async def _popped(self, free: int, wait_seconds: float) -> list[PoppedMessage]:
         options = self._subscription.pop_options(free, wait_seconds)
