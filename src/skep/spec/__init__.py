@@ -1,0 +1,70 @@
+"""The spec: queues, webhooks, entities and schedules, declared in a language of their own, in TOML, JSON or Python.
+
+`check`, `load` and `format_spec` are for files, `plan` and `export` for what to do with them; `compile_expression` and
+`compile_validator` make ready what runs for each message. The structs of an app are in `skep.spec.ir`.
+"""
+
+from skep.spec.export import ExportFormat, export
+from skep.spec.expressions import (
+    Expression,
+    ExpressionError,
+    compile_expression,
+    evaluate,
+    evaluate_json,
+)
+from skep.spec.files import Checked, check, load, read_spec
+from skep.spec.interchange import from_document, from_json, from_toml, to_document, to_json, to_toml
+from skep.spec.ir import App
+from skep.spec.messages import Misfit, Validator, compile_validator, decode, misfit, misfit_of
+from skep.spec.parser import Parsed, parse_app
+from skep.spec.plan import Action, Change, SettingChange, plan, render_plan, settings_of
+from skep.spec.printer import format_spec, print_app
+from skep.spec.problems import Problem, Severity, Span, SpecError, render, render_all
+from skep.spec.secrets import missing_secrets, secret_variables
+from skep.spec.validate import validate
+
+__all__ = [
+    "Action",
+    "App",
+    "Change",
+    "Checked",
+    "ExportFormat",
+    "Expression",
+    "ExpressionError",
+    "Misfit",
+    "Parsed",
+    "Problem",
+    "SettingChange",
+    "Severity",
+    "Span",
+    "SpecError",
+    "Validator",
+    "check",
+    "compile_expression",
+    "compile_validator",
+    "decode",
+    "evaluate",
+    "evaluate_json",
+    "export",
+    "format_spec",
+    "from_document",
+    "from_json",
+    "from_toml",
+    "load",
+    "misfit",
+    "misfit_of",
+    "missing_secrets",
+    "parse_app",
+    "plan",
+    "print_app",
+    "read_spec",
+    "render",
+    "render_all",
+    "render_plan",
+    "secret_variables",
+    "settings_of",
+    "to_document",
+    "to_json",
+    "to_toml",
+    "validate",
+]

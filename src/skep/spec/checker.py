@@ -195,7 +195,9 @@ def _matching(node: Call, signatures: list[Signature]) -> Type:
 def _mismatch(node: Call, given: list[Type], signatures: list[Signature]) -> TextError:
     what = "-" if node.function == "negate" else node.function
     have = " and ".join(map(_named, given)) or "nothing"
-    ways = sorted({" and ".join(map(_named, signature.parameters)) for signature in signatures})
+    # What the first argument could have gone with, where that narrows it down.
+    near = [signature for signature in signatures if given and fits(given[0], signature.parameters[0])]
+    ways = sorted({" and ".join(map(_named, signature.parameters)) for signature in near or signatures})
     hint = ""
     if {type_.kind for type_ in given} == {Kind.INT, Kind.FLOAT}:
         hint = "; convert one with double() or int()"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 DURATION_MAX = timedelta(seconds=315_576_000_000)
 
 _TIME = re.compile(
-    r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
+    r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
 )  # fmt: skip
 _DURATION = re.compile(r"([+-]?)((?:\d{1,15}(?:\.\d{1,15})?(?:ns|us|ms|h|m|s))+|0)", re.ASCII)
 _PART = re.compile(r"(\d+)(?:\.(\d+))?(ns|us|ms|h|m|s)", re.ASCII)

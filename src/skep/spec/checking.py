@@ -1,0 +1,153 @@
+"""What the validators share: the problems they found, and how expressions and mappings are held against types."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+
+from msgspec import UNSET
+
+from skep.spec.expressions import Expression, analyse
+from skep.spec.faults import TextError
+from skep.spec.ir import App, Expressions, Fields
+from skep.spec.messages import fits_type
+from skep.spec.problems import Path, Problem, Severity, Spans, located
+from skep.spec.scanning import NAME
+from skep.spec.types import BOOL, JSON, TEXTUAL, Field, Kind, Type, print_type
+
+DURATION_SECONDS_MAX = 100 * 365 * 86_400.0
+NAME_CHARACTERS = 255
+
+_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+class Checking:
+    """The problems of one app."""
+
+    def __init__(self, app: App, spans: Spans) -> None:
+        self.app = app
+        self.spans = spans
+        self.problems: list[Problem] = []
+
+    def problem(
+        self,
+        path: Path,
+        message: str,
+        expected: str | None = None,
+        *,
+        text: str = "",
+        at: int = 0,
+        absence: bool = False,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        """Note what is wrong at a path, or at an offset of the text that stands there."""
+        problem = Problem(message=message, path=path, expected=expected, severity=severity, absence=absence)
+        self.problems.append(located(problem, text, at, self.spans))
+
+    def warning(self, path: Path, message: str, expected: str | None = None) -> None:
+        """Note what is odd at a path."""
+        self.problem(path, message, expected, absence=True, severity=Severity.WARNING)
+
+    def unknown(self, path: Path, what: str, name: str, known: Collection[str]) -> None:
+        """Note a name that nothing has."""
+        near = difflib.get_close_matches(name, known, n=1)
+        expected = f"{near[0]}?" if near else f"one of {', '.join(sorted(known)[:12])}" if known else None
+        self.problem(path, f"there is no {what} {name!r}", expected)
+
+    # --- expressions ---
+
+    def expression(
+        self, path: Path, text: str, variables: Mapping[str, Type], wanted: Type | None = None
+    ) -> Expression | None:
+        """An expression, checked; None with a problem when it is wrong."""
+        try:
+            return analyse(text, variables, wanted)
+        except TextError as error:
+            self.problem(path, error.message, error.expected, text=text, at=error.at)
+            return None
+
+    def condition(self, path: Path, text: str | None, variables: Mapping[str, Type]) -> None:
+        """An expression that is true or false, if there is one."""
+        if text is not None:
+            self.expression(path, text, variables, BOOL)
+
+    def key(self, path: Path, text: str, variables: Mapping[str, Type]) -> None:
+        """An expression that names something: a string, or a whole number."""
+        found = self.expression(path, text, variables)
+        if found is not None and found.type.kind not in TEXTUAL | {Kind.INT, Kind.JSON}:
+            self.problem(path, f"a key cannot be {print_type(found.type)}", "a string or an int", text=text)
+
+    def mapping(
+        self, path: Path, given: Expressions, variables: Mapping[str, Type], target: Fields | None, what: str
+    ) -> dict[str, Type]:
+        """Expressions for the fields of a target, all that it requires; the types they have."""
+        types: dict[str, Type] = {}
+        for name, text in given.items():
+            at = (*path, name)
+            if target is None and not NAME.fullmatch(name):
+                self.problem(at, f"{name!r} cannot name a field", "letters, digits and _")
+            if target is not None and name not in target:
+                self.unknown(at, f"field of {what}", name, target)
+            field = target.get(name) if target is not None else None
+            found = self.expression(at, text, variables, field.type if field else None)
+            types[name] = found.type if found is not None else JSON
+        missing = [name for name, field in (target or {}).items() if field.required and name not in given]
+        if missing:
+            names = ", ".join(missing)
+            verb = "is" if len(missing) == 1 else "are"
+            self.problem(path, f"{what} is not whole: {names} {verb} missing", names, absence=True)
+        return types
+
+    # --- names and numbers ---
+
+    def fields(self, path: Path, fields: Fields) -> None:
+        """Fields with their defaults."""
+        for name, field in fields.items():
+            if not NAME.fullmatch(name):
+                self.problem((*path, name), f"{name!r} cannot name a field", "letters, digits and _")
+            self._default((*path, name), field)
+
+    def _default(self, path: Path, field: Field) -> None:
+        if field.default is not UNSET and not fits_type(field.type, field.default):
+            self.problem(path, f"the default {field.default!r} is not of its type", print_type(field.type))
+
+    def identifier(self, path: Path, what: str, name: str) -> None:
+        """A name of letters, digits and underscores."""
+        if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS:
+            self.problem(path, f"{name[:60]!r} cannot name {what}", "letters, digits and _")
+
+    def fit_name(self, path: Path, what: str, name: str, most: int = NAME_CHARACTERS) -> None:
+        """A name as the engine takes it."""
+        if not 0 < len(name) <= most or _UNFIT.search(name):
+            self.problem(path, f"{name[:60]!r} cannot name {what}", f"1 to {most} characters, no control characters")
+
+    def header(self, path: Path, name: str) -> None:
+        """The name of an HTTP header."""
+        if not _TOKEN.fullmatch(name):
+            self.problem(path, f"{name[:60]!r} is not the name of a header", "a name like X-Signature")
+
+    def secrets(self, path: Path, names: list[str], *, needed: bool) -> None:
+        """Names of environment variables that hold secrets."""
+        if needed and not names:
+            self.problem(path, "there is no secret to verify with", 'secret_env: "NAME_OF_A_VARIABLE"', absence=True)
+        for name in names:
+            if not _VARIABLE.fullmatch(name):
+                self.problem((*path, "secret_env"), f"{name[:60]!r} cannot name a variable", "letters, digits and _")
+
+    def within(self, path: Path, name: str, value: float, least: float, most: float) -> None:
+        """A number in its range."""
+        if not least <= value <= most:
+            self.problem(path, f"{name} is out of range", f"{least:g} to {most:g}")
+
+    def duration(self, path: Path, name: str, seconds: float, most: float = DURATION_SECONDS_MAX) -> None:
+        """A duration above zero."""
+        if not 0 < seconds <= most:
+            self.problem(path, f"{name} is out of range", f"above 0 and at most {most:g} seconds")
+
+
+def types_of(fields: Fields) -> dict[str, Type]:
+    """The types of fields by name."""
+    return {name: field.type for name, field in fields.items()}

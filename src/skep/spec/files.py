@@ -1,0 +1,61 @@
+"""Specs by their files: the language, TOML or JSON, told by the name's ending; read, checked, and told what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from msgspec import Struct
+
+from skep.spec.interchange import from_json, from_toml
+from skep.spec.ir import App
+from skep.spec.parser import Parsed, parse_app
+from skep.spec.problems import Problem, SpecError, errors_of, ordered, render
+from skep.spec.validate import validate
+
+
+class Checked(Struct, frozen=True):
+    """What checking a spec found: the problems from top to bottom, and each as it is shown to people."""
+
+    problems: list[Problem]
+    rendered: list[str]
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is nothing worse than a warning."""
+        return not errors_of(self.problems)
+
+
+def read_spec(text: str, filename: str) -> Parsed:
+    """A spec with its spans and the problems of its reading; only the language has spans."""
+    suffix = PurePath(filename).suffix
+    if suffix not in (".toml", ".json"):
+        return parse_app(text)
+    try:
+        app = from_toml(text, filename) if suffix == ".toml" else from_json(text, filename)
+    except SpecError as error:
+        return Parsed(App(name=""), {}, error.problems)
+    return Parsed(app, {}, [])
+
+
+def check(text: str, filename: str) -> Checked:
+    """Everything that is wrong with a spec."""
+    problems = ordered(_problems(read_spec(text, filename)))
+    return Checked(problems, [render(problem, text, filename) for problem in problems])
+
+
+def load(text: str, filename: str) -> App:
+    """A spec that can be used; what is wrong with another is a SpecError, all of it."""
+    parsed = read_spec(text, filename)
+    problems = ordered(errors_of(_problems(parsed)))
+    if problems:
+        raise SpecError(problems, "\n".join(render(problem, text, filename) for problem in problems))
+    return parsed.app
+
+
+def _problems(parsed: Parsed) -> list[Problem]:
+    """What reading and validating found, without what may well follow from a part that could not be read."""
+    found = validate(parsed.app, parsed.spans)
+    if not parsed.problems:
+        return found
+    lines = {problem.line for problem in parsed.problems}
+    return parsed.problems + [problem for problem in found if not problem.absence and problem.line not in lines]

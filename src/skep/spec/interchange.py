@@ -1,0 +1,192 @@
+"""The IR as TOML and as JSON, both ways. Both have the same shape: the structs' own, with types as they are spelled.
+
+Everything that is wrong with a document is told at once, by its path.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from skep.spec.faults import TextError
+from skep.spec.ir import App, Entity, Queue, Schedule, Webhook
+from skep.spec.problems import Path, Problem, SpecError, render_all
+from skep.spec.syntax import TEXT_CHARACTERS
+from skep.spec.types import Field, parse_field, print_field
+
+Document = dict[str, Any]
+
+_KINDS: dict[str, type] = {"queues": Queue, "webhooks": Webhook, "entities": Entity, "schedules": Schedule}
+_BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+
+
+def from_json(text: str | bytes, filename: str = "spec") -> App:
+    """An app from JSON."""
+    return _loaded(text, filename, msgspec.json.decode)
+
+
+def from_toml(text: str, filename: str = "spec") -> App:
+    """An app from TOML."""
+    return _loaded(text, filename, lambda given: tomllib.loads(given if isinstance(given, str) else given.decode()))
+
+
+def to_json(app: App) -> str:
+    """An app as JSON, two spaces a level."""
+    return msgspec.json.format(msgspec.json.encode(to_document(app)), indent=2).decode() + "\n"
+
+
+def to_toml(app: App) -> str:
+    """An app as TOML."""
+    return "\n".join(_toml_table(to_document(app), ())).strip() + "\n"
+
+
+# --- documents ------------------------------------------------------------------------------------------------
+
+
+def to_document(app: App) -> Document:
+    """An app as plain dictionaries, its types as text."""
+    document: Document = msgspec.to_builtins(app)
+    for path, fields in _field_tables(document):
+        where: Any = app
+        for step in path:
+            where = where[step] if isinstance(where, dict) else getattr(where, str(step))
+        for name in fields:
+            field: Field = where[name]
+            fields[name] = print_field(field)
+    return document
+
+
+def from_document(document: object, filename: str = "spec") -> App:
+    """An app from plain dictionaries."""
+    problems: list[Problem] = []
+    try:
+        app = _converted(copy.deepcopy(document), problems)
+    except RecursionError:
+        app = App(name="")
+        problems.append(Problem(message="the document is nested too deeply"))
+    if problems:
+        raise SpecError(problems, render_all(problems, "", filename))
+    return app
+
+
+def _loaded(text: str | bytes, filename: str, load: Callable[[str | bytes], object]) -> App:
+    problem: Problem
+    try:
+        if len(text) > TEXT_CHARACTERS:
+            raise ValueError(f"a spec has at most {TEXT_CHARACTERS} characters")
+        document = load(text)
+    except RecursionError:
+        problem = Problem(message="the document is nested too deeply")
+    except (ValueError, msgspec.MsgspecError) as error:
+        problem = Problem(message=f"the document cannot be read: {error}")
+    else:
+        return from_document(document, filename)
+    raise SpecError([problem], render_all([problem], "", filename))
+
+
+def _converted(document: object, problems: list[Problem]) -> App:
+    if not isinstance(document, dict):
+        problems.append(Problem(message="a spec is a table", expected="name, queues, webhooks, entities or schedules"))
+        return App(name="")
+    for path, fields in _field_tables(document):
+        _read_fields(path, fields, problems)
+    found: Document = {}
+    for kind, part in _KINDS.items():
+        found[kind] = _convert_kind(document.get(kind, {}), kind, part, problems)
+    unknown = [str(name) for name in document if name != "name" and name not in _KINDS]
+    problems += [Problem(message=f"there is no {name!r} in a spec", path=(name,)) for name in unknown]
+    name = document.get("name")
+    if not isinstance(name, str):
+        problems.append(Problem(message="the app has no name", path=("name",), expected="a string"))
+        name = ""
+    return App(name=name, **found)
+
+
+def _convert_kind(given: object, kind: str, part: type, problems: list[Problem]) -> Document:
+    if not isinstance(given, dict):
+        problems.append(Problem(message=f"{kind} are kept by their names", path=(kind,), expected="a table"))
+        return {}
+    found: Document = {}
+    for name, content in given.items():
+        try:
+            found[str(name)] = msgspec.convert(content, part)
+        except (msgspec.ValidationError, RecursionError) as error:
+            problems.append(Problem(message=_lowered(str(error)), path=(kind, str(name))))
+    return found
+
+
+def _read_fields(path: Path, fields: Document, problems: list[Problem]) -> None:
+    for name, text in list(fields.items()):
+        try:
+            if not isinstance(text, str):
+                raise TextError(0, "a type is written as a string", '"int", for instance')
+            fields[name] = parse_field(text)
+        except TextError as error:
+            problems.append(Problem(message=error.message, path=(*path, name), expected=error.expected))
+            del fields[name]
+
+
+def _field_tables(document: Document) -> Iterator[tuple[Path, Document]]:
+    """Every table of fields with their types, and its path."""
+    for name, queue in _tables(document.get("queues")):
+        yield from _table(queue, "message_type", ("queues", name))
+    for name, entity in _tables(document.get("entities")):
+        yield from _table(entity, "state", ("entities", name))
+        for command, content in _tables(entity.get("commands")):
+            yield from _table(content, "input", ("entities", name, "commands", command))
+
+
+def _tables(given: object) -> Iterator[tuple[str, Document]]:
+    if isinstance(given, dict):
+        yield from ((name, content) for name, content in given.items() if isinstance(content, dict))
+
+
+def _table(parent: Document, name: str, path: Path) -> Iterator[tuple[Path, Document]]:
+    if isinstance(parent.get(name), dict):
+        yield (*path, name), parent[name]
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+# --- TOML -----------------------------------------------------------------------------------------------------
+
+
+def _toml_table(table: Document, path: tuple[str, ...]) -> Iterator[str]:
+    plain = {name: value for name, value in table.items() if not isinstance(value, dict) and value is not None}
+    if path and (plain or not table):
+        yield ""
+        yield f"[{'.'.join(map(_toml_key, path))}]"
+    for name, value in plain.items():
+        yield f"{_toml_key(name)} = {_toml_value(value)}"
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _toml_table(value, (*path, name))
+
+
+def _toml_key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _toml_string(name)
+
+
+def _toml_value(value: object) -> str:
+    match value:
+        case str():
+            return _toml_string(value)
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            pairs = (f"{_toml_key(name)} = {_toml_value(item)}" for name, item in value.items() if item is not None)
+            return f"{{ {', '.join(pairs)} }}"
+        case list():
+            return f"[{', '.join(map(_toml_value, value))}]"
+    return repr(value)
+
+
+def _toml_string(text: str) -> str:
+    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")

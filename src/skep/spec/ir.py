@@ -1,0 +1,225 @@
+"""The intermediate representation: what a spec says, whichever way it was said. Plain structs that compare by content.
+
+Things are kept by their names. Expressions are their text; `skep.spec.validate` holds them against the types. Nothing here knows
+lines and columns: where a part was written is kept beside it, by its path (see `skep.spec.problems`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from skep.model import QueueChanges
+from skep.spec.types import Field
+
+DAY_SECONDS = 86_400.0
+WEBHOOK_TOLERANCE_SECONDS = 300.0
+DELIVER_TIMEOUT_SECONDS = 15.0
+
+Fields = dict[str, Field]
+Expressions = dict[str, str]
+
+
+class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What all parts have in common: they do not change, and a name nobody knows is an error."""
+
+
+class ExtraFields(StrEnum):
+    """What happens to a message with fields its type does not know."""
+
+    REFUSE = "refuse"
+    ALLOW = "allow"
+
+
+class OnInvalid(StrEnum):
+    """What happens to a message that does not fit its type: the push is refused, or it becomes a dead letter."""
+
+    REFUSE = "refuse"
+    QUARANTINE = "quarantine"
+
+
+class Fairness(StrEnum):
+    """Who gets an equal share of a queue's workers."""
+
+    TENANT = "tenant"
+
+
+class IdempotencySource(StrEnum):
+    """What tells a repeat: an expression, a header, the hash of the body, or nothing does."""
+
+    KEY = "key"
+    HEADER = "header"
+    BODY = "body"
+    NONE = "none"
+
+
+class Idempotency(_Part, frozen=True):
+    """How repeats are told, and for how long. ``value`` is the expression, or the header's name."""
+
+    source: IdempotencySource
+    value: str = ""
+    window_seconds: float = DAY_SECONDS
+
+
+class CommandCall(_Part, frozen=True):
+    """A command to run, its input made by expressions."""
+
+    entity: str
+    command: str
+    fields: Expressions = {}
+
+
+class Then(_Part, frozen=True):
+    """A message to push to another queue once this one is done, if ``when`` holds."""
+
+    queue: str
+    fields: Expressions = {}
+    when: str | None = None
+
+
+class Deliver(_Part, frozen=True):
+    """An outbound webhook: where messages are posted to. Several secrets are for rotation: the first one signs."""
+
+    url: str
+    headers: dict[str, str] = {}
+    secret_env: list[str] = []
+    timeout_seconds: float = DELIVER_TIMEOUT_SECONDS
+
+
+class RateLimit(_Part, frozen=True):
+    """At most ``count`` messages in ``per_seconds``: for each value of ``key``, or in all."""
+
+    count: int
+    per_seconds: float
+    key: str | None = None
+
+
+class Queue(_Part, frozen=True):
+    """A queue. Without a ``message_type`` it takes any JSON. ``settings`` are the engine's; what is unset stays as it is."""
+
+    message_type: Fields = {}
+    extra_fields: ExtraFields = ExtraFields.REFUSE
+    on_invalid: OnInvalid = OnInvalid.REFUSE
+    settings: QueueChanges = QueueChanges()
+    key: str | None = None
+    idempotency: Idempotency | None = None
+    map_to: CommandCall | None = None
+    then: list[Then] = []
+    deliver: Deliver | None = None
+    rate_limit: RateLimit | None = None
+    fairness: Fairness | None = None
+    concurrency: int | None = None
+    batch: int | None = None
+
+
+class Scheme(StrEnum):
+    """How a webhook's sender proves itself."""
+
+    NONE = "none"
+    HMAC = "hmac"
+    STANDARD_WEBHOOKS = "standard_webhooks"
+    PAGERDUTY = "pagerduty"
+    GITHUB = "github"
+    STRIPE = "stripe"
+    SLACK = "slack"
+
+
+class Encoding(StrEnum):
+    """How a signature is written."""
+
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+class Algorithm(StrEnum):
+    """The hash under an HMAC."""
+
+    SHA256 = "sha256"
+    SHA512 = "sha512"
+    SHA1 = "sha1"
+
+
+class Verify(_Part, frozen=True):
+    """How signatures are verified. Header, prefix, encoding and algorithm belong to a plain hmac only."""
+
+    scheme: Scheme
+    secret_env: list[str] = []
+    header: str | None = None
+    prefix: str = ""
+    encoding: Encoding = Encoding.HEX
+    algorithm: Algorithm = Algorithm.SHA256
+    tolerance_seconds: float = WEBHOOK_TOLERANCE_SECONDS
+
+
+class TenantSource(StrEnum):
+    """Where a webhook finds its tenant."""
+
+    PATH = "path"
+    HEADER = "header"
+
+
+class Tenant(_Part, frozen=True):
+    """Which tenant a webhook's message belongs to: the path's last part, or a header's value."""
+
+    source: TenantSource
+    header: str | None = None
+
+
+class Webhook(_Part, frozen=True):
+    """An address that takes messages from outside, for a queue or for a command at once.
+
+    ``message`` says what is pushed; without it that is the payload, the kept headers, the source ip and the time.
+    """
+
+    queue: str | None = None
+    command: CommandCall | None = None
+    verify: Verify | None = None
+    idempotency: Idempotency | None = None
+    keep_headers: list[str] = []
+    tenant: Tenant | None = None
+    message: Expressions = {}
+
+
+class Emit(_Part, frozen=True):
+    """An event that a command appends, its fields made by expressions, if ``when`` holds."""
+
+    event: str
+    fields: Expressions = {}
+    when: str | None = None
+
+
+class Command(_Part, frozen=True):
+    """What can be done to an entity: typed input, a guard that must hold, and the events it leads to."""
+
+    input: Fields = {}
+    guard: str | None = None
+    emits: list[Emit] = []
+
+
+class Entity(_Part, frozen=True):
+    """A thing with a state, which is the fold of its events: an event assigns expressions to fields of the state."""
+
+    id: str
+    state: Fields = {}
+    commands: dict[str, Command] = {}
+    events: dict[str, Expressions] = {}
+
+
+class Schedule(_Part, frozen=True):
+    """A message pushed whenever the cron expression says so."""
+
+    cron: str
+    queue: str
+    message: Expressions = {}
+    timezone: str = "UTC"
+
+
+class App(_Part, frozen=True):
+    """A whole spec."""
+
+    name: str
+    queues: dict[str, Queue] = {}
+    webhooks: dict[str, Webhook] = {}
+    entities: dict[str, Entity] = {}
+    schedules: dict[str, Schedule] = {}

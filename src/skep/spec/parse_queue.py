@@ -1,0 +1,305 @@
+"""A queue's declaration, read into the IR."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from skep.model import Ordering, QueueChanges
+from skep.spec.faults import TextError
+from skep.spec.ir import (
+    CommandCall,
+    Deliver,
+    ExtraFields,
+    Fairness,
+    Idempotency,
+    IdempotencySource,
+    OnInvalid,
+    Queue,
+    RateLimit,
+    Then,
+)
+from skep.spec.problems import Path
+from skep.spec.reading import Reading, word_of
+from skep.spec.scanning import is_wrapped
+from skep.spec.syntax import Block, Entry, Value
+from skep.spec.values import read_amount, read_bool, read_duration, read_int, read_name, read_string, read_strings
+
+OF_QUEUE = ("namespace", "task", "priority", "ordering", "paused")
+OF_RETENTION = (
+    "max_age_seconds", "max_depth", "retention_seconds", "completed_retention_seconds", "retention_ignores_groups",
+    "max_wait_seconds",
+)  # fmt: skip
+OF_DELIVERY = (
+    "lease_seconds", "max_attempts", "initial_backoff_ms", "max_backoff_ms", "dead_letter_queue",
+    "delayed_processing_seconds", "window_buffer_seconds", "dedup_window_seconds",
+)  # fmt: skip
+
+_NAMES = frozenset({"namespace", "task", "dead_letter_queue"})
+_SWITCHES = frozenset({"paused", "retention_ignores_groups"})
+_PARTS = (
+    "message_type", "extra_fields", "on_invalid", "retention", "delivery", "key", "idempotency", "idempotency_key",
+    "idempotency_window", "map_to", "then", "deliver", "rate_limit", "fairness", "concurrency", "batch",
+)  # fmt: skip
+_CALL = re.compile(r"([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)", re.ASCII)
+_WHEN = re.compile(r"\s+when\b", re.ASCII)
+
+
+def parse_queue(reading: Reading, block: Block, path: Path) -> Queue:
+    """A queue from its block."""
+    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
+    for entry in reading.entries(block, (*OF_QUEUE, *_PARTS), "a queue", repeated=("then",)):
+        if entry.name in OF_QUEUE:
+            _setting(reading, entry, entry.name, settings, path)
+        elif entry.name in ("retention", "delivery"):
+            _settings(reading, entry, settings, path)
+        else:
+            _part(reading, entry, found, path)
+    found["settings"] = QueueChanges(**settings)  # type: ignore[arg-type]  # each was read by its own reader
+    return Queue(**{name: value for name, value in found.items() if value is not None})  # type: ignore[arg-type]
+
+
+def _part(reading: Reading, entry: Entry, found: dict[str, object], path: Path) -> None:
+    at = (*path, entry.name)
+    match entry.name:
+        case "message_type":
+            block = reading.block(entry, at)
+            found["message_type"] = reading.fields(block, at, "the message type") if block else None
+        case "extra_fields":
+            word = reading.value(entry, at, word_of(*ExtraFields))
+            found["extra_fields"] = ExtraFields(word) if word else None
+        case "on_invalid":
+            word = reading.value(entry, at, word_of(*OnInvalid))
+            found["on_invalid"] = OnInvalid(word) if word else None
+        case "fairness":
+            word = reading.value(entry, at, word_of(*Fairness))
+            found["fairness"] = Fairness(word) if word else None
+        case "concurrency" | "batch":
+            found[entry.name] = reading.value(entry, at, read_int)
+        case "key":
+            found["key"] = reading.expression(entry, at)
+        case "map_to":
+            found["map_to"] = parse_call(reading, entry, at, leading="command")
+        case "then":
+            _then(reading, entry, found, path)
+        case "deliver":
+            found["deliver"] = _deliver(reading, entry, at)
+        case "rate_limit":
+            found["rate_limit"] = _rate_limit(reading, entry, at)
+        case _:
+            idempotency = found.get("idempotency")
+            assert idempotency is None or isinstance(idempotency, Idempotency)
+            found["idempotency"] = parse_idempotency(reading, entry, (*path, "idempotency"), idempotency)
+
+
+# --- settings -------------------------------------------------------------------------------------------------
+
+
+def full_name(name: str, known: tuple[str, ...]) -> str:
+    """A setting's name with its unit, which may be left out."""
+    return next((name + suffix for suffix in ("", "_seconds", "_ms") if name + suffix in known), name)
+
+
+def _settings(reading: Reading, entry: Entry, settings: dict[str, object], path: Path) -> None:
+    known = OF_RETENTION if entry.name == "retention" else OF_DELIVERY
+    block = reading.block(entry, (*path, entry.name))
+    if block is None:
+        return
+    spelled = {*known, *(name.removesuffix("_seconds").removesuffix("_ms") for name in known)}
+    for inner in reading.entries(block, spelled, entry.name):
+        name = full_name(inner.name, known)
+        if name in settings:
+            reading.problem(inner.span, f"{name!r} is said twice", "one of the two spellings")
+        else:
+            _setting(reading, inner, name, settings, path)
+
+
+def _setting(reading: Reading, entry: Entry, name: str, settings: dict[str, object], path: Path) -> None:
+    value = reading.value(entry, (*path, "settings", name), _reader(name, bare=entry.name != name))
+    if value is not None:
+        settings[name] = value
+
+
+def _reader(name: str, bare: bool) -> Callable[[str], object]:
+    if name in _NAMES:
+        return read_name
+    if name in _SWITCHES:
+        return read_bool
+    if name == "ordering":
+        return lambda text: Ordering(word_of(*Ordering)(text))
+    if name.endswith("_seconds"):
+        return read_duration if bare else lambda text: read_amount(text, 1.0)
+    if name.endswith("_ms"):
+        return lambda text: _whole(read_duration(text) * 1000 if bare else read_amount(text, 0.001))
+    return read_int
+
+
+def _whole(value: float) -> int:
+    if not value.is_integer():
+        raise TextError(0, "this is not a whole number of milliseconds", "a whole number")
+    return int(value)
+
+
+# --- what becomes of a message --------------------------------------------------------------------------------
+
+
+def parse_call(reading: Reading, entry: Entry, path: Path, leading: str = "") -> CommandCall | None:
+    """``Entity.Command { field: expression }``, with the word ``command`` before it where that is wanted."""
+    expected = f"{entry.name}: {leading + ' ' if leading else ''}Entity.Command {{ … }}"
+    if entry.value is None or not entry.colon:
+        reading.problem(entry.span, f"{entry.name!r} names no command", expected)
+        return None
+    reading.spans[path] = entry.value.span
+    text = entry.value.text
+    word, _, rest = text.partition(" ") if leading else ("", "", text)
+    match = _CALL.fullmatch(rest.strip())
+    if word != leading or match is None:
+        reading.problem(entry.value.span, f"{text[:60]!r} is not a command", expected)
+        return None
+    fields = reading.expressions(entry.block, (*path, "fields"), "the mapping") if entry.block else {}
+    return CommandCall(entity=match[1], command=match[2], fields=fields)
+
+
+def _then(reading: Reading, entry: Entry, found: dict[str, object], path: Path) -> None:
+    chain = found.setdefault("then", [])
+    assert isinstance(chain, list)
+    at = (*path, "then", len(chain))
+    if entry.value is None or not entry.colon or not entry.value.text.startswith("queue "):
+        reading.problem(
+            entry.value.span if entry.value else entry.span, "'then' names no queue", "then: queue Name { … }"
+        )
+        return
+    reading.spans[at] = entry.value.span
+    head = inner(entry.value, len("queue "))
+    name, when = split_when(head)
+    reading.spans[(*at, "queue")] = name.span
+    queue = reading.read(name, read_name)
+    if when is not None:
+        reading.spans[(*at, "when")] = when.span
+    fields = reading.expressions(entry.block, (*at, "fields"), "the message") if entry.block else {}
+    if queue is not None:
+        chain.append(Then(queue=queue, fields=fields, when=when.text if when else None))
+
+
+def split_when(value: Value) -> tuple[Value, Value | None]:
+    """``Name when (condition)`` in two; one pair of brackets around the condition does not count."""
+    match = _WHEN.search(value.text)
+    if match is None:
+        return value, None
+    condition = inner(value, match.end())
+    if is_wrapped(condition.text):
+        condition = inner(Value(condition.text[:-1], condition.span), 1)
+        condition.text = condition.text.rstrip()
+    return Value(value.text[: match.start()].rstrip(), value.span), condition
+
+
+def inner(value: Value, start: int) -> Value:
+    """A value without its first characters, and without the space after them."""
+    while start < len(value.text) and value.text[start].isspace():
+        start += 1
+    skipped = value.text[:start].split("\n")
+    columns = value.span.columns[len(skipped) - 1 :] or value.span.columns[-1:]
+    span = msgspec.structs.replace(
+        value.span, line=value.span.line + len(skipped) - 1, columns=(columns[0] + len(skipped[-1]), *columns[1:])
+    )
+    return Value(value.text[start:], span)
+
+
+def _deliver(reading: Reading, entry: Entry, path: Path) -> Deliver | None:
+    if entry.value is None or not entry.colon:
+        reading.problem(entry.span, "'deliver' names no address", 'deliver: "https://…"')
+        return None
+    reading.spans[path] = reading.spans[(*path, "url")] = entry.value.span
+    url = reading.read(entry.value, read_string)
+    found: dict[str, object] = {}
+    block = entry.block or Block([])
+    for part in reading.entries(block, ("headers", "secret_env", "timeout"), "deliver"):
+        if part.name == "headers":
+            headers = reading.block(part, (*path, "headers"))
+            found["headers"] = _headers(reading, headers, (*path, "headers")) if headers else None
+        elif part.name == "secret_env":
+            found["secret_env"] = reading.value(part, (*path, "secret_env"), read_strings)
+        else:
+            found["timeout_seconds"] = reading.value(part, (*path, "timeout_seconds"), read_duration)
+    if url is None:
+        return None
+    return Deliver(url=url, **{name: value for name, value in found.items() if value is not None})  # type: ignore[arg-type]
+
+
+def _headers(reading: Reading, block: Block, path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in block.entries:
+        value = reading.value(entry, (*path, entry.name), read_string)
+        if entry.name in found:
+            reading.problem(entry.span, f"there are two headers {entry.name!r}")
+        elif value is not None:
+            found[entry.name] = value
+    return found
+
+
+def _rate_limit(reading: Reading, entry: Entry, path: Path) -> RateLimit | None:
+    block = reading.block(entry, path)
+    if block is None:
+        return None
+    count: int | None = None
+    per: float | None = None
+    key: str | None = None
+    noted = len(reading.problems)
+    for part in reading.entries(block, ("count", "per", "key"), "rate_limit"):
+        if part.name == "count":
+            count = reading.value(part, (*path, "count"), read_int)
+        elif part.name == "per":
+            per = reading.value(part, (*path, "per_seconds"), read_duration)
+        else:
+            key = reading.expression(part, (*path, "key"))
+    if count is None or per is None:
+        if len(reading.problems) == noted:
+            reading.problem(entry.span, "'rate_limit' is not whole", "count: 100 and per: 1m")
+        return None
+    return RateLimit(count=count, per_seconds=per, key=key)
+
+
+# --- idempotency ----------------------------------------------------------------------------------------------
+
+
+def parse_idempotency(reading: Reading, entry: Entry, path: Path, known: Idempotency | None) -> Idempotency | None:
+    """An ``idempotency`` block, the word none, or one of the short forms beside what is known already."""
+    if entry.name == "idempotency_key":
+        text = reading.expression(entry, (*path, "value"))
+        window = known.window_seconds if known else Idempotency(source=IdempotencySource.KEY).window_seconds
+        return Idempotency(source=IdempotencySource.KEY, value=text, window_seconds=window) if text else known
+    if entry.name == "idempotency_window":
+        seconds = reading.value(entry, (*path, "window_seconds"), read_duration)
+        source, value = (known.source, known.value) if known else (IdempotencySource.KEY, "")
+        return Idempotency(source=source, value=value, window_seconds=seconds) if seconds is not None else known
+    if entry.colon:
+        reading.value(entry, path, word_of("none"))
+        return Idempotency(source=IdempotencySource.NONE)
+    block = reading.block(entry, path)
+    return _idempotency_block(reading, entry, block, path) if block else None
+
+
+def _idempotency_block(reading: Reading, entry: Entry, block: Block, path: Path) -> Idempotency | None:
+    sources: list[tuple[IdempotencySource, str]] = []
+    seconds: float | None = None
+    noted = len(reading.problems)
+    for part in reading.entries(block, ("key", "header", "body_hash", "window"), "idempotency"):
+        if part.name == "key" and (text := reading.expression(part, (*path, "value"))) is not None:
+            sources.append((IdempotencySource.KEY, text))
+        elif part.name == "header" and (name := reading.value(part, (*path, "value"), read_string)) is not None:
+            sources.append((IdempotencySource.HEADER, name))
+        elif part.name == "body_hash" and reading.value(part, (*path, "source"), word_of("true")) is not None:
+            sources.append((IdempotencySource.BODY, ""))
+        elif part.name == "window":
+            seconds = reading.value(part, (*path, "window_seconds"), read_duration)
+    if len(sources) != 1:
+        if len(reading.problems) == noted:
+            reading.problem(entry.span, "repeats are told by exactly one thing", "key:, header: or body_hash: true")
+        return None
+    source, value = sources[0]
+    if seconds is None:
+        return Idempotency(source=source, value=value)
+    return Idempotency(source=source, value=value, window_seconds=seconds)

@@ -1,0 +1,149 @@
+"""What applying a spec would change on a server: queues to make, settings to change one by one, and what could hurt.
+
+Only settings that the spec names are looked at, so what an operator set by hand elsewhere stays. A queue that is not in the spec
+is reported and never deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from skep.model import NO_DEAD_LETTER_QUEUE, Queue, QueueChanges, QueueSettings
+from skep.spec.ir import App, IdempotencySource
+from skep.spec.validate import dead_letter_queues
+
+
+class Action(StrEnum):
+    """What is to be done about a queue."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    LEAVE = "leave"
+
+
+class SettingChange(Struct, frozen=True):
+    """One setting, before and after. ``danger`` says what could be lost by it; empty when nothing is."""
+
+    setting: str
+    before: object
+    after: object
+    danger: str = ""
+
+
+class Change(Struct, frozen=True):
+    """What is to be done about one queue: ``settings`` is what to send."""
+
+    action: Action
+    queue: str
+    settings: QueueChanges = QueueChanges()
+    changes: list[SettingChange] = []
+
+    @property
+    def destructive(self) -> bool:
+        """Whether something could be lost."""
+        return any(change.danger for change in self.changes)
+
+
+def existing(queues: Iterable[Queue]) -> dict[str, QueueSettings]:
+    """The settings of a server's queues by their names."""
+    return {queue.key.name: queue.settings for queue in queues}
+
+
+def plan(app: App, known: Mapping[str, QueueSettings]) -> list[Change]:
+    """All changes in the order in which they can be made; nothing for a queue that is as it should be."""
+    buried = dead_letter_queues(app)
+    holders = set(buried.values())
+    # Dead-letter queues come first, so that those who name them find them with the settings that were meant for them.
+    names = sorted(app.queues, key=lambda name: name not in holders)
+    changes = [change for name in names if (change := _change(app, name, known.get(name))) is not None]
+    strangers = sorted(name for name in known if name not in app.queues and name not in holders)
+    return changes + [Change(Action.LEAVE, name) for name in strangers]
+
+
+def settings_of(app: App, name: str) -> QueueChanges:
+    """What the spec says about a queue's settings, and what follows from the rest of it."""
+    queue = app.queues[name]
+    settings = queue.settings
+    if name in dead_letter_queues(app).values():
+        settings = _filled(settings, dead_letter_queue=NO_DEAD_LETTER_QUEUE, max_attempts=0)
+    idempotency = queue.idempotency
+    if idempotency is not None and idempotency.source is IdempotencySource.KEY:
+        settings = _filled(settings, dedup_window_seconds=idempotency.window_seconds)
+    return settings
+
+
+def render_plan(changes: Iterable[Change]) -> str:
+    """A plan for people: + is made, ~ is changed, ! could lose something."""
+    lines: list[str] = []
+    for change in changes:
+        if change.action is Action.LEAVE:
+            lines.append(f"  {change.queue} is not in the spec and stays as it is")
+            continue
+        sign = "+" if change.action is Action.CREATE else "!" if change.destructive else "~"
+        lines.append(f"{sign} {change.action} {change.queue}")
+        lines += [_rendered(setting, change.action) for setting in change.changes]
+    return "\n".join(lines) + "\n" if lines else "nothing to change\n"
+
+
+def _rendered(change: SettingChange, action: Action) -> str:
+    if action is Action.CREATE:
+        return f"    {change.setting}: {_shown(change.after)}"
+    danger = f"  ! {change.danger}" if change.danger else ""
+    return f"    {change.setting}: {_shown(change.before)} → {_shown(change.after)}{danger}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "not set" if value is None else str(value)
+
+
+def _filled(settings: QueueChanges, **values: object) -> QueueChanges:
+    missing = {name: value for name, value in values.items() if getattr(settings, name) is UNSET}
+    return msgspec.structs.replace(settings, **missing)
+
+
+def _change(app: App, name: str, known: QueueSettings | None) -> Change | None:
+    wanted = settings_of(app, name)
+    given = {field: getattr(wanted, field) for field in wanted.__struct_fields__}
+    given = {field: value for field, value in given.items() if value is not UNSET}
+    if known is None:
+        defaults = QueueSettings()
+        changes = [SettingChange(field, getattr(defaults, field), value) for field, value in given.items()]
+        return Change(Action.CREATE, name, wanted, changes)
+    differing = {field: value for field, value in given.items() if value != getattr(known, field)}
+    if not differing:
+        return None
+    changes = [
+        SettingChange(field, getattr(known, field), value, _danger(field, getattr(known, field), value))
+        for field, value in differing.items()
+    ]
+    return Change(Action.UPDATE, name, QueueChanges(**differing), changes)
+
+
+_SHORTER = {
+    "retention_seconds": "messages older than this are deleted",
+    "completed_retention_seconds": "settled messages older than this are deleted",
+    "max_age_seconds": "waiting messages older than this expire",
+    "max_wait_seconds": "waiting messages older than this are skipped",
+    "max_depth": "pushes are refused while there are more messages than this",
+}
+
+
+def _danger(setting: str, before: object, after: object) -> str:
+    if setting in _SHORTER and isinstance(before, int | float) and isinstance(after, int | float):
+        # Zero is "no limit" in all of them.
+        return _SHORTER[setting] if after and (not before or after < before) else ""
+    if setting == "ordering":
+        return "the order of what waits changes; refused while anything is unsettled"
+    if setting == "dedup_window_seconds" and isinstance(before, float) and isinstance(after, int | float):
+        return "repeats that come later are stored again" if after < before else ""
+    if setting == "retention_ignores_groups" and after:
+        return "messages are deleted though a group has not settled them"
+    if setting == "dead_letter_queue":
+        return "messages that are given up on are discarded" if after == NO_DEAD_LETTER_QUEUE else ""
+    return ""

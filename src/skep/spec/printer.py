@@ -1,0 +1,84 @@
+"""Specs as text: the one way they are laid out, with the comments they had. Laying out a second time changes nothing.
+
+Two spaces a level, one entry a line, at most one empty line between entries; values keep their words, types their one spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from skep.spec.faults import TextError
+from skep.spec.ir import App
+from skep.spec.problems import SpecError, render_all
+from skep.spec.scanning import NAME
+from skep.spec.syntax import Block, Entry, Mode, mode_of, read
+from skep.spec.types import parse_field, print_field
+from skep.spec.unparse import unparse
+
+INDENT = "  "
+
+
+def format_spec(text: str, filename: str = "spec") -> str:
+    """The same spec in its one layout; a text whose shape is wrong is a SpecError."""
+    block, problems = read(text)
+    if problems:
+        raise SpecError(problems, render_all(problems, text, filename))
+    return print_block(block)
+
+
+def print_app(app: App) -> str:
+    """A spec from the IR."""
+    return print_block(Block([unparse(app)]))
+
+
+def print_block(block: Block) -> str:
+    """Entries at the outermost level."""
+    lines = list(_lines_of(block, Mode.STRUCTURE, 0))
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _lines_of(block: Block, mode: Mode, level: int) -> Iterator[str]:
+    for entry in block.entries:
+        if entry.spaced:
+            yield ""
+        yield from _entry_lines(entry, mode, level)
+    for comment in block.dangling:
+        yield INDENT * level + comment
+
+
+def _entry_lines(entry: Entry, mode: Mode, level: int) -> Iterator[str]:
+    indent = INDENT * level
+    for comment in entry.leading:
+        yield indent + comment
+    head = indent + _head(entry, mode, level)
+    trailing = f"  {entry.trailing}" if entry.trailing else ""
+    block = entry.block
+    if block is None:
+        yield head + trailing
+    elif not block.entries and not block.dangling and not block.opening:
+        yield f"{head} {{}}{trailing}"
+    else:
+        yield f"{head} {{" + (f"  {block.opening}" if block.opening else "")
+        yield from _lines_of(block, mode_of(entry), level + 1)
+        yield f"{indent}}}{trailing}"
+
+
+def _head(entry: Entry, mode: Mode, level: int) -> str:
+    name = entry.name if NAME.fullmatch(entry.name) else msgspec.json.encode(entry.name).decode()
+    if entry.value is None:
+        return name
+    text = _type(entry.value.text) if mode is Mode.TYPES else entry.value.text
+    first, *others = text.split("\n")
+    lines = [first, *(INDENT * (level + 1) + line if line else "" for line in others)]
+    return name + (": " if entry.colon else " ") + "\n".join(lines)
+
+
+def _type(text: str) -> str:
+    if "\n" in text:  # there may be comments between the lines
+        return text
+    try:
+        return print_field(parse_field(text))
+    except TextError:
+        return text

@@ -1,0 +1,120 @@
+"""What is wrong with a spec, all of it at once, each at its place: the line itself, a caret, and what was expected.
+
+A place is a path into the IR. A spec that was written in the language has a span for each path; one that came as TOML, JSON
+or Python has none, and its problems name the path instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from skep.errors import Code, SkepError
+
+Path = tuple[str | int, ...]
+PROBLEMS_SHOWN = 100
+
+
+class Span(Struct, frozen=True):
+    """Where a text starts, and the column at which each of its lines does. Lines and columns count from 1."""
+
+    line: int
+    columns: tuple[int, ...]
+
+    @property
+    def column(self) -> int:
+        """The column of its first character."""
+        return self.columns[0]
+
+
+Spans = dict[Path, Span]
+
+
+class Severity(StrEnum):
+    """Whether a spec can be used in spite of a problem."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong. ``line`` is 0 where there is no text to point at.
+
+    ``absence`` is for something that should be there and is not: in a text that could not be read whole, it may well be.
+    """
+
+    message: str
+    path: Path = ()
+    expected: str | None = None
+    severity: Severity = Severity.ERROR
+    line: int = 0
+    column: int = 0
+    absence: bool = False
+
+
+class SpecError(SkepError):
+    """A spec that cannot be used, with everything that is wrong with it."""
+
+    def __init__(self, problems: Sequence[Problem], rendered: str) -> None:
+        super().__init__(Code.INVALID_REQUEST, rendered)
+        self.problems = list(problems)
+
+
+def located(problem: Problem, text: str, at: int, spans: Spans) -> Problem:
+    """The problem with the line and column of an offset in the text at its path, as near as the spans know it."""
+    path = problem.path
+    while path and path not in spans:
+        path = path[:-1]
+    span = spans.get(path)
+    if span is None:
+        return problem
+    line, column = (0, 0) if path != problem.path else _within(text, at)
+    line = min(line, len(span.columns) - 1)
+    return msgspec.structs.replace(problem, line=span.line + line, column=span.columns[line] + column)
+
+
+def _within(text: str, at: int) -> tuple[int, int]:
+    before = text[:at]
+    return before.count("\n"), len(before) - (before.rfind("\n") + 1)
+
+
+def errors_of(problems: Sequence[Problem]) -> list[Problem]:
+    """Those that make a spec unusable."""
+    return [problem for problem in problems if problem.severity is Severity.ERROR]
+
+
+def ordered(problems: Sequence[Problem]) -> list[Problem]:
+    """From top to bottom."""
+    return sorted(problems, key=lambda problem: (problem.line, problem.column))
+
+
+def render(problem: Problem, source: str, filename: str) -> str:
+    """A problem for people: place, message, the line with a caret, and what was expected."""
+    if not problem.line:
+        path = ".".join(map(str, problem.path))
+        place = f"{filename}: {path}" if path else filename
+        return f"{place}: {problem.severity}: {problem.message}{_expectation(problem, ' (expected ', ')')}"
+    head = f"{filename}:{problem.line}:{problem.column}: {problem.severity}: {problem.message}"
+    lines = source.splitlines()
+    line = lines[problem.line - 1] if problem.line <= len(lines) else ""
+    number = f"{problem.line:>5} | "
+    # Tabs stay tabs under the line, so that the caret is where the eye looks for it.
+    lead = "".join("\t" if character == "\t" else " " for character in line[: problem.column - 1])
+    lead = lead.ljust(problem.column - 1)
+    caret = f"{' ' * (len(number) - 2)}| {lead}^"
+    return "\n".join([head, number + line, caret + _expectation(problem, " expected ", "")])
+
+
+def render_all(problems: Sequence[Problem], source: str, filename: str) -> str:
+    """All problems from top to bottom, up to a bound."""
+    shown = [render(problem, source, filename) for problem in ordered(problems)[:PROBLEMS_SHOWN]]
+    if len(problems) > PROBLEMS_SHOWN:
+        shown.append(f"{filename}: and {len(problems) - PROBLEMS_SHOWN} more")
+    return "\n".join(shown)
+
+
+def _expectation(problem: Problem, before: str, after: str) -> str:
+    return f"{before}{problem.expected}{after}" if problem.expected else ""

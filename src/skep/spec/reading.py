@@ -1,0 +1,152 @@
+"""What the readers of declarations share: the problems they found, the spans of what they read, and how both are noted."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeVar
+
+from skep.spec.faults import TextError
+from skep.spec.problems import Path, Problem, Span, Spans
+from skep.spec.scanning import NAME
+from skep.spec.syntax import Block, Entry, Value
+from skep.spec.types import JSON, Field, parse_field
+from skep.spec.values import read_name
+
+Read = TypeVar("Read")
+
+
+class Reading:
+    """Problems and spans of one text."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        self.spans: Spans = {}
+
+    def problem(self, span: Span, message: str, expected: str | None = None) -> None:
+        """Note what is wrong at the start of a span."""
+        self.problems.append(Problem(message=message, expected=expected, line=span.line, column=span.column))
+
+    def fault(self, value: Value, error: TextError) -> None:
+        """Note what is wrong at an offset of a value."""
+        before = value.text[: error.at].split("\n")
+        line = min(len(before), len(value.span.columns)) - 1
+        self.problems.append(
+            Problem(
+                message=error.message,
+                expected=error.expected,
+                line=value.span.line + line,
+                column=value.span.columns[line] + len(before[-1]),
+            )
+        )
+
+    def unknown(self, entry: Entry, known: Collection[str], where: str) -> None:
+        """Note a name that does not belong where it stands."""
+        near = difflib.get_close_matches(entry.name, known, n=1)
+        expected = f"{near[0]}?" if near else "one of " + ", ".join(sorted(known))
+        self.problem(entry.span, f"there is no {entry.name!r} in {where}", expected)
+
+    def entries(
+        self, block: Block, known: Collection[str], where: str, repeated: Collection[str] = ()
+    ) -> Iterator[Entry]:
+        """The entries of a block that belong there, each once unless it may be repeated."""
+        seen: dict[str, Entry] = {}
+        for entry in block.entries:
+            if entry.name not in known:
+                self.unknown(entry, known, where)
+            elif entry.name in seen and entry.name not in repeated:
+                first = seen[entry.name].span.line
+                self.problem(entry.span, f"{where} has {entry.name!r} twice, first in line {first}")
+            else:
+                seen[entry.name] = entry
+                yield entry
+
+    def value(self, entry: Entry, path: Path, read: Callable[[str], Read]) -> Read | None:
+        """What follows the colon, read; None with a problem when it cannot be."""
+        if entry.value is None or not entry.colon:
+            self.problem(entry.span, f"{entry.name!r} needs a value", f"{entry.name}: and a value")
+            return None
+        self.spans[path] = entry.value.span
+        if not entry.value.text:
+            return None  # already noted
+        if entry.block is not None:
+            self.problem(entry.span, f"{entry.name!r} has no block", "a value only")
+            return None
+        return self.read(entry.value, read)
+
+    def read(self, value: Value, read: Callable[[str], Read]) -> Read | None:
+        """A raw value, read; None with a problem when it cannot be."""
+        try:
+            return read(value.text)
+        except TextError as error:
+            self.fault(value, error)
+            return None
+
+    def block(self, entry: Entry, path: Path, *, labelled: bool = False) -> Block | None:
+        """The block of an entry that has no value, and a label only where there should be one."""
+        self.spans.setdefault(path, entry.span)
+        if entry.colon or entry.block is None:
+            self.problem(entry.span, f"{entry.name!r} needs a block", f"{entry.name} {{ … }}")
+            return None
+        if entry.value is not None and not labelled:
+            self.problem(entry.value.span, f"{entry.name!r} has no name of its own", "{")
+            return None
+        return entry.block
+
+    def label(self, entry: Entry, path: Path, taken: Collection[str]) -> str | None:
+        """The name of what an entry declares; it must be free."""
+        if entry.value is None or entry.colon:
+            self.problem(entry.span, f"the {entry.name} has no name", f"{entry.name} and its name")
+            return None
+        name = self.read(entry.value, read_name)
+        if name is None:
+            return None
+        if name in taken:
+            self.problem(entry.value.span, f"there are two of {entry.name} {name!r}", "another name")
+            return None
+        self.spans[(*path, name)] = entry.value.span
+        return name
+
+    def expression(self, entry: Entry, path: Path) -> str | None:
+        """An expression's text; whether it is one is asked later, when all types are known."""
+        return self.value(entry, path, str)
+
+    def expressions(self, block: Block, path: Path, where: str) -> dict[str, str]:
+        """Expressions by the names of their fields."""
+        found: dict[str, str] = {}
+        for entry in self._fields(block, path, where):
+            text = self.expression(entry, (*path, entry.name))
+            if text is not None:
+                found[entry.name] = text
+        return found
+
+    def fields(self, block: Block, path: Path, where: str) -> dict[str, Field]:
+        """Types by the names of their fields."""
+        found: dict[str, Field] = {}
+        for entry in self._fields(block, path, where):
+            # A field whose type cannot be read is still a field: expressions that read it are not to blame.
+            found[entry.name] = self.value(entry, (*path, entry.name), parse_field) or Field(JSON)
+        return found
+
+    def _fields(self, block: Block, path: Path, where: str) -> Iterator[Entry]:
+        seen: set[str] = set()
+        for entry in block.entries:
+            if entry.name in seen:
+                self.problem(entry.span, f"{where} has {entry.name!r} twice", "another name")
+            elif not NAME.fullmatch(entry.name):
+                self.problem(entry.span, f"{entry.name!r} cannot name a field", "letters, digits and _")
+            else:
+                seen.add(entry.name)
+                self.spans[(*path, entry.name)] = entry.span
+                yield entry
+
+
+def word_of(*words: str) -> Callable[[str], str]:
+    """A reader of one of a few words."""
+
+    def read(text: str) -> str:
+        if text in words:
+            return text
+        raise TextError(0, f"{text[:40]!r} is not known here", " or ".join(words))
+
+    return read
