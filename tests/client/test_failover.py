@@ -87,6 +87,7 @@ def test_an_open_circuit_asks_nobody_and_says_so() -> None:
         for _ in range(2):
             with pytest.raises(skep.SkepError):
                 client.pop("orders")
+        assert client.circuits == {server.url: BreakerState.OPEN}
         clock.advance(4)
         with pytest.raises(CircuitOpenError) as raised:
             client.pop("orders")

@@ -17,6 +17,7 @@ from skep.client.async_message import AsyncMessage
 from skep.client.async_queue import AsyncQueue
 from skep.client.async_transaction import AsyncTransaction
 from skep.client.batcher import BufferOptions
+from skep.client.breaker import BreakerState
 from skep.client.calls import PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
@@ -62,6 +63,11 @@ class AsyncClient(AsyncLooking):
     async def close(self) -> None:
         """Let go of all connections; calls under way fail."""
         await self._transport.close()
+
+    @property
+    def circuits(self) -> dict[str, BreakerState]:
+        """Every server's circuit, by URL: closed, open or half open."""
+        return self._servers.states(self.clock.now())
 
     # messages
 

@@ -14,6 +14,7 @@ import stamina
 
 from skep.client import calls, delivered, operations
 from skep.client.batcher import BufferOptions
+from skep.client.breaker import BreakerState
 from skep.client.buffer import Buffer
 from skep.client.calls import PopOptions
 from skep.client.delivered import Delivered
@@ -64,6 +65,11 @@ class Client(Looking):
     def close(self) -> None:
         """Let go of all connections; calls under way fail."""
         self._transport.close()
+
+    @property
+    def circuits(self) -> dict[str, BreakerState]:
+        """Every server's circuit, by URL: closed, open or half open."""
+        return self._servers.states(self.clock.now())
 
     # messages
 
