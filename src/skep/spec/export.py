@@ -11,7 +11,6 @@ from msgspec import UNSET
 from skep.spec.interchange import to_json
 from skep.spec.ir import App, ExtraFields, Fields, Queue, Scheme, Webhook
 from skep.spec.types import INT_MAX, INT_MIN, Kind, Type
-from skep.spec.validate_webhook import ENVELOPE, VARIABLES
 
 Schema = dict[str, Any]
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -169,9 +168,3 @@ def _webhook_target(webhook: Webhook) -> str:
     if webhook.command is not None:
         return f"runs {webhook.command.entity}.{webhook.command.command}"
     return f"pushes to {webhook.queue}"
-
-
-def envelope_schema() -> Schema:
-    """The message that a webhook pushes when it does not say otherwise."""
-    properties = {name: type_schema(VARIABLES[name]) for name in ENVELOPE}
-    return {"type": "object", "properties": properties, "required": list(ENVELOPE)}

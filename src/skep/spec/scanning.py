@@ -14,7 +14,7 @@ from skep.spec.problems import Problem, Span
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 STRING = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"')
 
-BRACKETS_CHARACTERS = 16_384
+BRACKETS_CHARACTERS = 10_000
 """How far away a closing bracket is looked for, so that a text of opening ones is not searched through for each."""
 
 _BLANK = re.compile(r"[^\S\n]*")

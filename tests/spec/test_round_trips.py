@@ -1,0 +1,166 @@
+"""Printing and reading give the same app back, in every form; formatting twice is formatting once; nothing crashes."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skep.errors import SkepError
+from skep.spec import (
+    App,
+    ExportFormat,
+    check,
+    export,
+    format_spec,
+    from_json,
+    from_toml,
+    parse_app,
+    plan,
+    print_app,
+    to_json,
+    to_toml,
+    validate,
+)
+from tests.spec.apps import apps
+from tests.spec.incidents import INCIDENTS
+from tests.spec.test_parser import EVERYTHING
+
+SLOW_TO_DRAW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+usual = settings(max_examples=30, deadline=None, suppress_health_check=SLOW_TO_DRAW)
+thorough = settings(max_examples=2_000, deadline=None, suppress_health_check=SLOW_TO_DRAW)
+
+
+def hold_to_all_forms(app: App) -> None:
+    printed = print_app(app)
+    parsed = parse_app(printed)
+    assert parsed.problems == []
+    assert parsed.app == app
+    assert format_spec(printed) == printed
+    assert from_json(to_json(app)) == app
+    assert from_toml(to_toml(app)) == app
+    validate(app, parsed.spans)
+    plan(app, {})
+    for form in ExportFormat:
+        msgspec.json.decode(export(app, form))
+
+
+@usual
+@given(apps)
+def test_an_app_comes_back_from_every_form(app: App) -> None:
+    hold_to_all_forms(app)
+
+
+@pytest.mark.slow
+@thorough
+@given(apps)
+def test_an_app_comes_back_from_every_form_thoroughly(app: App) -> None:
+    hold_to_all_forms(app)
+
+
+@pytest.mark.parametrize("text", [INCIDENTS, EVERYTHING], ids=["incidents", "everything"])
+def test_formatting_changes_no_meaning_and_is_done_once(text: str) -> None:
+    formatted = format_spec(text)
+    assert format_spec(formatted) == formatted
+    assert parse_app(formatted).app == parse_app(text).app
+
+
+def test_comments_stay_where_they_were() -> None:
+    text = "# top\n\napp A {  // of A\n\n\n  # first\n  // second\n  queue Q { paused:true } // after\n  # last\n}\n// end\n"
+    assert format_spec(text) == (
+        "# top\napp A {  // of A\n  # first\n  // second\n  queue Q {\n    paused: true\n  }  // after\n  # last\n}\n// end\n"
+    )
+
+
+def test_every_comment_survives() -> None:
+    comments = [line.split("//")[1].strip() for line in INCIDENTS.splitlines() if "//" in line]
+    formatted = format_spec(INCIDENTS)
+    assert len(comments) == 10
+    assert all(comment in formatted for comment in comments)
+
+
+# --- no input is too odd --------------------------------------------------------------------------------------
+
+PIECES = st.sampled_from([
+    "app", "queue", "A", "B", "{", "}", "\n", "\n", ":", "message_type", "int", "list<", ">", "?", "enum(", ")", "(", '"', "'",
+    "//", "#", "map_to: command X.Y {", "then: queue A {", "webhook", "verify_hmac", "entity", "id: x", "command", "emits",
+    "event", "when", "schedule", "cron:", '"0 0 * * *"', "retention", "max_age: 1d", "idempotency", "key:", ",", ";", "=", "\\",
+    "é", "\r\n", "\t", "deliver:", "1", "r'", "[", "]", "<",
+])  # fmt: skip
+
+
+def hold_to_our_errors(text: str) -> None:
+    for filename in ("x.skep", "x.toml", "x.json"):
+        checked = check(text, filename)
+        assert len(checked.rendered) == len(checked.problems)
+    try:
+        formatted = format_spec(text)
+    except SkepError:
+        return
+    assert format_spec(formatted) == formatted
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.one_of(
+        st.lists(PIECES, max_size=40).map(" ".join), st.lists(PIECES, max_size=40).map("".join), st.text(max_size=80)
+    )
+)
+def test_no_text_makes_the_parser_crash(text: str) -> None:
+    hold_to_our_errors(text)
+
+
+def mutated(text: str, dice: random.Random) -> str:
+    """The text with a few pieces cut, doubled, moved or spoilt."""
+    for _ in range(dice.randint(1, 4)):
+        start = dice.randrange(len(text))
+        end = min(len(text), start + dice.choice([1, 1, 2, 5, 20, 80]))
+        match dice.randrange(4):
+            case 0:
+                text = text[:start] + text[end:]
+            case 1:
+                text = text[:end] + text[start:end] + text[end:]
+            case 2:
+                text = text[:start] + dice.choice("{}()[]<>\"':,;#/\\\n\x00é=.") + text[start:]
+            case _:
+                target = dice.randrange(len(text))
+                text = text[:target] + text[start:end] + text[target:]
+        text = text or "x"
+    return text
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from([INCIDENTS, EVERYTHING]), st.integers())
+def test_no_spoilt_spec_makes_the_parser_crash(text: str, seed: int) -> None:
+    hold_to_our_errors(mutated(text, random.Random(seed)))
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000, deadline=None)
+@given(st.sampled_from([INCIDENTS, EVERYTHING]), st.integers())
+def test_no_spoilt_spec_makes_the_parser_crash_thoroughly(text: str, seed: int) -> None:
+    hold_to_our_errors(mutated(text, random.Random(seed)))
+
+
+HUGE = {
+    "open blocks": "app A {" * 100_000,
+    "open brackets": "app A { queue Q { key: " + "(\n" * 50_000,
+    "lines of open brackets": "app A { queue Q {\n" + "key: (\n" * 100_000,
+    "closing braces": "}" * 100_000,
+    "one long line": "app A { queue Q { key: " + "a" * 900_000,
+    "many queues": "app A {\n" + "".join(f"queue Q{i} {{ then: queue Q{i + 1} {{}} }}\n" for i in range(1_500)) + "}",
+    "many comments": "// x\n" * 30_000,
+    "too long": "x" * 2_000_000,
+    "nested types": "app A { queue Q { message_type { a: " + "list<" * 5_000 + "} } }",
+    "quotes": "app A { queue Q { key: " + "'" * 100_001,
+    "nested arrays": "[" * 100_000,
+    "a deep default": "app A { queue Q { message_type { a: json = " + "[" * 2_000 + "]" * 2_000 + "} } }",
+}
+
+
+@pytest.mark.parametrize("text", HUGE.values(), ids=list(HUGE))
+def test_huge_and_deep_texts_are_no_trouble(text: str) -> None:
+    hold_to_our_errors(text)

@@ -1,0 +1,237 @@
+"""The validator finds what would fail later, and lets through what the engine lets through."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from skep.engine.settings import check_settings
+from skep.errors import SkepError
+from skep.model import QueueChanges
+from skep.spec import App, Severity, check, missing_secrets, parse_app, secret_variables, validate
+from skep.spec.ir import Idempotency, IdempotencySource, Queue, Scheme, Then, Verify, Webhook
+from skep.spec.ranges import NUMBERS
+from skep.spec.types import parse_field
+from skep.spec.validate_webhook import effective_idempotency
+from tests.spec.incidents import INCIDENTS
+
+
+def complaints(app: App) -> list[str]:
+    return [problem.message for problem in validate(app) if problem.severity is Severity.ERROR]
+
+
+def test_the_ranges_are_the_engines() -> None:
+    names = {*NUMBERS, "lease_seconds"}
+    for name in names:
+        least, most = NUMBERS.get(name, (0.001, 30 * 86_400.0))
+        for value, fine in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
+            number = float(value) if name.endswith("_seconds") else int(value)
+            changes = msgspec.structs.replace(QueueChanges(), **{name: number})
+            assert (not complaints(App(name="a", queues={"q": Queue(settings=changes)}))) is fine, (name, value)
+            assert is_fine_for_the_engine(changes) is fine, (name, value)
+    numbers = {field for field in QueueChanges.__struct_fields__ if field.endswith(("_seconds", "_ms"))}
+    assert numbers <= names
+
+
+def is_fine_for_the_engine(changes: QueueChanges) -> bool:
+    try:
+        check_settings(changes)
+    except SkepError:
+        return False
+    return True
+
+
+def dead(**queues: str | None) -> App:
+    """Queues with the dead-letter queues they name."""
+    return App(
+        name="a",
+        queues={
+            name: Queue(settings=QueueChanges(dead_letter_queue=target) if target else QueueChanges())
+            for name, target in queues.items()
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("app", "told"),
+    [
+        (dead(a="b", b=None), ""),
+        (dead(a="b", b="none"), ""),
+        (dead(a="b", c="b"), ""),
+        (dead(a="a"), "its own dead-letter queue"),
+        (dead(a="b", b="c"), "'b' is the dead-letter queue of 'a'"),
+        (dead(a="b", b="a"), "is the dead-letter queue of"),
+        (App(name="a", queues={"q" * 255: Queue()}), "no room"),
+        (App(name="a", queues={"q" * 255: Queue(settings=QueueChanges(dead_letter_queue="none"))}), ""),
+        (
+            App(name="a", queues={"a": Queue(), "a.dead": Queue(settings=QueueChanges(dead_letter_queue="b"))}),
+            "'a.dead' is",
+        ),
+    ],
+)
+def test_dead_letters_never_go_in_chains(app: App, told: str) -> None:
+    found = complaints(app)
+    assert any(told in message for message in found) if told else found == []
+
+
+def chained(**queues: list[str]) -> App:
+    return App(
+        name="a", queues={name: Queue(then=[Then(queue=to) for to in targets]) for name, targets in queues.items()}
+    )
+
+
+def test_circles_are_found_and_diamonds_are_none() -> None:
+    assert complaints(chained(a=["b", "c"], b=["d"], c=["d"], d=[])) == []
+    assert complaints(chained(a=["b"], b=["c"], c=["b"])) == ["messages would go round for ever: b → c → b"]
+    assert complaints(chained(a=["a"])) == ["messages would go round for ever: a → a"]
+
+
+def test_many_ways_through_the_queues_cost_no_time() -> None:
+    layers = {f"q{i}{side}": [f"q{i + 1}a", f"q{i + 1}b"] for i in range(200) for side in "ab"}
+    assert complaints(chained(**layers, q200a=[], q200b=[])) == []
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "told"),
+    [
+        ("*/5 * * * *", "UTC", ""),
+        ("0 9 * * 1-5", "Europe/Berlin", ""),
+        ("0 9 * *", "UTC", "not a cron expression"),
+        ("99 * * * *", "UTC", "not a cron expression"),
+        ("0 0 30 2 *", "UTC", "not a cron expression|never comes"),
+        ("0 0 * * *", "Mars/Olympus", "no time zone"),
+        ("0 0 * * *", "../../etc/passwd", "no time zone"),
+        ("", "UTC", "not a cron expression"),
+    ],
+)
+def test_schedules_come_at_times_that_exist(cron: str, zone: str, told: str) -> None:
+    text = f'app A {{ queue Q {{}}\n schedule S {{ cron: "{cron}", timezone: "{zone}", queue: Q }} }}'
+    rendered = "\n".join(check(text, "a.skep").rendered)
+    assert any(part in rendered for part in told.split("|")) if told else rendered == ""
+
+
+ORDER = """\
+app A {
+  entity Order {
+    id: input.id
+    state { status: enum(new, paid) = new, total: float?, paid_at: time }
+    command Pay {
+      input { id: string, amount: float, note: string? }
+      guard: state.status == "new" && input.amount > 0.0
+      emits Paid { amount: input.amount, at: now }
+    }
+    command Reset {
+      input { id: string }
+      emits Paid { amount: 0.0 }
+    }
+    event Paid {
+      status: "paid"
+      total: event.amount
+      paid_at: event.at != null ? event.at : state.paid_at
+    }
+  }
+  queue Payments {
+    message_type { order: string, amount: float }
+    map_to: command Order.Pay { id: order, amount: amount }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("", "", ""),
+        ('"new" && input', '"old" && input', "'old' is not one of"),
+        ("input.amount > 0.0", "input.amount > 0", "float and int"),
+        ("amount: input.amount, at", "amount: input.amuont, at", "no field 'amuont'"),
+        ("total: event.amount", "totl: event.amount", "no field of the state 'totl'"),
+        ("total: event.amount", "total: event.amuont", "no field 'amuont'"),
+        ('status: "paid"', 'status: "payed"', "'payed' is not one of"),
+        ("total: event.amount", "total: event.at", "this is time"),
+        ("Order.Pay {", "Order.Pya {", "no command of Order 'Pya'"),
+        ("id: order, amount: amount", "id: order", "amount is missing"),
+        ("id: order, amount", "id: amount, amount", "this is float"),
+        ("id: order,", "id: order, note: 5,", "this is int"),
+        ("id: input.id", "id: input.uid", "no field 'uid'"),
+        ("guard: state", "guard: stat", "no field 'stat'"),
+        ('= new, total', "= old, total", "the default 'old'"),
+        ("Order.Pay {", "Ordr.Pay {", "'Ordr' is not declared"),
+    ],
+)  # fmt: skip
+def test_commands_and_events_are_typed(right: str, wrong: str, told: str) -> None:
+    assert right in ORDER
+    rendered = check(ORDER.replace(right, wrong, 1), "a.skep").rendered
+    assert rendered == [] if not told else any(told in problem for problem in rendered)
+
+
+def test_a_webhook_fills_the_message_it_pushes() -> None:
+    typed = INCIDENTS.replace("source_ip: string", "source_ip: string\n      region: string")
+    assert "requires 'region'" in check(typed, "a.skep").rendered[0]
+    assert check(typed.replace("region: string", 'region: string = "eu"'), "a.skep").rendered == []
+    mapped = typed.replace(
+        "queue: Incoming  // not at once",
+        'queue: Incoming\n message { payload: payload, headers: headers, source_ip: source_ip, received_at: received_at, region: "eu" }',
+    )
+    assert check(mapped, "a.skep").rendered == []
+    assert (
+        "is int, here it is string" in check(INCIDENTS.replace("source_ip: string", "source_ip: int"), "a").rendered[0]
+    )
+
+
+def test_a_webhook_without_a_signature_is_warned_about() -> None:
+    text = "app A { queue Q {}\n webhook W { queue: Q } }"
+    (problem,) = check(text, "a.skep").problems
+    assert (problem.severity, check(text, "a.skep").usable) == (Severity.WARNING, True)
+    assert check(text.replace("queue: Q }", "queue: Q, verify: none }"), "a.skep").problems == []
+
+
+def test_secrets_that_are_missing_are_told_where_they_are_named() -> None:
+    parsed = parse_app(INCIDENTS)
+    assert list(secret_variables(parsed.app)) == ["ALERTS_SECRET"]
+    (problem,) = missing_secrets(parsed.app, {"ALERTS_SECRET": ""}, parsed.spans)
+    assert (problem.message, problem.line) == ("the environment has no ALERTS_SECRET", 50)
+    assert missing_secrets(parsed.app, {"ALERTS_SECRET": "x"}) == []
+
+
+def test_repeats_are_told_by_what_the_sender_offers() -> None:
+    github = Webhook(queue="q", verify=Verify(scheme=Scheme.GITHUB, secret_env=["A"]))
+    assert effective_idempotency(github).value == "x-github-delivery"
+    assert effective_idempotency(Webhook(queue="q")).source is IdempotencySource.BODY
+    own = Idempotency(source=IdempotencySource.NONE)
+    assert effective_idempotency(msgspec.structs.replace(github, idempotency=own)) == own
+
+
+def test_an_app_built_in_python_is_validated_by_path() -> None:
+    queue = Queue(message_type={"id": parse_field("string")}, key="idd", concurrency=0)
+    problems = validate(App(name="a", queues={"q": queue}))
+    assert [(problem.path, problem.line) for problem in problems] == [
+        (("queues", "q", "key"), 0), (("queues", "q", "concurrency"), 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('deliver: "https://x.example/a"', ""),
+        ('deliver: "ftp://x.example"', "not an address"),
+        ('deliver: "https://"', "not an address"),
+        ('deliver: "https://x.example:99999/"', "not an address"),
+        ('deliver: "https://x.example" { headers { "a b": "c" } }', "name of a header"),
+        ('deliver: "https://x.example" { timeout: 1h }', "timeout is out of range"),
+        ("concurrency: 0", "concurrency is out of range"),
+        ("batch: 100000", "batch is out of range"),
+        ("rate_limit { count: 0, per: 1m }", "count is out of range"),
+        ("rate_limit { count: 5, per: 7d }", "per is out of range"),
+        ("rate_limit { count: 5 }", "not whole"),
+        ("idempotency { header: \"x\" }", "by an expression"),
+        ("idempotency { key: message.id, window: 0s }", "window is out of range"),
+        ("ordering: fifo, key: message.id", "a key means nothing"),
+        ("on_invalid: quarantine, delivery { dead_letter_queue: none }, message_type { a: int }", "for the quarantine"),
+        ('deliver: "https://x.example"\n map_to: command A.B {}', "not both"),
+        ("key: message.at > timestamp(0)", "a key cannot be bool"),
+    ],
+)  # fmt: skip
+def test_queues_are_held_to_what_makes_sense(line: str, told: str) -> None:
+    rendered = check(f"app A {{ queue Q {{\n {line}\n }} }}", "a.skep").rendered
+    assert rendered == [] if not told else any(told in problem for problem in rendered)
