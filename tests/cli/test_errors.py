@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ def complaint(ended: Ended) -> str:
         ("tail", "orders", "--from", "yesterday"),
         ("push", "orders", "not JSON"),
         ("push", "orders", "1", "--header", "nope"),
+        ("push", "orders", "--file", "/nowhere/at/all"),
+        ("push", "orders", "--file", "/tmp"),
         ("push", "orders", "1", "--deliver-at", "99999999999999d"),
         ("queue", "update", "orders"),
         ("message", "show", "orders"),
@@ -118,6 +121,22 @@ def test_every_code_has_an_exit_code(code: Code) -> None:
     ):  # fmt: skip
         wanted = 2
     assert exit_code(code) == wanted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("pop", "orders", "--wait", "300"), 130), (("tail", "orders"), 0)], ids=["pop", "tail"]
+)
+def test_ctrl_c_ends_a_command_that_waits_for_an_answer(
+    command: Command, arguments: tuple[str, ...], code: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        process = command.started(*arguments, "--url", f"http://127.0.0.1:{mute.getsockname()[1]}")
+        connection, _ = mute.accept()
+        assert connection.recv(1).startswith(b"G")
+        process.send_signal(signal.SIGINT)
+        printed = process.communicate(timeout=60)
+        connection.close()
+    assert (process.returncode, *printed) == (code, "", "")
 
 
 def test_a_reader_that_goes_away_is_no_error(command: Command) -> None:

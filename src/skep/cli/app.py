@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError, Group
 
 import skep
 from skep.cli.commands import SECTIONS
-from skep.cli.exits import INTERRUPTED, OK, USER, complain, exit_code
+from skep.cli.exits import INTERRUPTED, OK, SERVER, USER, complain, exit_code
 from skep.errors import Code, SkepError
 
 
@@ -49,6 +49,11 @@ def run(arguments: Sequence[str]) -> int:
         return OK
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        if sys.flags.dev_mode:  # python -X dev: for whoever looks for the fault
+            raise
+        complain(SkepError(Code.INTERNAL, f"{type(error).__name__}: {error}"))
+        return SERVER
     return ended if isinstance(ended, int) else OK
 
 

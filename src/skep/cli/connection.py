@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from skep.cli.exits import INTERRUPTED
+from skep.cli.interrupts import end_at_once
+
 if TYPE_CHECKING:
     from skep.client import Client
 
@@ -36,13 +39,14 @@ class Connection:
     output: Annotated[Format | None, Parameter(name=["--output", "-o"])] = None
     """How to print: a table on a terminal, JSON otherwise."""
 
-    def open(self) -> Client:
-        """A client of that server; close it, or use it in a ``with``."""
+    def open(self, interrupted: int = INTERRUPTED) -> Client:
+        """A client of that server; close it, or use it in a ``with``. ``interrupted`` is the exit code of Ctrl-C."""
         from stamina.instrumentation import set_on_retry_hooks
 
         from skep.client import Client
 
         # A try that failed and is made again is nobody's business here, least of all stdout's.
         set_on_retry_hooks([])
+        end_at_once(interrupted)
         urls = [url.strip() for url in self.url.split(",")]
         return Client(urls, tenant=self.tenant, token=self.token, attempts=ATTEMPTS, timeout_seconds=TIMEOUT_SECONDS)

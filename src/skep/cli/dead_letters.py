@@ -249,5 +249,5 @@ COLUMNS: Columns[DeadLetterView] = {
     "reason": lambda one: one.reason,
     "attempts": lambda one: one.attempts,
     "error": lambda one: one.error,
-    "payload": lambda one: excerpt(one.payload, one.preview, most=60),
+    "payload": lambda one: excerpt(one.payload, one.preview),
 }

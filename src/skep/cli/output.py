@@ -22,6 +22,10 @@ T = TypeVar("T")
 Columns = dict[str, Callable[[T], object]]
 """Headings of a table, and what stands under each."""
 
+PAYLOAD = "payload"
+PAYLOAD_COLUMNS = 16
+"""So much of a payload is shown, however narrow the terminal is."""
+COLUMN_GAP = 2
 PIPED_COLUMNS = 160
 """How wide a table is that was asked for by name and does not go to a terminal."""
 
@@ -68,14 +72,26 @@ def print_json_line(value: object) -> None:
 
 def print_table(rows: Sequence[T], columns: Columns[T]) -> None:
     """A table with a line per row; numbers stand to the right."""
-    cells = [[cell(row) for cell in columns.values()] for row in rows]
+    values = [[cell(row) for cell in columns.values()] for row in rows]
+    cells = [[text(value) for value in row] for row in values]
+    page = console()
+    if list(columns)[-1] == PAYLOAD:
+        _cut(cells, [len(heading) for heading in columns], page.width)
     table = new_table()
     for number, heading in enumerate(columns):
-        right = all(isinstance(row[number], int | float) for row in cells)
+        right = all(isinstance(row[number], int | float) for row in values)
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for row in cells:
-        table.add_row(*[text(value) for value in row])
-    console().print(table)
+        table.add_row(*row)
+    page.print(table)
+
+
+def _cut(cells: list[list[str]], headings: list[int], width: int) -> None:
+    """Leave the payload, which comes last, the room that the others leave it, so that a message is one line."""
+    others = [max(least, *(len(row[number]) for row in cells)) for number, least in enumerate(headings[:-1])]
+    room = max(PAYLOAD_COLUMNS, width - sum(others) - COLUMN_GAP * len(headings))
+    for row in cells:
+        row[-1] = shortened(row[-1], room)
 
 
 def print_fields(fields: dict[str, object]) -> None:
@@ -165,6 +181,11 @@ def counted(count: int, noun: str) -> str:
 
 def excerpt(payload: bytes | memoryview | Any, preview: str | None = None, *, most: int = 200) -> str:
     """The beginning of a payload, on one line."""
-    line = preview if preview is not None else bytes(payload).decode("utf-8", "replace")
-    line = " ".join(line.split())
-    return line if len(line) <= most and preview is None else line[:most] + "…"
+    if preview is None:
+        return shortened(" ".join(bytes(payload).decode("utf-8", "replace").split()), most)
+    return shortened(" ".join(preview.split()) + "…", most)
+
+
+def shortened(line: str, most: int) -> str:
+    """The line, or its beginning when it is too long."""
+    return line if len(line) <= most else line[: most - 1].removesuffix("…") + "…"

@@ -109,7 +109,7 @@ def push(
     if payload is not None or file is not None:
         if payload is not None and file is not None:
             raise SkepError(Code.INVALID_REQUEST, "give a payload or --file, not both")
-        body = file.read_bytes() if file is not None else (payload or "").encode()
+        body = _content(file) if file is not None else os.fsencode(payload or "")
         _push_one(to, _named(queue), body, options)
         return
     if sys.stdin.isatty():
@@ -147,6 +147,13 @@ def _header(text: str) -> tuple[str, str]:
     if not equals:
         raise SkepError(Code.INVALID_HEADERS, f"a header is name=value, not {text!r}")
     return name, value
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SkepError(Code.INVALID_REQUEST, f"cannot read {file}: {error.strerror}") from None
 
 
 def _named(queue: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from skep.cli.connection import Connection
-from skep.cli.output import chosen, excerpt, print_json_line, print_lines
+from skep.cli.exits import OK
+from skep.cli.output import PAYLOAD_COLUMNS, chosen, excerpt, print_json_line, print_lines
 from skep.cli.when import position
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def tail(
     """
     to = to or Connection()
     try:
-        with to.open() as client:
+        with to.open(interrupted=OK) as client:
             for message in _log(client, queue, _first(client, queue, start), follow):
                 if partition is None or message.partition == partition:
                     _print(to, message)
@@ -107,5 +109,7 @@ def _print(to: Connection, message: LoggedMessage) -> None:
         print_json_line(message)
         return
     time = message.created_at.astimezone().strftime("%H:%M:%S")
-    print_lines([f"{time}  {message.seq:>8}  {message.partition:<16}  {excerpt(message.payload)}"])
+    start = f"{time}  {message.seq:>8}  {message.partition:<12}  "
+    room = shutil.get_terminal_size().columns - len(start)
+    print_lines([start + excerpt(message.payload, most=max(PAYLOAD_COLUMNS, room))])
     sys.stdout.flush()

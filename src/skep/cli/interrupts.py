@@ -1,0 +1,34 @@
+"""Ctrl-C ends a command at once, also while it waits for an answer.
+
+Python's own handler runs only once a call into native code returns, and a request that waits is such a call. So a thread is
+told of the signal too, and ends the process when the main thread did not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+from skep.cli.exits import INTERRUPTED
+
+GRACE_SECONDS = 0.3
+"""So long the main thread has to end in order, say to take a progress bar away."""
+
+
+def end_at_once(code: int = INTERRUPTED) -> None:
+    """From here on Ctrl-C ends the process with this exit code, whatever it waits for."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return  # whoever started us does not want it to
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_end, args=(reader, code), daemon=True).start()
+
+
+def _end(reader: int, code: int) -> None:
+    while os.read(reader, 1) != bytes([signal.SIGINT]):
+        pass
+    time.sleep(GRACE_SECONDS)
+    os._exit(code)
