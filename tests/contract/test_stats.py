@@ -191,6 +191,7 @@ async def test_dead_letters_are_counted(driver: Driver) -> None:
     await driver.settle(*(driver.settlement(d, Outcome.REJECT) for d in deliveries[:2]))
 
     assert (await driver.queue_stats()).dead_letters == 2
+    assert (await driver.queue_stats("q.dead")).dead_letters == 2
 
 
 async def test_I12_a_seek_starts_the_account_anew(driver: Driver) -> None:

@@ -106,7 +106,7 @@ class ReferenceViews(Reference):
             last_seq=Seq(log.last_seq),
             depth=log.depth,
             scheduled=len(log.scheduled),
-            dead_letters=self._dead_letters_from(key),
+            dead_letters=len(log.dead) + self._dead_letters_from(key),
             in_flight=sum(group.in_flight for group in groups),
             oldest_age_seconds=max(ages, default=0.0),
             rates=Rates(),

@@ -56,9 +56,10 @@ WHERE group_id = ?1 AND token IS NOT NULL AND ready_at > ?2 AND ready_at < ?3
 ORDER BY ready_at
 LIMIT ?4
 
--- name: count_dead_of_source
--- Index dead_letter_source.
-SELECT count(*) FROM dead_letter WHERE source_queue_id = ?1
+-- name: count_dead
+-- Those it holds (the table's own b-tree, by position), and its own elsewhere (index dead_letter_source).
+SELECT (SELECT count(*) FROM dead_letter WHERE position BETWEEN ?2 AND ?3)
+     + (SELECT count(*) FROM dead_letter WHERE source_queue_id = ?1)
 
 -- name: sample_before
 -- Index sample_group, both ways from the wanted instant.
