@@ -162,7 +162,7 @@ async def test_a_real_deadlock_is_survived(postgres_server: PostgresServer, post
     # The store looks for a deadlock once, this long after it began to wait: the other wait must have begun by then.
     await session.execute("SET deadlock_timeout = '1min'")
     await session.execute(
-        f"ALTER DATABASE {await session.fetchval('SELECT current_database()')} SET deadlock_timeout = '1s'"
+        f"ALTER DATABASE {await session.fetchval('SELECT current_database()')} SET deadlock_timeout = '4s'"
     )
     store = PostgresStore(postgres_dsn)
     await store.open()
@@ -195,7 +195,7 @@ async def test_a_real_deadlock_is_survived(postgres_server: PostgresServer, post
 async def test_who_waits_too_long_is_busy_and_nothing_happened(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    monkeypatch.setitem(SESSION, setting, "100")
+    monkeypatch.setitem(SESSION, setting, "1000")
     store = PostgresStore(postgres_dsn)
     await store.open()
     driver = Driver(store, ManualClock(), "tenant")
