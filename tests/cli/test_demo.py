@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
+
+from skep.config import DEFAULT_PORT
 
 WAIT_SECONDS = 120.0
 
@@ -59,17 +64,29 @@ def test_the_story_adds_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
-    process = started(tmp_path)
-    assert process.stdout is not None
-    printed = ""
-    while "Act 1" not in printed:
-        line = process.stdout.readline()
-        assert line, printed
-        printed += line
-    assert psutil.pid_exists(serving(printed))
-    process.send_signal(signal.SIGINT)
-    _, complaints = process.communicate(timeout=WAIT_SECONDS)
+@contextmanager
+def taken(port: int) -> Iterator[None]:
+    """Someone listens on this port: we do, unless someone else does already."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        yield
+
+
+def test_it_takes_another_port_when_the_usual_one_is_taken_and_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    with taken(DEFAULT_PORT):
+        process = started(tmp_path)
+        try:
+            assert process.stdout is not None
+            printed = ""
+            while "Act 1" not in printed:
+                line = process.stdout.readline()
+                assert line, printed
+                printed += line
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, complaints = process.communicate(timeout=WAIT_SECONDS)
+    assert f":{DEFAULT_PORT} " not in printed
     assert process.returncode == 130
     assert complaints == "skep: the server has ended and its folder is gone\n"
     assert not psutil.pid_exists(serving(printed))

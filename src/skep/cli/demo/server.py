@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -36,22 +35,22 @@ def demo_server() -> Iterator[Served]:
     """A server of its own, ended when left, however that happens; its folder goes too."""
     with tempfile.TemporaryDirectory(prefix="skep-demo-") as name:
         folder = Path(name)
-        process = _started(folder)
-        try:
-            yield Served(_address(process), process.pid, folder)
-        finally:
-            # A second Ctrl-C must not keep the child from being ended, nor the folder from being removed.
-            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-            _end(process)
-            signal.signal(signal.SIGINT, before)
+        log: list[str] = []
+        for port in (DEFAULT_PORT, 0):  # a free one when the usual one is taken
+            with _child(folder, port) as process:
+                url = _address(process, log)
+                if url is not None:
+                    yield Served(url, process.pid, folder)
+                    return
+        raise SkepError(Code.SERVER_UNREACHABLE, f"the server did not start: {' '.join(log[-LAST_LINES:])}")
 
 
-def _started(folder: Path) -> subprocess.Popen[str]:
+@contextmanager
+def _child(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     # Settings of the user's own server are not meant for this one.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
-    port = DEFAULT_PORT if _is_free(DEFAULT_PORT) else 0
     command = [sys.executable, "-m", "skep", "serve", "--data-folder", str(folder), "--port", str(port)]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [*command, "--log-format", "json"],
         cwd=folder,
         env=environ,
@@ -60,29 +59,25 @@ def _started(folder: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,  # so that Ctrl-C comes to us, and we end it in order
     )
+    try:
+        yield process
+    finally:
+        # A second Ctrl-C must not keep the child from being ended, nor the folder from being removed.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _end(process)
+        signal.signal(signal.SIGINT, before)
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def _address(process: subprocess.Popen[str]) -> str:
-    """Wait until it listens; what it logs after that is read and dropped, so that it never waits for a reader."""
+def _address(process: subprocess.Popen[str], log: list[str]) -> str | None:
+    """Wait until it listens; None when it ended instead. What it logs later is dropped, so that it never waits for a reader."""
     assert process.stderr is not None
-    lines: list[str] = []
     for line in process.stderr:
-        lines.append(line.strip())
+        log.append(line.strip())
         event = json.loads(line) if line.startswith("{") else {}
         if event.get("event") == "listening":
             threading.Thread(target=_drop, args=(process.stderr,), daemon=True).start()
             return str(event["address"])
-    raise SkepError(Code.SERVER_UNREACHABLE, f"the server did not start: {' '.join(lines[-LAST_LINES:])}")
+    return None
 
 
 def _drop(lines: Iterator[str]) -> None:
