@@ -28,7 +28,7 @@ def engine(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "bo
     """Push, pop and ack through the engine, beside bare tables and a SKIP LOCKED queue."""
     from skep.bench import engine as bench
 
-    _measure(bench.run, bench.TARGETS, store, quick, as_json)
+    _measure(lambda: bench.run(_stores(store), quick), bench.TARGETS, as_json)
 
 
 @bench_app.command
@@ -36,23 +36,29 @@ def http(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both
     """A running server under load, beside the same engine without HTTP."""
     from skep.bench import http as bench
 
-    _measure(bench.run, bench.TARGETS, store, quick, as_json)
+    _measure(lambda: bench.run(_stores(store), quick), bench.TARGETS, as_json)
 
 
-def _measure(
-    bench: Callable[[list[str], bool], Coroutine[Any, Any, Report]],
-    targets: dict[str, str],
-    store: str,
-    quick: bool,
-    as_json: bool,
-) -> None:
+@bench_app.command
+def client(*, quick: Quick = False, as_json: AsJson = False) -> None:
+    """The Python client against a server that does nothing, beside its bare HTTP library."""
+    from skep.bench import client as bench
+
+    _measure(lambda: bench.run(quick), bench.TARGETS, as_json)
+
+
+def _stores(store: str) -> list[str]:
+    return ["sqlite", "postgres"] if store == "both" else [store]
+
+
+def _measure(bench: Callable[[], Coroutine[Any, Any, Report]], targets: dict[str, str], as_json: bool) -> None:
     from skep.bench.report import print_tables
 
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    report = run(bench(["sqlite", "postgres"] if store == "both" else [store], quick))
+    report = run(bench())
     if as_json:
         sys.stdout.write(report.json() + "\n")
     else:
