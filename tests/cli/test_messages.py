@@ -41,12 +41,13 @@ def test_every_line_of_stdin_is_a_payload(command: Command, client: skep.Client)
 
 def test_lines_may_be_whole_items(command: Command, client: skep.Client) -> None:
     items = [
-        {"queue": "a", "payload": 1, "transactionId": "x", "partition": "p", "headers": {"k": "v"}},
+        {"queue": "a", "payload": 1, "transactionId": "x", "partition": "p", "headers": {"k": "v"}, "task": "t"},
         {"queue": "a", "payload": 1, "transactionId": "x", "partition": "p"},
         {"payload": "aGk=", "contentType": "text/plain"},
     ]
     counts = command("push", "b", "--items", stdin="".join(json.dumps(item) + "\n" for item in items)).json()
     assert (counts["stored"], counts["duplicates"]) == (2, 1)
+    assert client.stats("a").settings.task == "t"
     [first], [second] = client.pop("a", batch=9), client.pop("b", batch=9)
     assert (first.payload, first.partition, first.headers) == (b"1", "p", {"k": "v"})
     assert (second.payload, second.content_type) == (b"hi", "text/plain")

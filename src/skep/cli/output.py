@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -112,8 +113,6 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def console(**options: Any) -> Console:
     """What tables are printed on; nothing in them is taken for markup."""
-    import os
-
     from rich.console import Console
 
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_COLUMNS

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from skep.client import NewMessage
+from skep.client.outgoing import MessageOptions
 from skep.errors import Code, SkepError
 
 READ_BYTES = 1024 * 1024
@@ -41,6 +42,8 @@ class Item(Struct, rename="camel", forbid_unknown_fields=True):
     content_type: str | UnsetType = UNSET
     deliver_at: datetime | UnsetType = UNSET
     priority: int | UnsetType = UNSET
+    namespace: str | None = None
+    task: str | None = None
 
 
 _item = msgspec.json.Decoder(Item)
@@ -75,14 +78,15 @@ def payload(text: bytes, where: str) -> Raw:
     return Raw(text)
 
 
-def item(line: Line) -> tuple[str | None, NewMessage]:
-    """The message that a line describes, and the queue it names."""
+def item(line: Line) -> tuple[str | None, NewMessage, MessageOptions]:
+    """The message that a line describes, the queue it names, and what that queue belongs to when the push makes it."""
     try:
         found = _item.decode(line.text)
         body: Any = found.payload if found.content_type is UNSET else _base64.decode(found.payload)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise SkepError(Code.INVALID_PAYLOAD, f"line {line.number} is not an item ({error})") from None
-    return found.queue, NewMessage(
+        raise SkepError(Code.INVALID_PAYLOAD, f"line {line.number} is not an item: {error}") from None
+    message = NewMessage(
         body, found.partition, found.transaction_id, found.trace_id, found.headers, found.content_type,
         found.deliver_at, found.priority,
     )  # fmt: skip
+    return found.queue, message, {"namespace": found.namespace, "task": found.task}

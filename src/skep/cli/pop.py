@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from skep.cli.connection import Connection, Flag
 from skep.cli.exits import NOTHING, OK, USER, note
-from skep.cli.output import Columns, excerpt, print_lines, print_rows
+from skep.cli.output import Columns, chosen, excerpt, print_lines, print_rows
 from skep.cli.when import position
 
 if TYPE_CHECKING:
@@ -79,18 +80,11 @@ def pop(
         if not ack:
             _hint(to, messages)
             return OK
-        flush()
+        sys.stdout.flush()  # a message that nobody got to read must not be settled
         refused = [result for result in client.settle([Ack(one.lease_id, one.seq) for one in messages]) if result.code]
     for result in refused:
         note(f"{result.code}: seq {result.seq} was not settled and comes again")
     return USER if refused else OK
-
-
-def flush() -> None:
-    """A message that nobody got to read must not be settled."""
-    import sys
-
-    sys.stdout.flush()
 
 
 def _start(text: str) -> Start:
@@ -104,8 +98,6 @@ def _start(text: str) -> Start:
 
 
 def _hint(to: Connection, messages: list[PoppedMessage]) -> None:
-    from skep.cli.output import chosen
-
     if chosen(to) != "table":
         return
     leases = dict.fromkeys(message.lease_id for message in messages)

@@ -207,8 +207,11 @@ def _items(lines: list[Line], queue: str | None, items: bool, options: MessageOp
     if not items:
         bodies = [payloads.payload(line.text, f"line {line.number}") for line in lines]
         return push_items(_named(queue), bodies, options, mint)
-    found = [payloads.item(line) for line in lines]
-    return [item for name, message in found for item in push_items(_named(name or queue), message, options, mint)]
+    found: list[PushItem] = []
+    for line in lines:
+        name, message, own = payloads.item(line)
+        found += push_items(_named(name or queue), message, {**options, **own}, mint)
+    return found
 
 
 def _size(source: int) -> int | None:
