@@ -15,6 +15,7 @@ from skep.spec.expressions import (
 from skep.spec.files import Checked, check, load, read_spec
 from skep.spec.interchange import from_document, from_json, from_toml, to_document, to_json, to_toml
 from skep.spec.ir import App
+from skep.spec.mapping import FieldMapping, apply_mapping, compile_mapping
 from skep.spec.messages import Misfit, Validator, compile_validator, decode, misfit, misfit_of
 from skep.spec.parser import Parsed, parse_app
 from skep.spec.plan import Action, Change, SettingChange, plan, render_plan, settings_of
@@ -31,6 +32,7 @@ __all__ = [
     "ExportFormat",
     "Expression",
     "ExpressionError",
+    "FieldMapping",
     "Misfit",
     "Parsed",
     "Problem",
@@ -39,8 +41,10 @@ __all__ = [
     "Span",
     "SpecError",
     "Validator",
+    "apply_mapping",
     "check",
     "compile_expression",
+    "compile_mapping",
     "compile_validator",
     "decode",
     "evaluate",

@@ -1,0 +1,37 @@
+"""Expressions by field, compiled together: what makes a command's input, the next queue's message or an event of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from skep.spec.expressions import Expression, ExpressionError, compile_expression, evaluate_json
+from skep.spec.ir import Expressions, Fields
+from skep.spec.types import Type
+
+
+class FieldMapping(Struct, frozen=True):
+    """A compiled expression for each field."""
+
+    fields: list[tuple[str, Expression]]
+
+
+def compile_mapping(given: Expressions, variables: Mapping[str, Type], target: Fields | None = None) -> FieldMapping:
+    """The mapping of a spec; with a target, each field's expression is held against its type."""
+    return FieldMapping([
+        (name, compile_expression(text, variables, target[name].type if target and name in target else None))
+        for name, text in given.items()
+    ])  # fmt: skip
+
+
+def apply_mapping(mapping: FieldMapping, message: Mapping[str, object]) -> dict[str, object]:
+    """The fields made of a message, as JSON has them; the error of a field that has no value names it."""
+    result: dict[str, object] = {}
+    for name, expression in mapping.fields:
+        try:
+            result[name] = evaluate_json(expression, message)
+        except ExpressionError as error:
+            error.details["field"] = name
+            raise
+    return result
