@@ -167,8 +167,8 @@ class PushOutcome(Struct, frozen=True):
 
     @property
     def refused(self) -> bool:
-        """Whether the batch was refused; then nothing of it was stored."""
-        return any(result.status is PushStatus.REFUSED for result in self.results)
+        """Whether the batch was refused: then nothing of it was stored, and every result says so."""
+        return bool(self.results) and self.results[0].status is PushStatus.REFUSED
 
 
 class Appended(Struct, frozen=True):

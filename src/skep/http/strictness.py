@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from array import array
-from itertools import accumulate
 
 import msgspec
 
@@ -29,10 +27,7 @@ _encode = msgspec.json.Encoder().encode
 _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 # A quote or a colon that is written as an escape comes back as itself, and could make up for a key that was dropped.
 _ESCAPED = re.compile(rb"\\u00(?:22|3[aA])")
-_BRACKETS = b"[]{}"
-_OTHERS = bytes(byte for byte in range(256) if byte not in _BRACKETS)
-_NOT_OPENING = bytes(byte for byte in range(256) if byte not in b"[{")
-_STEPS = bytes.maketrans(_BRACKETS, b"\x01\xff\x01\xff")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
 async def check_unique_keys(body: bytes) -> None:
@@ -110,12 +105,16 @@ def _unique(pairs: list[tuple[str, object]]) -> None:
 
 def is_deeper(text: bytes, limit: int) -> bool:
     """Whether sound JSON is nested deeper than the limit."""
-    # There are no more levels than brackets that open one; one pass finds those, and texts with few are most of them.
-    if len(text) <= 2 * limit or len(text.translate(None, _NOT_OPENING)) <= limit:
+    # There are no more levels than brackets that open one, and texts with few of those are most of them.
+    if len(text) <= 2 * limit or text.count(b"[") + text.count(b"{") <= limit:
         return False
     if b"\\" in text:
         # What is escaped is inside a text. Backslashes pair up from the left, so the quotes that are left end texts.
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outside = b"".join(text.split(b'"')[::2])
-    steps = array("b", outside.translate(_STEPS, _OTHERS))
-    return max(accumulate(steps), default=0) > limit
+    brackets = b"".join(text.split(b'"')[::2]).translate(None, _NO_BRACKETS)
+    # Each pass takes away the innermost level everywhere.
+    for _ in range(limit):
+        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        if not brackets:
+            return False
+    return True
