@@ -105,8 +105,7 @@ def _unique(pairs: list[tuple[str, object]]) -> None:
 
 def is_deeper(text: bytes, limit: int) -> bool:
     """Whether sound JSON is nested deeper than the limit."""
-    # There are no more levels than brackets that open one, and texts with few of those are most of them.
-    if len(text) <= 2 * limit or text.count(b"[") + text.count(b"{") <= limit:
+    if len(text) <= 2 * limit:
         return False
     if b"\\" in text:
         # What is escaped is inside a text. Backslashes pair up from the left, so the quotes that are left end texts.
