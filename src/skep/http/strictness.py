@@ -113,7 +113,7 @@ def is_deeper(text: bytes, limit: int) -> bool:
     brackets = b"".join(text.split(b'"')[::2]).translate(None, _NO_BRACKETS)
     # Each pass takes away the innermost level everywhere.
     for _ in range(limit):
-        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
         if not brackets:
-            return False
-    return True
+            break
+        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
+    return bool(brackets)
