@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_strings
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skep.errors import SkepError
@@ -24,6 +24,7 @@ from skep.spec.expressions import (
 from skep.spec.instants import parse_time, print_duration, print_time
 from skep.spec.types import JSON, STRING, Kind, Type, enum_of, optional, parse_type, record_of
 from tests.spec.expression_cases import CASES, ORDER, ORDER_TYPES, Case
+from tests.spec.generated import expressions
 
 NAMES = [f"{index}: {case.expression[:60]}" for index, case in enumerate(CASES)]
 ORDER_PARSED = {name: parse_type(text) for name, text in ORDER_TYPES.items()}
@@ -116,6 +117,40 @@ def test_the_reference_agrees(case: Case) -> None:
     result = program.eval(data=message)
     assert result.type() != cel.Type.ERROR, result.plain_value()
     assert from_reference(result.plain_value()) == case.expected
+
+
+REFERENCE = cel.NewEnv(
+    variables={name: reference_type(type_) for name, type_ in ORDER_PARSED.items() if not type_.optional},
+    extensions=[ext_strings.ExtStrings()],
+)
+REFERENCE_ORDER = {name: reference_value(value, ORDER_PARSED[name]) for name, value in ORDER.items()}
+
+
+def hold_to_the_reference(text: str) -> None:
+    program = REFERENCE.compile(text)
+    try:
+        value = evaluate(compile_expression(text, ORDER_PARSED), ORDER)
+    except ExpressionError:
+        assert has_no_value(program, REFERENCE_ORDER), text
+        return
+    result = program.eval(data=REFERENCE_ORDER)
+    assert result.type() != cel.Type.ERROR, (text, value, result.plain_value())
+    theirs = result.plain_value()
+    assert type(theirs) is type(value)
+    assert theirs == value or (theirs != theirs and value != value), (text, value, theirs)  # NaN is not itself
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(expressions(2))
+def test_the_reference_agrees_on_whatever_comes(text: str) -> None:
+    hold_to_the_reference(text)
+
+
+@pytest.mark.slow
+@settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(expressions(3))
+def test_the_reference_agrees_on_whatever_comes_thoroughly(text: str) -> None:
+    hold_to_the_reference(text)
 
 
 # --- types of results -----------------------------------------------------------------------------------------

@@ -152,6 +152,13 @@ HUGE = {
     "closing braces": "}" * 100_000,
     "one long line": "app A { queue Q { key: " + "a" * 900_000,
     "many queues": "app A {\n" + "".join(f"queue Q{i} {{ then: queue Q{i + 1} {{}} }}\n" for i in range(1_500)) + "}",
+    "many unknown queues": "app A {\n"
+    + "".join(f"queue Q{i} {{ then: queue R{i} {{}} }}\n" for i in range(3_000))
+    + "}",
+    "many circles": "app A {\n"
+    + "".join(f"queue Q{i} {{\nthen: queue Q{i + 1} {{}}\nthen: queue Q0 {{}} }}\n" for i in range(1_500))
+    + "}",
+    "dots": "a." * 100_000 + "a = 1",
     "many comments": "// x\n" * 30_000,
     "too long": "x" * 2_000_000,
     "nested types": "app A { queue Q { message_type { a: " + "list<" * 5_000 + "} } }",

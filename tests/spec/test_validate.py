@@ -230,6 +230,10 @@ def test_an_app_built_in_python_is_validated_by_path() -> None:
         ("on_invalid: quarantine, delivery { dead_letter_queue: none }, message_type { a: int }", "for the quarantine"),
         ('deliver: "https://x.example"\n map_to: command A.B {}', "not both"),
         ("key: message.at > timestamp(0)", "a key cannot be bool"),
+        ("message_type { a: string? }, key: a", "a key cannot be null"),
+        ('message_type { a: string? }, key: a != null ? a : "none"', ""),
+        ('message_type { a: string? }, key: null == a ? "none" : a', ""),
+        ('message_type { a: string? }, key: a == null ? a : "none"', "a key cannot be null"),
     ],
 )  # fmt: skip
 def test_queues_are_held_to_what_makes_sense(line: str, told: str) -> None:

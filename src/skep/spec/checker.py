@@ -33,6 +33,8 @@ from skep.spec.types import (
     required,
 )
 
+NAMES_COMPARED = 1_000
+
 Scope = Mapping[str, Type]
 Bindings = dict[int, Type]
 
@@ -262,7 +264,7 @@ def _check_index(node: Call) -> Type:
 def _check_ternary(node: Call) -> Type:
     condition, then, otherwise = node.arguments
     _expect(condition, BOOL, "the condition before ?")
-    result = join(then.type, otherwise.type)
+    result = join(_narrowed(then, condition, "!="), _narrowed(otherwise, condition, "=="))
     if result is None:
         raise TextError(
             node.at,
@@ -270,6 +272,27 @@ def _check_ternary(node: Call) -> Type:
             "two values of the same type; dyn(…) around one of them allows both",
         )
     return result
+
+
+def _narrowed(branch: Node, condition: Node, sign: str) -> Type:
+    """The type of a branch, which is not null where the condition says so: ``x != null ? x : …``, ``has(x.y) ? x.y : …``."""
+    if not branch.type.optional:
+        return branch.type
+    tested: Node | None = None
+    if isinstance(condition, Select) and condition.test and sign == "!=" and isinstance(branch, Select):
+        tested = msgspec.structs.replace(condition, test=False)
+    elif isinstance(condition, Call) and condition.function == sign:
+        left, right = condition.arguments
+        tested = left if right.type.kind is Kind.NULL else right if left.type.kind is Kind.NULL else None
+    return required(branch.type) if tested is not None and _is_same(tested, branch) else branch.type
+
+
+def _is_same(one: Node, other: Node) -> bool:
+    if isinstance(one, Select) and isinstance(other, Select):
+        return one.field == other.field and one.test == other.test and _is_same(one.operand, other.operand)
+    if isinstance(one, Bound) and isinstance(other, Bound):
+        return one.slot == other.slot
+    return isinstance(one, Variable) and isinstance(other, Variable) and one.name == other.name
 
 
 # --- what is wanted -------------------------------------------------------------------------------------------
@@ -305,6 +328,6 @@ def _named(type_: Type) -> str:
 
 def _near(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, names[:NAMES_COMPARED], n=1)
     listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
     return f"{near[0]}?" if near else f"one of {listed}" if names else "nothing: there are no fields"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Mapping
 
@@ -12,7 +11,7 @@ from skep.spec.expressions import Expression, analyse
 from skep.spec.faults import TextError
 from skep.spec.ir import App, Expressions, Fields
 from skep.spec.messages import fits_type
-from skep.spec.problems import Path, Problem, Severity, Spans, located
+from skep.spec.problems import PROBLEMS_SHOWN, Path, Problem, Severity, Spans, located, nearest
 from skep.spec.scanning import NAME
 from skep.spec.types import BOOL, JSON, TEXTUAL, Field, Kind, Type, print_type
 
@@ -31,6 +30,7 @@ class Checking:
         self.app = app
         self.spans = spans
         self.problems: list[Problem] = []
+        self.errors = 0
 
     def problem(
         self,
@@ -44,6 +44,7 @@ class Checking:
         severity: Severity = Severity.ERROR,
     ) -> None:
         """Note what is wrong at a path, or at an offset of the text that stands there."""
+        self.errors += severity is Severity.ERROR
         problem = Problem(message=message, path=path, expected=expected, severity=severity, absence=absence)
         self.problems.append(located(problem, text, at, self.spans))
 
@@ -53,8 +54,8 @@ class Checking:
 
     def unknown(self, path: Path, what: str, name: str, known: Collection[str]) -> None:
         """Note a name that nothing has."""
-        near = difflib.get_close_matches(name, known, n=1)
-        expected = f"{near[0]}?" if near else f"one of {', '.join(sorted(known)[:12])}" if known else None
+        near = nearest(name, known, len(self.problems))
+        expected = f"{near}?" if near else f"one of {', '.join(list(known)[:12])}" if known else None
         self.problem(path, f"there is no {what} {name!r}", expected)
 
     # --- expressions ---
@@ -62,7 +63,9 @@ class Checking:
     def expression(
         self, path: Path, text: str, variables: Mapping[str, Type], wanted: Type | None = None
     ) -> Expression | None:
-        """An expression, checked; None with a problem when it is wrong."""
+        """An expression, checked; None with a problem when it is wrong, or when nobody would read of it any more."""
+        if self.errors > PROBLEMS_SHOWN:
+            return None
         try:
             return analyse(text, variables, wanted)
         except TextError as error:
@@ -77,8 +80,14 @@ class Checking:
     def key(self, path: Path, text: str, variables: Mapping[str, Type]) -> None:
         """An expression that names something: a string, or a whole number."""
         found = self.expression(path, text, variables)
-        if found is not None and found.type.kind not in TEXTUAL | {Kind.INT, Kind.JSON}:
+        if found is None:
+            return
+        if found.type.kind not in TEXTUAL | {Kind.INT, Kind.JSON}:
             self.problem(path, f"a key cannot be {print_type(found.type)}", "a string or an int", text=text)
+        elif found.type.optional:
+            self.problem(
+                path, "a key cannot be null", 'another value for when it is, as in note != null ? note : "none"'
+            )
 
     def mapping(
         self, path: Path, given: Expressions, variables: Mapping[str, Type], target: Fields | None, what: str

@@ -172,8 +172,8 @@ def to_int(_: Scope, value: object) -> object:
         case int():
             return whole(value)
         case float():
-            # 2**63 itself is a float, INT_MAX is not.
-            if not INT_MIN <= value < INT_MAX + 1:
+            # Both ends are excluded, as in the reference: what rounds to them may have been further out.
+            if not INT_MIN < value < INT_MAX + 1:
                 raise NoValueError("the result does not fit into 64 bits", value)
             return int(value)
         case str():

@@ -22,6 +22,9 @@ from skep.spec.types import Field, parse_field, print_field
 Document = dict[str, Any]
 
 _KINDS: dict[str, type] = {"queues": Queue, "webhooks": Webhook, "entities": Entity, "schedules": Schedule}
+LINE_CHARACTERS = 20_000
+"""The standard library's parser takes quadratic time for a key with many dots."""
+
 _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
@@ -32,7 +35,7 @@ def from_json(text: str | bytes, filename: str = "spec") -> App:
 
 def from_toml(text: str, filename: str = "spec") -> App:
     """An app from TOML."""
-    return _loaded(text, filename, lambda given: tomllib.loads(given if isinstance(given, str) else given.decode()))
+    return _loaded(text, filename, _load_toml)
 
 
 def to_json(app: App) -> str:
@@ -89,6 +92,13 @@ def _loaded(text: str | bytes, filename: str, load: Callable[[str | bytes], obje
     raise SpecError([problem], render_all([problem], "", filename))
 
 
+def _load_toml(text: str | bytes) -> object:
+    given = text if isinstance(text, str) else text.decode()
+    if any(len(line) > LINE_CHARACTERS for line in given.split("\n")):
+        raise ValueError(f"a line has at most {LINE_CHARACTERS} characters")
+    return tomllib.loads(given)
+
+
 def _converted(document: object, problems: list[Problem]) -> App:
     if not isinstance(document, dict):
         problems.append(Problem(message="a spec is a table", expected="name, queues, webhooks, entities or schedules"))
@@ -113,6 +123,9 @@ def _convert_kind(given: object, kind: str, part: type, problems: list[Problem])
         return {}
     found: Document = {}
     for name, content in given.items():
+        if kind == "queues" and isinstance(content, dict) and isinstance(content.get("settings"), dict):
+            # A setting that is null says nothing, as in the language.
+            content["settings"] = {key: value for key, value in content["settings"].items() if value is not None}
         try:
             found[str(name)] = msgspec.convert(content, part)
         except (msgspec.ValidationError, RecursionError) as error:

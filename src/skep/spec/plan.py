@@ -55,20 +55,27 @@ def existing(queues: Iterable[Queue]) -> dict[str, QueueSettings]:
 
 def plan(app: App, known: Mapping[str, QueueSettings]) -> list[Change]:
     """All changes in the order in which they can be made; nothing for a queue that is as it should be."""
-    buried = dead_letter_queues(app)
-    holders = set(buried.values())
+    holders = set(dead_letter_queues(app).values())
     # Dead-letter queues come first, so that those who name them find them with the settings that were meant for them.
     names = sorted(app.queues, key=lambda name: name not in holders)
-    changes = [change for name in names if (change := _change(app, name, known.get(name))) is not None]
+    changes = [
+        change
+        for name in names
+        if (change := _change(_settings(app, name, holders), name, known.get(name))) is not None
+    ]
     strangers = sorted(name for name in known if name not in app.queues and name not in holders)
     return changes + [Change(Action.LEAVE, name) for name in strangers]
 
 
 def settings_of(app: App, name: str) -> QueueChanges:
     """What the spec says about a queue's settings, and what follows from the rest of it."""
+    return _settings(app, name, set(dead_letter_queues(app).values()))
+
+
+def _settings(app: App, name: str, holders: set[str]) -> QueueChanges:
     queue = app.queues[name]
     settings = queue.settings
-    if name in dead_letter_queues(app).values():
+    if name in holders:
         settings = _filled(settings, dead_letter_queue=NO_DEAD_LETTER_QUEUE, max_attempts=0)
     idempotency = queue.idempotency
     if idempotency is not None and idempotency.source is IdempotencySource.KEY:
@@ -107,8 +114,7 @@ def _filled(settings: QueueChanges, **values: object) -> QueueChanges:
     return msgspec.structs.replace(settings, **missing)
 
 
-def _change(app: App, name: str, known: QueueSettings | None) -> Change | None:
-    wanted = settings_of(app, name)
+def _change(wanted: QueueChanges, name: str, known: QueueSettings | None) -> Change | None:
     given = {field: getattr(wanted, field) for field in wanted.__struct_fields__}
     given = {field: value for field, value in given.items() if value is not UNSET}
     if known is None:

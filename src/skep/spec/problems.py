@@ -6,7 +6,8 @@ or Python has none, and its problems name the path instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -16,6 +17,7 @@ from skep.errors import Code, SkepError
 
 Path = tuple[str | int, ...]
 PROBLEMS_SHOWN = 100
+NAMES_COMPARED = 1_000
 
 
 class Span(Struct, frozen=True):
@@ -61,6 +63,14 @@ class SpecError(SkepError):
     def __init__(self, problems: Sequence[Problem], rendered: str) -> None:
         super().__init__(Code.INVALID_REQUEST, rendered)
         self.problems = list(problems)
+
+
+def nearest(name: str, known: Collection[str], told: int) -> str | None:
+    """The name that was probably meant. It is looked for only as long as someone may read it: looking takes its time."""
+    if told > PROBLEMS_SHOWN or len(known) > NAMES_COMPARED:
+        return None
+    near = difflib.get_close_matches(name, known, n=1)
+    return near[0] if near else None
 
 
 def located(problem: Problem, text: str, at: int, spans: Spans) -> Problem:

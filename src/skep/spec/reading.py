@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 from skep.spec.faults import TextError
-from skep.spec.problems import Path, Problem, Span, Spans
+from skep.spec.problems import Path, Problem, Span, Spans, nearest
 from skep.spec.scanning import NAME
 from skep.spec.syntax import Block, Entry, Value
 from skep.spec.types import JSON, Field, parse_field
@@ -42,8 +41,8 @@ class Reading:
 
     def unknown(self, entry: Entry, known: Collection[str], where: str) -> None:
         """Note a name that does not belong where it stands."""
-        near = difflib.get_close_matches(entry.name, known, n=1)
-        expected = f"{near[0]}?" if near else "one of " + ", ".join(sorted(known))
+        near = nearest(entry.name, known, len(self.problems))
+        expected = f"{near}?" if near else "one of " + ", ".join(sorted(known))
         self.problem(entry.span, f"there is no {entry.name!r} in {where}", expected)
 
     def entries(

@@ -37,6 +37,7 @@ BATCH_MAX = 10_000
 RATE_COUNT_MAX = 1_000_000
 RATE_PER_SECONDS_MAX = 86_400.0
 DELIVER_TIMEOUT_SECONDS_MAX = 300.0
+CYCLE_SHOWN = 12
 
 
 def validate(app: App, spans: Spans | None = None) -> list[Problem]:
@@ -224,9 +225,10 @@ def _check_cycles(checking: Checking) -> None:
 
 def _note_cycle(checking: Checking, cycle: list[str]) -> None:
     last = cycle[-2]
+    shown = cycle if len(cycle) <= CYCLE_SHOWN else [*cycle[: CYCLE_SHOWN - 2], "…", cycle[-1]]
     index = next(index for index, then in enumerate(checking.app.queues[last].then) if then.queue == cycle[-1])
     path = ("queues", last, "then", index, "queue")
-    checking.problem(path, f"messages would go round for ever: {' → '.join(cycle)}", "a queue outside of this circle")
+    checking.problem(path, f"messages would go round for ever: {' → '.join(shown)}", "a queue outside of this circle")
 
 
 # --- schedules ------------------------------------------------------------------------------------------------
