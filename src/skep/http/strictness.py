@@ -27,7 +27,9 @@ _encode = msgspec.json.Encoder().encode
 _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 # A quote or a colon that is written as an escape comes back as itself, and could make up for a key that was dropped.
 _ESCAPED = re.compile(rb"\\u00(?:22|3[aA])")
-_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_BRACKETS = b"[]{}"
+_OTHERS = bytes(byte for byte in range(256) if byte not in _BRACKETS)
+_ONE_KIND = bytes.maketrans(_BRACKETS, b"[][]")
 
 
 async def check_unique_keys(body: bytes) -> None:
@@ -110,10 +112,10 @@ def is_deeper(text: bytes, limit: int) -> bool:
     if b"\\" in text:
         # What is escaped is inside a text. Backslashes pair up from the left, so the quotes that are left end texts.
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    brackets = b"".join(text.split(b'"')[::2]).translate(None, _NO_BRACKETS)
+    brackets = b"".join(text.split(b'"')[::2]).translate(_ONE_KIND, _OTHERS)
     # Each pass takes away the innermost level everywhere.
     for _ in range(limit):
         if not brackets:
             break
-        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        brackets = brackets.replace(b"[]", b"")
     return bool(brackets)
