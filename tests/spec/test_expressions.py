@@ -30,6 +30,17 @@ NAMES = [f"{index}: {case.expression[:60]}" for index, case in enumerate(CASES)]
 ORDER_PARSED = {name: parse_type(text) for name, text in ORDER_TYPES.items()}
 
 
+def deep_list(levels: int) -> object:
+    value: object = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def str_of(value: object) -> str:
+    return type(value).__name__
+
+
 def types_of(case: Case) -> dict[str, Type]:
     return ORDER_PARSED if case.types is ORDER_TYPES else {name: parse_type(text) for name, text in case.types.items()}
 
@@ -237,16 +248,26 @@ def test_a_result_is_bounded_though_its_parts_are_shared() -> None:
         evaluate_json(expression, {})
 
 
+@pytest.mark.parametrize(
+    "text", ["a + 1", "a.b", "a == b", "f + 1.0", "double(a)", "[a, a]", "a", "{'x': f}", "-f > 0.0", "string(a)"]
+)
+@pytest.mark.parametrize(
+    "value", [10**400, -(10**30), 1e308, deep_list(5_000), {"x" * 10_000: "y" * 10_000}, "\ud800"], ids=str_of
+)
+def test_odd_values_are_no_crash(text: str, value: object) -> None:
+    expression = compile_expression(text, {"a": JSON, "b": JSON, "f": parse_type("float")})
+    told: object = ""
+    try:
+        evaluate_json(expression, {"a": value, "b": value, "f": value})
+    except ExpressionError as error:
+        told = error.details["value"]
+    assert len(str(told)) <= 200
+
+
 def test_a_deep_message_is_no_crash() -> None:
-    deep: object = "x"
-    for _ in range(5000):
-        deep = [deep]
     expression = compile_expression("a == b", {"a": JSON, "b": JSON})
-    other: object = "x"
-    for _ in range(5000):
-        other = [other]
     with pytest.raises(ExpressionError, match="nested"):
-        evaluate(expression, {"a": deep, "b": other})
+        evaluate(expression, {"a": deep_list(5_000), "b": deep_list(5_000)})
 
 
 FRAGMENTS = st.sampled_from(

@@ -55,6 +55,7 @@ def test_what_fits_is_let_through(message: bytes) -> None:
         (payload(n="1"), "n", '"1"', "int"),
         (payload(n=1.5), "n", "1.5", "int"),
         (payload(n=2**63), "n", "9223372036854775808", "int"),
+        (payload().replace(b'"n":1', b'"n":' + b"9" * 30), "n", "9" * 30, "int"),
         (payload(n=True), "n", "true", "int"),
         (payload(n=...), "n", None, "int, which is required"),
         (payload(at="noon"), "at", '"noon"', "time"),

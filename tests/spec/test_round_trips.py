@@ -161,6 +161,8 @@ HUGE = {
     "dots": "a." * 100_000 + "a = 1",
     "many comments": "// x\n" * 30_000,
     "too long": "x" * 2_000_000,
+    "a long default": "app A { queue Q { message_type { a: json = " + "9" * 5_000 + " } } }",
+    "an endless default": "app A { queue Q { message_type { a: float = 1e999 } } }",
     "nested types": "app A { queue Q { message_type { a: " + "list<" * 5_000 + "} } }",
     "quotes": "app A { queue Q { key: " + "'" * 100_001,
     "nested arrays": "[" * 100_000,

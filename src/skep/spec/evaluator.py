@@ -128,7 +128,7 @@ def conversion(type_: Type) -> Callable[[Scope, object], object] | None:
     if type_.kind is Kind.TIME:
         return lambda _, value: read_time(value) if type(value) is str else value
     if type_.kind is Kind.FLOAT:
-        return lambda _, value: float(value) if type(value) is int else value
+        return _to_float
     if type_.kind not in (Kind.LIST, Kind.MAP) or type_.element is None:
         return None
     inner = conversion(type_.element)
@@ -145,6 +145,13 @@ def conversion(type_: Type) -> Callable[[Scope, object], object] | None:
         return value
 
     return convert
+
+
+def _to_float(_: Scope, value: object) -> object:
+    try:
+        return float(value) if type(value) is int else value
+    except OverflowError:
+        raise NoValueError("the number is too large for a float") from None
 
 
 # --- lists and maps -------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ with no way to anything but the message they are given. An evaluation changes no
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
@@ -20,7 +21,7 @@ from skep.spec.evaluator import build
 from skep.spec.faults import TextError
 from skep.spec.instants import print_duration, print_time
 from skep.spec.scope import BUDGET, BudgetError, NoValueError, Scope
-from skep.spec.types import Kind, Type
+from skep.spec.types import INT_MAX, INT_MIN, Kind, Type
 
 RESULT_PARTS = 200_000
 """Values that a result may have in it, lists and maps opened up."""
@@ -103,11 +104,19 @@ def shown(value: object) -> str | None:
     """A value for an error text, cut short."""
     if value is None:
         return None
-    # A large value is not spelled out in full only to be cut.
-    if isinstance(value, list | dict) and len(value) > SHOWN_CHARACTERS:
-        return f"{len(value)} elements"
-    text = value if isinstance(value, str) else repr(value)
-    return text[:SHOWN_CHARACTERS]
+    if isinstance(value, str):
+        return value[:SHOWN_CHARACTERS]
+    # A large or deep value is not spelled out in full only to be cut.
+    return _SHORT.repr(value)[:SHOWN_CHARACTERS]
+
+
+def _short() -> reprlib.Repr:
+    short = reprlib.Repr()
+    short.maxlevel, short.maxlist, short.maxdict, short.maxstring, short.maxlong = 4, 8, 8, 100, 100
+    return short
+
+
+_SHORT = _short()
 
 
 def _without_value(expression: Expression, message: str, at: int, value: object = None) -> ExpressionError:
@@ -161,4 +170,6 @@ class _Writer:
                 return print_duration(value)
             case float() if not math.isfinite(value):
                 raise NoValueError("JSON has no number for the value", value)
+            case int() if not INT_MIN <= value <= INT_MAX:
+                raise NoValueError("the value does not fit into 64 bits", value)
         return value

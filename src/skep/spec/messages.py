@@ -200,6 +200,6 @@ def _found(message: object, path: str) -> tuple[object, str]:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, list | dict):
+    if isinstance(value, list | dict | int) and not isinstance(value, bool):
         return shown(value) or ""
     return msgspec.json.encode(value).decode()[:200]

@@ -137,8 +137,11 @@ def parse_field(text: str) -> Field:
 def _literal(text: str, at: int) -> object:
     word = text[at:].strip()
     try:
-        return msgspec.json.decode(word)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        value: object = msgspec.json.decode(word)
+        # A number that cannot be written again as it was read is not a value to start from.
+        if msgspec.json.decode(msgspec.json.encode(value)) == value:
+            return value
+    except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError):
         if _BARE.fullmatch(word):
             return word
     raise TextError(at, f"{word[:40]!r} is not a value", "a JSON value, or one of the enum's words") from None
