@@ -30,10 +30,7 @@ from skep.spec import (
 from skep.spec.functions import IMPLEMENTATIONS
 from skep.spec.parse_queue import OF_DELIVERY, OF_QUEUE, OF_RETENTION
 from skep.spec.signatures import FUNCTIONS
-from skep.spec.types import JSON
-from skep.spec.validate import variables_of
-from skep.spec.validate_entity import command_variables
-from skep.spec.validate_webhook import VARIABLES
+from skep.spec.variables import WEBHOOK, event_fields, of_command, of_event, of_queue, of_then
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.skep"))
@@ -95,7 +92,7 @@ def received(app: App, webhook: str, payload: object, **headers: str) -> dict[st
     assert hook.queue is not None
     queue = app.queues[hook.queue]
     if hook.message:
-        message = apply_mapping(compile_mapping(hook.message, VARIABLES, queue.message_type), given)
+        message = apply_mapping(compile_mapping(hook.message, WEBHOOK, queue.message_type), given)
     else:
         message = {name: given[name] for name in queue.message_type}
     validator = compile_validator(queue.message_type, queue.extra_fields)
@@ -114,19 +111,19 @@ def mapped(app: App, queue: str, message: dict[str, object]) -> dict[str, object
     assert call is not None
     entity = app.entities[call.entity]
     command = entity.commands[call.command]
-    given = apply_mapping(compile_mapping(call.fields, variables_of(app.queues[queue]), command.input), message)
+    given = apply_mapping(compile_mapping(call.fields, of_queue(app.queues[queue]), command.input), message)
     assert misfit_of(compile_validator(command.input), given) is None
     if command.guard is not None:
         initial = {name: field.default for name, field in entity.state.items() if not field.required}
         state = {name: None if isinstance(value, msgspec.UnsetType) else value for name, value in initial.items()}
-        guard = compile_expression(command.guard, command_variables(entity, command))
+        guard = compile_expression(command.guard, of_command(entity, command))
         assert evaluate(guard, {"input": given, "state": state, "now": "2026-03-01T10:00:00Z"}) is True
     return given
 
 
 def followed(app: App, queue: str, message: dict[str, object]) -> dict[str, dict[str, object]]:
     """The messages for other queues that a message leads to; they fit them."""
-    variables = {"result": JSON, **variables_of(app.queues[queue])}
+    variables = of_then(app.queues[queue])
     found: dict[str, dict[str, object]] = {}
     for then in app.queues[queue].then:
         if then.when is None or evaluate(compile_expression(then.when, variables), message) is True:
@@ -201,7 +198,7 @@ def test_a_payment_is_recorded() -> None:
         "payment_id": "pi_1", "status": "succeeded", "amount": 2000, "currency": "EUR", "at": "2026-01-01T00:00:00Z",
     }  # fmt: skip
     key = app.queues["StripeEvents"].key or ""
-    assert evaluate(compile_expression(key, variables_of(app.queues["StripeEvents"])), message) == "evt_1"
+    assert evaluate(compile_expression(key, of_queue(app.queues["StripeEvents"])), message) == "evt_1"
 
 
 def test_a_mention_becomes_a_request() -> None:
@@ -211,3 +208,13 @@ def test_a_mention_becomes_a_request() -> None:
     assert mapped(app, "Mentions", message) == {
         "request_id": "Ev1", "channel": "C1", "person": "U1", "question": "deploy ASAP", "urgent": True,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_event_of_an_example_can_be_compiled_for_its_state(path: Path) -> None:
+    app = load(path.read_text(encoding="utf-8"), path.name)
+    for entity in app.entities.values():
+        emitted = event_fields(entity)
+        for event, assignments in entity.events.items():
+            mapping = compile_mapping(assignments, of_event(entity, emitted[event]), entity.state)
+            assert len(mapping.fields) == len(assignments)

@@ -1,7 +1,8 @@
 """The spec: queues, webhooks, entities and schedules, declared in a language of their own, in TOML, JSON or Python.
 
 `check`, `load` and `format_spec` are for files, `plan` and `export` for what to do with them; `compile_expression` and
-`compile_validator` make ready what runs for each message. The structs of an app are in `skep.spec.ir`.
+`compile_validator` make ready what runs for each message. The structs of an app are in `skep.spec.ir`, what its expressions can
+read in `skep.spec.variables`.
 """
 
 from skep.spec.export import ExportFormat, export
@@ -23,6 +24,7 @@ from skep.spec.printer import format_spec, print_app
 from skep.spec.problems import Problem, Severity, Span, SpecError, render, render_all
 from skep.spec.secrets import missing_secrets, secret_variables
 from skep.spec.validate import validate
+from skep.spec.validate_webhook import effective_idempotency
 
 __all__ = [
     "Action",
@@ -47,6 +49,7 @@ __all__ = [
     "compile_mapping",
     "compile_validator",
     "decode",
+    "effective_idempotency",
     "evaluate",
     "evaluate_json",
     "export",

@@ -155,8 +155,3 @@ class Checking:
         """A duration above zero."""
         if not 0 < seconds <= most:
             self.problem(path, f"{name} is out of range", f"above 0 and at most {most:g} seconds")
-
-
-def types_of(fields: Fields) -> dict[str, Type]:
-    """The types of fields by name."""
-    return {name: field.type for name, field in fields.items()}

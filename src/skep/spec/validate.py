@@ -14,7 +14,7 @@ from cronsim import CronSim, CronSimError
 from msgspec import UNSET
 
 from skep.model import DEAD_LETTER_SUFFIX, NO_DEAD_LETTER_QUEUE, Ordering
-from skep.spec.checking import NAME_CHARACTERS, Checking, types_of
+from skep.spec.checking import NAME_CHARACTERS, Checking
 from skep.spec.ir import (
     App,
     CommandCall,
@@ -28,9 +28,10 @@ from skep.spec.ir import (
 )
 from skep.spec.problems import Path, Problem, Spans
 from skep.spec.ranges import check_ranges
-from skep.spec.types import JSON, TIME, Type
+from skep.spec.types import Type
 from skep.spec.validate_entity import check_entity
 from skep.spec.validate_webhook import check_webhook
+from skep.spec.variables import SCHEDULE, of_queue, of_then
 
 CONCURRENCY_MAX = 1_000
 BATCH_MAX = 10_000
@@ -58,16 +59,11 @@ def validate(app: App, spans: Spans | None = None) -> list[Problem]:
     return list({(problem.path, problem.column, problem.message): problem for problem in checking.problems}.values())
 
 
-def variables_of(queue: Queue) -> dict[str, Type]:
-    """What expressions of a queue can read: the fields of its messages, or the whole message when it has no type."""
-    return types_of(queue.message_type) if queue.message_type else {"message": JSON}
-
-
 def _check_queue(checking: Checking, name: str, queue: Queue, path: Path) -> None:
     checking.fit_name(path, "a queue", name)
     checking.fields((*path, "message_type"), queue.message_type)
     check_ranges(checking, queue.settings, (*path, "settings"))
-    variables = variables_of(queue)
+    variables = of_queue(queue)
     if queue.key is not None:
         checking.key((*path, "key"), queue.key, variables)
         if queue.settings.ordering not in (UNSET, Ordering.PER_KEY):
@@ -104,11 +100,11 @@ def _check_work(checking: Checking, queue: Queue, path: Path, variables: dict[st
         checking.problem((*path, "deliver"), "a message is mapped to a command or delivered, not both", "one of them")
     if queue.map_to is not None:
         check_call(checking, queue.map_to, (*path, "map_to"), variables)
-        variables = {"result": JSON, **variables}
     if queue.deliver is not None:
         _check_deliver(checking, queue.deliver, (*path, "deliver"))
     if queue.rate_limit is not None:
         _check_rate_limit(checking, queue.rate_limit, (*path, "rate_limit"), variables)
+    variables = of_then(queue)
     for index, then in enumerate(queue.then):
         at = (*path, "then", index)
         target = checking.app.queues.get(then.queue)
@@ -251,4 +247,4 @@ def _check_schedule(checking: Checking, name: str, schedule: Schedule, path: Pat
     if target is None:
         checking.unknown((*path, "queue"), "queue", schedule.queue, checking.app.queues)
     wanted = target.message_type if target and target.message_type else None
-    checking.mapping((*path, "message"), schedule.message, {"now": TIME}, wanted, f"the message for {schedule.queue}")
+    checking.mapping((*path, "message"), schedule.message, SCHEDULE, wanted, f"the message for {schedule.queue}")

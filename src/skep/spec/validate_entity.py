@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET
-
-from skep.spec.checking import Checking, types_of
+from skep.spec.checking import Checking
 from skep.spec.ir import Command, Entity
 from skep.spec.problems import Path
-from skep.spec.types import JSON, TIME, Field, Type, join, optional, record_of
+from skep.spec.types import Field, Type
+from skep.spec.variables import merged, of_command, of_event
 
 
 def check_entity(checking: Checking, name: str, entity: Entity, path: Path) -> None:
@@ -20,7 +19,7 @@ def check_entity(checking: Checking, name: str, entity: Entity, path: Path) -> N
     for command_name, command in entity.commands.items():
         at = (*path, "commands", command_name)
         checking.identifier(at, "a command", command_name)
-        variables = command_variables(entity, command)
+        variables = of_command(entity, command)
         checking.key((*path, "id"), entity.id, {"input": variables["input"]})
         _check_command(checking, command, variables, at, emitted)
     for event, assignments in entity.events.items():
@@ -28,28 +27,10 @@ def check_entity(checking: Checking, name: str, entity: Entity, path: Path) -> N
         checking.identifier(at, "an event", event)
         if event not in emitted:
             checking.warning(at, f"no command emits {event!r}", f"one of {', '.join(emitted)}" if emitted else None)
-        variables = event_variables(entity, emitted.get(event))
+        variables = of_event(entity, emitted.get(event))
         # An event need not set the whole state, so nothing of it is required here.
         target = {field: Field(type_.type, None) for field, type_ in entity.state.items()}
         checking.mapping(at, assignments, variables, target, "the state")
-
-
-def state_record(entity: Entity) -> Type:
-    """The state as expressions see it: a field without a default is null until an event sets it."""
-    types = {
-        name: field.type if field.default is not UNSET else optional(field.type) for name, field in entity.state.items()
-    }
-    return record_of(types)
-
-
-def command_variables(entity: Entity, command: Command) -> dict[str, Type]:
-    """What guards and emitted fields can read."""
-    return {"input": record_of(types_of(command.input)), "state": state_record(entity), "now": TIME}
-
-
-def event_variables(entity: Entity, fields: dict[str, Type] | None) -> dict[str, Type]:
-    """What an event's assignments can read; of an event that nobody emits nothing is known."""
-    return {"event": record_of(fields) if fields is not None else JSON, "state": state_record(entity)}
 
 
 def _check_command(
@@ -64,17 +45,4 @@ def _check_command(
         checking.identifier((*at, "event"), "an event", emit.event)
         checking.condition((*at, "when"), emit.when, variables)
         types = checking.mapping((*at, "fields"), emit.fields, variables, None, emit.event)
-        emitted[emit.event] = _merged(emitted.get(emit.event), types)
-
-
-def _merged(known: dict[str, Type] | None, types: dict[str, Type]) -> dict[str, Type]:
-    """The fields of an event that several commands emit: of their common type, absent where only some give them."""
-    if known is None:
-        return types
-    merged: dict[str, Type] = {}
-    for name in known.keys() | types.keys():
-        if name in known and name in types:
-            merged[name] = join(known[name], types[name]) or JSON
-        else:
-            merged[name] = optional(known.get(name) or types[name])
-    return merged
+        emitted[emit.event] = merged(emitted.get(emit.event), types)

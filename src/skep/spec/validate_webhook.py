@@ -8,16 +8,10 @@ from collections.abc import Callable, Mapping
 from skep.spec.checking import Checking
 from skep.spec.ir import CommandCall, Fields, Idempotency, IdempotencySource, Scheme, TenantSource, Verify, Webhook
 from skep.spec.problems import Path
-from skep.spec.types import JSON, STRING, TIME, Type, fits, map_of, print_type
+from skep.spec.types import Type, fits, print_type
+from skep.spec.variables import ENVELOPE, WEBHOOK
 
 TOLERANCE_SECONDS_MAX = 86_400.0
-
-VARIABLES: dict[str, Type] = {
-    "payload": JSON, "headers": map_of(STRING, STRING), "source_ip": STRING, "received_at": TIME, "tenant": STRING,
-}  # fmt: skip
-"""What expressions of a webhook can read."""
-ENVELOPE = ("payload", "headers", "source_ip", "received_at")
-"""What a webhook pushes unless it says otherwise, as far as the queue's message type has these fields."""
 
 CheckCall = Callable[[Checking, CommandCall, Path, Mapping[str, Type]], None]
 _IN_URL = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
@@ -31,7 +25,7 @@ def check_webhook(checking: Checking, name: str, webhook: Webhook, path: Path, c
         wanted = "queue: Name, or command: Entity.Command { … }"
         checking.problem(path, "a webhook has a queue, or a command", wanted, absence=True)
     if webhook.command is not None:
-        check_call(checking, webhook.command, (*path, "command"), VARIABLES)
+        check_call(checking, webhook.command, (*path, "command"), WEBHOOK)
         if webhook.message:
             checking.problem((*path, "message"), "a message is for a queue; a command has its own fields", "no message")
     if webhook.queue is not None:
@@ -67,7 +61,7 @@ def _check_message(checking: Checking, webhook: Webhook, path: Path) -> None:
         checking.unknown((*path, "queue"), "queue", webhook.queue, checking.app.queues)
     wanted = target.message_type if target and target.message_type else None
     if webhook.message:
-        checking.mapping((*path, "message"), webhook.message, VARIABLES, wanted, f"the message for {webhook.queue}")
+        checking.mapping((*path, "message"), webhook.message, WEBHOOK, wanted, f"the message for {webhook.queue}")
     elif wanted is not None:
         _check_envelope(checking, wanted, webhook.queue, path)
 
@@ -80,8 +74,8 @@ def _check_envelope(checking: Checking, wanted: Fields, queue: str, path: Path) 
                 checking.problem(
                     (*path, "queue"), message, "message { … } with every field, or only " + ", ".join(ENVELOPE)
                 )
-        elif not fits(VARIABLES[name], field.type):
-            have = print_type(VARIABLES[name])
+        elif not fits(WEBHOOK[name], field.type):
+            have = print_type(WEBHOOK[name])
             checking.problem(
                 (*path, "queue"), f"{name!r} of {queue!r} is {print_type(field.type)}, here it is {have}", have
             )
@@ -110,7 +104,7 @@ def _check_verify(checking: Checking, verify: Verify | None, path: Path) -> None
 
 def _check_idempotency(checking: Checking, idempotency: Idempotency, path: Path) -> None:
     if idempotency.source is IdempotencySource.KEY:
-        checking.key((*path, "value"), idempotency.value, VARIABLES)
+        checking.key((*path, "value"), idempotency.value, WEBHOOK)
     elif idempotency.source is IdempotencySource.HEADER:
         checking.header((*path, "value"), idempotency.value)
     checking.duration((*path, "window_seconds"), "the window", idempotency.window_seconds)
