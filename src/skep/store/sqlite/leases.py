@@ -156,7 +156,7 @@ def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -
 
 
 def set_leased_head(session: Session, queue: QueueRow, lease: Lease) -> None:
-    """Take head and age from the first leased message. One that was purged stays: its lease may still settle it."""
+    """Take head and age from the first open message. One that was purged stays, until it is to be handed out again."""
     found = session.row(SQL["created_at"], (queue.base | lease.open[0],))
     _set_age(queue, lease, lease.open[0], lease.oldest_at if found is None else found[0])
 

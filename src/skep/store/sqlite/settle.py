@@ -33,7 +33,6 @@ from skep.store.sqlite.leases import (
     find_lease,
     save,
     save_all,
-    set_head,
     set_leased_head,
     settle_down,
 )
@@ -279,7 +278,7 @@ def _end_by_nack(
     errors: dict[int, str | None] = {item.settlement.seq: item.settlement.error for item in nacks}
     lease.last_error = errors.get(lease.open[0])
     if lease.open[0] != head:
-        set_head(session, queue, group, lease)
+        set_leased_head(session, queue, lease)
     for item in nacks:
         results[item.place] = SettleResult(SettleStatus.RETRYING, retry_at=Instant(lease.ready_at))
     group.retried += len(nacks)
