@@ -98,16 +98,11 @@ class Call:
                 raise SkepError(Code.INVALID_REQUEST, "a query parameter is given twice")
         return self._query
 
-    @property
-    def json_depth(self) -> int:
-        """How deep JSON may be nested."""
-        return self._limits.json_depth
-
-    async def json(self, decoder: msgspec.json.Decoder[T], empty: T | None = None, *, checks_depth: bool = True) -> T:
+    async def json(self, decoder: msgspec.json.Decoder[T], empty: T | None = None, *, levels_above: int = 0) -> T:
         """The struct that the body writes, or ``empty`` when it writes nothing and may do so.
 
-        What the struct keeps raw is left as it is, and only seen to be JSON in UTF-8 without a key given twice. Who reads
-        many raw parts may check the depth of each, which costs less than that of all together.
+        What the struct keeps raw is left as it is, and only seen to be JSON in UTF-8, not nested too deeply and without a
+        key given twice. Payloads that stand some ``levels_above`` the body's own may be as deep as any others.
         """
         kind = self.header(b"content-type")
         if kind is not None and kind != JSON and not _may_be_json(kind):
@@ -123,8 +118,7 @@ class Call:
             await check_unique_keys(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _undecodable(error) from None
-        if checks_depth:
-            check_depth(body, self._limits.json_depth)
+        check_depth(body, self._limits.json_depth, levels_above)
         return value
 
     async def body(self, limit: int | None = None) -> bytes:

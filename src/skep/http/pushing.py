@@ -11,7 +11,6 @@ import msgspec
 
 from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, json_answer
-from skep.http.strictness import check_depth
 from skep.ids import Id, id_text, parse_id
 from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
 from skep.observe.metrics import Meter
@@ -21,8 +20,12 @@ from skep.wire.times import to_instant
 _base64_text = msgspec.json.Decoder(str)
 
 
-def new_messages(items: Sequence[PushItem], tenant: str, json_depth: int) -> list[NewMessage]:
-    """The messages the items mean; INVALID_REQUEST when a payload is nested deeper than it may be."""
+LEVELS_ABOVE_PAYLOADS = 3
+"""A payload stands in an item, in a list, in the body."""
+
+
+def new_messages(items: Sequence[PushItem], tenant: str) -> list[NewMessage]:
+    """The messages the items mean."""
     keys: dict[str, QueueKey] = {}
     messages = []
     for item in items:
@@ -30,7 +33,6 @@ def new_messages(items: Sequence[PushItem], tenant: str, json_depth: int) -> lis
         if key is None:
             key = keys[item.queue] = QueueKey(item.queue, tenant)
         payload = bytes(item.payload)
-        check_depth(payload, json_depth)
         messages.append(
             NewMessage(
                 key,

@@ -43,9 +43,9 @@ async def check_unique_keys(body: bytes) -> None:
             find_repeated_key(body)
 
 
-def check_depth(text: bytes, limit: int) -> None:
-    """INVALID_REQUEST when sound JSON is nested deeper than the limit."""
-    if is_deeper(text, limit):
+def check_depth(text: bytes, limit: int, levels_above: int = 0) -> None:
+    """INVALID_REQUEST when sound JSON is nested deeper than the limit, not counting so many levels around it."""
+    if is_deeper(text, limit + levels_above):
         raise SkepError(
             Code.INVALID_REQUEST, f"JSON may be nested {limit} levels deep, and this is nested deeper", limit=limit
         )

@@ -72,9 +72,9 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         return done
 
     async def transaction(call: Call) -> Answer:
-        request = await call.json(_decode_transaction, checks_depth=False)
+        request = await call.json(_decode_transaction, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
         acks = request.acknowledgments
-        messages = pushing.new_messages(request.items, call.tenant, call.json_depth)
+        messages = pushing.new_messages(request.items, call.tenant)
         meant = settlements(acks, call.tenant)
         outcome = await engine.transact(meant, messages, json_checked=True)
         count_settled(meter, meant, outcome.settled)

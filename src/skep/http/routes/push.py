@@ -25,9 +25,9 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     async def push(call: Call) -> Answer:
         if call.header(b"content-type") == ARROW.encode():
             return await bulk.push(engine, meter, call)
-        request = await call.json(_decode, checks_depth=False)
+        request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
         tenant = call.tenant
-        messages = pushing.new_messages(request.items, tenant, call.json_depth)
+        messages = pushing.new_messages(request.items, tenant)
         await _make_labelled_queues(engine, request.items, tenant)
         outcome = await engine.push(messages, json_checked=True)
         count_pushed(meter, messages, outcome)
