@@ -132,7 +132,7 @@ def main() -> int:
     try:
         run(serve_here(settings, sockets, listening, Tally(Path(order.tally_folder), order.name)))
     except SkepError as error:
-        sys.stderr.write(f"skep: {error.message}\n")
+        sys.stderr.write(f"skep: {error}\n")
         return exit_status(error)
     return 0
 

@@ -81,7 +81,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         code, line = failure("--port", str(taken.getsockname()[1]), folder=tmp_path)
 
     assert code == 2
-    assert line.startswith("skep: 127.0.0.1:")
+    assert line.startswith("skep: ADDRESS_UNAVAILABLE: 127.0.0.1:")
     assert "is in use by another program" in line
     assert not (tmp_path / "skep-data").exists(), "the store is not touched"
 

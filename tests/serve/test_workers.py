@@ -95,7 +95,7 @@ def test_a_store_that_cannot_be_opened_is_told_once(tmp_path: Path) -> None:
         assert server.ended() == 2
         [line] = server.lines
 
-    assert line.startswith("skep: PostgreSQL cannot be used")
+    assert line.startswith("skep: STORE_UNAVAILABLE: PostgreSQL cannot be used")
     assert "s3cret" not in line
 
 

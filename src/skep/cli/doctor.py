@@ -32,7 +32,7 @@ def doctor(flags: Flags | None = None, *, output: Output = None) -> None:
     try:
         settings = load_settings(flags or Flags()).settings
     except SkepError as error:
-        sys.stderr.write(f"skep: {error.message}\n")
+        sys.stderr.write(f"skep: {error}\n")
         sys.exit(1)
     findings = run(examine(settings))
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":

@@ -87,7 +87,7 @@ def _unbindable(error: OSError, where: str) -> SkepError:
         hint = "is no address of this machine"
     else:
         hint = f"cannot be listened on: {error.strerror}"
-    return SkepError(Code.STORE_UNAVAILABLE, f"{where} {hint}")
+    return SkepError(Code.ADDRESS_UNAVAILABLE, f"{where} {hint}")
 
 
 def url_of(bound: socket.socket) -> str:
