@@ -32,6 +32,10 @@ LOG_SCHEMA = pa.schema(
 )
 """The raw log as it is read; ``headers`` is the JSON object they were pushed as."""
 
+_PLAIN = (
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary, pa.types.is_null,
+)  # fmt: skip
 _HEX = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint8).reshape(256, 2)
 _DASHES = (8, 13, 18, 23)
 _HEX_PLACES = np.array([place for place in range(36) if place not in _DASHES])
@@ -65,21 +69,60 @@ def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def bytes_column(batch: pa.RecordBatch, name: str) -> pa.LargeBinaryArray | None:
+def check_names(schema: pa.Schema, known: frozenset[str]) -> None:
+    """Refuse a column that is not known, and one that is there twice: either would silently have no effect."""
+    try:
+        names = schema.names
+    except UnicodeDecodeError:
+        raise SkepError(Code.MALFORMED, "the name of a column is not UTF-8") from None
+    if unknown := set(names) - known:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"there is no column {min(unknown)[:100]!r} here; there are {', '.join(sorted(known))}",
+        )
+    if len(names) > len(set(names)):
+        raise SkepError(Code.INVALID_REQUEST, "a column is there twice")
+
+
+def bytes_column(batch: pa.RecordBatch, name: str, most_bytes: int) -> pa.LargeBinaryArray | None:
     """A column of texts or bytes as bytes without nulls, or None when the batch lacks it."""
     index = batch.schema.get_field_index(name)
     if index < 0:
         return None
-    column = batch.column(index)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    try:
-        column = column.cast(pa.large_binary())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise SkepError(Code.INVALID_REQUEST, f"the column {name} holds texts or bytes, not {column.type}") from None
+    column = written_out(batch.column(index), name, most_bytes).cast(pa.large_binary())
     if column.null_count:
         raise SkepError(Code.INVALID_REQUEST, f"the column {name} has nulls")
     return column
+
+
+def written_out(column: pa.Array, name: str, most_bytes: int) -> pa.Array:
+    """A column of texts or bytes with each value in its place.
+
+    A dictionary or views may name one long value very often, so how much that makes is seen before it is made.
+    """
+    if is_plain(column.type):
+        return column
+    if pa.types.is_dictionary(column.type) and is_plain(column.type.value_type):
+        sizes = pc.binary_length(column.dictionary.cast(pa.large_binary())).take(column.indices)
+        total = pc.sum(sizes).as_py() or 0
+    elif pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+        total = _viewed_bytes(column)
+    else:
+        raise SkepError(Code.INVALID_REQUEST, f"the column {name} holds texts or bytes, not {column.type}")
+    if total > most_bytes:
+        raise SkepError(Code.PAYLOAD_TOO_LARGE, f"the column {name} has at most {most_bytes} bytes", bytes=total)
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds texts or bytes, one after the other."""
+    return any(is_such(kind) for is_such in _PLAIN)
+
+
+def _viewed_bytes(column: pa.Array) -> int:
+    """How many bytes views name together; each begins with how many it names."""
+    views = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)[column.offset : column.offset + len(column)]
+    return int(views[column.is_valid().to_numpy(zero_copy_only=False), 0].sum(dtype=np.int64))
 
 
 def default_partitions(count: int) -> pa.LargeBinaryArray:

@@ -13,9 +13,10 @@ from skep.wire.log import ARROW
 from tests.http.driver import Api, Reply
 
 
-def stream(*batches: pa.RecordBatch) -> bytes:
+def stream(*batches: pa.RecordBatch, compression: str | None = None) -> bytes:
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, batches[0].schema, options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return sink.getvalue()
@@ -153,3 +154,110 @@ def test_offsets_that_lie_do_not_reach_memory(api: Api) -> None:
     reply = push(api, lying)
 
     assert (reply.status, reply.code) == (400, "MALFORMED")
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_a_compressed_stream_is_pushed(api: Api, compression: str) -> None:
+    categories = batch(payload=["1", "2", "1"], partition=["a" * 100] * 3)
+    encoded = pa.record_batch({name: categories[name].dictionary_encode() for name in categories.schema.names})
+
+    assert push(api, stream(encoded, encoded, compression=compression)).json["count"] == 6
+    assert read(api)["payload"].to_pylist() == [b"1", b"2", b"1"] * 2
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_a_stream_is_not_unpacked_when_it_would_be_too_large(api: Api, compression: str) -> None:
+    values = pa.array(['"' + "a" * 9_998 + '"'])
+    lying = [
+        stream(pa.record_batch({"payload": column}), compression=compression).replace(
+            (10_000).to_bytes(8, "little"), (1 << 45).to_bytes(8, "little")
+        )
+        for column in (values, values.dictionary_encode())
+    ]
+
+    replies = [push(api, body) for body in lying]
+
+    assert [(reply.status, reply.code) for reply in replies] == [(413, "PAYLOAD_TOO_LARGE")] * 2
+
+
+@pytest.mark.parametrize("more", [{}, {"priority": pa.array([1] * 10_000)}])
+@pytest.mark.parametrize("name", ["payload", "partition"])
+@pytest.mark.parametrize("kind", ["dictionary", "view"])
+def test_one_long_value_named_often_is_not_written_out(
+    api: Api, kind: str, name: str, more: dict[str, pa.Array]
+) -> None:
+    value = pa.array(['"' + "a" * 1_000_000 + '"'])
+    if kind == "view":
+        _, view, data = value.cast(pa.string_view()).buffers()
+        column = pa.Array.from_buffers(pa.string_view(), 10_000, [None, pa.py_buffer(view.to_pybytes() * 10_000), data])
+    else:
+        column = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), value)
+    columns = {"payload": pa.array(["1"] * 10_000), **more, name: column}
+
+    reply = push(api, stream(pa.record_batch(columns)))
+
+    assert (reply.status, reply.code) == (413, "PAYLOAD_TOO_LARGE")
+
+
+def test_views_are_pushed(api: Api) -> None:
+    rows = batch(payload=["1", '"a text that is longer than twelve bytes"'], partition=["a", "b"])
+    views = pa.record_batch({name: rows[name].cast(pa.string_view()) for name in rows.schema.names})
+
+    assert push(api, stream(views, views.slice(1))).json["count"] == 3
+    assert read(api)["partition"].to_pylist() == ["a", "b", "b"]
+
+
+def test_a_column_that_is_there_twice_is_refused(api: Api) -> None:
+    names = ["payload", "partition", "partition"]
+    rows = pa.RecordBatch.from_arrays([pa.array(["1"]), pa.array(["a"]), pa.array(["b"])], names)
+
+    reply = push(api, stream(rows))
+
+    assert (reply.status, reply.code) == (422, "INVALID_REQUEST")
+
+
+AT = datetime.datetime(2200, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("columns", "code"),
+    [
+        ({"partition": pa.array([""])}, "INVALID_PARTITION"),
+        ({"partition": pa.array([b"\xff"])}, "INVALID_REQUEST"),
+        ({"queue": pa.array([""])}, "INVALID_NAME"),
+        ({"priority": pa.array([1.5])}, "INVALID_REQUEST"),
+        ({"priority": pa.array([2**63], pa.uint64())}, "INVALID_REQUEST"),
+        ({"deliver_at": pa.array([AT.replace(tzinfo=None)])}, "INVALID_TIME"),
+        ({"deliver_at": pa.array([2**62], pa.timestamp("us", "UTC"))}, "INVALID_TIME"),
+        ({"deliver_at": pa.array([2**62], pa.timestamp("s", "UTC"))}, "INVALID_REQUEST"),
+        ({"trace_id": pa.array(["x"])}, "INVALID_TRACE_ID"),
+        ({"trace_id": pa.array([7])}, "INVALID_REQUEST"),
+        ({"headers": pa.array([{"a": "b"}])}, "INVALID_REQUEST"),
+        ({"headers": pa.array([[("a", None)]], pa.map_(pa.string(), pa.string()))}, "INVALID_HEADERS"),
+        ({"headers": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}, "INVALID_REQUEST"),
+    ],
+)
+def test_a_value_that_does_not_fit_its_column_is_told(api: Api, columns: dict[str, pa.Array], code: str) -> None:
+    rows = pa.record_batch({"payload": pa.array(["1"]), "transaction_id": pa.array(["t"]), **columns})
+
+    reply = push(api, stream(rows))
+
+    assert (reply.status, reply.code) == (422, code)
+
+
+def test_columns_of_other_types_mean_the_same(api: Api) -> None:
+    rows = pa.record_batch(
+        {
+            "payload": pa.array(["1", "2"]),
+            "partition": pa.array([b"a", None]),
+            "transaction_id": pa.array(["t", "u"]).dictionary_encode(),
+            "priority": pa.array([1, None], pa.int8()),
+            "deliver_at": pa.array([AT, None], pa.timestamp("ns", "Europe/Berlin")),
+            "content_type": pa.nulls(2),
+        }
+    )
+
+    reply = push(api, stream(rows))
+
+    assert [m["status"] for m in reply.json["messages"]] == ["scheduled", "stored"]
+    assert [(m["partition"], m["transactionId"]) for m in api.pop("q")] == [("Default", "u")]

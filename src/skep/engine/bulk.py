@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep.columns import bytes_column, default_partitions, lengths, slices
+from skep.columns import bytes_column, check_names, default_partitions, lengths, slices
 from skep.config import Limits
 from skep.errors import Code, SkepError
 
@@ -22,10 +22,11 @@ def check_columns(batch: pa.RecordBatch, limits: Limits) -> tuple[pa.LargeBinary
     """Partitions and payloads of a sound batch that may be pushed; raises for the first thing that may not."""
     if not 1 <= batch.num_rows <= limits.bulk_messages:
         raise SkepError(Code.INVALID_REQUEST, f"a bulk push has 1 to {limits.bulk_messages} messages")
-    payload = bytes_column(batch, "payload")
+    check_names(batch.schema, PLAIN_COLUMNS)
+    payload = bytes_column(batch, "payload", limits.bulk_bytes)
     if payload is None:
         raise SkepError(Code.INVALID_REQUEST, "a bulk push has a column payload")
-    partition = bytes_column(batch, "partition")
+    partition = bytes_column(batch, "partition", limits.bulk_bytes)
     if partition is None:
         partition = default_partitions(batch.num_rows)
     else:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from skep.columns import LOG_SCHEMA, checked
+from skep.columns import LOG_SCHEMA, check_names, checked, is_plain, written_out
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.ids import parse_id
+from skep.http.pushing import parse_trace_id
+from skep.http.unpacking import unpacked_bytes
 from skep.model import DEFAULT_PARTITION, NewMessage, QueueKey, Seq
-from skep.wire.times import to_instant
 
 CHUNK_ROWS = 10_000
 COLUMNS = frozenset({
@@ -22,13 +24,16 @@ COLUMNS = frozenset({
 """What a pushed stream may have; all but payload are optional."""
 
 
-def read_stream(body: bytes) -> pa.RecordBatch:
+def read_stream(body: bytes, most_bytes: int) -> pa.RecordBatch:
     """The one batch that a stream's batches make together; MALFORMED when it is no sound stream."""
     try:
+        if sum(unpacked_bytes(body)) > most_bytes:
+            raise SkepError(Code.PAYLOAD_TOO_LARGE, f"a stream has at most {most_bytes} bytes when it is unpacked")
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-            batches = [checked(batch) for batch in reader]
             schema = reader.schema
-    except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError, OSError) as error:
+            check_names(schema, COLUMNS)
+            batches = [checked(batch) for batch in reader]
+    except (pa.ArrowException, struct.error, OSError) as error:
         raise SkepError(Code.MALFORMED, f"the body is no Arrow stream: {error}") from None
     if len(batches) == 1:
         return batches[0]
@@ -77,45 +82,78 @@ class _Pieces:
         return whole
 
 
-def messages_of(batch: pa.RecordBatch, queue: str | None, tenant: str) -> list[NewMessage]:
-    """The messages of a batch that has more columns than partitions and payloads."""
-    unknown = set(batch.schema.names) - COLUMNS
-    if unknown:
-        raise SkepError(
-            Code.INVALID_REQUEST,
-            f"there is no column {min(unknown)!r} here; there are {', '.join(sorted(COLUMNS))}",
-        )
+def messages_of(batch: pa.RecordBatch, queue: str | None, tenant: str, most_bytes: int) -> list[NewMessage]:
+    """The messages of a batch that has more columns than partitions and payloads; a null means that nothing is said."""
     if "payload" not in batch.schema.names:
         raise SkepError(Code.INVALID_REQUEST, "a push has a column payload")
-    return [_message(row, queue, tenant) for row in batch.to_pylist()]
+    columns = {name: _values(name, batch.column(name), most_bytes) for name in batch.schema.names}
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return [_message(row, queue, tenant) for row in rows]
+
+
+def _values(name: str, column: pa.Array, most_bytes: int) -> list[Any]:
+    """A column as Python's values: bytes, whole numbers, lists of pairs, or texts."""
+    try:
+        if name == "payload":
+            column = written_out(column, name, most_bytes).cast(pa.large_binary())
+        elif name == "priority":
+            column = _numbers(column)
+        elif name == "deliver_at":
+            column = _instants(column)
+        elif name == "headers" and pa.types.is_map(column.type):
+            column = _pairs(column)
+        else:
+            column = written_out(column, name, most_bytes).cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SkepError(Code.INVALID_REQUEST, f"the column {name} does not fit: {error}") from None
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _numbers(column: pa.Array) -> pa.Array:
+    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise SkepError(Code.INVALID_REQUEST, f"the column priority holds whole numbers, not {column.type}")
+    return column.cast(pa.int64())
+
+
+def _instants(column: pa.Array) -> pa.Array:
+    """Times as microseconds. As numbers, since not every time that Arrow can write is one in Python."""
+    if pa.types.is_null(column.type):
+        return column
+    if not pa.types.is_timestamp(column.type) or column.type.tz is None:
+        raise SkepError(Code.INVALID_TIME, f"the column deliver_at holds timestamps with a zone, not {column.type}")
+    micros = pc.CastOptions(pa.timestamp("us", column.type.tz), allow_time_truncate=True)
+    return column.cast(options=micros).cast(pa.int64())
+
+
+def _pairs(column: pa.Array) -> pa.Array:
+    if not (is_plain(column.type.key_type) and is_plain(column.type.item_type)):
+        raise SkepError(Code.INVALID_REQUEST, f"the column headers holds JSON or maps of texts, not {column.type}")
+    return column.cast(pa.map_(pa.string(), pa.string()))
 
 
 def _message(row: dict[str, Any], queue: str | None, tenant: str) -> NewMessage:
-    name = row.get("queue") or queue
-    payload = row["payload"]
+    name, payload, partition = row.get("queue"), row["payload"], row.get("partition")
+    if name is None:
+        name = queue
     if name is None:
         raise SkepError(Code.INVALID_REQUEST, "name the queue in the query, or in a column queue")
     if payload is None:
         raise SkepError(Code.INVALID_PAYLOAD, "a payload is null")
-    headers, trace_id, deliver_at = row.get("headers"), row.get("trace_id"), row.get("deliver_at")
-    try:
-        return NewMessage(
-            QueueKey(name, tenant),
-            payload.encode() if isinstance(payload, str) else payload,
-            row.get("partition") or DEFAULT_PARTITION,
-            row.get("transaction_id"),
-            None if trace_id is None else parse_id(trace_id),
-            None if headers is None else _headers(headers),
-            row.get("content_type"),
-            None if deliver_at is None else to_instant(deliver_at),
-            row.get("priority") or 0,
-        )
-    except (TypeError, ValueError, AttributeError) as error:
-        raise SkepError(Code.INVALID_REQUEST, f"a row does not fit: {error}") from None
+    headers, trace_id = row.get("headers"), row.get("trace_id")
+    return NewMessage(
+        QueueKey(name, tenant),
+        payload,
+        DEFAULT_PARTITION if partition is None else partition,
+        row.get("transaction_id"),
+        None if trace_id is None else parse_trace_id(trace_id),
+        None if headers is None else _headers(headers),
+        row.get("content_type"),
+        row.get("deliver_at"),
+        row.get("priority") or 0,
+    )
 
 
-def _headers(value: object) -> bytes:
+def _headers(value: str | list[tuple[str, str | None]]) -> bytes:
     """Headers come as a JSON text, or as a map of texts."""
-    if isinstance(value, str):
-        return value.encode()
-    return msgspec.json.encode(dict(value) if isinstance(value, list) else value)
+    return value.encode() if isinstance(value, str) else msgspec.json.encode(dict(value))

@@ -39,7 +39,7 @@ def new_messages(items: Sequence[PushItem], tenant: str) -> list[NewMessage]:
                 payload if item.content_type is None else _raw_bytes(payload),
                 item.partition,
                 item.transaction_id,
-                None if item.trace_id is None else _trace_id(item.trace_id),
+                None if item.trace_id is None else parse_trace_id(item.trace_id),
                 _headers(item.headers),
                 item.content_type,
                 None if item.deliver_at is None else to_instant(item.deliver_at),
@@ -61,7 +61,8 @@ def _raw_bytes(payload: bytes) -> bytes:
         raise SkepError(Code.INVALID_PAYLOAD, "with a contentType the payload is a base64 text") from None
 
 
-def _trace_id(text: str) -> Id:
+def parse_trace_id(text: str) -> Id:
+    """The trace id that a text writes."""
     try:
         return parse_id(text)
     except ValueError:

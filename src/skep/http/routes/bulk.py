@@ -30,8 +30,9 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
     except ModuleNotFoundError:
         raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
 
-    body = await call.body(engine.settings.limits.bulk_bytes + ENVELOPE_BYTES)
-    batch = await asyncio.to_thread(read_stream, body)
+    most_bytes = engine.settings.limits.bulk_bytes + ENVELOPE_BYTES
+    body = await call.body(most_bytes)
+    batch = await asyncio.to_thread(read_stream, body, most_bytes)
     name = call.query.get("queue")
     if name is None or not PLAIN_COLUMNS.issuperset(batch.schema.names):
         limit = engine.settings.limits.push_messages
@@ -40,7 +41,7 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
                 Code.INVALID_REQUEST,
                 f"with more columns than partition and payload a stream has at most {limit} messages",
             )
-        messages = await asyncio.to_thread(messages_of, batch, name, call.tenant)
+        messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes)
         outcome = await engine.push(messages)
         pushing.count_pushed(meter, messages, outcome)
         return pushing.answer(outcome)
