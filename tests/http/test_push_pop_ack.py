@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 
+import pytest
+
 from tests.http.driver import Api
 
 
@@ -178,3 +180,14 @@ def test_so_many_leases_are_extended_at_once_and_no_more(api: Api) -> None:
     reply = api.post("/api/v1/leases/extend", {"leaseIds": [message["leaseId"]] * 10_001})
 
     assert (reply.status, reply.code) == (422, "INVALID_REQUEST")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/pop/queue/q", "/api/v1/pop/queue/q/partition/Default", "/api/v1/pop"])
+def test_I2_who_asks_for_no_body_takes_no_messages(api: Api, path: str) -> None:
+    api.push("q", 1, namespace="n")
+    query = "?autoAck=true" + ("&namespace=n" if path == "/api/v1/pop" else "")
+
+    reply = api.request("HEAD", path + query)
+
+    assert (reply.status, reply.headers["allow"]) == (405, "GET")
+    assert [m["payload"] for m in api.pop("q")] == [1]

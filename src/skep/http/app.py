@@ -76,7 +76,7 @@ class App:
         self._pop = next(endpoint for o, endpoint in endpoints if o.path == POP_QUEUE + "{queue}")
         resources: dict[str, Resource] = {}
         for operation, endpoint in endpoints:
-            resources.setdefault(operation.path, Resource()).add(operation.method, endpoint)
+            resources.setdefault(operation.path, Resource()).add(operation, endpoint)
         self._router = Router([Route(path, resource) for path, resource in resources.items()], default=_no_route)
 
     def _total(self) -> Meter:
@@ -109,10 +109,13 @@ class Resource:
     def __init__(self) -> None:
         self._by_method: dict[str, Endpoint] = {}
 
-    def add(self, method: str, endpoint: Endpoint) -> None:
-        """Take an operation; what answers GET answers HEAD too, and the server leaves out the body."""
-        self._by_method[method] = endpoint
-        if method == "GET":
+    def add(self, operation: Operation, endpoint: Endpoint) -> None:
+        """Take an operation; what answers GET answers HEAD too, and the server leaves out the body.
+
+        Not so a pop: its messages would be leased, or settled at once, for someone who does not get them.
+        """
+        self._by_method[operation.method] = endpoint
+        if operation.method == "GET" and operation.verb != "pop":
             self._by_method["HEAD"] = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -104,7 +104,7 @@ def _values(name: str, column: pa.Array, most_bytes: int) -> list[Any]:
             column = _pairs(column)
         else:
             column = written_out(column, name, most_bytes).cast(pa.large_string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:  # a zone may be any bytes
         raise SkepError(Code.INVALID_REQUEST, f"the column {name} does not fit: {error}") from None
     values: list[Any] = column.to_pylist()
     return values
