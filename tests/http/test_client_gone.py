@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from collections.abc import MutableMapping
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from skep.config import HttpLimits
 from skep.http.exchange import Call, ClientGone
+from skep.wire.log import ARROW
+from tests.http.driver import Api
 
 DISCONNECT = {"type": "http.disconnect"}
 
@@ -90,3 +95,39 @@ async def test_a_client_that_stays_gets_the_result() -> None:
     undone: list[str] = []
     assert await call_of(asyncio.Event()).unless_gone(work(), undone.append) == "messages"
     assert undone == []
+
+
+def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.push("q", *range(1_000))
+    engine, reads = api.server.engine, []
+    read_log = engine.read_log
+
+    async def slowly(*args: Any, **kwargs: Any) -> pa.RecordBatch:
+        reads.append(args)
+        await asyncio.sleep(0.005)
+        return await read_log(*args, **kwargs)
+
+    monkeypatch.setattr(engine, "read_log", slowly)
+    monkeypatch.setattr("skep.http.arrow.CHUNK_ROWS", 2)
+    lines = ["GET /api/v1/log/q HTTP/1.1", "Host: here", f"Skep-Tenant: {api.tenant}", f"Accept: {ARROW}", "", ""]
+    with socket.create_connection(("127.0.0.1", api.server.port)) as client:
+        client.sendall("\r\n".join(lines).encode())
+        assert client.recv(1_000).startswith(b"HTTP/1.1 200")
+
+    seen = 0
+    while len(reads) > seen:
+        seen = len(reads)
+        time.sleep(0.5)
+
+    assert seen < 400
+
+
+def test_a_stream_that_nobody_asked_the_body_of_is_not_read(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.push("q", 1)
+    reads: list[object] = []
+    monkeypatch.setattr(api.server.engine, "read_log", lambda *args, **_: reads.append(args))
+
+    reply = api.request("HEAD", "/api/v1/log/q", headers={"Accept": ARROW})
+
+    assert (reply.status, reply.headers["content-type"], reply.body) == (200, ARROW, b"")
+    assert reads == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
@@ -43,7 +43,7 @@ def read_stream(body: bytes, most_bytes: int) -> pa.RecordBatch:
 
 async def log_stream(
     engine: Engine, key: QueueKey, first: int, last: int, limit: int, compression: str | None
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """A range of the log as a stream, one batch at a time, so that a slow reader holds one in memory."""
     pieces = _Pieces()
     writer = pa.ipc.new_stream(pieces, LOG_SCHEMA, options=pa.ipc.IpcWriteOptions(compression=compression))

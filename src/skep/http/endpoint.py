@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from time import perf_counter
 
 import structlog
@@ -47,21 +48,34 @@ class Endpoint:
             log.error("a request failed unexpectedly", path=scope["path"], traceback=traceback.format_exc(limit=-8))
             answer = error_answer(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"))
         self._meter.answered(answer.status, perf_counter() - started, call.waits)
-        await send_answer(send, answer)
+        if isinstance(answer.body, bytes):
+            await send_answer(send, answer)
+        else:
+            await _send_pieces(call, send, answer, answer.body)
 
 
 async def send_answer(send: Send, answer: Answer) -> None:
-    """Send an answer whole, or piece by piece."""
-    body = answer.body
-    headers = answer.headers
-    if isinstance(body, bytes):
-        if answer.status != 204:
-            headers = [(b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), *headers]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-        return
-    headers = [(b"content-type", answer.media_type), *headers]
+    """Send an answer that has its body whole."""
+    body, headers = answer.body, answer.headers
+    assert isinstance(body, bytes)
+    if answer.status != 204:
+        headers = [(b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    async for piece in body:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_pieces(call: Call, send: Send, answer: Answer, pieces: AsyncGenerator[bytes, None]) -> None:
+    """Send an answer piece by piece, as long as there is someone to take it: what is sent to nobody is silently dropped."""
+    headers = [(b"content-type", answer.media_type), *answer.headers]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    gone = asyncio.ensure_future(call.disconnected())
+    try:
+        if call.scope["method"] != "HEAD":
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                if gone.done():
+                    return
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        gone.cancel()
+        await pieces.aclose()

@@ -7,7 +7,7 @@ turns that into an answer and sends it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote
@@ -36,7 +36,7 @@ class Answer(Struct):
     """A status, a body (whole, or in pieces as they come), and headers."""
 
     status: int
-    body: bytes | AsyncIterator[bytes] = b""
+    body: bytes | AsyncGenerator[bytes, None] = b""
     media_type: bytes = JSON
     headers: list[tuple[bytes, bytes]] = msgspec.field(default_factory=list)
 
@@ -158,7 +158,7 @@ class Call:
         ``undo`` gets a result that came all the same, or in the same moment: there is nobody to take it.
         """
         task = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(self._disconnected())
+        gone = asyncio.ensure_future(self.disconnected())
         try:
             await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
             if not gone.done():
@@ -173,7 +173,8 @@ class Call:
             task.cancel()
             await asyncio.gather(task, gone, return_exceptions=True)
 
-    async def _disconnected(self) -> None:
+    async def disconnected(self) -> None:
+        """Wait until the client has gone."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
