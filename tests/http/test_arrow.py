@@ -100,6 +100,16 @@ def test_the_log_is_read_as_json_too(api: Api) -> None:
     )  # fmt: skip
 
 
+def test_an_answer_in_json_has_as_many_messages_as_are_not_too_long_together(api: Api) -> None:
+    for _ in range(5):
+        api.push("q", "a" * 3 * 1024 * 1024)
+
+    pages = [api.get(f"/api/v1/log/q?from={first}").json["messages"] for first in (1, 4)]
+    narrow = api.get("/api/v1/log/q?from=2&to=3").json["messages"]
+
+    assert [[m["seq"] for m in page] for page in (*pages, narrow)] == [[1, 2, 3], [4, 5], [2, 3]]
+
+
 def test_bounds_say_what_the_log_holds(api: Api) -> None:
     api.push("q", 1, 2)
 

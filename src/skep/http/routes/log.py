@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+
+from msgspec import structs
+
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
@@ -16,6 +21,8 @@ from skep.wire.times import to_datetime
 
 LAST_SEQ = 2**63 - 1
 JSON_MESSAGES = 1_000
+JSON_BYTES = 8 * 1024 * 1024
+"""Payloads in one answer as JSON; it ends with the message that reaches this."""
 ARROW_MESSAGES = 1_000_000
 PARAMETERS = (
     Parameter("from", int, "the first seq, 1 by default; below the log's first, it starts there"),
@@ -35,9 +42,13 @@ def operations(engine: Engine) -> list[Operation]:
         if ARROW.encode() in (call.header(b"accept") or b""):
             return await read_arrow(call, key, first, last)
         limit = parameters.whole(call.query, "limit", JSON_MESSAGES)
-        page = await engine.messages(MessageFilter(queue=key, after=Seq(first - 1), limit=limit))
-        found = [message for message in page.messages if message.seq <= last]
-        return json_answer(LogResponse([_told(message) for message in found]))
+        # Sizes first: the payloads of so many messages may be more than memory holds.
+        wanted = MessageFilter(queue=key, after=Seq(first - 1), limit=limit, preview_bytes=0)
+        sizes = [one.payload_bytes for one in (await engine.messages(wanted)).messages if one.seq <= last]
+        if not sizes:
+            return json_answer(LogResponse([]))
+        page = await engine.messages(structs.replace(wanted, limit=fitting(sizes, JSON_BYTES), preview_bytes=None))
+        return json_answer(LogResponse([_told(message) for message in page.messages if message.seq <= last]))
 
     async def read_arrow(call: Call, key: QueueKey, first: int, last: int) -> Answer:
         from skep.http.arrow import log_stream
@@ -69,6 +80,11 @@ def operations(engine: Engine) -> list[Operation]:
             summary="Which seqs the log holds", tag="Log",
         ),
     ]  # fmt: skip
+
+
+def fitting(sizes: Sequence[int], most: int) -> int:
+    """How many of them, and at least one, come before their sum reaches the most."""
+    return 1 + sum(total < most for total in accumulate(sizes[:-1]))
 
 
 def _told(m: StoredMessage) -> LoggedMessage:
