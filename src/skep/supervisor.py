@@ -108,7 +108,7 @@ class Supervisor:
     async def _ended(self, worker: Worker) -> int:
         status = await worker.process.wait()
         del self._workers[worker.name]
-        keep_of_ended(self._tally_folder, worker.name)
+        keep_of_ended(self._tally_folder, worker.name, self._settings.http.metrics_queues)
         return status
 
     def _stop(self) -> None:

@@ -18,6 +18,8 @@ from skep.observe.metrics import Meter, QueueCounts
 NOTE_SECONDS = 1.0
 """How often a process notes its counters."""
 ENDED = "ended"
+NAMES_KEPT = 100
+"""Of so many processes that ended is it known that they did: more than can while someone reads."""
 _COUNTS = tuple(QueueCounts.__slots__)
 
 
@@ -45,22 +47,24 @@ class Tally:
         """The counters of this process as they are, and those of the others as they were last noted."""
         whole = Meter(meter.queue_labels)
         _add(whole, _note([], meter))
+        others = {path.name: _read(path) for path in sorted(self._folder.iterdir()) if not path.suffix}
+        # After the others: one that ends meanwhile is in here, or was read above, or both.
         ended = _read(self._folder / ENDED)
         _add(whole, ended)
-        for path in sorted(self._folder.iterdir()):
-            # A process that has just ended may still have a file of its own beside what was moved.
-            if path.name not in (self._name, ENDED, *ended.names) and not path.suffix:
-                _add(whole, _read(path))
+        for name, note in others.items():
+            if name not in (self._name, ENDED, *ended.names):
+                _add(whole, note)
         return whole
 
 
-def keep_of_ended(folder: Path, name: str) -> None:
+def keep_of_ended(folder: Path, name: str, queue_labels: int) -> None:
     """Move what a process has counted to what all that have ended did."""
     path = folder / name
-    whole = Meter()
-    _add(whole, _read(folder / ENDED))
+    ended = _read(folder / ENDED)
+    whole = Meter(queue_labels)
+    _add(whole, ended)
     _add(whole, _read(path))
-    _write(folder / ENDED, _note([name], whole))
+    _write(folder / ENDED, _note([*ended.names, name][-NAMES_KEPT:], whole))
     path.unlink(missing_ok=True)
 
 
