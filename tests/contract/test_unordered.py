@@ -307,3 +307,15 @@ async def test_every_call_that_settles_leaves_a_row(unordered: Driver) -> None:
 
     assert [(lease.first_seq, lease.last_seq, lease.messages) for lease in history] == [(2, 2, 1), (1, 3, 2)]
     assert {lease.outcome for lease in history} == {"completed"}
+
+
+async def test_the_age_of_a_group_is_that_of_its_oldest_message_though_they_were_found_together(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED)
+    await driver.push("old")
+    driver.clock.advance(5)
+    await driver.push("new")
+
+    [first] = await driver.pop(batch=1)
+    await driver.ack(first)
+
+    assert (await driver.stats()).oldest_at == driver.now

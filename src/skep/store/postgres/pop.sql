@@ -46,10 +46,11 @@ SELECT array_agg(v.seq ORDER BY v.seq) FROM (
 SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2) ORDER BY m.seq
 
 -- name: lease_set
--- Leases what is taken; what is left becomes a free row with the same past.
+-- Leases what is taken; what is left becomes a free row with the same past, as old as its own first message.
 WITH rest AS (
     INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
-    SELECT s.queue_id, s.group_id, s.partition, s.priority, $7, s.attempts, s.ready_at, s.oldest_at,
+    SELECT s.queue_id, s.group_id, s.partition, s.priority, $7, s.attempts, s.ready_at,
+           coalesce((SELECT m.created_at FROM message m WHERE m.queue_id = s.queue_id AND m.seq = ($7::bigint[])[1]), s.oldest_at),
            CASE WHEN s.token IS NULL THEN s.last_error ELSE coalesce(s.last_error, $6) END
     FROM set_lease s WHERE s.id = $1 AND $7::bigint[] <> '{}'
 )
