@@ -442,3 +442,11 @@ def test_what_a_client_that_went_away_waited_for_goes_to_the_next_at_once(strict
         [message] = popped(consumer, "empty?wait=true")
 
     assert message["attempt"] == 1
+
+
+def test_a_tenant_that_is_named_twice_is_refused(wire: Wire) -> None:
+    head = b"GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: skep\r\nSkep-Tenant: mine\r\nskep-tenant: theirs\r\n\r\n"
+
+    reply = wire.send(head).reply()
+
+    assert (reply.status, reply.code) == (422, "INVALID_REQUEST")

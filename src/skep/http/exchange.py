@@ -71,9 +71,13 @@ class Call:
 
     @property
     def tenant(self) -> str:
-        """Whose queues are meant."""
-        value = self.header(TENANT_HEADER)
-        return DEFAULT_TENANT if value is None else value.decode("latin-1")
+        """Whose queues are meant. Said twice it is refused: a proxy that adds the header may not have removed the client's."""
+        values = [value for key, value in self.scope["headers"] if key == TENANT_HEADER]
+        if not values:
+            return DEFAULT_TENANT
+        if len(values) > 1:
+            raise SkepError(Code.INVALID_REQUEST, "the header Skep-Tenant is given twice")
+        return bytes(values[0]).decode("latin-1")
 
     def path(self, name: str) -> str:
         """A part of the path. Paths are matched before they are unquoted, so a part may contain a slash."""
