@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from skep.config import EngineSettings, HttpLimits, Limits
 from skep.testing.server import RunningServer, running_server
@@ -450,3 +451,11 @@ def test_a_tenant_that_is_named_twice_is_refused(wire: Wire) -> None:
     reply = wire.send(head).reply()
 
     assert (reply.status, reply.code) == (422, "INVALID_REQUEST")
+
+
+def test_a_path_is_logged_as_it_was_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_server() as server, capture_logs() as logged, Wire(server.port) as wire:
+        monkeypatch.setattr(server.engine, "pop", None)
+        assert wire.request("GET", "/api/v1/pop/queue/%1b[2J").reply().code == "INTERNAL"
+
+    assert [entry["path"] for entry in logged if "path" in entry] == ["/api/v1/pop/queue/%1b[2J"]

@@ -45,7 +45,8 @@ class Endpoint:
             return
         except Exception as error:
             # As text: a renderer that shows locals would put payloads into the log.
-            log.error("a request failed unexpectedly", path=scope["path"], traceback=traceback.format_exc(limit=-8))
+            path = scope["raw_path"].decode("ascii")  # quoted, so that nobody writes control characters into a terminal
+            log.error("a request failed unexpectedly", path=path, traceback=traceback.format_exc(limit=-8))
             answer = error_answer(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"))
         self._meter.answered(answer.status, perf_counter() - started, call.waits)
         if isinstance(answer.body, bytes):
