@@ -121,7 +121,9 @@ def is_plain(kind: pa.DataType) -> bool:
 
 def _viewed_bytes(column: pa.Array) -> int:
     """How many bytes views name together; each begins with how many it names."""
-    views = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)[column.offset : column.offset + len(column)]
+    end = column.offset + len(column)
+    # The buffer itself may be longer, by any number of bytes.
+    views = np.frombuffer(column.buffers()[1], np.int32, 4 * end).reshape(-1, 4)[column.offset :]
     return int(views[column.is_valid().to_numpy(zero_copy_only=False), 0].sum(dtype=np.int64))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -271,3 +272,28 @@ def test_columns_of_other_types_mean_the_same(api: Api) -> None:
 
     assert [m["status"] for m in reply.json["messages"]] == ["scheduled", "stored"]
     assert [(m["partition"], m["transactionId"]) for m in api.pop("q")] == [("Default", "u")]
+
+
+def test_a_stream_of_very_many_batches_is_refused(api: Api) -> None:
+    empty = batch(payload=pa.array([], pa.string()))
+
+    reply = push(api, stream(*[empty] * 10_001))
+
+    assert (reply.status, reply.code) == (422, "INVALID_REQUEST")
+
+
+def test_damaged_streams_are_errors_and_nothing_worse(api: Api) -> None:
+    random = Random(1)
+    rows = batch(payload=["1", "[2]"] * 10, partition=["a", "b"] * 10)
+    coded = pa.record_batch({name: rows[name].dictionary_encode() for name in rows.schema.names})
+    views = pa.record_batch({name: rows[name].cast(pa.string_view()) for name in rows.schema.names})
+    rich = rows.append_column("deliver_at", pa.array([AT] * 20, pa.timestamp("us", "UTC")))
+    sound = [stream(rows, rows), stream(rows, compression="zstd"), stream(coded), stream(views), stream(rich)]
+
+    for _ in range(100):
+        damaged = bytearray(random.choice(sound))
+        for _ in range(random.choice((1, 2, 8))):
+            damaged[random.randrange(len(damaged))] = random.choice((0, 1, 127, 255, random.randrange(256)))
+        reply = push(api, bytes(damaged))
+
+        assert reply.status in (201, 400, 413, 422), (reply, bytes(damaged))

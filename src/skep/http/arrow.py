@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import AsyncGenerator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from skep.http.unpacking import unpacked_bytes
 from skep.model import DEFAULT_PARTITION, NewMessage, QueueKey, Seq
 
 CHUNK_ROWS = 10_000
+BATCHES = 10_000
+"""In one pushed stream. Each takes memory beside what it holds, which may be nothing."""
 COLUMNS = frozenset({
     "queue", "partition", "payload", "transaction_id", "trace_id", "headers", "content_type", "deliver_at", "priority",
 })  # fmt: skip
@@ -32,9 +35,11 @@ def read_stream(body: bytes, most_bytes: int) -> pa.RecordBatch:
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             schema = reader.schema
             check_names(schema, COLUMNS)
-            batches = [checked(batch) for batch in reader]
+            batches = [checked(batch) for batch in islice(reader, BATCHES + 1)]
     except (pa.ArrowException, struct.error, OSError) as error:
         raise SkepError(Code.MALFORMED, f"the body is no Arrow stream: {error}") from None
+    if len(batches) > BATCHES:
+        raise SkepError(Code.INVALID_REQUEST, f"a stream has at most {BATCHES} batches")
     if len(batches) == 1:
         return batches[0]
     whole = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
