@@ -463,3 +463,44 @@ def test_sigterm_drains(client: skep.Client, server: RunningServer, tenant: str)
         assert process.wait(30) == 0
 
     assert [message.json() for message in client.pop("orders")] == [2]
+
+
+@pytest.mark.parametrize("raised", [ValueError, skep.Reject, skep.Retry])
+def test_an_error_that_is_no_unicode_keeps_no_message_from_being_settled(
+    client: skep.Client, worker: skep.Worker, raised: type[Exception]
+) -> None:
+    client.configure("files", max_attempts=1)
+    for name in "abcd":
+        client.push("files", name, partition=name)
+
+    @worker.on("files")
+    def handle(message: skep.Message) -> None:
+        if message.json() == "a":
+            raise raised(os.fsdecode(b"\xff is not there"))
+
+    worker.run(until_empty=True)
+
+    [letter] = client.dead_letters("files")
+    assert "is not there" in (letter.error or "")
+    assert left_in(client, "files") == 0
+
+
+def test_I10_a_last_attempt_that_comes_while_stopping_is_no_dead_letter(
+    client: skep.Client, worker: skep.Worker, start: Callable[[], Running]
+) -> None:
+    client.configure("orders", max_attempts=1)
+    client.push("orders", 1)
+    seen: list[int] = []
+
+    @worker.on("orders", concurrency=2)
+    def handle(message: skep.Message) -> None:
+        seen.append(message.json())
+        if message.json() == 1:
+            threading.Timer(0.2, worker.stop).start()
+            while not worker.stopping:
+                threading.Event().wait(0.01)
+            client.push("orders", 2, partition="p")  # the poll that is under way gets it
+
+    assert start().result() == len(seen)
+    assert list(client.dead_letters("orders")) == []
+    assert len(seen) + left_in(client, "orders") == 2

@@ -97,12 +97,19 @@ def failed(
     if delay is not None and delay > 0:
         retry_at = to_datetime(clock.now() + seconds(delay))
     status = AckStatus.FAILED if retry_at is None and delay is None else AckStatus.RETRY
-    return Ack(message.lease_id, message.seq, status, error, retry_at)
+    return Ack(message.lease_id, message.seq, status, _writable(error), retry_at)
 
 
 def rejected(message: Delivered, *, error: str | None = None) -> Ack:
     """It is given up on and becomes a dead letter."""
-    return Ack(message.lease_id, message.seq, AckStatus.DLQ, error)
+    return Ack(message.lease_id, message.seq, AckStatus.DLQ, _writable(error))
+
+
+def _writable(error: str | None) -> str | None:
+    """The text as JSON can carry it. File names that are no UTF-8 bring half characters into errors, and acks go together:
+    one that cannot be written would keep all the others from being said.
+    """
+    return None if error is None else error.encode("utf-8", "replace").decode()
 
 
 def noted(said: Sequence[tuple[Delivered, Ack]], results: list[AckResult]) -> list[AckResult]:

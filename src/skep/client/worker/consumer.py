@@ -137,7 +137,8 @@ class Consumer:
                 if self._keeping.lost(lease_id):
                     log.warning("a lease was lost: %d messages of %s are not begun", len(chain) - position, message)
                     break
-                if self._stopping.is_set():
+                # What came alone may be on its last attempt, and given back it would be a dead letter that nobody worked on.
+                if self._stopping.is_set() and len(chain) > 1:
                     # Or the poll that is still under way would be handed what is given back.
                     await self._popping_ended.wait()
                     told += [self._give_back(rest) for rest in chain[position:]]
