@@ -8,6 +8,7 @@ from collections import defaultdict
 import pytest
 
 import skep
+from skep.client.buffer import Buffer
 from skep.errors import Code
 from skep.wire.messages import PushedMessage
 from tests.client.scripted import HANG_UP, Received, ScriptedServer, problem, stored
@@ -168,3 +169,80 @@ async def test_the_asynchronous_buffer_raises_what_failed() -> None:
                     await out.push(1)
 
     assert len(out.unsent) == 1
+
+
+def test_I2_what_is_stored_is_what_was_pushed_though_the_object_changed_since(client: skep.Client) -> None:
+    row, headers = {"number": 0}, {"number": "0"}
+    with client.buffer("events", linger_ms=NEVER_MS) as out:
+        for number in range(3):
+            row["number"], headers["number"] = number, str(number)
+            out.push(row, headers=headers)
+
+    popped = client.pop("events", batch=10)
+    assert [message.json()["number"] for message in popped] == [0, 1, 2]
+    assert [message.headers["number"] for message in popped] == ["0", "1", "2"]
+
+
+def test_a_message_that_spoils_the_whole_request_does_not_take_the_others_with_it(client: skep.Client) -> None:
+    def push_all() -> None:
+        with client.buffer("events", linger_ms=NEVER_MS) as out:
+            for number in range(20):
+                out.push(number, trace_id="none" if number == 13 else None)
+
+    with pytest.raises(skep.SkepError) as raised:
+        push_all()
+
+    assert raised.value.code is Code.INVALID_TRACE_ID
+    assert len(raised.value.details["failed"]) == 1  # type: ignore[arg-type] # a list
+    assert [message.json() for message in client.pop("events", batch=20)] == [*range(13), *range(14, 20)]
+
+
+def test_who_waits_for_room_is_told_when_the_buffer_is_left() -> None:
+    told = threading.Event()
+
+    def push_more(out: Buffer) -> None:
+        with pytest.raises(skep.SkepError, match="not open"):
+            out.push([2, 3, 4])
+        told.set()
+
+    with ScriptedServer(lambda _: problem(503, "STOPPING")) as server, skep.Client(server.url, attempts=1) as client:
+        out = client.buffer("events", max_messages=1, linger_ms=NEVER_MS)
+        out.__enter__()
+        out.push(1)
+        threading.Thread(target=push_more, args=(out,), daemon=True).start()
+        with pytest.raises(skep.SkepError, match="STOPPING"):
+            out.__exit__(None, None, None)
+
+        assert told.wait(30)
+        with pytest.raises(skep.SkepError, match="STOPPING"):
+            out.flush()
+
+
+def test_what_is_left_of_a_buffer_is_pushed_by_opening_it_again() -> None:
+    answers = [problem(503, "STOPPING")]
+
+    def answer(request: Received) -> bytes:
+        return answers.pop() if answers else stored(request)
+
+    with ScriptedServer(answer) as server, skep.Client(server.url, attempts=1) as client:
+        out = client.buffer("events", linger_ms=NEVER_MS)
+        with pytest.raises(skep.SkepError), out:
+            out.push(1)
+        with out:
+            out.push(2)
+
+    assert out.unsent == []
+    assert [item["payload"] for request in server.requests[1:] for item in request.json["items"]] == [1, 2]
+
+
+def test_a_push_that_raises_what_failed_before_takes_nothing(client: skep.Client) -> None:
+    def push_until_told(out: Buffer) -> None:
+        out.push(0, partition="x" * 1000)
+        while True:
+            out.push([1, 2])
+
+    buffer = client.buffer("events", max_messages=4, batch=1, linger_ms=0)
+    with buffer as out, pytest.raises(skep.SkepError, match="INVALID_PARTITION"):
+        push_until_told(out)
+
+    assert sum(queue.stats.depth for queue in client.queues() if queue.stats) % 2 == 0

@@ -108,3 +108,13 @@ async def test_the_asynchronous_client_commits_alike(async_client: skep.AsyncCli
 
     assert await async_client.pop("orders") == []
     assert (await async_client.pop("bills"))[0].json() == 2
+
+
+def test_I2_what_is_committed_is_what_was_pushed_though_the_object_changed_since(client: skep.Client) -> None:
+    row = {}
+    with client.transaction() as tx:
+        for number in range(3):
+            row["number"] = number
+            tx.push("bills", row)
+
+    assert [message.json()["number"] for message in client.pop("bills", batch=10)] == [0, 1, 2]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from skep.client import calls
 from skep.client.background import AsyncBackground, AsyncMonitor
 from skep.client.batcher import Batcher, BufferOptions, BufferSettings
-from skep.client.outgoing import MessageOptions, push_items
+from skep.client.outgoing import MessageOptions, written_items
 from skep.client.pushed import refusals
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
@@ -36,6 +36,7 @@ class AsyncBuffer:
         self._monitor = AsyncMonitor()
         self._background: AsyncBackground | None = None
         self._flushing = 0
+        self._leaving = False
         self._closing = False
         self._begun = 0
         self._failed = 0
@@ -47,13 +48,16 @@ class AsyncBuffer:
         return self._batcher.unsent
 
     async def push(self, messages: object, **options: Unpack[MessageOptions]) -> None:
-        """Take messages to be pushed soon; waits while the buffer is full."""
-        for item in push_items(self._queue, messages, options, self._mint):
+        """Take messages to be pushed soon; waits while the buffer is full. When it raises what failed before, it took none."""
+        items = written_items(self._queue, messages, options, self._mint)
+        async with self._monitor:
+            self._batcher.raise_failed()
+        for item in items:
             async with self._monitor:
-                if self._background is None:
+                # Whoever waits for room must not do so for ever when another leaves the block and nothing is pushed any more.
+                await self._monitor.until(lambda: not self._open or not self._batcher.full)
+                if not self._open:
                     raise SkepError(Code.INVALID_REQUEST, "the buffer is not open: use it in a with statement")
-                self._batcher.raise_failed()
-                await self._monitor.until(lambda: not self._batcher.full)
                 self._batcher.add(item)
                 self._monitor.changed()
 
@@ -64,7 +68,7 @@ class AsyncBuffer:
             begun = self._begun
             self._monitor.changed()
             try:
-                await self._monitor.until(lambda: not len(self._batcher) or self._failed_since(begun))
+                await self._monitor.until(lambda: self._flushed_since(begun))
             finally:
                 self._flushing -= 1
             self._batcher.raise_failed()
@@ -72,6 +76,7 @@ class AsyncBuffer:
                 raise self._trouble
 
     async def __aenter__(self) -> Self:
+        self._leaving = self._closing = False
         self._background = AsyncBackground(self._run)
         return self
 
@@ -79,6 +84,9 @@ class AsyncBuffer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._background is not None
+        async with self._monitor:
+            self._leaving = True  # or what another task pushes after the flush would stay behind without a word
+            self._monitor.changed()
         try:
             await self.flush()
         finally:
@@ -88,9 +96,16 @@ class AsyncBuffer:
             await self._background.finish()
             self._background = None
 
-    def _failed_since(self, begun: int) -> bool:
-        """Whether a try failed that began after so many; one that was under way does not count, for much may have changed."""
-        return self._trouble is not None and self._failed > begun
+    @property
+    def _open(self) -> bool:
+        return self._background is not None and not self._leaving
+
+    def _flushed_since(self, begun: int) -> bool:
+        """Whether there is nothing to wait for: all is stored, nobody stores it, or a try failed that began after so many.
+        One that was under way does not count, for much may have changed.
+        """
+        failed = self._trouble is not None and self._failed > begun
+        return failed or not len(self._batcher) or self._background is None
 
     async def _run(self) -> None:
         while batch := await self._next():

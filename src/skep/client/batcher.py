@@ -11,6 +11,7 @@ from typing import TypedDict
 
 import msgspec
 
+from skep.client.failures import AnsweredError
 from skep.client.outgoing import encode
 from skep.errors import Code, SkepError
 from skep.model import PushStatus
@@ -19,6 +20,9 @@ from skep.wire.messages import PushedMessage, PushItem
 MEBIBYTE = 1024 * 1024
 BATCH_BYTES = 4 * MEBIBYTE
 """A batch takes no more than this, so that it stays well below what a server takes in one request."""
+
+_ABOUT_CONTENT = frozenset({400, 413, 422})
+"""Statuses of a request that could not be read, or was too large."""
 
 
 class BufferOptions(TypedDict, total=False):
@@ -55,6 +59,7 @@ class Batcher:
         self._waiting: deque[tuple[PushItem, int]] = deque()
         self._bytes = 0
         self._taken = 0
+        self._most = settings.batch
         self.failed: list[PushedMessage] = []
         """Messages that the server refused for good, with their reasons."""
         self.error: SkepError | None = None
@@ -79,7 +84,7 @@ class Batcher:
         return len(self._waiting) >= self.settings.max_messages or self._bytes >= self.settings.max_bytes
 
     def add(self, item: PushItem) -> None:
-        """Take one more; INVALID_PAYLOAD, at once and to whoever pushed it, when it cannot be JSON."""
+        """Take one more."""
         size = len(encode(item))
         self._waiting.append((item, size))
         self._bytes += size
@@ -89,7 +94,7 @@ class Batcher:
         batch: list[PushItem] = []
         size = 0
         for item, bytes_ in self._waiting:
-            if batch and (len(batch) >= self.settings.batch or size + bytes_ > BATCH_BYTES):
+            if batch and (len(batch) >= self._most or size + bytes_ > BATCH_BYTES):
                 break
             batch.append(item)
             size += bytes_
@@ -100,10 +105,14 @@ class Batcher:
         """The batch is in the log."""
         for _ in range(self._taken):
             self._bytes -= self._waiting.popleft()[1]
-        self._taken = 0
+        self._taken, self._most = 0, self.settings.batch
 
     def refused(self, error: SkepError, results: Sequence[PushedMessage]) -> None:
         """The batch was refused for good: put those aside that stood in the way, and keep the others for the next try."""
+        if self._taken > 1 and _unspecific(error):
+            # Nothing was stored, and nobody knows because of which: a smaller batch is refused for fewer, at last for one.
+            self._taken, self._most = 0, self._taken // 2
+            return
         kept = [
             entry
             for entry, result in zip(list(self._waiting)[: self._taken], results, strict=True)
@@ -114,7 +123,7 @@ class Batcher:
         self.error = self.error or error
         self._waiting = deque([*kept, *rest])
         self._bytes = sum(size for _, size in self._waiting)
-        self._taken = 0
+        self._taken, self._most = 0, self.settings.batch
 
     def raise_failed(self) -> None:
         """Raise what was refused since the last time, if anything was."""
@@ -126,3 +135,8 @@ class Batcher:
     @staticmethod
     def _guilty(result: PushedMessage) -> bool:
         return result.status is PushStatus.REFUSED and result.code is not Code.BATCH_REFUSED
+
+
+def _unspecific(error: SkepError) -> bool:
+    """Whether the request was refused for what is in it, and does not say which message that is."""
+    return isinstance(error, AnsweredError) and error.status in _ABOUT_CONTENT and "messages" not in error.details

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, TypedDict
 
 from skep.client.exchange import ACCEPTED, NO_CONTENT, Answer, Call, Request, path_part
+from skep.client.options import no_others
 from skep.client.outgoing import encode, repeatable
 from skep.client.pushed import Pushed, Queued, pushed_from
 from skep.client.reading import anything, reader
@@ -49,6 +50,7 @@ class PopOptions(TypedDict, total=False):
     start: Start
 
 
+_POP_OPTIONS = frozenset(PopOptions.__annotations__)
 _push_response = reader(PushResponse)
 _queued = reader(Queued)
 _pop_response = reader(PopResponse)
@@ -89,6 +91,7 @@ def pop_matching(namespace: str | None, task: str | None, options: PopOptions) -
 
 
 def _pop(path: str, query: dict[str, str], options: PopOptions) -> Call[list[PoppedMessage]]:
+    no_others(options, _POP_OPTIONS)
     wait = options.get("wait_seconds", 0.0)
     query["batch"] = str(options.get("batch", 1))
     if wait > 0:

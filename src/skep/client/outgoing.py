@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from skep.client.delivered import Delivered
+from skep.client.options import no_others
 from skep.errors import Code, SkepError
 from skep.ids import IdMint, id_text
 from skep.model import DEFAULT_PARTITION
@@ -63,6 +64,10 @@ class PushOptions(MessageOptions, total=False):
     on_error: Callable[[list[PushedMessage], SkepError], object]
 
 
+_MESSAGE_OPTIONS = frozenset(MessageOptions.__annotations__)
+_PUSH_OPTIONS = frozenset(PushOptions.__annotations__)
+
+
 def copied(message: Delivered) -> NewMessage:
     """A popped message as a new one: payload, partition, trace id, headers, content type and priority."""
     payload = Raw(message.payload) if message.content_type is None else message.payload
@@ -74,6 +79,7 @@ def copied(message: Delivered) -> NewMessage:
 
 def push_items(queue: str, messages: object, options: MessageOptions, mint: IdMint) -> list[PushItem]:
     """The items that a push sends; ids are minted here, before the first try."""
+    no_others(options, _PUSH_OPTIONS)
     several = _listed(messages)
     if len(several) > 1 and options.get("transaction_id") is not None:
         raise SkepError(
@@ -81,6 +87,17 @@ def push_items(queue: str, messages: object, options: MessageOptions, mint: IdMi
         )
     ids = iter(mint.mint_many(len(several)))
     return [_item(queue, message, options, ids) for message in several]
+
+
+def written_items(queue: str, messages: object, options: MessageOptions, mint: IdMint) -> list[PushItem]:
+    """The same, written now: what is sent later is what was given, whatever its owner does to the object meanwhile."""
+    no_others(options, _MESSAGE_OPTIONS)
+    items = push_items(queue, messages, options, mint)
+    for item in items:
+        item.payload = Raw(encode(item.payload))
+        if cast("object", item.headers) is not UNSET:
+            item.headers = Raw(encode(item.headers))
+    return items
 
 
 def repeatable(items: Iterable[PushItem]) -> bool:

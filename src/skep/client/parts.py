@@ -9,7 +9,7 @@ from typing import Unpack
 from skep.client import calls, delivered
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
-from skep.client.outgoing import MessageOptions, push_items
+from skep.client.outgoing import MessageOptions, written_items
 from skep.clock import Clock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
@@ -55,7 +55,7 @@ class Parts:
     def push(self, queue: str, messages: object, **options: Unpack[MessageOptions]) -> None:
         """Push these, if the rest happens."""
         self._open()
-        self._items += push_items(queue, messages, options, self._mint)
+        self._items += written_items(queue, messages, options, self._mint)
 
     def call(self) -> Call[TransactionResponse] | None:
         """What commits it; None when there is nothing to commit."""
