@@ -225,3 +225,39 @@ async def test_the_asynchronous_client_consumes_alike(async_client: skep.AsyncCl
             break
 
     assert seen == [1, 2, 3]
+
+
+def test_what_failed_in_a_block_is_raised_though_the_lease_is_lost(client: skep.Client) -> None:
+    client.push("orders", 1)
+    [message] = client.pop("orders")
+    message.nack()
+
+    def work() -> None:
+        message.settled = None
+        with message:
+            raise ValueError("the cause")
+
+    with pytest.raises(ValueError, match="the cause") as raised:
+        work()
+
+    assert "could not be nacked" in raised.value.__notes__[0]
+
+
+def test_a_word_that_means_nothing_is_no_option(client: skep.Client) -> None:
+    with pytest.raises(TypeError, match="'partitoin'"):
+        client.push("orders", 1, partitoin="p")  # type: ignore[call-arg] # the mistake
+    with pytest.raises(TypeError, match="'wait'"):
+        client.pop("orders", wait=3)  # type: ignore[call-arg] # the mistake
+    with pytest.raises(TypeError, match="'on_success'"), client.buffer("orders") as out:
+        out.push(1, on_success=print)  # type: ignore[call-arg] # the mistake
+
+
+@pytest.mark.parametrize("url", ["http://localhost:99999", "http://local host:1"])
+def test_a_url_that_is_none_is_a_mistake(url: str) -> None:
+    with skep.Client(url) as wrong, pytest.raises(skep.SkepError, match="INVALID_REQUEST"):
+        wrong.push("orders", 1)
+
+
+def test_a_wait_beyond_all_measure_is_a_mistake(client: skep.Client) -> None:
+    with pytest.raises(skep.SkepError, match="INVALID_REQUEST"):
+        client.pop("orders", wait_seconds=1e20)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from skep.client import calls, delivered
 from skep.client.delivered import Delivered, error_text
+from skep.errors import SkepError
 from skep.wire.messages import Ack, AckResult
 
 if TYPE_CHECKING:
@@ -62,5 +63,9 @@ class AsyncMessage(Delivered):
             return
         if error is None:
             await self.ack()
-        else:
+            return
+        try:
             await self.nack(error=error_text(error))
+        except SkepError as unsaid:
+            # What went wrong in the block is what its owner has to know; the message comes again without the nack, too.
+            error.add_note(f"the message could not be nacked, and comes again when its lease runs out: {unsaid}")

@@ -45,6 +45,8 @@ class SyncTransport:
             return _answer(response, response.bytes().to_bytes())
         except RequestError as error:
             return _unreachable(url, error)
+        except (ValueError, OverflowError) as error:
+            raise _unsendable(error) from error
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -67,6 +69,8 @@ class AsyncTransport:
             return _answer(response, (await response.bytes()).to_bytes())
         except RequestError as error:
             return _unreachable(url, error)
+        except (ValueError, OverflowError) as error:
+            raise _unsendable(error) from error
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -107,6 +111,11 @@ def _answer(response: Response | SyncResponse, body: bytes) -> Answer:
     status = response.status
     retry_after = response.get_header("retry-after") if status >= ERRORS else None
     return Answer(status, body, retry_after)
+
+
+def _unsendable(error: Exception) -> SkepError:
+    """A URL that is none, or a time to wait that is beyond all measure: no try would do better."""
+    return SkepError(Code.INVALID_REQUEST, f"the request cannot be sent so: {error}")
 
 
 def _unreachable(url: str, error: RequestError) -> UnreachableError:
