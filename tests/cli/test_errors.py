@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+import skep
 from skep.cli.exits import exit_code
 from skep.errors import Code
 from tests.cli.command import Command, Ended
@@ -150,3 +153,28 @@ def test_a_reader_that_goes_away_is_no_error(command: Command) -> None:
     assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait(60) == 0
+
+
+def test_a_line_that_is_no_utf8_is_named(command: Command) -> None:
+    ended = command("push", "orders", stdin=b'1\n"\xff"\n')
+
+    assert ended.code == 1
+    assert ended.err.startswith("skep: INVALID_PAYLOAD: line 2 is not JSON")
+
+
+@pytest.mark.parametrize("arguments", ["push orders", "queue delete orders"])
+def test_a_command_without_any_stdin_says_what_it_needs(command: Command, client: skep.Client, arguments: str) -> None:
+    client.push("orders", 1)
+    line = f"exec {sys.executable} -m skep {arguments} <&-"
+    ended = subprocess.run(["/bin/sh", "-c", line], env=command.environ, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("skep: INVALID_REQUEST: ")
+
+
+@pytest.mark.parametrize("arguments", [("--url", "http://127.0.0.1:99999"), ("--wait", "1e20")])
+def test_what_cannot_be_sent_is_the_mistake_of_whoever_typed_it(command: Command, arguments: tuple[str, ...]) -> None:
+    ended = command("pop", "orders", *arguments)
+
+    assert ended.code == 1
+    assert ended.err.startswith("skep: INVALID_REQUEST: the request cannot be sent so")

@@ -29,7 +29,7 @@ class Consent:
         if self.yes:
             note(consequence)
             return
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):  # there is none when it was closed: <&-
             raise SkepError(
                 Code.INVALID_REQUEST, f"{consequence}; there is no terminal to ask on, so say --yes or --dry-run"
             )

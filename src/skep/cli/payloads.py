@@ -73,7 +73,7 @@ def payload(text: bytes, where: str) -> Raw:
     """A payload that is JSON; the server would refuse the whole batch without saying where."""
     try:
         msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are a ValueError, too
         raise SkepError(Code.INVALID_PAYLOAD, f"{where} is not JSON: {error}") from None
     return Raw(text)
 
@@ -83,7 +83,7 @@ def item(line: Line) -> tuple[str | None, NewMessage, MessageOptions]:
     try:
         found = _item.decode(line.text)
         body: Any = found.payload if found.content_type is UNSET else _base64.decode(found.payload)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SkepError(Code.INVALID_PAYLOAD, f"line {line.number} is not an item: {error}") from None
     message = NewMessage(
         body, found.partition, found.transaction_id, found.trace_id, found.headers, found.content_type,

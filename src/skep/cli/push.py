@@ -112,7 +112,7 @@ def push(
         body = _content(file) if file is not None else os.fsencode(payload or "")
         _push_one(to, _named(queue), body, options)
         return
-    if sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.isatty():  # there is none when it was closed: <&-
         raise SkepError(Code.INVALID_REQUEST, "give a payload, --file, or NDJSON on stdin")
     if transaction_id is not None or content_type is not None:
         raise SkepError(Code.INVALID_REQUEST, "--transaction-id and --content-type are for one message; see --items")
