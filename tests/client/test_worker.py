@@ -504,3 +504,19 @@ def test_I10_a_last_attempt_that_comes_while_stopping_is_no_dead_letter(
     assert start().result() == len(seen)
     assert list(client.dead_letters("orders")) == []
     assert len(seen) + left_in(client, "orders") == 2
+
+
+def test_a_message_is_nacked_when_what_its_function_waited_for_was_cancelled(
+    client: skep.Client, worker: skep.Worker
+) -> None:
+    client.configure("orders", max_attempts=1)
+    client.push("orders", [1])
+
+    @worker.on("orders")
+    async def handle(message: skep.AsyncMessage) -> None:
+        inner = asyncio.create_task(asyncio.sleep(3600))
+        inner.cancel()
+        await inner
+
+    assert worker.run(until_empty=True) == 1
+    assert [letter.error for letter in client.dead_letters("orders")] == ["CancelledError"]

@@ -155,9 +155,13 @@ class Consumer:
             self._keeping.release(lease_id)
 
     async def _handle(self, message: Delivered, told: list[asyncio.Future[AckResult | None]]) -> None:
-        error: Exception | None = None
+        error: BaseException | None = None
         try:
             await self._subscription.call(message, self._pool)
+        except asyncio.CancelledError as raised:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            error = raised  # not the worker was cancelled, but something that the function waited for
         except Exception as raised:
             error = raised
         self.handled += 1

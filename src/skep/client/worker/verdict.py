@@ -33,7 +33,7 @@ class RetryAt(Exception):  # noqa: N818 - as above
         self.retry_at = retry_at
 
 
-def verdict(message: Delivered, clock: Clock, error: Exception | None) -> Ack:
+def verdict(message: Delivered, clock: Clock, error: BaseException | None) -> Ack:
     """What is told to the server when the function ended so."""
     match error:
         case None:
