@@ -345,8 +345,10 @@ class PostgresStore:
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         with translated():
             await self._news.listen()
+        tenants, names = [key.tenant for key in keys], [key.name for key in keys]
         async with self._pool.connection() as connection:
-            await connection.execute(WATCH, self._news.server, [k.tenant for k in keys], [k.name for k in keys], until)
+            await connection.execute(WATCH, self._news.server, tenants, names, until)
+            await connection.execute(WAIT_FOR_PUSHES, tenants, names)
 
     def on_news(self, callback: Callable[[QueueKey], None]) -> None:
         self._news.on_news(callback)
@@ -360,6 +362,17 @@ CROSS JOIN LATERAL (SELECT q.id FROM queue q
                     WHERE q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL LIMIT 1) q
 ORDER BY q.id
 ON CONFLICT (queue_id, server) DO UPDATE SET until = excluded.until
+"""
+
+
+# A push that looked for watchers before there was one will not announce itself. It holds the log's lock until it commits, so
+# whoever has waited for that lock sees what it pushed.
+WAIT_FOR_PUSHES = """
+SELECT lock_log(k.id) FROM (
+    SELECT q.id FROM unnest($1::text[], $2::text[]) AS k (tenant, name)
+    CROSS JOIN LATERAL (SELECT q.id FROM queue q
+                        WHERE q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL LIMIT 1) q
+    ORDER BY q.id) k
 """
 
 

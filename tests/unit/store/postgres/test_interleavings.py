@@ -148,3 +148,22 @@ async def test_a_replay_and_pushes_to_both_its_queues_do_not_wait_for_each_other
         await driver.ack(*await driver.pop())
 
         assert await driver.dead() == []
+
+
+async def test_who_begins_to_wait_waits_for_a_push_that_could_not_know_of_it(
+    driver: Driver, other: asyncpg.Connection[asyncpg.Record], dsn: str
+) -> None:
+    queue = await driver.create()
+    observer = await asyncpg.connect(dsn)
+    async with other.transaction():
+        # What a push does first: take the log's lock, and look whether someone waits.
+        await other.execute("SELECT * FROM open_logs($1, $2, $3)", [driver.tenant], [queue.key.name], driver.now)
+        watching = asyncio.ensure_future(driver.store.watch([queue.key], driver.later(60)))
+        while not watching.done() and not await observer.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        ):
+            pass
+
+        assert not watching.done()
+    await watching
+    await observer.close()
