@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
-from collections.abc import MutableMapping
+import threading
+from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from skep.config import HttpLimits
+from skep.http import arrow
 from skep.http.exchange import Call, ClientGone
 from skep.wire.log import ARROW
 from tests.http.driver import Api
@@ -99,27 +100,34 @@ async def test_a_client_that_stays_gets_the_result() -> None:
 
 def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.push("q", *range(1_000))
-    engine, reads = api.server.engine, []
-    read_log = engine.read_log
+    engine, log_stream = api.server.engine, arrow.log_stream
+    read_log, reads = engine.read_log, list[object]()
+    gone, ended = threading.Event(), threading.Event()
 
-    async def slowly(*args: Any, **kwargs: Any) -> pa.RecordBatch:
+    async def read(*args: Any, **kwargs: Any) -> pa.RecordBatch:
         reads.append(args)
-        await asyncio.sleep(0.005)
+        if len(reads) == 3:
+            await asyncio.to_thread(gone.wait)
         return await read_log(*args, **kwargs)
 
-    monkeypatch.setattr(engine, "read_log", slowly)
-    monkeypatch.setattr("skep.http.arrow.CHUNK_ROWS", 2)
+    async def observed(*args: Any) -> AsyncIterator[bytes]:
+        try:
+            async for piece in log_stream(*args):
+                yield piece
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(engine, "read_log", read)
+    monkeypatch.setattr(arrow, "log_stream", observed)
+    monkeypatch.setattr(arrow, "CHUNK_ROWS", 2)
     lines = ["GET /api/v1/log/q HTTP/1.1", "Host: here", f"Skep-Tenant: {api.tenant}", f"Accept: {ARROW}", "", ""]
     with socket.create_connection(("127.0.0.1", api.server.port)) as client:
         client.sendall("\r\n".join(lines).encode())
         assert client.recv(1_000).startswith(b"HTTP/1.1 200")
+    gone.set()
 
-    seen = 0
-    while len(reads) > seen:
-        seen = len(reads)
-        time.sleep(0.5)
-
-    assert seen < 400
+    assert ended.wait(30)
+    assert len(reads) < 400, "of the 500 that the whole log takes"
 
 
 def test_a_stream_that_nobody_asked_the_body_of_is_not_read(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from skep.config import MEBIBYTE, EngineSettings
 from skep.engine import validate
 from skep.engine.across import AcrossQueues
 from skep.engine.announcer import Announcer
+from skep.engine.clearing import would_clear
 from skep.engine.dispenser import Dispenser, Want
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
@@ -417,7 +418,7 @@ class Engine:
         with self._in_flight:
             validate.check_key(key)
             if dry_run:
-                return _would_clear(await self._store.queue_stats(key, self._clock.now()), scope)
+                return would_clear(await self._store.queue_stats(key, self._clock.now()), scope)
             cleared = await self._store.clear(key, scope, self._clock.now())
             self._lifecycle.inspect(key)
             self._wake(key)
@@ -561,10 +562,9 @@ class Engine:
 
     def _check_match(self, tenant: str, namespace: str | None, task: str | None) -> None:
         validate.check_name(tenant, "tenant")
-        if namespace is not None:
-            validate.check_name(namespace, "namespace")
-        if task is not None:
-            validate.check_name(task, "task")
+        for name, what in ((namespace, "namespace"), (task, "task")):
+            if name is not None:
+                validate.check_name(name, what)
 
     def _check_group(self, key: QueueKey, group: str) -> None:
         validate.check_key(key)
@@ -598,16 +598,3 @@ class Engine:
 
     def _tick(self, now: Instant) -> None:
         self._registry.tick(now)
-
-
-def _would_clear(stats: QueueStats, scope: ClearScope) -> Cleared:
-    groups = stats.groups
-    pending = max((group.pending for group in groups), default=stats.depth - stats.scheduled)
-    match scope:
-        case ClearScope.PENDING:
-            return Cleared(pending, 0)
-        case ClearScope.SCHEDULED:
-            return Cleared(0, stats.scheduled)
-        case ClearScope.ALL:
-            in_flight = max((group.pending + group.in_flight for group in groups), default=pending)
-            return Cleared(in_flight, stats.scheduled)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from http import HTTPStatus
 
 import msgspec
 
@@ -208,7 +207,7 @@ def refusal(code: Code | None) -> SkepError:
 def _lease(text: str, tenant: str) -> LeaseName:
     lease = parse_lease_id(text)
     if lease.tenant != tenant:
-        raise SkepError(Code.FORBIDDEN, "the lease is of another tenant", status=HTTPStatus.FORBIDDEN)
+        raise SkepError(Code.FORBIDDEN, "the lease is of another tenant")
     return lease
 
 
