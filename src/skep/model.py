@@ -15,11 +15,12 @@ from msgspec import UNSET, Struct, UnsetType
 from skep.clock import Instant
 from skep.errors import Code
 from skep.ids import Id
+from skep.records import DEFAULT_TENANT as DEFAULT_TENANT
+from skep.records import Receipt
 
 Seq = NewType("Seq", int)
 Token = NewType("Token", bytes)
 
-DEFAULT_TENANT = "default"
 DEFAULT_PARTITION = "Default"
 QUEUE_MODE_GROUP = "__QUEUE_MODE__"
 DEAD_LETTER_SUFFIX = ".dead"
@@ -125,10 +126,14 @@ class NewMessage(Struct, frozen=True, gc=False):
 
 
 class PushBatch(Struct, frozen=True):
-    """Messages that are stored whole or not at all, with the ids minted for them before the first try."""
+    """Messages that are stored whole or not at all, with the ids minted for them before the first try.
+
+    With a receipt they are stored once: while a receipt with that key lives, nothing of the batch is.
+    """
 
     messages: list[NewMessage]
     ids: list[Id]
+    receipt: Receipt | None = None
 
 
 class PushStatus(StrEnum):
@@ -160,10 +165,14 @@ class Depth(Struct, frozen=True):
 
 
 class PushOutcome(Struct, frozen=True):
-    """One result per message in order, and the depth afterwards of every queue that was pushed to."""
+    """One result per message in order, and the depth afterwards of every queue that was pushed to.
+
+    ``recorded`` is the answer of a receipt that was there before: then there are no results, and nothing was stored.
+    """
 
     results: list[PushResult]
     depths: dict[QueueKey, Depth]
+    recorded: bytes | None = None
 
     @property
     def refused(self) -> bool:
@@ -337,21 +346,6 @@ class RenewResult(Struct, frozen=True):
     code: Code | None = None
 
 
-class Transaction(Struct, frozen=True):
-    """Settlements and pushes that happen together or not at all (I15)."""
-
-    settlements: list[Settlement]
-    push: PushBatch
-
-
-class TransactionOutcome(Struct, frozen=True):
-    """Whether it was committed; when not, the results say which parts stood in the way."""
-
-    committed: bool
-    settled: list[SettleResult]
-    pushed: PushOutcome
-
-
 # --- dead letters ---------------------------------------------------------------------------------------------
 
 
@@ -361,6 +355,7 @@ class DeadReason(StrEnum):
     MAX_ATTEMPTS = "max_attempts"
     REJECTED = "rejected"
     EXPIRED = "expired"
+    INVALID = "invalid"
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):

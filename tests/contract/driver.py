@@ -40,10 +40,9 @@ from skep.model import (
     SettleResult,
     Start,
     Token,
-    Transaction,
-    TransactionOutcome,
 )
 from skep.store.protocol import Store
+from skep.transactions import Transaction, TransactionOutcome
 
 PLENTY = 1000
 

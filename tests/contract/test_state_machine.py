@@ -44,11 +44,11 @@ from skep.model import (
     Start,
     StartMode,
     Token,
-    Transaction,
 )
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
+from skep.transactions import Transaction
 from tests.contract.driver import check_account
 from tests.support.reference import EXPIRED_LEASE, Group, Log
 from tests.support.reference_store import ReferenceStore

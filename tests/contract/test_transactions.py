@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skep.errors import Code
-from skep.model import Outcome, PushStatus, Retry, SettleStatus, Transaction
+from skep.model import Outcome, PushStatus, Retry, SettleStatus
+from skep.transactions import Transaction
 from tests.contract.driver import Driver, payloads
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from skep.clock import ManualClock
 from skep.errors import Code, SkepError
-from skep.model import Outcome, PushBatch, PushStatus, Retry, Settlement, SettleStatus, Transaction
+from skep.model import Outcome, PushBatch, PushStatus, Retry, Settlement, SettleStatus
 from skep.store.postgres import PostgresStore
+from skep.transactions import Transaction
 from tests.contract.driver import Driver
 from tests.support.proxy import Proxy
 

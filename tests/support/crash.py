@@ -42,10 +42,10 @@ from skep.model import (
     Settlement,
     Start,
     Token,
-    Transaction,
 )
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
+from skep.transactions import Transaction
 from tests.support.history import Call, Recorder
 
 Q, U, NEXT, OLD, BRIEF = (QueueKey(name, "crash") for name in ("q", "u", "next", "old", "brief"))

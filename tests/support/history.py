@@ -41,10 +41,9 @@ from skep.model import (
     SettleStatus,
     Start,
     StoredMessage,
-    Transaction,
-    TransactionOutcome,
 )
 from skep.store.protocol import Store
+from skep.transactions import Transaction, TransactionOutcome
 
 GroupKey = tuple[QueueKey, str]
 

@@ -53,9 +53,8 @@ from skep.model import (
     SettleResult,
     SettleStatus,
     Start,
-    Transaction,
-    TransactionOutcome,
 )
+from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
 from tests.support.reference_views import ReferenceViews

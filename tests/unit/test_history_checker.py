@@ -34,8 +34,8 @@ from skep.model import (
     Start,
     StoredMessage,
     Token,
-    Transaction,
 )
+from skep.transactions import Transaction
 from tests.support.history import Call, History, Recorder, check
 from tests.support.reference import Group, Log
 from tests.support.reference_store import ReferenceStore

@@ -68,7 +68,7 @@ class DeadLetterQuery(TypedDict, total=False):
     source_queue: str
     partition: str
     group: str
-    reason: DeadReason | Literal["max_attempts", "rejected", "expired"]
+    reason: DeadReason | Literal["max_attempts", "rejected", "expired", "invalid"]
     error: str
     since: datetime
     until: datetime
@@ -83,7 +83,7 @@ class DeadLetterWish(TypedDict, total=False):
     source_queue: str
     partition: str
     group: str
-    reason: DeadReason | Literal["max_attempts", "rejected", "expired"]
+    reason: DeadReason | Literal["max_attempts", "rejected", "expired", "invalid"]
     error: str
     since: datetime
     until: datetime

@@ -16,10 +16,9 @@ from skep.model import (
     RenewResult,
     Settlement,
     SettleResult,
-    Transaction,
-    TransactionOutcome,
 )
 from skep.store.protocol import Store
+from skep.transactions import Transaction, TransactionOutcome
 
 
 class AcrossQueues:

@@ -67,10 +67,9 @@ from skep.model import (
     SettleStatus,
     Start,
     StoredMessage,
-    Transaction,
-    TransactionOutcome,
 )
 from skep.store.protocol import Store
+from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa

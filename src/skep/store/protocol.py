@@ -47,9 +47,8 @@ from skep.model import (
     SettleResult,
     Start,
     StoredMessage,
-    Transaction,
-    TransactionOutcome,
 )
+from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa

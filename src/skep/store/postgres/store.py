@@ -49,13 +49,12 @@ from skep.model import (
     SettleStatus,
     Start,
     StoredMessage,
-    Transaction,
-    TransactionOutcome,
 )
 from skep.store.postgres import chores, dead, groups, looking, pop, push, queues, settle
 from skep.store.postgres.connection import Connection, Pool, translated
 from skep.store.postgres.news import News
 from skep.store.postgres.schema import migrate
+from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa

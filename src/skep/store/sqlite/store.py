@@ -48,13 +48,12 @@ from skep.model import (
     SettleResult,
     Start,
     StoredMessage,
-    Transaction,
-    TransactionOutcome,
 )
 from skep.store.sqlite import browse, chores, claim, dead, progress, push, queues, retain, settle, stats, transact
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
+from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa

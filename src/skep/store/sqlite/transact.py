@@ -12,12 +12,11 @@ from skep.model import (
     PushStatus,
     SettleResult,
     SettleStatus,
-    Transaction,
-    TransactionOutcome,
 )
 from skep.store.sqlite.push import push_batch
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.settle import settle
+from skep.transactions import Transaction, TransactionOutcome
 
 _HELD_BACK = SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED)
 

@@ -9,9 +9,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from skep.model import Seq, Transaction
+from skep.model import Seq
 from skep.store.postgres import connection as connections
 from skep.store.postgres import dead
+from skep.transactions import Transaction
 from tests.contract.driver import Driver, seqs
 
 ROUNDS = 6
