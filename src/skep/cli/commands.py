@@ -28,6 +28,9 @@ SECTIONS: dict[str, list[Command]] = {
         ("lag", "skep.cli.lag:lag", "Which groups are behind, the furthest first."),
         ("stats", "skep.cli.stats:stats", "Figures of a queue and its groups, or of all of them."),
     ],
+    "Specs": [
+        ("spec", "skep.cli.spec:spec_app", "Check, lay out, plan, apply and export specs."),
+    ],
     "And": [
         ("bench", "skep.cli.bench:bench_app", "Measure Skep on this machine; ratios are within one run."),
         ("completion", "skep.cli.completion:completion", "Completion for bash, zsh and fish."),
