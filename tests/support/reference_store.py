@@ -1,15 +1,18 @@
-"""The reference model with the face of a store: the verbs that change things. What only looks is in `reference_views`."""
+"""The reference model with the face of a store: the verbs that change things.
+
+Popping is in `reference_claims`, settling in `reference_settling`, what only looks in `reference_views`.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pyarrow as pa
 from msgspec import UNSET
 
-from skep.clock import MICROS_PER_MS, Instant, seconds
+from skep.clock import Instant, seconds
 from skep.columns import LOG_SCHEMA, NewRows
 from skep.errors import Code, SkepError
 from skep.ids import Id, id_text
@@ -25,16 +28,12 @@ from skep.model import (
     DeadLetter,
     DeadLetterFilter,
     DeadReason,
-    Delivery,
     Depth,
     GroupStats,
     LogBounds,
     MessageFilter,
     NewMessage,
     Ordering,
-    Outcome,
-    PopRequest,
-    PopResult,
     PushBatch,
     PushOutcome,
     PushResult,
@@ -43,26 +42,20 @@ from skep.model import (
     QueueChanges,
     QueueKey,
     QueueSettings,
-    Renewal,
-    RenewResult,
     Replayed,
     RetentionPass,
-    Retry,
     Seq,
-    Settlement,
-    SettleResult,
     SettleStatus,
     Start,
 )
 from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
-from tests.support.reference_views import ReferenceViews
+from tests.support.reference_claims import ReferenceClaims
+from tests.support.reference_settling import ReferenceSettling
 
-JITTER_SHARE = 0.2
 
-
-class ReferenceStore(ReferenceViews):
+class ReferenceStore(ReferenceClaims, ReferenceSettling):
     """A store in memory, naive and slow, that the real ones are compared with."""
 
     async def open(self) -> None:
@@ -238,345 +231,6 @@ class ReferenceStore(ReferenceViews):
                     log.dedup[dedup_key] = (id_, seq, expires_at)
         next_at = min((s.due_at for s in log.scheduled), default=None)
         return Chore(len(due[:limit]), len(due) > limit, next_at)
-
-    # pop
-
-    async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
-        for request in requests:
-            self.log(request.queue)
-        return [self._pop(request, now) for request in requests]
-
-    def _pop(
-        self, request: PopRequest, now: Instant, discover: bool | None = None, follow: Sequence[int] | None = None
-    ) -> PopResult:
-        """One pop. Whether it discovers, and what it takes of an unordered queue, can be told as another store did it."""
-        log = self.log(request.queue)
-        group = self.group(log, request.group, request.start, now)
-        if log.settings.paused:
-            return PopResult([])
-        if discover is None:
-            discover = self._ready_count(log, group, request, now) < request.batch
-        if discover or log.settings.window_buffer_seconds:
-            self.discover(log, group)
-        if log.is_ordered:
-            taken = self._claim_ordered(log, group, request, now)
-        else:
-            taken = self._claim_unordered(log, group, request, now, follow)
-        deliveries = [self._delivery(log, group, request, seq, now) for seq in taken]
-        if request.auto_ack:
-            for lease in [lease for lease in group.leases if lease.token == request.token]:
-                self.note(log, group, lease, lease.held, len(lease.held), "completed", now)
-                for seq in lease.held:
-                    group.marks[seq].state = "completed"
-                group.leases.remove(lease)
-        ready = [self._ready_of(log, group, seq) for seq in group.unsettled()]
-        undiscovered = group.scan_seq < log.last_seq
-        return PopResult(
-            deliveries,
-            Instant(min(ready)) if ready else None,
-            more=undiscovered or any(at <= now for at in ready),
-        )
-
-    def _ready_of(self, log: Log, group: Group, seq: int) -> int:
-        if log.is_ordered:
-            return self.ready_at(log, group, log.written[seq].partition)
-        lease = group.lease_of(seq)
-        if lease is not None:
-            return lease.deadline
-        own = group.marks[seq].retry_at
-        return (
-            own if own is not None else log.written[seq].created_at + seconds(log.settings.delayed_processing_seconds)
-        )
-
-    def _delivery(self, log: Log, group: Group, request: PopRequest, seq: int, now: Instant) -> Delivery:
-        entry = log.entries[seq]
-        return Delivery(
-            queue=request.queue,
-            group=group.name,
-            partition=entry.partition,
-            seq=Seq(seq),
-            id=entry.id,
-            transaction_id=entry.transaction_id,
-            trace_id=entry.trace_id,
-            headers=entry.headers,
-            content_type=entry.content_type,
-            payload=entry.payload,
-            priority=entry.priority,
-            created_at=entry.created_at,
-            attempt=group.marks[seq].attempts,
-            token=request.token,
-            lease_deadline=self._deadline(log, request, now),
-        )
-
-    def _deadline(self, log: Log, request: PopRequest, now: Instant) -> Instant:
-        given = request.lease_seconds
-        return Instant(now + seconds(log.settings.lease_seconds if given is None else given))
-
-    def _ready_count(self, log: Log, group: Group, request: PopRequest, now: Instant) -> int:
-        """How many a claim would take of what is discovered: found out by trying it on a copy."""
-        trial = copy.deepcopy(self)
-        trial_log = trial.log(log.queue.key)
-        trial_group = trial_log.groups[group.name]
-        claim = trial._claim_ordered if log.is_ordered else trial._claim_unordered
-        return len(claim(trial_log, trial_group, request, now))
-
-    def _claim_ordered(self, log: Log, group: Group, request: PopRequest, now: Instant) -> list[int]:
-        wanted = [p for p in self.partitions(log, group) if request.partition in (None, p)]
-        order = sorted((self.ready_at(log, group, p), p) for p in wanted)
-        taken: list[int] = []
-        used = 0
-        for ready_at, partition in order:
-            full = len(taken) == request.batch or (request.max_partitions and used == request.max_partitions)
-            if ready_at > now or full:
-                break
-            seqs = self._claim_partition(log, group, partition, request.batch - len(taken), now)
-            if seqs:
-                used += 1
-                self._lease(log, group, partition, seqs, request, now)
-                taken += seqs
-        return taken
-
-    def _claim_partition(self, log: Log, group: Group, partition: str, wanted: int, now: Instant) -> list[int]:
-        old = self.lease_in(group, partition)
-        if old is not None:
-            self.reclaim(log, group, old, now)
-        self.expire_old(log, group, self.of_partition(log, group, partition, "open", "pending"), now)
-        self.forget_rest(log, group, partition)
-        opened = self.of_partition(log, group, partition, "open")
-        if opened:
-            return opened[:1]
-        delay = seconds(log.settings.delayed_processing_seconds)
-        fresh = [
-            seq
-            for seq in self.of_partition(log, group, partition, "pending")
-            if log.entries[seq].created_at + delay <= now
-        ]
-        return fresh[: 1 if log.settings.max_attempts == 1 else wanted]
-
-    def _claim_unordered(
-        self, log: Log, group: Group, request: PopRequest, now: Instant, follow: Sequence[int] | None = None
-    ) -> list[int]:
-        for lease in [lease for lease in group.leases if lease.deadline <= now]:
-            self.reclaim(log, group, lease, now)
-        self.expire_old(log, group, group.unsettled(), now)
-        free = [
-            (-log.entries[seq].priority, self._ready_of(log, group, seq), seq)
-            for seq in group.unsettled()
-            if group.lease_of(seq) is None and request.partition in (None, log.entries[seq].partition)
-        ]
-        ready = [(priority, seq) for priority, ready_at, seq in sorted(free) if ready_at <= now]
-        alone = {seq for _, seq in ready if group.marks[seq].attempts or log.settings.max_attempts == 1}
-        chosen = self._choose(log, request, [seq for _, seq in ready], alone)
-        if follow is not None:
-            self._check_choice({seq: priority for priority, seq in ready}, request, chosen, follow, alone)
-            chosen = list(follow)
-        by_partition: dict[str, list[int]] = {}
-        for seq in chosen:
-            by_partition.setdefault(log.entries[seq].partition, []).append(seq)
-        for partition, seqs in by_partition.items():
-            self._lease(log, group, partition, seqs, request, now)
-        return chosen
-
-    def _choose(self, log: Log, request: PopRequest, ready: list[int], alone: set[int]) -> list[int]:
-        """In order, as many as are wanted; one that comes alone is the only one or stays where it is."""
-        taken: list[int] = []
-        partitions: set[str] = set()
-        for seq in ready:
-            if alone & {seq, *taken[:1]} and taken:
-                break
-            partition = log.entries[seq].partition
-            is_full = 0 < request.max_partitions <= len(partitions) and partition not in partitions
-            if not is_full and len(taken) < request.batch:
-                partitions.add(partition)
-                taken.append(seq)
-        return taken
-
-    def _check_choice(
-        self,
-        priorities: dict[int, int],
-        request: PopRequest,
-        chosen: list[int],
-        follow: Sequence[int],
-        alone: set[int],
-    ) -> None:
-        """Whatever an unordered queue gives: it is ready, it is as much as may be had, and the urgent come first."""
-        assert set(follow) <= set(priorities), f"{follow} are not all of {priorities}"
-        assert bool(follow) == bool(chosen)
-        assert len(follow) == 1 or not alone & set(follow), f"{alone} come alone, not as {follow}"
-        if not request.max_partitions:
-            # How many there are before the first that comes alone depends on the order within a priority.
-            assert len(follow) == len(chosen) or alone
-            assert [priorities[seq] for seq in follow] == sorted(priorities.values())[: len(follow)]
-
-    def _lease(
-        self, log: Log, group: Group, partition: str, seqs: list[int], request: PopRequest, now: Instant
-    ) -> None:
-        for seq in seqs:
-            mark = group.marks[seq]
-            mark.state, mark.attempts, mark.retry_at = "open", mark.attempts + 1, None
-        group.rest_until.pop(partition, None)
-        lease = Lease(
-            token=request.token,
-            partition=partition,
-            leased_at=now,
-            deadline=self._deadline(log, request, now),
-            held=sorted(seqs),
-            attempt=group.marks[seqs[0]].attempts,
-        )
-        group.leases.append(lease)
-
-    # settle
-
-    async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
-        results: dict[int, SettleResult] = {}
-        indexed = list(enumerate(settlements))
-        rows: dict[tuple[QueueKey, str, str], list[tuple[int, Settlement]]] = {}
-        for index, one in indexed:
-            log = self.logs.get(one.queue)
-            # A lease of an unordered queue is found by its token alone.
-            partition = one.partition if log is None or log.is_ordered else ""
-            rows.setdefault((one.queue, one.group, partition), []).append((index, one))
-        for (key, group_name, partition), items in rows.items():
-            results |= self._settle_row(key, group_name, partition, items, now)
-        return [results[index] for index, _ in indexed]
-
-    def _settle_row(
-        self, key: QueueKey, group_name: str, partition: str, items: list[tuple[int, Settlement]], now: Instant
-    ) -> dict[int, SettleResult]:
-        log = self.logs.get(key)
-        group = log.groups.get(group_name) if log else None
-        results: dict[int, SettleResult] = {}
-        if log is None or group is None:
-            return {index: SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE) for index, _ in items}
-        leases = [lease for lease in group.leases if not log.is_ordered or lease.partition == partition]
-        good: dict[int, tuple[Settlement, Lease]] = {}
-        for index, one in items:
-            own = [lease for lease in leases if lease.token == one.token]
-            holding = [lease for lease in own if one.seq in lease.held]
-            if not own:
-                results[index] = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
-            elif not holding or any(one.seq == other.seq for other, _ in good.values()):
-                results[index] = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
-            else:
-                good[index] = (one, holding[0])
-        good = self._undo_deliveries(log, group, good, results, now)
-        for index, (one, _) in sorted(good.items(), key=lambda item: item[1][0].outcome is Outcome.NACK):
-            limit = log.settings.max_attempts
-            worn_out = 0 < limit <= group.marks[one.seq].attempts
-            if one.outcome is Outcome.ACK:
-                group.marks[one.seq].state = "completed"
-                results[index] = SettleResult(SettleStatus.COMPLETED)
-            elif one.outcome is Outcome.REJECT or worn_out:
-                reason = DeadReason.REJECTED if one.outcome is Outcome.REJECT else DeadReason.MAX_ATTEMPTS
-                name = self.bury(log, group, one.seq, reason, one.error, now)
-                status = SettleStatus.DEAD if name else SettleStatus.DISCARDED
-                results[index] = SettleResult(status, dead_letter_queue=name)
-            else:
-                mark = group.marks[one.seq]
-                mark.retry_at = self._retry_time(log, one, mark.attempts, now)
-                mark.error = one.error
-                group.retried += 1
-                results[index] = SettleResult(SettleStatus.RETRYING, retry_at=mark.retry_at)
-        if log.is_ordered:
-            # The partition waits for the latest of them, so that is when each comes again.
-            latest = max((r.retry_at for r in results.values() if r.retry_at is not None), default=None)
-            for index, result in results.items():
-                if result.retry_at is not None:
-                    results[index] = SettleResult(SettleStatus.RETRYING, retry_at=latest)
-        for lease in list(group.leases):
-            mine = {int(one.seq): results[index] for index, (one, owner) in good.items() if owner is lease}
-            if mine:
-                self._shrink_lease(log, group, lease, mine, now)
-        return results
-
-    def _undo_deliveries(
-        self,
-        log: Log,
-        group: Group,
-        good: dict[int, tuple[Settlement, Lease]],
-        results: dict[int, SettleResult],
-        now: Instant,
-    ) -> dict[int, tuple[Settlement, Lease]]:
-        """Take back what reached nobody; what is left to settle, among it releases that count as nacks."""
-        left = {}
-        for index, (one, lease) in good.items():
-            words = [other for other, owner in good.values() if owner is lease]
-            is_whole = len(words) == len(lease.held) and all(word.outcome is Outcome.RELEASE for word in words)
-            if one.outcome is not Outcome.RELEASE:
-                left[index] = (one, lease)
-            elif log.is_ordered and not (is_whole and self._is_unseen(log, group, lease)):
-                left[index] = (msgspec.structs.replace(one, outcome=Outcome.NACK, retry=Retry.NOW), lease)
-            else:
-                results[index] = SettleResult(SettleStatus.RETRYING, retry_at=now)
-        for lease in list(group.leases):
-            undone = [int(one.seq) for i, (one, owner) in good.items() if owner is lease and i not in left]
-            if undone:
-                others = any(owner is lease for _, owner in left.values())
-                self._undo_delivery(log, group, lease, sorted(undone), now, told=not others)
-        return left
-
-    def _is_unseen(self, log: Log, group: Group, lease: Lease) -> bool:
-        """Whether nothing behind the lease's first message was settled."""
-        if lease.attempt > 1:
-            return True
-        settled = self.of_partition(log, group, lease.partition, "completed", "dead", "expired")
-        return not any(seq > lease.held[0] and seq in log.entries for seq in settled)
-
-    def _undo_delivery(self, log: Log, group: Group, lease: Lease, seqs: list[int], now: Instant, told: bool) -> None:
-        if told:
-            self.note(log, group, lease, seqs, 0, "released", now)
-        for seq in seqs:
-            mark = group.marks[seq]
-            mark.attempts -= 1
-            mark.retry_at = now
-            mark.state = "open" if mark.attempts else "pending"
-            if log.is_ordered and mark.state == "pending" and seq not in log.entries:
-                mark.state = "expired"
-        if log.is_ordered and lease.attempt > 1:
-            group.rest_until[lease.partition] = now
-        lease.held = [seq for seq in lease.held if seq not in seqs]
-        if not lease.held:
-            group.leases.remove(lease)
-
-    def _shrink_lease(
-        self, log: Log, group: Group, lease: Lease, results: Mapping[int, SettleResult], now: Instant
-    ) -> None:
-        """Take what a call settled or gave back out of its lease; a nack ends the lease of an ordered partition."""
-        statuses = [result.status for result in results.values()]
-        retry_times = [result.retry_at for result in results.values() if result.retry_at is not None]
-        gone = list(results)
-        if retry_times and log.is_ordered:
-            gone = list(lease.held)
-            group.rest_until[lease.partition] = max(retry_times)
-        dead = SettleStatus.DEAD in statuses or SettleStatus.DISCARDED in statuses
-        outcome = "retried" if retry_times else "dead" if dead else "completed"
-        self.note(log, group, lease, gone, statuses.count(SettleStatus.COMPLETED), outcome, now)
-        lease.held = [seq for seq in lease.held if seq not in gone]
-        if not lease.held:
-            group.leases.remove(lease)
-
-    def _retry_time(self, log: Log, one: Settlement, attempts: int, now: Instant) -> Instant:
-        match one.retry:
-            case Retry.NOW:
-                return now
-            case Retry.AT:
-                assert one.retry_at is not None
-                return max(now, one.retry_at)
-            case Retry.BACKOFF:
-                wait_ms = min(log.settings.max_backoff_ms, log.settings.initial_backoff_ms * 2 ** (attempts - 1))
-                return Instant(now + round(wait_ms * MICROS_PER_MS * (1 - JITTER_SHARE * one.jitter)))
-
-    async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
-        return [self._renew(renewal, now) for renewal in renewals]
-
-    def _renew(self, renewal: Renewal, now: Instant) -> RenewResult:
-        log = self.logs.get(renewal.queue)
-        group = log.groups.get(renewal.group) if log else None
-        for lease in group.leases if group else []:
-            if (lease.token, lease.partition) == (renewal.token, renewal.partition):
-                lease.deadline = Instant(now + seconds(renewal.lease_seconds))
-                return RenewResult(lease.deadline)
-        return RenewResult(None, Code.STALE_LEASE)
 
     async def transact(
         self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True

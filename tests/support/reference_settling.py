@@ -1,0 +1,180 @@
+"""Settling and renewing in the reference model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from skep.clock import MICROS_PER_MS, Instant, seconds
+from skep.errors import Code
+from skep.model import (
+    DeadReason,
+    Outcome,
+    QueueKey,
+    Renewal,
+    RenewResult,
+    Retry,
+    Settlement,
+    SettleResult,
+    SettleStatus,
+)
+from tests.support.reference import Group, Lease, Log
+from tests.support.reference_views import ReferenceViews
+
+JITTER_SHARE = 0.2
+
+
+class ReferenceSettling(ReferenceViews):
+    """The verbs that end leases, or make them last."""
+
+    async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
+        results: dict[int, SettleResult] = {}
+        indexed = list(enumerate(settlements))
+        rows: dict[tuple[QueueKey, str, str], list[tuple[int, Settlement]]] = {}
+        for index, one in indexed:
+            log = self.logs.get(one.queue)
+            # A lease of an unordered queue is found by its token alone.
+            partition = one.partition if log is None or log.is_ordered else ""
+            rows.setdefault((one.queue, one.group, partition), []).append((index, one))
+        for (key, group_name, partition), items in rows.items():
+            results |= self._settle_row(key, group_name, partition, items, now)
+        return [results[index] for index, _ in indexed]
+
+    def _settle_row(
+        self, key: QueueKey, group_name: str, partition: str, items: list[tuple[int, Settlement]], now: Instant
+    ) -> dict[int, SettleResult]:
+        log = self.logs.get(key)
+        group = log.groups.get(group_name) if log else None
+        results: dict[int, SettleResult] = {}
+        if log is None or group is None:
+            return {index: SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE) for index, _ in items}
+        leases = [lease for lease in group.leases if not log.is_ordered or lease.partition == partition]
+        good: dict[int, tuple[Settlement, Lease]] = {}
+        for index, one in items:
+            own = [lease for lease in leases if lease.token == one.token]
+            holding = [lease for lease in own if one.seq in lease.held]
+            if not own:
+                results[index] = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
+            elif not holding or any(one.seq == other.seq for other, _ in good.values()):
+                results[index] = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
+            else:
+                good[index] = (one, holding[0])
+        good = self._undo_deliveries(log, group, good, results, now)
+        for index, (one, _) in sorted(good.items(), key=lambda item: item[1][0].outcome is Outcome.NACK):
+            limit = log.settings.max_attempts
+            worn_out = 0 < limit <= group.marks[one.seq].attempts
+            if one.outcome is Outcome.ACK:
+                group.marks[one.seq].state = "completed"
+                results[index] = SettleResult(SettleStatus.COMPLETED)
+            elif one.outcome is Outcome.REJECT or worn_out:
+                reason = DeadReason.REJECTED if one.outcome is Outcome.REJECT else DeadReason.MAX_ATTEMPTS
+                name = self.bury(log, group, one.seq, reason, one.error, now)
+                status = SettleStatus.DEAD if name else SettleStatus.DISCARDED
+                results[index] = SettleResult(status, dead_letter_queue=name)
+            else:
+                mark = group.marks[one.seq]
+                mark.retry_at = self._retry_time(log, one, mark.attempts, now)
+                mark.error = one.error
+                group.retried += 1
+                results[index] = SettleResult(SettleStatus.RETRYING, retry_at=mark.retry_at)
+        if log.is_ordered:
+            # The partition waits for the latest of them, so that is when each comes again.
+            latest = max((r.retry_at for r in results.values() if r.retry_at is not None), default=None)
+            for index, result in results.items():
+                if result.retry_at is not None:
+                    results[index] = SettleResult(SettleStatus.RETRYING, retry_at=latest)
+        for lease in list(group.leases):
+            mine = {int(one.seq): results[index] for index, (one, owner) in good.items() if owner is lease}
+            if mine:
+                self._shrink_lease(log, group, lease, mine, now)
+        return results
+
+    def _undo_deliveries(
+        self,
+        log: Log,
+        group: Group,
+        good: dict[int, tuple[Settlement, Lease]],
+        results: dict[int, SettleResult],
+        now: Instant,
+    ) -> dict[int, tuple[Settlement, Lease]]:
+        """Take back what reached nobody; what is left to settle, among it releases that count as nacks."""
+        left = {}
+        for index, (one, lease) in good.items():
+            words = [other for other, owner in good.values() if owner is lease]
+            is_whole = len(words) == len(lease.held) and all(word.outcome is Outcome.RELEASE for word in words)
+            if one.outcome is not Outcome.RELEASE:
+                left[index] = (one, lease)
+            elif log.is_ordered and not (is_whole and self._is_unseen(log, group, lease)):
+                left[index] = (msgspec.structs.replace(one, outcome=Outcome.NACK, retry=Retry.NOW), lease)
+            else:
+                results[index] = SettleResult(SettleStatus.RETRYING, retry_at=now)
+        for lease in list(group.leases):
+            undone = [int(one.seq) for i, (one, owner) in good.items() if owner is lease and i not in left]
+            if undone:
+                others = any(owner is lease for _, owner in left.values())
+                self._undo_delivery(log, group, lease, sorted(undone), now, told=not others)
+        return left
+
+    def _is_unseen(self, log: Log, group: Group, lease: Lease) -> bool:
+        """Whether nothing behind the lease's first message was settled."""
+        if lease.attempt > 1:
+            return True
+        settled = self.of_partition(log, group, lease.partition, "completed", "dead", "expired")
+        return not any(seq > lease.held[0] and seq in log.entries for seq in settled)
+
+    def _undo_delivery(self, log: Log, group: Group, lease: Lease, seqs: list[int], now: Instant, told: bool) -> None:
+        if told:
+            self.note(log, group, lease, seqs, 0, "released", now)
+        for seq in seqs:
+            mark = group.marks[seq]
+            mark.attempts -= 1
+            mark.retry_at = now
+            mark.state = "open" if mark.attempts else "pending"
+            if log.is_ordered and mark.state == "pending" and seq not in log.entries:
+                mark.state = "expired"
+        if log.is_ordered and lease.attempt > 1:
+            group.rest_until[lease.partition] = now
+        lease.held = [seq for seq in lease.held if seq not in seqs]
+        if not lease.held:
+            group.leases.remove(lease)
+
+    def _shrink_lease(
+        self, log: Log, group: Group, lease: Lease, results: Mapping[int, SettleResult], now: Instant
+    ) -> None:
+        """Take what a call settled or gave back out of its lease; a nack ends the lease of an ordered partition."""
+        statuses = [result.status for result in results.values()]
+        retry_times = [result.retry_at for result in results.values() if result.retry_at is not None]
+        gone = list(results)
+        if retry_times and log.is_ordered:
+            gone = list(lease.held)
+            group.rest_until[lease.partition] = max(retry_times)
+        dead = SettleStatus.DEAD in statuses or SettleStatus.DISCARDED in statuses
+        outcome = "retried" if retry_times else "dead" if dead else "completed"
+        self.note(log, group, lease, gone, statuses.count(SettleStatus.COMPLETED), outcome, now)
+        lease.held = [seq for seq in lease.held if seq not in gone]
+        if not lease.held:
+            group.leases.remove(lease)
+
+    def _retry_time(self, log: Log, one: Settlement, attempts: int, now: Instant) -> Instant:
+        match one.retry:
+            case Retry.NOW:
+                return now
+            case Retry.AT:
+                assert one.retry_at is not None
+                return max(now, one.retry_at)
+            case Retry.BACKOFF:
+                wait_ms = min(log.settings.max_backoff_ms, log.settings.initial_backoff_ms * 2 ** (attempts - 1))
+                return Instant(now + round(wait_ms * MICROS_PER_MS * (1 - JITTER_SHARE * one.jitter)))
+
+    async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
+        return [self._renew(renewal, now) for renewal in renewals]
+
+    def _renew(self, renewal: Renewal, now: Instant) -> RenewResult:
+        log = self.logs.get(renewal.queue)
+        group = log.groups.get(renewal.group) if log else None
+        for lease in group.leases if group else []:
+            if (lease.token, lease.partition) == (renewal.token, renewal.partition):
+                lease.deadline = Instant(now + seconds(renewal.lease_seconds))
+                return RenewResult(lease.deadline)
+        return RenewResult(None, Code.STALE_LEASE)
