@@ -1,0 +1,227 @@
+"""Signatures: whether the sender of a request knows a secret of ours. Over the raw bytes, before anything reads them.
+
+A verifier is compiled once for a webhook and changes nothing. It compares what was sent with what every secret would have made,
+all of them and in constant time, so that neither an answer nor its time tells which secret it was, or how much was right.
+A signature that is missing or wrong is SIGNATURE_INVALID; one that cannot be a signature of its scheme is SIGNATURE_MALFORMED.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import assert_never
+
+from standardwebhooks import Webhook
+from standardwebhooks.webhooks import EmptyWebhookSecretError
+
+from skep.clock import MICROS_PER_SECOND, Instant, seconds
+from skep.errors import Code, SkepError
+from skep.spec.ir import Algorithm, Encoding, Scheme, Verify
+
+Headers = Sequence[tuple[bytes, bytes]]
+"""Names in small letters, as they came."""
+Verifier = Callable[[Headers, bytes, Instant], None]
+"""Given a request's headers, its body and the time: returns, or raises."""
+
+SIGNATURES_MAX = 16
+"""As many signatures in one header are looked at: a sender that rotates its secrets sends two."""
+TIMESTAMP_DIGITS = 12
+_DIGEST_BYTES = {Algorithm.SHA1: 20, Algorithm.SHA256: 32, Algorithm.SHA512: 64}
+
+GITHUB_HEADER = "X-Hub-Signature-256"
+PAGERDUTY_HEADER = "X-PagerDuty-Signature"
+STRIPE_HEADER = "Stripe-Signature"
+SLACK_HEADER = "X-Slack-Signature"
+SLACK_TIMESTAMP = "X-Slack-Request-Timestamp"
+STANDARD_ID = "webhook-id"
+STANDARD_TIMESTAMP = "webhook-timestamp"
+STANDARD_HEADER = "webhook-signature"
+
+
+def compile_verifier(verify: Verify | None, environment: Mapping[str, str]) -> Verifier | None:
+    """The verifier that a spec asks for, with the secrets of the environment; None when anyone may post."""
+    if verify is None or verify.scheme is Scheme.NONE:
+        return None
+    secrets = [_secret(variable, environment) for variable in verify.secret_env]
+    keys = [secret.encode() for secret in secrets]
+    match verify.scheme:
+        case Scheme.HMAC:
+            return _plain(keys, verify.header or "", verify.prefix, verify.encoding, verify.algorithm)
+        case Scheme.GITHUB:
+            return _plain(keys, GITHUB_HEADER, "sha256=")
+        case Scheme.PAGERDUTY:
+            return _plain(keys, PAGERDUTY_HEADER, "v1=")
+        case Scheme.STRIPE:
+            return _stripe(keys, verify.tolerance_seconds)
+        case Scheme.SLACK:
+            return _slack(keys, verify.tolerance_seconds)
+        case Scheme.STANDARD_WEBHOOKS:
+            signers = [_signer(*named) for named in zip(verify.secret_env, secrets, strict=True)]
+            return _standard(signers, verify.tolerance_seconds)
+    assert_never(verify.scheme)
+
+
+def header_value(headers: Headers, name: bytes) -> bytes | None:
+    """The value of a header; a name that comes twice is refused, since two readers could take different ones."""
+    found = [value for key, value in headers if key == name]
+    if len(found) > 1:
+        raise SkepError(Code.SIGNATURE_MALFORMED, f"the header {name.decode()} is given twice")
+    return found[0].strip() if found else None
+
+
+# --- schemes --------------------------------------------------------------------------------------------------
+
+
+def _plain(
+    keys: Sequence[bytes],
+    header: str,
+    prefix: str,
+    encoding: Encoding = Encoding.HEX,
+    algorithm: Algorithm = Algorithm.SHA256,
+) -> Verifier:
+    """An HMAC of the body; several signatures are divided by commas."""
+    name, start, size = header.lower().encode(), prefix.encode(), _DIGEST_BYTES[algorithm]
+    decode = _from_hex if encoding is Encoding.HEX else _from_base64
+
+    def verify(headers: Headers, body: bytes, now: Instant) -> None:  # noqa: ARG001 - a verifier
+        parts = [part.strip() for part in _needed(headers, name, header).split(b",")]
+        given = _decoded([part[len(start) :] for part in parts if part.startswith(start)], decode, size, header)
+        _compare(given, [hmac.digest(key, body, algorithm) for key in keys])
+
+    return verify
+
+
+def _stripe(keys: Sequence[bytes], tolerance_seconds: float) -> Verifier:
+    """``t=1492774577,v1=…,v1=…``: an HMAC of the time, a dot and the body. Other versions than v1 are passed over."""
+    name = STRIPE_HEADER.lower().encode()
+
+    def verify(headers: Headers, body: bytes, now: Instant) -> None:
+        pairs = [part.strip().partition(b"=") for part in _needed(headers, name, STRIPE_HEADER).split(b",")]
+        times = [value for key, _, value in pairs if key == b"t"]
+        if len(times) != 1:
+            raise _malformed(STRIPE_HEADER)
+        given = _decoded([value for key, _, value in pairs if key == b"v1"], _from_hex, 32, STRIPE_HEADER)
+        _check_age(_timestamp(times[0], STRIPE_HEADER), now, tolerance_seconds)
+        content = times[0] + b"." + body
+        _compare(given, [hmac.digest(key, content, "sha256") for key in keys])
+
+    return verify
+
+
+def _slack(keys: Sequence[bytes], tolerance_seconds: float) -> Verifier:
+    """``v0=…`` of the version, the time and the body with colons between, the time in a header of its own."""
+    name, time_name = SLACK_HEADER.lower().encode(), SLACK_TIMESTAMP.lower().encode()
+
+    def verify(headers: Headers, body: bytes, now: Instant) -> None:
+        parts = [part.strip() for part in _needed(headers, name, SLACK_HEADER).split(b",")]
+        time = _needed(headers, time_name, SLACK_TIMESTAMP)
+        given = _decoded([part[3:] for part in parts if part.startswith(b"v0=")], _from_hex, 32, SLACK_HEADER)
+        _check_age(_timestamp(time, SLACK_TIMESTAMP), now, tolerance_seconds)
+        content = b"v0:" + time + b":" + body
+        _compare(given, [hmac.digest(key, content, "sha256") for key in keys])
+
+    return verify
+
+
+def _standard(signers: Sequence[Webhook], tolerance_seconds: float) -> Verifier:
+    """``v1,… v1,…`` of id, time and body. The library signs; the age is ours to judge, since it asks the machine's clock."""
+    name, id_name, time_name = STANDARD_HEADER.encode(), STANDARD_ID.encode(), STANDARD_TIMESTAMP.encode()
+
+    def verify(headers: Headers, body: bytes, now: Instant) -> None:
+        parts = _needed(headers, name, STANDARD_HEADER).split()
+        id_ = _text(_needed(headers, id_name, STANDARD_ID), STANDARD_ID)
+        time = _timestamp(_needed(headers, time_name, STANDARD_TIMESTAMP), STANDARD_TIMESTAMP)
+        given = _decoded([part[3:] for part in parts if part.startswith(b"v1,")], _from_base64, 32, STANDARD_HEADER)
+        _check_age(time, now, tolerance_seconds)
+        at, data = datetime.fromtimestamp(time, UTC), _text(body, "body")
+        _compare(given, [base64.b64decode(signer.sign(id_, at, data)[3:]) for signer in signers])
+
+    return verify
+
+
+# --- parts ----------------------------------------------------------------------------------------------------
+
+
+def _compare(given: Sequence[bytes], expected: Sequence[bytes]) -> None:
+    matches = False
+    for signature in given:
+        for digest in expected:
+            matches |= hmac.compare_digest(signature, digest)
+    if not matches:
+        raise SkepError(Code.SIGNATURE_INVALID, "the signature is not one of ours")
+
+
+def _needed(headers: Headers, name: bytes, shown: str) -> bytes:
+    value = header_value(headers, name)
+    if not value:
+        raise SkepError(Code.SIGNATURE_INVALID, f"the request is not signed: it has no {shown}")
+    return value
+
+
+def _decoded(texts: Sequence[bytes], decode: Callable[[bytes], bytes], size: int, header: str) -> list[bytes]:
+    """The signatures that may be some. One that cannot be is passed over when there are others, as of another version."""
+    if len(texts) > SIGNATURES_MAX:
+        raise SkepError(Code.SIGNATURE_MALFORMED, f"{header} has more than {SIGNATURES_MAX} signatures")
+    found = []
+    for text in texts:
+        try:
+            signature = decode(text)
+        except (binascii.Error, ValueError):
+            continue
+        if len(signature) == size:
+            found.append(signature)
+    if not found:
+        raise _malformed(header)
+    return found
+
+
+def _from_hex(text: bytes) -> bytes:
+    return binascii.unhexlify(text)
+
+
+def _from_base64(text: bytes) -> bytes:
+    return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
+
+
+def _timestamp(text: bytes, header: str) -> int:
+    # What was signed is this very text, so no other way to write the number is taken.
+    if not text.isdigit() or len(text) > TIMESTAMP_DIGITS or (text[:1] == b"0" and len(text) > 1):
+        raise _malformed(header)
+    return int(text)
+
+
+def _check_age(time: int, now: Instant, tolerance_seconds: float) -> None:
+    if abs(now - time * MICROS_PER_SECOND) > seconds(tolerance_seconds):
+        raise SkepError(
+            Code.SIGNATURE_INVALID, f"the signature's time is more than {tolerance_seconds:g} seconds away from now"
+        )
+
+
+def _text(value: bytes, what: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise SkepError(Code.SIGNATURE_MALFORMED, f"the {what} is not UTF-8") from None
+
+
+def _malformed(header: str) -> SkepError:
+    return SkepError(Code.SIGNATURE_MALFORMED, f"{header} does not have the form of its scheme")
+
+
+def _secret(variable: str, environment: Mapping[str, str]) -> str:
+    secret = environment.get(variable)
+    if not secret:
+        raise SkepError(Code.INVALID_SPEC, f"the environment has no {variable}")
+    return secret
+
+
+def _signer(variable: str, secret: str) -> Webhook:
+    try:
+        _from_base64(secret.removeprefix("whsec_").encode())
+        return Webhook(secret)
+    except (binascii.Error, ValueError, EmptyWebhookSecretError):
+        message = f"{variable} is not a secret of Standard Webhooks, which is whsec_ and base64"
+        raise SkepError(Code.INVALID_SPEC, message) from None
