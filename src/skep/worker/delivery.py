@@ -1,0 +1,163 @@
+"""Delivering a message: a signed POST by the Standard Webhooks scheme, and what its answer means for the message and the endpoint.
+
+Delivery is at least once: the message's id goes along as ``webhook-id``, so that a receiver can tell a repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import ssl
+from collections.abc import Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from skep import __version__
+from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
+from skep.errors import Code, SkepError
+from skep.spec.ir import Deliver
+from skep.worker.addresses import Resolve, address_of, look_up
+from skep.worker.posting import Answered, Target, post
+
+RETRY_AFTER_SECONDS_MAX = 7 * 86_400
+"""No receiver puts a message off for longer than so, whatever its Retry-After says."""
+TOLD_BYTES = 200
+"""What is told of an answer's body."""
+_PREFIX = "whsec_"
+_GONE = 410
+_OVERLOADED = frozenset({408, 425, 429})
+_JSON = "application/json"
+
+
+class Result(StrEnum):
+    """How a delivery went, seen from the message."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    """The endpoint did not do its part: it counts against it."""
+    REFUSED = "refused"
+    """The endpoint is well and did not take this message."""
+    GONE = "gone"
+    """The endpoint wants no more messages."""
+
+
+class Outcome(Struct, frozen=True):
+    """How a delivery went, why, and when to try again if the receiver said so."""
+
+    result: Result
+    reason: str = ""
+    retry_at: Instant | None = None
+
+
+class Deliverer:
+    """Posts the messages of one queue."""
+
+    def __init__(
+        self,
+        deliver: Deliver,
+        environment: Mapping[str, str],
+        clock: Clock,
+        *,
+        allow_private: bool = False,
+        resolve: Resolve = look_up,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.url = deliver.url
+        self._target = Target.of(deliver.url)
+        self._keys = [signing_key(name, environment.get(name, "")) for name in deliver.secret_env]
+        self._headers = {name.lower(): value for name, value in deliver.headers.items()}
+        self._timeout_seconds = deliver.timeout_seconds
+        self._clock = clock
+        self._allow_private = allow_private
+        self._resolve = resolve
+        self._context = context or (ssl.create_default_context() if self._target.secure else None)
+
+    async def deliver(self, message_id: str, body: bytes, content_type: str | None = None) -> Outcome:
+        """Post one message. Nothing is raised: whatever happens is how it went."""
+        headers = self._signed(message_id, body, content_type)
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return self._judged(await self._post(headers, body))
+        except TimeoutError:
+            return Outcome(Result.FAILED, f"{self.url}: no answer within {self._timeout_seconds:g} s")
+        except SkepError as error:
+            return Outcome(Result.FAILED, error.message)
+
+    async def _post(self, headers: dict[str, str], body: bytes) -> Answered:
+        target = self._target
+        address = await address_of(target.host, target.port, self._resolve, allow_private=self._allow_private)
+        return await post(target, address, headers, body, context=self._context)
+
+    def _signed(self, message_id: str, body: bytes, content_type: str | None) -> dict[str, str]:
+        timestamp = self._clock.now() // MICROS_PER_SECOND
+        headers = {
+            "content-type": content_type or _JSON,
+            "user-agent": f"skep/{__version__}",
+            **self._headers,
+            "webhook-id": message_id,
+            "webhook-timestamp": str(timestamp),
+        }
+        if self._keys:
+            headers["webhook-signature"] = " ".join(sign(key, message_id, timestamp, body) for key in self._keys)
+        return headers
+
+    def _judged(self, answer: Answered) -> Outcome:
+        if 200 <= answer.status < 300:
+            return Outcome(Result.DELIVERED)
+        reason = f"{self.url} answered {answer.status}{_told(answer)}"
+        if answer.status == _GONE:
+            return Outcome(Result.GONE, reason)
+        failed = answer.status >= 500 or answer.status in _OVERLOADED
+        return Outcome(
+            Result.FAILED if failed else Result.REFUSED, reason, self._retry_at(answer.headers.get("retry-after"))
+        )
+
+    def _retry_at(self, text: str | None) -> Instant | None:
+        """What Retry-After means: seconds from now, or a date. What is neither is as if it were not there."""
+        if text is None:
+            return None
+        now = self._clock.now()
+        if text.strip().isdecimal() and text.isascii():
+            wait = min(int(text.strip()[:12]), RETRY_AFTER_SECONDS_MAX)
+            return Instant(now + seconds(wait))
+        try:
+            at = parsedate_to_datetime(text)
+            return Instant(max(now, min(_instant(at), now + seconds(RETRY_AFTER_SECONDS_MAX))))
+        except (ValueError, TypeError, OverflowError):
+            return None
+
+
+def signing_key(variable: str, secret: str) -> bytes:
+    """The key in a secret, which is base64 with or without its prefix; INVALID_SETTING when it is none."""
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX) + "==")
+    except (binascii.Error, ValueError):
+        key = b""
+    if not key:
+        raise SkepError(
+            Code.INVALID_SETTING,
+            f"the secret in {variable} is no base64, as Standard Webhooks has it: whsec_…",
+            variable=variable,
+        )
+    return key
+
+
+def sign(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:
+    """A signature of Standard Webhooks, over bytes as they are sent."""
+    signed = hmac.new(key, f"{message_id}.{timestamp}.".encode() + body, hashlib.sha256)
+    return f"v1,{base64.b64encode(signed.digest()).decode()}"
+
+
+def _told(answer: Answered) -> str:
+    text = answer.body[:TOLD_BYTES].decode("utf-8", "replace").strip()
+    return f": {text}" if text else ""
+
+
+def _instant(at: datetime) -> int:
+    return round(at.timestamp() * MICROS_PER_SECOND)

@@ -1,0 +1,216 @@
+"""Deliveries over real sockets: signature, answers, redirects, time limits, and addresses that may not be connected to."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import ssl
+import subprocess
+import time
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+from standardwebhooks.webhooks import Webhook
+
+from skep.clock import ManualClock, SystemClock, seconds
+from skep.errors import Code, SkepError
+from skep.spec.ir import Deliver
+from skep.worker.addresses import is_public
+from skep.worker.delivery import Deliverer, Result
+from tests.worker.receiver import answer, receiver
+
+ID = "0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2d"
+SECRETS = {
+    "NEW": "whsec_" + base64.b64encode(b"new secret").decode(),
+    "OLD": base64.b64encode(b"old one").decode().rstrip("="),
+}
+
+
+def deliverer(url: str, **more: object) -> Deliverer:
+    spec = Deliver(url=url, headers={"X-Shop": "main"}, secret_env=["NEW", "OLD"], timeout_seconds=0.3)
+    return Deliverer(spec, SECRETS, SystemClock(), allow_private=True, **more)  # type: ignore[arg-type] # given by tests
+
+
+async def test_a_delivery_is_signed_so_that_either_secret_verifies_it() -> None:
+    body = '{"text": "Zoë"}'.encode()
+    async with receiver() as there:
+        outcome = await deliverer(there.url).deliver(ID, body)
+    assert outcome.result is Result.DELIVERED
+    (got,) = there.received
+    assert got.line == "POST /hook?x=1 HTTP/1.1"
+    assert got.body == body
+    assert got.headers["host"] == f"127.0.0.1:{there.port}"
+    assert (got.headers["x-shop"], got.headers["content-type"]) == ("main", "application/json")
+    assert got.headers["webhook-id"] == ID
+    for secret in SECRETS.values():
+        Webhook(secret).verify(got.body, got.headers)
+
+
+async def test_bytes_that_are_no_text_are_signed_as_they_are() -> None:
+    async with receiver() as there:
+        assert (await deliverer(there.url).deliver(ID, b"\xff\xfe", "image/png")).result is Result.DELIVERED
+    assert (there.received[0].body, there.received[0].headers["content-type"]) == (b"\xff\xfe", "image/png")
+
+
+@pytest.mark.parametrize(
+    ("status", "result"),
+    [
+        (200, Result.DELIVERED), (299, Result.DELIVERED), (301, Result.REFUSED), (307, Result.REFUSED), (400, Result.REFUSED),
+        (404, Result.REFUSED), (408, Result.FAILED), (410, Result.GONE), (422, Result.REFUSED), (429, Result.FAILED),
+        (500, Result.FAILED), (503, Result.FAILED),
+    ],
+)  # fmt: skip
+async def test_an_answer_means(status: int, result: Result) -> None:
+    async with receiver() as there:
+        there.answers = [answer(status, "so it is", location=there.url)]
+        outcome = await deliverer(there.url).deliver(ID, b"{}")
+    assert outcome.result is result
+    assert len(there.received) == 1  # a redirect is not followed
+    if result is not Result.DELIVERED:
+        assert f"answered {status}: so it is" in outcome.reason
+
+
+async def test_retry_after_is_seconds_or_a_date_within_bounds() -> None:
+    clock = ManualClock()
+    async with receiver() as there:
+        one = Deliverer(Deliver(url=there.url), {}, clock, allow_private=True)
+        soon = formatdate(clock.now() / 1_000_000 + 90, usegmt=True)
+        past = formatdate(clock.now() / 1_000_000 - 90, usegmt=True)
+        waits = {"120": 120.0, soon: 90.0, past: 0.0, "999999999999999": 7 * 86_400.0, "tomorrow": None, "-5": None}
+        for text, wait in waits.items():
+            there.answers = [answer(503, retry_after=text)]
+            at = (await one.deliver(ID, b"{}")).retry_at
+            assert at == (None if wait is None else clock.now() + seconds(wait)), text
+
+
+async def test_no_answer_in_time_and_no_connection_are_failures() -> None:
+    async with receiver() as there:
+        there.answers = [None]
+        begun = time.monotonic()
+        outcome = await deliverer(there.url).deliver(ID, b"{}")
+        assert outcome.result is Result.FAILED
+        assert "within 0.3 s" in outcome.reason
+        assert time.monotonic() - begun < 5
+    gone = await deliverer(there.url).deliver(ID, b"{}")
+    assert gone.result is Result.FAILED
+    assert "Connect" in gone.reason
+
+
+@pytest.mark.parametrize("said", [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"a" * 100_000])
+async def test_what_is_no_answer_is_a_failure(said: bytes) -> None:
+    async with receiver() as there:
+        there.answers = [said]
+        assert (await deliverer(there.url).deliver(ID, b"{}")).result is Result.FAILED
+
+
+async def test_an_early_hint_is_not_the_answer_and_an_endless_body_is_not_read() -> None:
+    async with receiver() as there:
+        there.answers = [
+            b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"
+            + b"x" * 200_000
+        ]
+        assert (await deliverer(there.url).deliver(ID, b"{}")).result is Result.DELIVERED
+
+
+async def test_an_answer_is_heard_before_a_large_message_was_read() -> None:
+    async with receiver() as there:
+        there.reads_body = False
+        there.answers = [answer(413, "too large")]
+        assert (await deliverer(there.url).deliver(ID, b"x" * 3_000_000)).result is Result.REFUSED
+
+
+# --- addresses ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "127.9.9.9", "10.0.0.1", "172.16.3.4", "192.168.1.1", "169.254.169.254", "0.0.0.0", "0.1.2.3",
+        "100.64.0.1", "224.0.0.1", "239.1.2.3", "240.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1",
+        "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "fd12::1", "ff02::1", "fec0::1", "2001:db8::1",
+        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::", "2002:a00:1::",
+        "2001:0:a00:1::", "not an address", "",
+    ],
+)  # fmt: skip
+def test_an_address_that_leads_inside_is_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+)
+def test_an_address_of_the_public_network_is(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "127.1", "0x7f000001", "2130706433", "[::1]", "[::ffff:127.0.0.1]"]
+)
+async def test_an_own_address_is_refused_however_it_is_written(host: str) -> None:
+    async with receiver() as there:
+        one = Deliverer(Deliver(url=f"http://{host}:{there.port}/"), {}, SystemClock())
+        outcome = await one.deliver(ID, b"{}")
+    assert outcome.result is Result.FAILED
+    assert "no public address" in outcome.reason
+    assert there.received == []
+
+
+async def test_a_public_name_that_points_inside_is_refused_on_every_try() -> None:
+    answers = [["93.184.216.34", "127.0.0.1"], ["127.0.0.1"], ["::ffff:127.0.0.1"], ["169.254.169.254"]]
+    asked: list[str] = []
+
+    async def rebinding(host: str, port: int) -> list[str]:
+        asked.append(f"{host}:{port}")
+        return answers[len(asked)]
+
+    async with receiver() as there:
+        one = Deliverer(Deliver(url=f"http://hooks.example.com:{there.port}/"), {}, SystemClock(), resolve=rebinding)
+        for tries in range(1, 4):
+            outcome = await one.deliver(ID, b"{}")
+            assert outcome.result is Result.FAILED
+            assert "no public address" in outcome.reason
+            assert asked == [f"hooks.example.com:{there.port}"] * tries
+    assert there.received == []
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate for hooks.example.com, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    made, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=hooks.example.com",
+         "-addext", "subjectAltName=DNS:hooks.example.com", "-keyout", key, "-out", made],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return made, key
+
+
+async def test_the_connection_goes_to_the_address_that_was_looked_at_under_its_name(
+    certificate: tuple[Path, Path],
+) -> None:
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(*certificate)
+    trusting = ssl.create_default_context(cafile=str(certificate[0]))
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    async with receiver(theirs) as there:
+        for host, context, result in [
+            ("hooks.example.com", trusting, Result.DELIVERED),
+            ("other.example.com", trusting, Result.FAILED),
+            ("hooks.example.com", None, Result.FAILED),
+        ]:
+            one = deliverer(f"https://{host}:{there.port}/in", resolve=resolve, context=context)
+            assert (await one.deliver(ID, b"{}")).result is result
+    assert [got.headers["host"] for got in there.received] == [f"hooks.example.com:{there.port}"]
+
+
+def test_a_secret_that_is_no_base64_is_refused_at_the_start() -> None:
+    with pytest.raises(SkepError) as caught:
+        Deliverer(Deliver(url="https://a.example/", secret_env=["NEW"]), {"NEW": "é"}, SystemClock())
+    assert caught.value.code is Code.INVALID_SETTING
+    assert "NEW" in caught.value.message
