@@ -11,7 +11,14 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from skep.errors import Code, SkepError
-from skep.http.strictness import check_unique_keys, find_repeated_key, is_deeper, may_repeat_keys
+from skep.strictness import (
+    LARGE_BYTES,
+    check_unique_keys,
+    find_repeated_key,
+    is_deeper,
+    may_repeat_keys,
+    read_json,
+)
 
 Draw = Callable[[st.SearchStrategy[str]], str]
 
@@ -144,3 +151,27 @@ async def test_a_large_body_is_looked_at_exactly() -> None:
     await check_unique_keys(good)
     with pytest.raises(SkepError, match="'k7' twice"):
         await check_unique_keys(bad)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", Code.MALFORMED),
+        (b"{", Code.MALFORMED),
+        (b'{"a": 1, "a": 2}', Code.MALFORMED),
+        (b'"\xff"', Code.MALFORMED),
+        (b"[1] x", Code.MALFORMED),
+        (b"1e400", Code.INVALID_PAYLOAD),
+        (b"[" * 9 + b"]" * 9, Code.INVALID_REQUEST),
+        (b"[" * 5000, Code.INVALID_REQUEST),
+    ],
+)
+async def test_what_readers_could_disagree_about_is_not_read(body: bytes, code: Code) -> None:
+    with pytest.raises(SkepError) as refused:
+        await read_json(body, 8)
+    assert refused.value.code is code
+
+
+async def test_what_is_read_is_what_the_body_says() -> None:
+    assert await read_json(b'{"a": [1, 2.5, null, "\xc3\xa4"]}', 8) == {"a": [1, 2.5, None, "ä"]}
+    assert await read_json(b'"' + b"x" * (LARGE_BYTES + 1) + b'"', 8) == "x" * (LARGE_BYTES + 1)

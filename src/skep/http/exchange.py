@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
-from skep.http.strictness import check_depth, check_unique_keys
 from skep.model import DEFAULT_TENANT
+from skep.strictness import check_depth, check_unique_keys
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]

@@ -32,11 +32,27 @@ _OTHERS = bytes(byte for byte in range(256) if byte not in _BRACKETS)
 _ONE_KIND = bytes.maketrans(_BRACKETS, b"[][]")
 
 
-async def check_unique_keys(body: bytes) -> None:
-    """MALFORMED when an object in a body of sound JSON has a key twice."""
+async def read_json(body: bytes, depth: int) -> object:
+    """What a body says, if it is JSON that no two readers could disagree about and is not nested deeper than ``depth``."""
+    try:
+        value = _decode(body)
+    except msgspec.ValidationError as error:
+        raise SkepError(Code.INVALID_PAYLOAD, f"the body has a number that is too large: {error}") from None
+    except RecursionError:
+        raise _too_deep(depth) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text = str(error)
+        raise SkepError(Code.MALFORMED, f"the body is not JSON: {text[:1].lower()}{text[1:]}") from None
+    await check_unique_keys(body, value)
+    check_depth(body, depth)
+    return value
+
+
+async def check_unique_keys(body: bytes, value: object = msgspec.UNSET) -> None:
+    """MALFORMED when an object in a body of sound JSON has a key twice. Who has decoded it gives the ``value``."""
     if len(body) > LARGE_BYTES:
         await asyncio.to_thread(find_repeated_key, body)
-    elif may_repeat_keys(body):
+    elif may_repeat_keys(body, value):
         if len(body) > SMALL_BYTES:
             await asyncio.to_thread(find_repeated_key, body)
         else:
@@ -46,19 +62,23 @@ async def check_unique_keys(body: bytes) -> None:
 def check_depth(text: bytes, limit: int, levels_above: int = 0) -> None:
     """INVALID_REQUEST when sound JSON is nested deeper than the limit, not counting so many levels around it."""
     if is_deeper(text, limit + levels_above):
-        raise SkepError(
-            Code.INVALID_REQUEST, f"JSON may be nested {limit} levels deep, and this is nested deeper", limit=limit
-        )
+        raise _too_deep(limit)
+
+
+def _too_deep(limit: int) -> SkepError:
+    return SkepError(
+        Code.INVALID_REQUEST, f"JSON may be nested {limit} levels deep, and this is nested deeper", limit=limit
+    )
 
 
 class DuplicateKey(Exception):  # noqa: N818 - what was found, not what went wrong
     """A key that an object has twice."""
 
 
-def may_repeat_keys(body: bytes) -> bool:
+def may_repeat_keys(body: bytes, value: object = msgspec.UNSET) -> bool:
     """Whether a body of sound JSON might give a key twice in one object; False is certain.
 
-    It raises what the decoder does when the body is not sound after all.
+    It raises what the decoder does when the body is not sound after all. Who has decoded it gives the ``value``.
     """
     if _has_spaced_colon(body):
         # Inside a text this makes a pair that the encoded one lacks: one look too many, and never one too few.
@@ -69,7 +89,7 @@ def may_repeat_keys(body: bytes) -> bool:
     if b"\\u00" in body and _ESCAPED.search(body) is not None:
         return True
     try:
-        again = _encode(_decode(body))
+        again = _encode(_decode(body) if value is msgspec.UNSET else value)
     except msgspec.ValidationError:
         return True  # a number that is too large for us may be right for others
     return pairs != again.count(QUOTE_COLON)
