@@ -23,6 +23,8 @@ Token = NewType("Token", bytes)
 
 DEFAULT_PARTITION = "Default"
 QUEUE_MODE_GROUP = "__QUEUE_MODE__"
+NO_GROUP = ""
+"""The group of a dead letter that none gave up, since it never was in its queue: a replay is for all groups."""
 DEAD_LETTER_SUFFIX = ".dead"
 NO_DEAD_LETTER_QUEUE = "none"
 WINDOW_CAP_FACTOR = 10

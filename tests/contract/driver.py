@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from skep.clock import Instant, ManualClock, seconds
 from skep.ids import Id, IdMint
 from skep.model import (
@@ -41,6 +43,7 @@ from skep.model import (
     Start,
     Token,
 )
+from skep.records import Effect, EntityEvent, EntityKey, EntityState, NewEvent, Receipt, ReceiptKey
 from skep.store.protocol import Store
 from skep.transactions import Transaction, TransactionOutcome
 
@@ -90,8 +93,8 @@ class Driver:
     def message(self, payload: str | bytes, queue: str = "q", **fields: Any) -> NewMessage:
         return NewMessage(queue=self.key(queue), payload=_bytes(payload), **fields)
 
-    def batch(self, *messages: NewMessage) -> PushBatch:
-        return PushBatch(list(messages), self.mint.mint_many(len(messages)))
+    def batch(self, *messages: NewMessage, receipt: Receipt | None = None) -> PushBatch:
+        return PushBatch(list(messages), self.mint.mint_many(len(messages)), receipt)
 
     async def push_batches(self, *batches: PushBatch, create_queues: bool = True) -> list[PushOutcome]:
         outcomes = await self.store.push(batches, self.now, create_queues)
@@ -167,12 +170,46 @@ class Driver:
         return result
 
     async def transact(
-        self, settlements: Sequence[Settlement], messages: Sequence[NewMessage], create_queues: bool = True
+        self,
+        settlements: Sequence[Settlement],
+        messages: Sequence[NewMessage],
+        create_queues: bool = True,
+        *,
+        effects: Sequence[Effect] = (),
+        receipts: Sequence[Receipt] = (),
     ) -> TransactionOutcome:
-        transaction = Transaction(list(settlements), self.batch(*messages))
+        transaction = Transaction(list(settlements), self.batch(*messages), list(effects), list(receipts))
         (outcome,) = await self.store.transact([transaction], self.now, create_queues)
         await self.check_accounts()
         return outcome
+
+    # receipts and entities
+
+    def receipt(self, key: str, answer: str = '"done"', scope: str = "hook", window_seconds: float = 60.0) -> Receipt:
+        return Receipt(ReceiptKey(scope, key, self.tenant), answer.encode(), self.later(window_seconds))
+
+    async def recorded(self, *keys: str, scope: str = "hook") -> list[str | None]:
+        """Return the answers of receipts."""
+        wanted = [ReceiptKey(scope, key, self.tenant) for key in keys]
+        return [
+            None if found is None else found.answer.decode() for found in await self.store.receipts(wanted, self.now)
+        ]
+
+    def entity(self, id_: str = "1", type_: str = "Counter") -> EntityKey:
+        return EntityKey(type_, id_, self.tenant)
+
+    def effect(self, version: int, *added: int, id_: str = "1", state: int = 0, cause: Id | None = None) -> Effect:
+        """Add numbers to a counter; ``state`` is the sum before."""
+        events = [NewEvent("Added", b'{"by":%d}' % number) for number in added]
+        return Effect(self.entity(id_), version, events, b"%d" % (state + sum(added)), cause)
+
+    async def counters(self, *ids: str) -> list[tuple[int, int] | None]:
+        """Return version and state of counters, after holding each to its events."""
+        found = await self.store.entities([self.entity(id_) for id_ in ids])
+        for entity in found:
+            if entity is not None:
+                check_entity(entity, await self.store.entity_events(entity.key, 0, PLENTY))
+        return [None if entity is None else (entity.version, int(entity.state)) for entity in found]
 
     # dead letters
 
@@ -260,6 +297,13 @@ def check_account(group: GroupStats) -> None:
     parts = (group.completed, group.pending, group.in_flight, group.dead, group.expired)
     assert group.pushed == sum(parts), f"I12: the account does not add up: {group}"
     assert min(parts) >= 0, f"I12: a negative figure: {group}"
+
+
+def check_entity(entity: EntityState, events: Sequence[EntityEvent]) -> None:
+    """I15 for one counter: its version is the number of its events, its state their sum."""
+    assert [event.number for event in events] == list(range(1, entity.version + 1)), f"I15: {entity}"
+    total = sum(msgspec.json.decode(event.data)["by"] for event in events)
+    assert int(entity.state) == total, f"I15: a state that its events do not make: {entity}"
 
 
 def seqs(deliveries: Iterable[Delivery]) -> list[int]:

@@ -20,6 +20,7 @@ from skep.model import (
     DEFAULT_PARTITION,
     FROM_NOW,
     NO_DEAD_LETTER_QUEUE,
+    NO_GROUP,
     Appended,
     Chore,
     Cleared,
@@ -45,6 +46,7 @@ from skep.model import (
     Replayed,
     RetentionPass,
     Seq,
+    SettleResult,
     SettleStatus,
     Start,
 )
@@ -52,10 +54,11 @@ from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
 from tests.support.reference_claims import ReferenceClaims
+from tests.support.reference_records import ReferenceRecords
 from tests.support.reference_settling import ReferenceSettling
 
 
-class ReferenceStore(ReferenceClaims, ReferenceSettling):
+class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceRecords):
     """A store in memory, naive and slow, that the real ones are compared with."""
 
     async def open(self) -> None:
@@ -88,6 +91,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling):
         """Deleted queues are gone at once; keys that ran out are dropped."""
         for log in self.logs.values():
             log.dedup = {key: entry for key, entry in log.dedup.items() if entry[2] > now}
+        self.receipts_kept = {key: kept for key, kept in self.receipts_kept.items() if kept.expires_at > now}
         return Chore()
 
     # queues
@@ -127,7 +131,16 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling):
     # push
 
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
-        return [self._push(batch, now, create_queues) for batch in batches]
+        return [self._push_once(batch, now, create_queues) for batch in batches]
+
+    def _push_once(self, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
+        known = None if batch.receipt is None else self.living(batch.receipt.key, now)
+        if known is not None:
+            return PushOutcome([], {}, known.answer)
+        outcome = self._push(batch, now, create_queues)
+        if batch.receipt is not None and not outcome.refused:
+            self.receipts_kept[batch.receipt.key] = batch.receipt
+        return outcome
 
     async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
         ids = [Id(bytes(id_)) for id_ in rows.ids()]
@@ -237,14 +250,24 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling):
     ) -> list[TransactionOutcome]:
         outcomes = []
         for transaction in transactions:
-            before = copy.deepcopy(self.logs)
+            before = copy.deepcopy(self.logs), self.records()
+            conflict = self.record(transaction.effects, transaction.receipts, now)
             settled = await self.settle(transaction.settlements, now)
             pushed = self._push(transaction.push, now, create_queues)
-            committed = not pushed.refused and all(r.status is not SettleStatus.REFUSED for r in settled)
-            if not committed:
-                self.logs = before
-            outcomes.append(TransactionOutcome(committed, settled, pushed))
+            refused = pushed.refused or any(r.status is SettleStatus.REFUSED for r in settled)
+            if refused or conflict is not None:
+                self.logs = before[0]
+                self.restore(before[1])
+            if conflict is not None:
+                outcomes.append(self._in_conflict(transaction, *conflict))
+            else:
+                outcomes.append(TransactionOutcome(not refused, settled, pushed))
         return outcomes
+
+    def _in_conflict(self, transaction: Transaction, code: Code, index: int) -> TransactionOutcome:
+        settled = [SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED) for _ in transaction.settlements]
+        pushed = [PushResult(PushStatus.REFUSED, id_, code=Code.BATCH_REFUSED) for id_ in transaction.push.ids]
+        return TransactionOutcome(False, settled, PushOutcome(pushed, {}), code, index)
 
     # dead letters
 
@@ -256,7 +279,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling):
         replayed = []
         for letter, id_ in zip(letters, ids, strict=False):
             log = self.log(QueueKey(letter.source_queue, wanted.queue.tenant))
-            group = self.group(log, letter.group, FROM_NOW, now)
+            group = None if letter.group == NO_GROUP else self.group(log, letter.group, FROM_NOW, now)
             message = NewMessage(
                 queue=log.queue.key,
                 payload=letter.payload,
@@ -266,7 +289,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling):
                 headers=letter.headers,
                 content_type=letter.content_type,
             )
-            entry = self.append(log, message, id_, now, audience=group.id)
+            entry = self.append(log, message, id_, now, audience=None if group is None else group.id)
             self._remove_letter(grave, letter, now)
             replayed.append(Replayed(letter.seq, log.queue.key, id_, Seq(entry.seq)))
         return replayed

@@ -28,6 +28,7 @@ from skep.model import (
     LogBounds,
     MessageFilter,
     MessagePage,
+    NewMessage,
     PartitionStats,
     PopRequest,
     PopResult,
@@ -47,6 +48,16 @@ from skep.model import (
     SettleResult,
     Start,
     StoredMessage,
+)
+from skep.records import (
+    AppRecord,
+    Endpoint,
+    EntityEvent,
+    EntityKey,
+    EntityState,
+    Receipt,
+    ReceiptKey,
+    Report,
 )
 from skep.transactions import Transaction, TransactionOutcome
 
@@ -105,7 +116,8 @@ class Store(Protocol):
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
         """Append every batch that is not refused, in one transaction and in order; each is whole or not at all.
 
-        When one message of a batch is refused, the others of that batch are refused with BATCH_REFUSED.
+        When one message of a batch is refused, the others of that batch are refused with BATCH_REFUSED. A batch whose receipt
+        exists already is not stored, and its outcome has what was recorded; that of a refused batch is not written.
         """
         ...
 
@@ -124,7 +136,11 @@ class Store(Protocol):
     async def transact(
         self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
     ) -> list[TransactionOutcome]:
-        """Each transaction whole or not at all: any refusal in it undoes all of it."""
+        """Each transaction whole or not at all: any refusal in it undoes all of it.
+
+        Receipts and effects are looked at first (RECEIPT_EXISTS, ENTITY_CHANGED), then settlements and pushes. Its push has no
+        receipt of its own, and each of its effects at least one event.
+        """
         ...
 
     # the log in bulk, as columns
@@ -161,6 +177,79 @@ class Store(Protocol):
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
         """Delete up to ``limit`` matches; how many were deleted."""
+        ...
+
+    # receipts and entities
+
+    async def receipts(self, keys: Sequence[ReceiptKey], now: Instant) -> list[Receipt | None]:
+        """Each receipt, or None where there is none that lives."""
+        ...
+
+    async def entities(self, keys: Sequence[EntityKey]) -> list[EntityState | None]:
+        """Each entity as it is now, or None."""
+        ...
+
+    async def list_entities(self, tenant: str, type_: str, after: str = "", limit: int = 100) -> list[EntityState]:
+        """Entities of a type by id, those after ``after``."""
+        ...
+
+    async def entity_types(self, tenant: str) -> list[str]:
+        """The types of which a tenant has entities, by name."""
+        ...
+
+    async def entity_events(self, key: EntityKey, after: int = 0, limit: int = 100) -> list[EntityEvent]:
+        """An entity's events in order, those after number ``after``; none when there is no such entity."""
+        ...
+
+    async def quarantine(
+        self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
+    ) -> PushOutcome:
+        """Put an invalid message straight into its queue's dead-letter queue (reason INVALID, no group, no attempts).
+
+        The result is its place there. A queue that keeps no dead letters refuses it (MESSAGE_INVALID), and nothing is kept.
+        """
+        ...
+
+    # applied specs
+
+    async def put_app(self, name: str, document: bytes, now: Instant, expected: int | None = None) -> AppRecord:
+        """Store a spec under its name. With ``expected``, STORE_BUSY when that is not the revision of all apps any more."""
+        ...
+
+    async def delete_app(self, name: str) -> bool:
+        """Forget a spec, which raises the revision too; False when there is none."""
+        ...
+
+    async def apps(self) -> list[AppRecord]:
+        """All specs by name."""
+        ...
+
+    async def apps_revision(self) -> int:
+        """A number that rises whenever an app is put or deleted."""
+        ...
+
+    # endpoints that messages are delivered to
+
+    async def report_endpoint(
+        self,
+        tenant: str,
+        url: str,
+        report: Report,
+        now: Instant,
+        *,
+        threshold: int,
+        open_seconds: float,
+        reason: str | None = None,
+    ) -> Endpoint:
+        """Note how a delivery went, and say what is known now: from ``threshold`` failures on it rests after each."""
+        ...
+
+    async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
+        """Endpoints that a delivery ever failed to, by URL, those after ``after``."""
+        ...
+
+    async def reset_endpoint(self, tenant: str, url: str) -> bool:
+        """Forget what is known of an endpoint, so that it is delivered to again; False when nothing is."""
         ...
 
     # groups and progress
@@ -239,7 +328,7 @@ class Store(Protocol):
         ...
 
     async def sweep(self, now: Instant, limit: int) -> Chore:
-        """Remove what has aged out: deduplication keys, histories, samples, and the data of deleted queues."""
+        """Remove what has aged out: deduplication keys, receipts, histories, samples, and the data of deleted queues."""
         ...
 
     async def maintain(self) -> None:

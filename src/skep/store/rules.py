@@ -1,22 +1,34 @@
-"""What both stores must compute alike: when a retry comes, when a partition is ready, what is too old, who buries where.
+"""What both stores must compute alike: when a retry comes, when a partition is ready, what is too old, who buries where,
+and what an undone transaction or a failing endpoint is told.
 
 Pure functions of settings and instants. `docs/log.md` is their specification.
 """
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 from skep.clock import MICROS_PER_MS, Instant, seconds
 from skep.errors import Code, SkepError
+from skep.ids import Id
 from skep.model import (
     DEAD_LETTER_SUFFIX,
     NO_DEAD_LETTER_QUEUE,
     WINDOW_CAP_FACTOR,
+    NewMessage,
+    PushBatch,
+    PushOutcome,
+    PushResult,
+    PushStatus,
     QueueSettings,
     Retry,
     Settlement,
+    SettleResult,
+    SettleStatus,
 )
+from skep.records import Endpoint, Report
+from skep.transactions import Transaction, TransactionOutcome
 
 JITTER_SHARE = 0.2
 """A jitter of 1 would shorten a backoff by this share."""
@@ -128,3 +140,71 @@ def check_dead_letter_rules(use: DeadLetterUse) -> None:
             Code.DEAD_LETTER_CHAIN,
             f"queue {target!r} names a dead-letter queue itself, so {use.name!r} cannot bury there",
         )
+
+
+_UNDONE = SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED)
+
+
+def queue_full_reason(name: str, depth: int, limit: int, fresh: int) -> str:
+    """What a push is told that would go beyond max_depth."""
+    return f"queue {name!r} holds {depth} of at most {limit} messages; {fresh} more do not fit"
+
+
+def in_conflict(transaction: Transaction, conflict: Code, index: int) -> TransactionOutcome:
+    """The answer for a transaction that a receipt or an entity's version stood in the way of."""
+    settled = [_UNDONE] * len(transaction.settlements)
+    return TransactionOutcome(False, settled, undone_push(transaction.push), conflict, index)
+
+
+def undone(transaction: Transaction, settled: list[SettleResult], pushed: PushOutcome) -> TransactionOutcome:
+    """The answer for a transaction of which a part was refused: that part says so, the rest was undone for its sake."""
+    return TransactionOutcome(
+        False,
+        [result if result.status is SettleStatus.REFUSED else _UNDONE for result in settled],
+        PushOutcome(pushed.results, {}) if pushed.refused else undone_push(transaction.push),
+    )
+
+
+def undone_push(batch: PushBatch) -> PushOutcome:
+    """The answer for pushes of a transaction that was undone because of something else."""
+    reason = (Code.BATCH_REFUSED, "another part of the transaction was refused")
+    results = [
+        PushResult(PushStatus.REFUSED, id_, None, m.transaction_id, m.trace_id or id_, *reason)
+        for m, id_ in zip(batch.messages, batch.ids, strict=True)
+    ]
+    return PushOutcome(results, {})
+
+
+def not_quarantined(message: NewMessage, id_: Id) -> PushOutcome:
+    """The answer for an invalid message of a queue that keeps no dead letters: nothing of it is left."""
+    reason = f"queue {message.queue.name!r} keeps no dead letters, so the invalid message is not kept"
+    trace_id = message.trace_id or id_
+    code = Code.MESSAGE_INVALID
+    return PushOutcome([PushResult(PushStatus.REFUSED, id_, None, message.transaction_id, trace_id, code, reason)], {})
+
+
+def after_report(
+    known: Endpoint | None,
+    fresh: Endpoint,
+    report: Report,
+    threshold: int,
+    open_seconds: float,
+    reason: str | None,
+) -> Endpoint:
+    """What is known of an endpoint after a delivery to it; ``known`` itself when nothing changes.
+
+    From ``threshold`` failures in a row on, each keeps it open, which is shut off, for a while. Who is gone stays so.
+    """
+    before = fresh if known is None else known
+    now = fresh.updated_at
+    match report:
+        case Report.DELIVERED:
+            if not before.failures and before.open_until is None:
+                return before
+            return msgspec.structs.replace(before, failures=0, open_until=None, updated_at=now)
+        case Report.FAILED:
+            failures = before.failures + 1
+            until = Instant(now + seconds(open_seconds)) if failures >= threshold else before.open_until
+            return msgspec.structs.replace(before, failures=failures, open_until=until, reason=reason, updated_at=now)
+        case Report.GONE:
+            return msgspec.structs.replace(before, stopped_at=before.stopped_at or now, reason=reason, updated_at=now)

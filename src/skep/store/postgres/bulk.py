@@ -21,6 +21,7 @@ from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MESSAGE_COLUMNS, append_stream
 from skep.store.postgres.push import EnsureQueue, OpenLog, is_late, open_logs
+from skep.store.rules import queue_full_reason
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "bulk")
@@ -39,7 +40,7 @@ async def append(
     if log.max_depth and log.depth + count > log.max_depth:
         raise SkepError(
             Code.QUEUE_FULL,
-            f"queue {key.name!r} holds {log.depth} of at most {log.max_depth} messages; {count} more do not fit",
+            queue_full_reason(key.name, log.depth, log.max_depth, count),
             queue=key.name,
         )
     stream = await asyncio.to_thread(encode, rows, log)

@@ -104,6 +104,11 @@ WITH old AS (SELECT d.ctid FROM dedup d WHERE d.expires_at <= $1 ORDER BY d.expi
      gone AS (DELETE FROM dedup d USING old o WHERE d.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 
+-- name: sweep_receipts
+WITH old AS (SELECT r.ctid FROM receipt r WHERE r.expires_at <= $1 ORDER BY r.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
+     gone AS (DELETE FROM receipt r USING old o WHERE r.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
 -- name: sweep_samples
 WITH old AS (SELECT s.ctid FROM sample s WHERE s.at <= $1 ORDER BY s.at LIMIT $2),
      gone AS (DELETE FROM sample s USING old o WHERE s.ctid = o.ctid RETURNING 1)

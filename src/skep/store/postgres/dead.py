@@ -17,19 +17,26 @@ from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
+    NO_GROUP,
     DeadLetter,
     DeadLetterFilter,
     DeadReason,
+    NewMessage,
     Ordering,
+    PushOutcome,
+    PushResult,
+    PushStatus,
     Queue,
     QueueKey,
     Replayed,
     Seq,
 )
-from skep.store.postgres import queues
+from skep.records import Receipt
+from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.push import open_logs
-from skep.store.rules import SEQ_MAX, is_seq
+from skep.store.postgres.copying import append_rows
+from skep.store.postgres.push import depth_of, open_logs
+from skep.store.rules import SEQ_MAX, is_seq, not_quarantined
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "dead")
@@ -67,7 +74,7 @@ async def bury(
         return None, 0
     to = (await open_logs(connection, [target.key], now)).get(target.key)
     if to is None:
-        raise SkepError(Code.STORE_BUSY, f"the dead-letter queue {target.key.name!r} was deleted at this very moment")
+        raise _deleted_meanwhile(target.key)
     rows = await connection.fetch(
         SQL["bury"], queue.id, queue.key.name, to.queue_id, to.last_seq, to.created_at, now, group,
         [b.seq for b in burials], [b.reason.value for b in burials], [b.error for b in burials], [b.attempts for b in burials],
@@ -75,6 +82,42 @@ async def bury(
     )  # fmt: skip
     buried = {row["source_seq"] for row in rows}
     return target.key, sum(b.seq not in buried and b.reason is not DeadReason.EXPIRED for b in burials)
+
+
+async def quarantine(
+    connection: Connection, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
+) -> tuple[PushOutcome, list[int]]:
+    """Put a message that its queue may not take straight among the dead letters; also whom to tell, as `push` does."""
+    taken = await receipts.take(connection, [] if receipt is None else [receipt], now)
+    if receipt is not None and (recorded := taken.recorded(receipt.key)) is not None:
+        return PushOutcome([], {}, recorded), []
+    queue = await queues.find(connection, message.queue)
+    if queue is None:
+        await queues.ensure(connection, message.queue, now)
+        queue = await queues.need(connection, message.queue)
+    target = await queues.dead_letter_queue_of(connection, queue, now)
+    if target is None:
+        await taken.write(connection)
+        return not_quarantined(message, id_), []
+    to = (await open_logs(connection, [target.key], now)).get(target.key)
+    if to is None:
+        raise _deleted_meanwhile(target.key)
+    seq, trace_id = to.last_seq + 1, message.trace_id or id_
+    only = DEFAULT_PARTITION if to.ordering == Ordering.FIFO else None
+    await append_rows(connection, [(
+        seq, to.created_at, id_, trace_id, to.queue_id, None, message.priority, only or message.partition,
+        message.transaction_id, message.content_type, message.headers, message.payload,
+    )])  # fmt: skip
+    await connection.execute(
+        SQL["quarantine"], to.queue_id, seq, id_, queue.key.name, NO_GROUP, DeadReason.INVALID.value, error, message.partition, now
+    )  # fmt: skip
+    result = PushResult(PushStatus.STORED, id_, Seq(seq), message.transaction_id, trace_id)
+    to.depth += 1
+    return PushOutcome([result], {target.key: depth_of(to)}), [to.queue_id] if to.watched else []
+
+
+def _deleted_meanwhile(key: QueueKey) -> SkepError:
+    return SkepError(Code.STORE_BUSY, f"the dead-letter queue {key.name!r} was deleted at this very moment")
 
 
 async def _dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
@@ -122,7 +165,10 @@ async def replay(
         key = QueueKey(row["source_queue"], queue.key.tenant)
         source = logs[key]
         # A group that is gone is made anew at the end of the log, before the replayed message enters it.
-        audience = await connection.fetchval(SQL["audience"], source.queue_id, row["group_name"], source.last_seq, now)
+        group = row["group_name"]
+        audience = None
+        if group != NO_GROUP:
+            audience = await connection.fetchval(SQL["audience"], source.queue_id, group, source.last_seq, now)
         source.last_seq += 1
         await connection.execute(
             SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audience, now,

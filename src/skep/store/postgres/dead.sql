@@ -19,6 +19,12 @@ SELECT $3, d.dead_seq, d.id, $2, d.seq, $7, d.reason, d.error, d.attempts, d.par
 FROM doomed d
 RETURNING source_seq
 
+-- name: quarantine
+-- A letter that no group gave up: its message never was in its queue, where it would have had no seq but 0.
+INSERT INTO dead_letter (queue_id, seq, id, source_queue, source_seq, group_name, reason, error, attempts, partition,
+                         created_at, failed_at)
+VALUES ($1, $2, $3, $4, 0, $5, $6, $7, 0, $8, $9, $9)
+
 -- name: browse
 -- Rides the primary key of dead_letter; the payload comes with the message.
 SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, m.payload

@@ -26,9 +26,10 @@ from skep.model import (
     QueueKey,
     Seq,
 )
+from skep.store.postgres import receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MessageRow, append_rows
-from skep.store.rules import TRACE_SLACK_MICROS
+from skep.store.rules import TRACE_SLACK_MICROS, queue_full_reason
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "push")
@@ -82,6 +83,9 @@ def is_small(batches: Sequence[PushBatch], now: Instant) -> bool:
     """Whether one statement can do: a few messages to one queue that need no look of their own."""
     if sum(len(batch.messages) for batch in batches) > SMALL_PUSH or not all(batch.messages for batch in batches):
         return False
+    keys = [batch.receipt.key for batch in batches if batch.receipt is not None]
+    if len(keys) != len(set(keys)):
+        return False
     first = batches[0].messages[0].queue
     return all(
         m.queue == first
@@ -100,11 +104,16 @@ async def push_small(
     """Append a few plain messages in one round trip; None when the queue needs the long way."""
     messages = [m for batch in batches for m in batch.messages]
     key = messages[0].queue
-    row = await connection.fetchrow(
-        SQL["push_plain"], key.tenant, key.name, now, [id_ for batch in batches for id_ in batch.ids],
+    arguments = (
+        key.tenant, key.name, now, [id_ for batch in batches for id_ in batch.ids],
         [m.partition for m in messages], [m.priority for m in messages], [m.content_type for m in messages],
         [m.headers for m in messages], [m.payload for m in messages],
     )  # fmt: skip
+    wanted = [batch.receipt for batch in batches if batch.receipt is not None]
+    if not wanted:
+        row = await connection.fetchrow(SQL["push_plain"], *arguments)
+    else:
+        row = await receipts.push_plain_once(connection, arguments, wanted)
     if row is None:
         return None
     seq = row["last_seq"] - len(messages)
@@ -124,6 +133,8 @@ async def push(
     connection: Connection, batches: Sequence[PushBatch], now: Instant, ensure_queue: EnsureQueue | None
 ) -> tuple[list[PushOutcome], list[int]]:
     """Append all batches that are not refused; also the ids of the queues someone elsewhere waits for."""
+    wanted = [batch.receipt for batch in batches if batch.receipt is not None]
+    taken = await receipts.take(connection, wanted, now) if wanted else None
     keys = list({message.queue: None for batch in batches for message in batch.messages})
     logs = await open_logs(connection, keys, now)
     missing = [key for key in keys if key not in logs]
@@ -135,9 +146,27 @@ async def push(
         batches = [_in_one_partition(batch, logs) for batch in batches]
     known = await _known_keys(connection, batches, logs, now)
     writer = _Appender(logs, known, now)
-    outcomes = [writer.add(batch) for batch in batches]
+    if taken is None:
+        outcomes = [writer.add(batch) for batch in batches]
+    else:
+        outcomes = [_add_once(writer, taken, batch) for batch in batches]
+        await taken.write(connection)
     await writer.write(connection)
     return outcomes, [log.queue_id for log in logs.values() if log.watched]
+
+
+def _add_once(writer: _Appender, taken: receipts.Taken, batch: PushBatch) -> PushOutcome:
+    """One batch, unless its receipt says that it was pushed before."""
+    receipt = batch.receipt
+    if receipt is None:
+        return writer.add(batch)
+    recorded = taken.recorded(receipt.key)
+    if recorded is not None:
+        return PushOutcome([], {}, recorded)
+    outcome = writer.add(batch)
+    if not outcome.refused:
+        taken.keep(receipt)
+    return outcome
 
 
 def _in_one_partition(batch: PushBatch, logs: dict[QueueKey, OpenLog]) -> PushBatch:
@@ -149,7 +178,7 @@ def _in_one_partition(batch: PushBatch, logs: dict[QueueKey, OpenLog]) -> PushBa
         else m
         for m in batch.messages
     ]
-    return PushBatch(messages, batch.ids)
+    return PushBatch(messages, batch.ids, batch.receipt)
 
 
 async def _known_keys(
@@ -201,7 +230,7 @@ class _Appender:
             results = self._append_plain(batch, log)
         else:
             results = [self._append(m, id_) for m, id_ in zip(batch.messages, batch.ids, strict=True)]
-        depths = {key: _depth(log) for key in {m.queue for m in batch.messages} if (log := self._logs.get(key))}
+        depths = {key: depth_of(log) for key in {m.queue for m in batch.messages} if (log := self._logs.get(key))}
         return PushOutcome(results, depths)
 
     def _plain(self, batch: PushBatch) -> OpenLog | None:
@@ -284,9 +313,7 @@ class _Appender:
             log = self._logs[key]
             fresh = self._fresh(log, (batch.messages[i] for i in indexes))
             if log.depth + fresh > log.max_depth:
-                reason = (
-                    f"queue {key.name!r} holds {log.depth} of at most {log.max_depth} messages; {fresh} more do not fit"
-                )
+                reason = queue_full_reason(key.name, log.depth, log.max_depth, fresh)
                 refused |= dict.fromkeys(indexes, (Code.QUEUE_FULL, reason))
         return refused
 
@@ -317,7 +344,8 @@ class _Appender:
 OTHERS_REFUSED = (Code.BATCH_REFUSED, "another message of this batch was refused, so nothing of it was stored")
 
 
-def _depth(log: OpenLog) -> Depth:
+def depth_of(log: OpenLog) -> Depth:
+    """How full a queue is."""
     return Depth(log.depth, max(0, log.max_depth - log.depth) if log.max_depth else None)
 
 

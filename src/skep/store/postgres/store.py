@@ -27,13 +27,12 @@ from skep.model import (
     LogBounds,
     MessageFilter,
     MessagePage,
+    NewMessage,
     PartitionStats,
     PopRequest,
     PopResult,
     PushBatch,
     PushOutcome,
-    PushResult,
-    PushStatus,
     Queue,
     QueueChanges,
     QueueKey,
@@ -46,11 +45,33 @@ from skep.model import (
     Seq,
     Settlement,
     SettleResult,
-    SettleStatus,
     Start,
     StoredMessage,
 )
-from skep.store.postgres import chores, dead, groups, looking, pop, push, queues, settle
+from skep.records import (
+    AppRecord,
+    Endpoint,
+    EntityEvent,
+    EntityKey,
+    EntityState,
+    Receipt,
+    ReceiptKey,
+    Report,
+)
+from skep.store.postgres import (
+    apps,
+    chores,
+    dead,
+    entities,
+    groups,
+    looking,
+    pop,
+    push,
+    queues,
+    receipts,
+    settle,
+    transact,
+)
 from skep.store.postgres.connection import Connection, Pool, translated
 from skep.store.postgres.news import News
 from skep.store.postgres.schema import migrate
@@ -179,39 +200,11 @@ class PostgresStore:
     async def transact(
         self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
     ) -> list[TransactionOutcome]:
-        watched: list[int] = []
-
-        async def run(connection: Connection) -> list[TransactionOutcome]:
-            watched.clear()
-            if len(transactions) > 1:
-                # Each opens the logs it pushes to, and keeps them: together in one order, or two servers wait for each other.
-                keys = {message.queue: None for t in transactions for message in t.push.messages}
-                await push.open_logs(connection, list(keys), now)
-            return [await self._transact_one(connection, t, now, create_queues, watched) for t in transactions]
-
-        outcomes = await self._pool.transaction(run)
+        outcomes, watched = await self._pool.transaction(
+            lambda c: transact.transact(c, transactions, now, create_queues, self._shard)
+        )
         self._news.announce(watched)
         return outcomes
-
-    async def _transact_one(
-        self, connection: Connection, transaction: Transaction, now: Instant, create_queues: bool, watched: list[int]
-    ) -> TransactionOutcome:
-        savepoint = connection.transaction()
-        await savepoint.start()
-        settled = await settle.settle(connection, transaction.settlements, now, self._shard)
-        pushed = PushOutcome([], {})
-        if transaction.push.messages:
-            ensure = queues.ensure if create_queues else None
-            outcomes, seen = await push.push(connection, [transaction.push], now, ensure)
-            pushed = outcomes[0]
-            watched += seen
-        if pushed.refused or any(result.status is SettleStatus.REFUSED for result in settled):
-            await savepoint.rollback()
-            undone = SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED)
-            settled = [result if result.status is SettleStatus.REFUSED else undone for result in settled]
-            return TransactionOutcome(False, settled, _undone(transaction.push, pushed))
-        await savepoint.commit()
-        return TransactionOutcome(True, settled, pushed)
 
     # the log in bulk; what needs the extra `arrow` is imported when it is used
 
@@ -249,6 +242,75 @@ class PostgresStore:
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
         return await self._pool.transaction(lambda c: dead.purge(c, wanted, limit, now, self._shard))
+
+    # receipts and entities
+
+    async def receipts(self, keys: Sequence[ReceiptKey], now: Instant) -> list[Receipt | None]:
+        async with self._pool.connection() as connection:
+            return await receipts.receipts(connection, keys, now)
+
+    async def entities(self, keys: Sequence[EntityKey]) -> list[EntityState | None]:
+        async with self._pool.connection() as connection:
+            return await entities.entities(connection, keys)
+
+    async def list_entities(self, tenant: str, type_: str, after: str = "", limit: int = 100) -> list[EntityState]:
+        async with self._pool.connection() as connection:
+            return await entities.list_entities(connection, tenant, type_, after, limit)
+
+    async def entity_types(self, tenant: str) -> list[str]:
+        async with self._pool.connection() as connection:
+            return await entities.entity_types(connection, tenant)
+
+    async def entity_events(self, key: EntityKey, after: int = 0, limit: int = 100) -> list[EntityEvent]:
+        async with self._pool.connection() as connection:
+            return await entities.entity_events(connection, key, after, limit)
+
+    async def quarantine(
+        self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
+    ) -> PushOutcome:
+        outcome, watched = await self._pool.transaction(lambda c: dead.quarantine(c, message, id_, error, receipt, now))
+        self._news.announce(watched)
+        return outcome
+
+    # applied specs
+
+    async def put_app(self, name: str, document: bytes, now: Instant, expected: int | None = None) -> AppRecord:
+        return await self._pool.transaction(lambda c: apps.put_app(c, name, document, now, expected))
+
+    async def delete_app(self, name: str) -> bool:
+        return await self._pool.transaction(lambda c: apps.delete_app(c, name))
+
+    async def apps(self) -> list[AppRecord]:
+        async with self._pool.connection() as connection:
+            return await apps.apps(connection)
+
+    async def apps_revision(self) -> int:
+        async with self._pool.connection() as connection:
+            return await apps.apps_revision(connection)
+
+    # endpoints that messages are delivered to
+
+    async def report_endpoint(
+        self,
+        tenant: str,
+        url: str,
+        report: Report,
+        now: Instant,
+        *,
+        threshold: int,
+        open_seconds: float,
+        reason: str | None = None,
+    ) -> Endpoint:
+        return await self._pool.transaction(
+            lambda c: apps.report_endpoint(c, tenant, url, report, now, threshold, open_seconds, reason)
+        )
+
+    async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
+        async with self._pool.connection() as connection:
+            return await apps.endpoints(connection, tenant, after, limit)
+
+    async def reset_endpoint(self, tenant: str, url: str) -> bool:
+        return await self._pool.transaction(lambda c: apps.reset_endpoint(c, tenant, url))
 
     # groups and progress
 
@@ -379,15 +441,3 @@ async def _compact(connection: Connection) -> None:
     # A dump or a long statement may hold these tables: better to try again later than to make every popper wait behind us.
     await connection.execute("SET LOCAL lock_timeout = '100ms'")
     await connection.execute("SELECT compact()")
-
-
-def _undone(batch: PushBatch, pushed: PushOutcome) -> PushOutcome:
-    """The answer for pushes of a transaction that was rolled back because of something else."""
-    if pushed.refused or not batch.messages:
-        return pushed
-    reason = (Code.BATCH_REFUSED, "the transaction was not committed")
-    results = [
-        PushResult(PushStatus.REFUSED, id_, None, m.transaction_id, m.trace_id or id_, *reason)
-        for m, id_ in zip(batch.messages, batch.ids, strict=True)
-    ]
-    return PushOutcome(results, {})

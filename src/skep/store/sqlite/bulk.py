@@ -18,6 +18,7 @@ from skep.columns import LOG_SCHEMA, NewRows, fixed, joined, lengths, uuid_texts
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Ordering, QueueKey, QueueSettings, Seq
+from skep.store.rules import queue_full_reason
 from skep.store.sqlite.push import advance, depth_of, ids_are_near, next_place
 from skep.store.sqlite.queues import check_rules, make_queue
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
@@ -58,9 +59,7 @@ def append(session: Session, key: QueueKey, packed: Packed, now: Instant, create
     queue = _queue(session, key, now, create_queue)
     limit = queue.settings.max_depth
     if limit and (depth := session.depth(queue)) + packed.count > limit:
-        raise SkepError(
-            Code.QUEUE_FULL, f"queue {key.name!r} holds {depth} of at most {limit} messages", queue=key.name
-        )
+        raise SkepError(Code.QUEUE_FULL, queue_full_reason(key.name, depth, limit, packed.count), queue=key.name)
     at, first = next_place(queue, now)
     only = DEFAULT_PARTITION if queue.settings.ordering is Ordering.FIFO else None
     traced = not ids_are_near((packed.first_id, packed.last_id), at)

@@ -8,13 +8,26 @@ import structlog
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.model import DeadReason, QueueKey
-from skep.store.rules import dead_letter_target
+from skep.ids import Id
+from skep.model import (
+    NO_GROUP,
+    DeadReason,
+    NewMessage,
+    PushOutcome,
+    PushResult,
+    PushStatus,
+    QueueKey,
+    QueueSettings,
+    Seq,
+)
+from skep.records import Receipt
+from skep.store.rules import dead_letter_target, not_quarantined
 from skep.store.sqlite.leases import count_expired
 from skep.store.sqlite.push import SQL as PUSH_SQL
-from skep.store.sqlite.push import advance, next_place
-from skep.store.sqlite.queues import make_dead_letter_queue
-from skep.store.sqlite.session import GroupRow, QueueRow, Session
+from skep.store.sqlite.push import advance, depth_of, next_place
+from skep.store.sqlite.queues import make_dead_letter_queue, make_queue
+from skep.store.sqlite.receipts import drop, recorded, take
+from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "bury")
@@ -59,32 +72,50 @@ def _append(
             count_expired(session, group, 1)
         return
     dead_queue = make_dead_letter_queue(session, dead_key, now)
+    *said, created_at = message
+    letter = (queue.id, burial.seq, queue.key.name, message[1], group.name, burial.reason, burial.attempts, created_at)
+    _add_letter(session, dead_queue, tuple(said), letter, burial.error, now)
+
+
+def _add_letter(
+    session: Session, dead_queue: QueueRow, said: Row, letter: Row, error: str | None, now: Instant
+) -> tuple[int, int]:
+    """Append what a message said and where it came from; the seq and time it got."""
     at, seq = next_place(dead_queue, now)
     position = dead_queue.base | seq
-    id_, named, transaction_id, trace_id, priority, content_type, headers, payload, created_at = message
+    id_, named, transaction_id, trace_id, priority, content_type, headers, payload = said
     partition = dead_queue.stored_partition(named)
     session.db.execute(
         PUSH_SQL["append"],
         (
-            position,
-            dead_queue.id,
-            at,
-            priority,
-            None,
-            id_,
-            partition,
-            transaction_id,
-            trace_id,
-            content_type,
-            headers,
+            position, dead_queue.id, at, priority, None, id_, partition, transaction_id, trace_id, content_type, headers,
             payload,
         ),
-    )
-    advance(dead_queue, 1, at)
-    session.db.execute(
-        SQL["add_dead_letter"],
-        (
-            position, queue.id, burial.seq, queue.key.name, named, group.name, burial.reason, burial.attempts,
-            created_at, now, burial.error,
-        ),
     )  # fmt: skip
+    advance(dead_queue, 1, at)
+    session.db.execute(SQL["add_dead_letter"], (position, *letter, now, error))
+    return seq, at
+
+
+def quarantine(
+    session: Session, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
+) -> PushOutcome:
+    """Put a message that its queue may not take straight among the dead letters."""
+    if receipt is not None and not take(session, receipt, now):
+        return recorded(session, receipt.key, now)
+    queue = session.find_queue(message.queue) or make_queue(session, message.queue, QueueSettings(), now)
+    name = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
+    if name is None:
+        if receipt is not None:
+            drop(session, receipt.key)
+        return not_quarantined(message, id_)
+    dead_queue = make_dead_letter_queue(session, QueueKey(name, queue.key.tenant), now)
+    trace_id = message.trace_id or id_
+    said = (
+        id_, message.partition, message.transaction_id, trace_id, message.priority, message.content_type, message.headers,
+        message.payload,
+    )  # fmt: skip
+    letter = (queue.id, 0, queue.key.name, message.partition, NO_GROUP, DeadReason.INVALID, 0, now)
+    seq, _ = _add_letter(session, dead_queue, said, letter, error, now)
+    result = PushResult(PushStatus.STORED, id_, Seq(seq), message.transaction_id, trace_id)
+    return PushOutcome([result], {dead_queue.key: depth_of(session, dead_queue)})

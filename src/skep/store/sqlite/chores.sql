@@ -29,6 +29,11 @@ INSERT INTO sample (queue_id, group_id, at, pushed, completed, retried, dead) VA
 DELETE FROM dedup WHERE (queue_id, transaction_id, partition) IN (
     SELECT queue_id, transaction_id, partition FROM dedup INDEXED BY dedup_expiry WHERE expires_at <= ?1 LIMIT ?2)
 
+-- name: sweep_receipts
+-- Index receipt_expiry.
+DELETE FROM receipt WHERE (tenant, scope, key) IN (
+    SELECT tenant, scope, key FROM receipt INDEXED BY receipt_expiry WHERE expires_at <= ?1 LIMIT ?2)
+
 -- name: sweep_lease_history
 -- Histories grow in the order of time: only their left edge is looked at.
 DELETE FROM lease_history WHERE position IN (
@@ -50,6 +55,9 @@ DELETE FROM replay_history WHERE position IN (
 
 -- name: next_key_expiry
 SELECT expires_at FROM dedup INDEXED BY dedup_expiry ORDER BY expires_at LIMIT 1
+
+-- name: next_receipt_expiry
+SELECT expires_at FROM receipt INDEXED BY receipt_expiry ORDER BY expires_at LIMIT 1
 
 -- name: next_lease_history
 SELECT settled_at FROM lease_history ORDER BY position LIMIT 1

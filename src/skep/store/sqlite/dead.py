@@ -10,7 +10,7 @@ import msgspec
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.model import DeadLetter, DeadLetterFilter, DeadReason, QueueKey, Replayed, Seq
+from skep.model import NO_GROUP, DeadLetter, DeadLetterFilter, DeadReason, QueueKey, Replayed, Seq
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, next_place
@@ -106,15 +106,18 @@ def _dead_letter(queue: QueueRow, row: Row) -> DeadLetter:
 
 
 def _send_back(session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: Instant) -> Replayed:
-    """Append one dead letter to its source; its group is made at the log's end when it is gone."""
+    """Append one dead letter to its source, for the group that gave it up; that is made at the log's end when it is gone."""
     letter = _dead_letter(dead_queue, row)
     queue = session.queue(QueueKey(letter.source_queue, dead_queue.key.tenant))
-    group = session.find_group(queue, letter.group) or session.make_group(queue, letter.group, queue.last_seq, now)
+    audience = None
+    if letter.group != NO_GROUP:
+        group = session.find_group(queue, letter.group) or session.make_group(queue, letter.group, queue.last_seq, now)
+        audience = group.id
     at, seq = next_place(queue, now)
     session.db.execute(
         PUSH_SQL["append"],
         (
-            queue.base | seq, queue.id, at, row[16], group.id, id_, queue.stored_partition(letter.partition), letter.transaction_id,
+            queue.base | seq, queue.id, at, row[16], audience, id_, queue.stored_partition(letter.partition), letter.transaction_id,
             letter.trace_id, letter.content_type, letter.headers, letter.payload,
         ),
     )  # fmt: skip

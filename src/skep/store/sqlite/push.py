@@ -28,7 +28,7 @@ from skep.model import (
     QueueSettings,
     Seq,
 )
-from skep.store.rules import TRACE_SLACK_MICROS
+from skep.store.rules import TRACE_SLACK_MICROS, queue_full_reason
 from skep.store.sqlite.queues import check_rules, make_queue
 from skep.store.sqlite.session import QueueRow, Session
 from skep.store.statements import load_statements
@@ -58,11 +58,6 @@ class _Planned(Struct):
     fresh: list[int]
     refusal: Code | None = None
     reason: str | None = None
-
-
-def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool) -> list[PushOutcome]:
-    """Append every batch that is not refused."""
-    return [push_batch(session, batch, now, create_queues) for batch in batches]
 
 
 def push_batch(session: Session, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
@@ -220,7 +215,7 @@ class _Batch:
             limit, depth = plan.queue.settings.max_depth, self.session.depth(plan.queue)
             if depth + len(plan.fresh) > limit:
                 plan.refusal = Code.QUEUE_FULL
-                plan.reason = f"queue {plan.key.name!r} holds {depth} of at most {limit} messages"
+                plan.reason = queue_full_reason(plan.key.name, depth, limit, len(plan.fresh))
 
     def _refused(self) -> PushOutcome:
         results = []

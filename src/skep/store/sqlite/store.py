@@ -29,6 +29,7 @@ from skep.model import (
     LogBounds,
     MessageFilter,
     MessagePage,
+    NewMessage,
     PartitionStats,
     PopRequest,
     PopResult,
@@ -49,7 +50,32 @@ from skep.model import (
     Start,
     StoredMessage,
 )
-from skep.store.sqlite import browse, chores, claim, dead, progress, push, queues, retain, settle, stats, transact
+from skep.records import (
+    AppRecord,
+    Endpoint,
+    EntityEvent,
+    EntityKey,
+    EntityState,
+    Receipt,
+    ReceiptKey,
+    Report,
+)
+from skep.store.sqlite import (
+    apps,
+    browse,
+    bury,
+    chores,
+    claim,
+    dead,
+    entities,
+    progress,
+    queues,
+    receipts,
+    retain,
+    settle,
+    stats,
+    transact,
+)
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
@@ -181,7 +207,7 @@ class SqliteStore:
 
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
         """Append every batch that is not refused."""
-        return await self._write(lambda session: push.push(session, batches, now, create_queues))
+        return await self._write(lambda session: receipts.push(session, batches, now, create_queues))
 
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         """Lease messages for each request in turn."""
@@ -238,6 +264,78 @@ class SqliteStore:
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
         """Delete matches."""
         return await self._write(lambda session: dead.purge(session, wanted, limit, now))
+
+    # receipts and entities
+
+    async def receipts(self, keys: Sequence[ReceiptKey], now: Instant) -> list[Receipt | None]:
+        """Each receipt."""
+        return await self._read(lambda session: receipts.receipts(session, keys, now))
+
+    async def entities(self, keys: Sequence[EntityKey]) -> list[EntityState | None]:
+        """Each entity as it is now."""
+        return await self._read(lambda session: entities.entities(session, keys))
+
+    async def list_entities(self, tenant: str, type_: str, after: str = "", limit: int = 100) -> list[EntityState]:
+        """Entities of a type by id."""
+        return await self._read(lambda session: entities.list_entities(session, tenant, type_, after, limit))
+
+    async def entity_types(self, tenant: str) -> list[str]:
+        """The types of which a tenant has entities."""
+        return await self._read(lambda session: entities.entity_types(session, tenant))
+
+    async def entity_events(self, key: EntityKey, after: int = 0, limit: int = 100) -> list[EntityEvent]:
+        """An entity's events in order."""
+        return await self._read(lambda session: entities.entity_events(session, key, after, limit))
+
+    async def quarantine(
+        self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
+    ) -> PushOutcome:
+        """Put an invalid message straight among its queue's dead letters."""
+        return await self._write(lambda session: bury.quarantine(session, message, id_, error, receipt, now))
+
+    # applied specs
+
+    async def put_app(self, name: str, document: bytes, now: Instant, expected: int | None = None) -> AppRecord:
+        """Store a spec under its name."""
+        return await self._write(lambda session: apps.put_app(session, name, document, now, expected))
+
+    async def delete_app(self, name: str) -> bool:
+        """Forget a spec."""
+        return await self._write(lambda session: apps.delete_app(session, name))
+
+    async def apps(self) -> list[AppRecord]:
+        """All specs by name."""
+        return await self._read(lambda session: apps.apps(session))
+
+    async def apps_revision(self) -> int:
+        """A number that rises whenever an app is put or deleted."""
+        return await self._read(lambda session: apps.apps_revision(session))
+
+    # endpoints that messages are delivered to
+
+    async def report_endpoint(
+        self,
+        tenant: str,
+        url: str,
+        report: Report,
+        now: Instant,
+        *,
+        threshold: int,
+        open_seconds: float,
+        reason: str | None = None,
+    ) -> Endpoint:
+        """Note how a delivery went."""
+        return await self._write(
+            lambda session: apps.report_endpoint(session, tenant, url, report, now, threshold, open_seconds, reason)
+        )
+
+    async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
+        """Endpoints that a delivery ever failed to."""
+        return await self._read(lambda session: apps.endpoints(session, tenant, after, limit))
+
+    async def reset_endpoint(self, tenant: str, url: str) -> bool:
+        """Forget what is known of an endpoint."""
+        return await self._write(lambda session: apps.reset_endpoint(session, tenant, url))
 
     # groups and progress
 

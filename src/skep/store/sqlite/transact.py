@@ -1,4 +1,4 @@
-"""Settlements and pushes that happen together or not at all (I15)."""
+"""Settlements, pushes, effects and receipts that happen together or not at all (I15)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ from collections.abc import Sequence
 
 from skep.clock import Instant
 from skep.errors import Code
-from skep.model import (
-    PushOutcome,
-    PushResult,
-    PushStatus,
-    SettleResult,
-    SettleStatus,
-)
+from skep.model import SettleStatus
+from skep.store.rules import in_conflict, undone
+from skep.store.sqlite import entities, receipts
 from skep.store.sqlite.push import push_batch
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.settle import settle
 from skep.transactions import Transaction, TransactionOutcome
-
-_HELD_BACK = SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED)
 
 
 def transact(
@@ -31,37 +25,29 @@ def transact(
 def _transact_one(session: Session, transaction: Transaction, now: Instant, create_queues: bool) -> TransactionOutcome:
     try:
         with session.savepoint():
+            _record(session, transaction, now)
             settled = settle(session, transaction.settlements, now)
             pushed = push_batch(session, transaction.push, now, create_queues)
             if pushed.refused or any(result.status is SettleStatus.REFUSED for result in settled):
-                raise _RefusedError(settled, pushed)
+                raise _RefusedError(undone(transaction, settled, pushed))
     except _RefusedError as refused:
-        return TransactionOutcome(
-            False,
-            [result if result.status is SettleStatus.REFUSED else _HELD_BACK for result in refused.settled],
-            PushOutcome([_held_back(result) for result in refused.pushed.results], {}),
-        )
+        return refused.outcome
     return TransactionOutcome(True, settled, pushed)
 
 
-def _held_back(result: PushResult) -> PushResult:
-    """What stood in the way says so; the rest was refused for its sake."""
-    if result.status is PushStatus.REFUSED:
-        return result
-    return PushResult(
-        PushStatus.REFUSED,
-        result.id,
-        transaction_id=result.transaction_id,
-        trace_id=result.trace_id,
-        code=Code.BATCH_REFUSED,
-        reason="another part of the transaction was refused",
-    )
+def _record(session: Session, transaction: Transaction, now: Instant) -> None:
+    for index, receipt in enumerate(transaction.receipts):
+        if not receipts.take(session, receipt, now):
+            raise _RefusedError(in_conflict(transaction, Code.RECEIPT_EXISTS, index))
+    if transaction.effects:
+        changed = entities.apply(session, transaction.effects, now)
+        if changed is not None:
+            raise _RefusedError(in_conflict(transaction, Code.ENTITY_CHANGED, changed))
 
 
 class _RefusedError(Exception):
-    """Undoes the transaction and carries what its parts said."""
+    """Undoes the transaction and carries what its caller is told."""
 
-    def __init__(self, settled: list[SettleResult], pushed: PushOutcome) -> None:
+    def __init__(self, outcome: TransactionOutcome) -> None:
         super().__init__("refused")
-        self.settled = settled
-        self.pushed = pushed
+        self.outcome = outcome

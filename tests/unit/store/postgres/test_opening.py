@@ -51,7 +51,7 @@ async def test_servers_that_start_together_on_an_empty_database_all_open(postgre
         await driver.push(str(number))
     assert payloads(await drivers[0].pop()) == ["0", "1", "2", "3"]
     session = await asyncpg.connect(postgres_dsn)
-    assert await session.fetchval("SELECT array_agg(number ORDER BY number) FROM skep.migration") == [0, 1]
+    assert await session.fetchval("SELECT array_agg(number ORDER BY number) FROM skep.migration") == [0, 1, 2]
     await session.close()
     for store in stores:
         await store.close()

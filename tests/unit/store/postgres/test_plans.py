@@ -22,7 +22,8 @@ from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer
 from tests.unit.store.postgres.planning import Planner, Scan
 
-GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history"}  # fmt: skip
+GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history",
+           "receipt", "entity", "entity_event", "endpoint"}  # fmt: skip
 MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history"}
 """Tables with a row per queue or group, or per these and some time: only a chore may walk all of them."""
 
@@ -66,6 +67,12 @@ INSERT INTO scheduled (due_at, id, trace_id, queue_id, priority, partition, payl
 SELECT 2::bigint ^ 60, gen_random_uuid(), gen_random_uuid(), n % 20 + 1, 0, 'p', '' FROM generate_series(1, 20000) n;
 INSERT INTO dead_letter (seq, source_seq, created_at, failed_at, id, queue_id, attempts, partition, source_queue, group_name, reason)
 SELECT n, n, 1, 1, gen_random_uuid(), n % 20 + 1, 1, 'p', 'q' || n % 20, 'g', 'rejected' FROM generate_series(1, 20000) n;
+INSERT INTO receipt (key, scope, tenant, expires_at, answer)
+SELECT 'k' || n, 's' || n % 3, 'other', 2::bigint ^ 60, '' FROM generate_series(1, 20000) n;
+INSERT INTO entity (tenant, type, id, version, created_at, updated_at, state)
+SELECT 'other', 't' || n % 3, n, 1, 1, 1, '' FROM generate_series(1, 20000) n;
+INSERT INTO entity_event (entity, number, at, name, data) SELECT n, 1, 1, 'e', '' FROM generate_series(1, 20000) n;
+INSERT INTO endpoint (tenant, url, failures, updated_at) SELECT 'other', n, 0, 1 FROM generate_series(1, 20000) n;
 ANALYZE;
 """
 

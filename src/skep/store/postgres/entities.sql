@@ -1,0 +1,56 @@
+-- name: lock
+-- functions/records.sql
+SELECT * FROM lock_entities($1, $2, $3, $4, $5)
+
+-- name: update
+-- One look-up each by the primary key, where a join may walk the table. The rows are locked, so their tids lead straight back to them.
+WITH found AS MATERIALIZED (
+    SELECT e.ctid, k.version, k.state
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bytea[]) AS k (tenant, type, id, version, state)
+    CROSS JOIN LATERAL (SELECT e.ctid FROM entity e
+                        WHERE e.tenant = k.tenant AND e.type = k.type AND e.id = k.id LIMIT 1) e
+)
+UPDATE entity e SET version = f.version, state = f.state, updated_at = $6 FROM found f WHERE e.ctid = f.ctid
+
+-- name: add_events
+INSERT INTO entity_event (entity, number, at, cause, name, data)
+SELECT n.entity, n.number, $6, n.cause, n.name, n.data
+FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::text[], $5::bytea[]) AS n (entity, number, cause, name, data)
+
+-- name: drop
+-- Those that we made room for and that did not come to be; found as in `update`.
+WITH found AS MATERIALIZED (
+    SELECT e.ctid FROM unnest($1::text[], $2::text[], $3::text[]) AS k (tenant, type, id)
+    CROSS JOIN LATERAL (SELECT e.ctid, e.version FROM entity e
+                        WHERE e.tenant = k.tenant AND e.type = k.type AND e.id = k.id LIMIT 1) e
+    WHERE e.version = 0
+)
+DELETE FROM entity e USING found f WHERE e.ctid = f.ctid
+
+-- name: find
+-- One look-up per key by the primary key.
+SELECT k.ord, e.version, e.state, e.created_at, e.updated_at
+FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (tenant, type, id, ord)
+CROSS JOIN LATERAL (SELECT e.* FROM entity e WHERE e.tenant = k.tenant AND e.type = k.type AND e.id = k.id LIMIT 1) e
+
+-- name: list
+-- The primary key, in its order.
+SELECT e.id, e.version, e.state, e.created_at, e.updated_at FROM entity e
+WHERE e.tenant = $1 AND e.type = $2 AND e.id > $3 ORDER BY e.tenant, e.type, e.id LIMIT $4
+
+-- name: types
+-- From one type to the next by the primary key, whatever the number of entities.
+WITH RECURSIVE kind (type) AS (
+    (SELECT e.type FROM entity e WHERE e.tenant = $1 ORDER BY e.tenant, e.type LIMIT 1)
+    UNION ALL
+    SELECT (SELECT e.type FROM entity e WHERE e.tenant = $1 AND e.type > k.type ORDER BY e.tenant, e.type LIMIT 1)
+    FROM kind k WHERE k.type IS NOT NULL
+)
+SELECT k.type FROM kind k WHERE k.type IS NOT NULL
+
+-- name: events
+-- Two primary keys.
+SELECT v.number, v.name, v.data, v.at, v.cause
+FROM (SELECT e.number FROM entity e WHERE e.tenant = $1 AND e.type = $2 AND e.id = $3 LIMIT 1) e
+JOIN entity_event v ON v.entity = e.number
+WHERE v.number > $4 ORDER BY v.entity, v.number LIMIT $5

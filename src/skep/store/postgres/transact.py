@@ -1,0 +1,71 @@
+"""Settlements, pushes, effects and receipts that happen together or not at all (I15).
+
+The order of locks over a whole call: receipts, entities, then logs when there are several transactions, then what each
+transaction settles and pushes. Receipts and effects are decided in memory, and written for all transactions together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skep.clock import Instant
+from skep.errors import Code
+from skep.model import PushOutcome, SettleStatus
+from skep.store.postgres import entities, push, queues, receipts, settle
+from skep.store.postgres.connection import Connection
+from skep.store.rules import in_conflict, undone
+from skep.transactions import Transaction, TransactionOutcome
+
+
+async def transact(
+    connection: Connection, transactions: Sequence[Transaction], now: Instant, create_queues: bool, shard: int
+) -> tuple[list[TransactionOutcome], list[int]]:
+    """Each transaction whole or not at all; also the ids of the queues someone elsewhere waits for."""
+    taken = await receipts.take(connection, (r for t in transactions for r in t.receipts), now)
+    locked = await entities.lock(connection, (e for t in transactions for e in t.effects), now)
+    if len(transactions) > 1:
+        # Each opens the logs it pushes to, and keeps them: together in one order, or two servers wait for each other.
+        keys = {message.queue: None for t in transactions for message in t.push.messages}
+        if keys:
+            await push.open_logs(connection, list(keys), now)
+    outcomes, watched = [], list[int]()
+    for transaction in transactions:
+        outcome = _conflict(transaction, taken, locked)
+        if outcome is None:
+            outcome, seen = await _settle_and_push(connection, transaction, now, create_queues, shard)
+            if outcome.committed:
+                watched += seen
+                locked.apply(transaction.effects)
+                for receipt in transaction.receipts:
+                    taken.keep(receipt)
+        outcomes.append(outcome)
+    await locked.write(connection, now)
+    await taken.write(connection)
+    return outcomes, watched
+
+
+def _conflict(transaction: Transaction, taken: receipts.Taken, locked: entities.Locked) -> TransactionOutcome | None:
+    seen = set()
+    for index, receipt in enumerate(transaction.receipts):
+        if receipt.key in seen or taken.recorded(receipt.key) is not None:
+            return in_conflict(transaction, Code.RECEIPT_EXISTS, index)
+        seen.add(receipt.key)
+    changed = locked.conflict(transaction.effects)
+    return None if changed is None else in_conflict(transaction, Code.ENTITY_CHANGED, changed)
+
+
+async def _settle_and_push(
+    connection: Connection, transaction: Transaction, now: Instant, create_queues: bool, shard: int
+) -> tuple[TransactionOutcome, list[int]]:
+    savepoint = connection.transaction()
+    await savepoint.start()
+    settled = await settle.settle(connection, transaction.settlements, now, shard)
+    pushed, watched = PushOutcome([], {}), list[int]()
+    if transaction.push.messages:
+        ensure = queues.ensure if create_queues else None
+        (pushed,), watched = await push.push(connection, [transaction.push], now, ensure)
+    if pushed.refused or any(result.status is SettleStatus.REFUSED for result in settled):
+        await savepoint.rollback()
+        return undone(transaction, settled, pushed), []
+    await savepoint.commit()
+    return TransactionOutcome(True, settled, pushed), watched

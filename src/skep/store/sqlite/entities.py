@@ -1,0 +1,91 @@
+"""Entities: a state, and the events it came from, which is as many as its version says.
+
+Effects are written in the transaction of what caused them (I15), and only onto the version they were computed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.records import Effect, EntityEvent, EntityKey, EntityState
+from skep.store.sqlite.session import Row, Session
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "entities")
+
+
+class _Changed(Struct):
+    """An entity that effects were taken for, and its latest state; ``number`` is None while it is not there yet."""
+
+    number: int | None
+    version: int
+    state: bytes = b""
+
+
+def apply(session: Session, effects: Sequence[Effect], now: Instant) -> int | None:
+    """Write effects in order; the index of the first that was computed from another version than there is.
+
+    Then whoever called undoes the transaction. An entity is written once however many effects it has.
+    """
+    changed: dict[EntityKey, _Changed] = {}
+    for index, effect in enumerate(effects):
+        entity = changed.get(effect.entity)
+        if entity is None:
+            entity = changed[effect.entity] = _look_up(session, effect.entity)
+        if entity.version != effect.version:
+            return index
+        entity.version += len(effect.events)
+        entity.state = effect.state
+    for key, entity in changed.items():
+        if entity.number is None:
+            session.db.execute(SQL["insert"], (key.tenant, key.type, key.id, entity.version, now, entity.state))
+            entity.number = session.db.last_insert_rowid()
+        else:
+            session.db.execute(SQL["update"], (entity.number, entity.version, now, entity.state))
+    events = [
+        (changed[effect.entity].number, number, now, effect.cause, event.name, event.data)
+        for effect in effects
+        for number, event in enumerate(effect.events, effect.version + 1)
+    ]
+    session.db.executemany(SQL["add_event"], events)
+    return None
+
+
+def _look_up(session: Session, key: EntityKey) -> _Changed:
+    row = session.row(SQL["version"], (key.tenant, key.type, key.id))
+    return _Changed(None, 0) if row is None else _Changed(*row)
+
+
+def entities(session: Session, keys: Sequence[EntityKey]) -> list[EntityState | None]:
+    """Each entity as it is now."""
+    return [_find(session, key) for key in keys]
+
+
+def _find(session: Session, key: EntityKey) -> EntityState | None:
+    row = session.row(SQL["find"], (key.tenant, key.type, key.id))
+    return None if row is None else EntityState(key, *row)
+
+
+def list_entities(session: Session, tenant: str, type_: str, after: str, limit: int) -> list[EntityState]:
+    """Entities of a type by id."""
+    rows = session.rows(SQL["list"], (tenant, type_, after, limit))
+    return [EntityState(EntityKey(type_, id_, tenant), *rest) for id_, *rest in rows]
+
+
+def entity_types(session: Session, tenant: str) -> list[str]:
+    """The types of which there are entities, by name."""
+    return [row[0] for row in session.rows(SQL["types"], (tenant,))]
+
+
+def entity_events(session: Session, key: EntityKey, after: int, limit: int) -> list[EntityEvent]:
+    """Events in order, those after number ``after``."""
+    rows = session.rows(SQL["events"], (key.tenant, key.type, key.id, after, limit))
+    return [_event(key, row) for row in rows]
+
+
+def _event(key: EntityKey, row: Row) -> EntityEvent:
+    number, name, data, at, cause = row
+    return EntityEvent(key=key, number=number, name=name, data=data, at=at, cause=cause)
