@@ -35,6 +35,13 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bulk_messages: Annotated[int, Meta(ge=1, description="messages in one bulk push")] = 100_000
     bulk_bytes: Annotated[int, Meta(ge=1, description="payloads of one bulk push together")] = 64 * MEBIBYTE
     pop_messages: Annotated[int, Meta(ge=1, description="messages that one pop may ask for")] = 10_000
+    pop_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="payloads and headers that one pop gives together; it gives fewer messages, but always one",
+        ),
+    ] = 32 * MEBIBYTE
     settlements: Annotated[int, Meta(ge=1, description="settlements, or renewals, in one call")] = 10_000
     page: Annotated[int, Meta(ge=1, description="rows of one page when browsing")] = 10_000
     # A nack must not fail for what it has to say, so its error text is cut and not refused.

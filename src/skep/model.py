@@ -239,12 +239,17 @@ FROM_NOW = Start(StartMode.NEW)
 
 
 class PopRequest(Struct, frozen=True, kw_only=True):
-    """A wish for messages of one queue. ``max_partitions`` 0 takes as many partitions as fill the batch."""
+    """A wish for messages of one queue. ``max_partitions`` 0 takes as many partitions as fill the batch.
+
+    Payloads and headers together have at most ``max_bytes``, unless one message alone has more: what does not fit stays
+    where it is and is not leased.
+    """
 
     queue: QueueKey
     token: Token
     group: str = QUEUE_MODE_GROUP
     batch: int = 1
+    max_bytes: int = 32 * 1024 * 1024
     partition: str | None = None
     max_partitions: int = 0
     lease_seconds: float | None = None

@@ -362,3 +362,84 @@ async def test_a_delay_that_was_raised_holds_for_what_was_ready_before(driver: D
 
     assert (held_back.deliveries, held_back.more) == ([], False)
     assert payloads(await driver.pop()) == ["second"]
+
+
+# --- how much one pop carries
+
+
+async def test_a_pop_gives_as_many_as_fit_and_leaves_the_rest_unleased(driver: Driver) -> None:
+    await driver.push("12345678", "abcdefgh", "x")
+
+    first = await driver.pop_result(batch=100, max_bytes=16)
+    stats = await driver.stats()
+
+    assert payloads(first.deliveries) == ["12345678", "abcdefgh"]
+    assert (stats.in_flight, stats.pending) == (2, 1)
+    await driver.ack(*first.deliveries)
+    assert attempts(await driver.pop(batch=100, max_bytes=20)) == [1]
+
+
+async def test_a_pop_gives_one_message_though_it_is_larger_than_what_fits(driver: Driver) -> None:
+    await driver.push("x" * 100, "y")
+
+    assert payloads(await driver.pop(batch=100, max_bytes=20)) == ["x" * 100]
+
+
+async def test_partitions_that_do_not_fit_are_left_to_the_next_pop(driver: Driver) -> None:
+    await driver.push("12345678", partition="a")
+    await driver.push("12345678", partition="b")
+    await driver.push("1", partition="c")
+
+    first = await driver.pop_result(batch=100, max_bytes=12)
+    second = await driver.pop_result(batch=100)
+
+    assert [d.partition for d in first.deliveries] == ["a"]
+    assert first.more
+    assert [(d.partition, d.attempt) for d in second.deliveries] == [("b", 1), ("c", 1)]
+
+
+async def test_headers_count_as_well(driver: Driver) -> None:
+    await driver.push("a", "b", headers=b'{"k":"12345678"}')
+
+    assert payloads(await driver.pop(batch=100, max_bytes=20)) == ["a"]
+
+
+async def test_a_message_that_comes_again_and_does_not_fit_keeps_its_attempts(driver: Driver) -> None:
+    await driver.create(lease_seconds=10)
+    await driver.push("12345678", partition="b")
+    await driver.pop(batch=1)
+    driver.clock.advance(5)
+    await driver.push("12345678", partition="a")
+    await driver.pop(batch=1)
+    driver.clock.advance(10)  # both leases ran out, that of b first
+
+    first = await driver.pop(batch=100, max_bytes=12)
+    second = await driver.pop(batch=100, max_bytes=12)
+
+    assert [(d.partition, d.attempt) for d in (*first, *second)] == [("b", 2), ("a", 2)]
+
+
+async def test_each_of_several_pops_has_room_of_its_own(driver: Driver) -> None:
+    for partition in "abcd":
+        await driver.push("12345678", "12345678", partition=partition)
+    requests = [driver.request(batch=4, max_bytes=24) for _ in range(2)]
+
+    results = await driver.store.pop(requests, driver.now)
+
+    assert [len(result.deliveries) for result in results] == [3, 3]
+    left = await driver.pop(batch=100)
+    everything = [d for result in results for d in result.deliveries] + left
+    assert [d.attempt for d in everything] == [1] * len(everything)
+
+
+async def test_delayed_messages_take_no_room(driver: Driver) -> None:
+    await driver.create(delayed_processing_seconds=5)
+    await driver.push("12345678", partition="a")
+    driver.clock.advance(3)
+    await driver.push("12345678", partition="a")
+    await driver.push("12345678", partition="b")
+    driver.clock.advance(2)
+
+    assert [d.partition for d in await driver.pop(batch=100, max_bytes=12)] == ["a"]
+    driver.clock.advance(3)
+    assert [d.partition for d in await driver.pop(batch=100, max_bytes=12)] == ["b"]

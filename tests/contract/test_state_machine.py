@@ -197,9 +197,17 @@ class StoreMachine(RuleBasedStateMachine):
         partition=st.none() | PARTITIONS,
         max_partitions=st.sampled_from([0, 0, 0, 1, 2]),
         auto_ack=st.sampled_from([False, False, False, True]),
+        max_bytes=st.sampled_from([PLENTY, PLENTY, PLENTY, 2]),
     )
     def pop(
-        self, queue: int, group: str, batch: int, partition: str | None, max_partitions: int, auto_ack: bool
+        self,
+        queue: int,
+        group: str,
+        batch: int,
+        partition: str | None,
+        max_partitions: int,
+        auto_ack: bool,
+        max_bytes: int = PLENTY,
     ) -> None:
         # Mostly where there is something to be had.
         busy = [key for key in self.queues if self.model.log(key).depth] or self.queues
@@ -215,6 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
             token=Token(bytes(self.mint.mint())),
             group=group,
             batch=batch,
+            max_bytes=max_bytes,
             partition=partition,
             max_partitions=max_partitions if simple else 0,
             auto_ack=auto_ack,

@@ -319,3 +319,44 @@ async def test_the_age_of_a_group_is_that_of_its_oldest_message_though_they_were
     await driver.ack(first)
 
     assert (await driver.stats()).oldest_at == driver.now
+
+
+async def test_a_pop_gives_as_many_as_fit_and_leaves_the_rest_unleased(unordered: Driver) -> None:
+    await unordered.push(*(f"number {n}" for n in range(5)))
+
+    first = await unordered.pop_result(max_bytes=20)
+    stats = await unordered.stats()
+    rest = await unordered.pop()
+
+    assert payloads(first.deliveries) == ["number 0", "number 1"]
+    assert first.more
+    assert (stats.in_flight, stats.pending) == (2, 3)
+    assert payloads(rest) == ["number 2", "number 3", "number 4"]
+    assert attempts(rest) == [1, 1, 1]
+
+
+async def test_a_pop_gives_one_message_though_it_is_larger_than_what_fits(unordered: Driver) -> None:
+    await unordered.push("x" * 100, "y")
+
+    assert payloads(await unordered.pop(max_bytes=20)) == ["x" * 100]
+    assert payloads(await unordered.pop(max_bytes=20)) == ["y"]
+
+
+async def test_a_set_that_does_not_fit_at_all_is_left_to_the_next_pop(unordered: Driver) -> None:
+    await unordered.push("12345678", priority=1)
+    await unordered.push("12345678")
+
+    first, second = await unordered.pop(max_bytes=12), await unordered.pop(max_bytes=12)
+
+    assert [(d.priority, d.attempt) for d in (*first, *second)] == [(1, 1), (0, 1)]
+
+
+async def test_messages_that_expire_take_no_room(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, max_wait_seconds=10)
+    await driver.push("12345678", "12345678")
+    driver.clock.advance(8)
+    await driver.push("abcdefgh")
+    driver.clock.advance(3)
+
+    assert payloads(await driver.pop(max_bytes=8)) == ["abcdefgh"]
+    assert (await driver.stats()).expired == 2

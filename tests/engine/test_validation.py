@@ -119,7 +119,10 @@ async def test_bytes_with_a_content_type_need_not_be_json(driver: EngineDriver) 
 class TestSizes:
     @pytest.fixture
     def settings(self) -> EngineSettings:
-        return EngineSettings(limits=Limits(request_bytes=100, payload_bytes=60, push_messages=3, pop_messages=5))
+        limits = Limits(
+            request_bytes=100, payload_bytes=60, headers_bytes=1, push_messages=3, pop_messages=5, pop_bytes=80
+        )
+        return EngineSettings(limits=limits)
 
     async def test_a_payload_over_the_limit_is_refused(self, driver: EngineDriver) -> None:
         outcome = await driver.push('"' + "x" * 59 + '"')
@@ -136,6 +139,21 @@ class TestSizes:
     async def test_a_push_has_one_to_so_many_messages(self, driver: EngineDriver, count: int) -> None:
         with pytest.raises(SkepError, match="INVALID_REQUEST"):
             await driver.push(*["1"] * count)
+
+    async def test_a_pop_carries_no_more_than_the_limit(self, driver: EngineDriver) -> None:
+        await driver.push("1" * 40, "2" * 20, "3" * 21)
+
+        assert [len(delivery.payload) for delivery in await driver.pop(batch=5)] == [40, 20]
+
+    async def test_a_pop_over_several_queues_carries_no_more_either(self, driver: EngineDriver) -> None:
+        for name, size in (("a", 15), ("b", 5), ("c", 60)):
+            await driver.engine.create_queue(QueueKey(name), QueueSettings(namespace="shop", priority=-ord(name)))
+            await driver.push("1" * size, queue=QueueKey(name))
+
+        results = [await driver.engine.pop_matching(namespace="shop", batch=5) for _ in range(3)]
+
+        assert [[len(delivery.payload) for delivery in result.deliveries] for result in results] == [[15, 5], [60], []]
+        assert results[0].more
 
     @pytest.mark.parametrize("batch", [0, -1, 6])
     async def test_a_pop_asks_for_one_to_so_many(self, driver: EngineDriver, batch: int) -> None:

@@ -107,12 +107,20 @@ class ReferenceClaims(ReferenceViews):
             full = len(taken) == request.batch or (request.max_partitions and used == request.max_partitions)
             if ready_at > now or full:
                 break
-            seqs = self._claim_partition(log, group, partition, request.batch - len(taken), now)
+            found = self._claim_partition(log, group, partition, request.batch - len(taken), now)
+            seqs = self._fitting(log, request, [*taken, *found])[len(taken) :]
             if seqs:
                 used += 1
                 self._lease(log, group, partition, seqs, request, now)
                 taken += seqs
+            if len(seqs) < len(found):
+                break
         return taken
+
+    def _fitting(self, log: Log, request: PopRequest, seqs: list[int]) -> list[int]:
+        """The first of them, and those after it that do not make it too much to carry."""
+        sizes = [len(log.entries[seq].payload) + len(log.entries[seq].headers or b"") for seq in seqs]
+        return [seq for n, seq in enumerate(seqs) if not n or sum(sizes[: n + 1]) <= request.max_bytes]
 
     def _claim_partition(self, log: Log, group: Group, partition: str, wanted: int, now: Instant) -> list[int]:
         old = self.lease_in(group, partition)
@@ -144,7 +152,7 @@ class ReferenceClaims(ReferenceViews):
         ]
         ready = [(priority, seq) for priority, ready_at, seq in sorted(free) if ready_at <= now]
         alone = {seq for _, seq in ready if group.marks[seq].attempts or log.settings.max_attempts == 1}
-        chosen = self._choose(log, request, [seq for _, seq in ready], alone)
+        chosen = self._fitting(log, request, self._choose(log, request, [seq for _, seq in ready], alone))
         if follow is not None:
             self._check_choice({seq: priority for priority, seq in ready}, request, chosen, follow, alone)
             chosen = list(follow)

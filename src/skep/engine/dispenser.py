@@ -67,13 +67,14 @@ class Want:
         self.auto_ack = auto_ack
         self.start = start
 
-    def of(self, queue: QueueKey, token: Token, batch: int) -> PopRequest:
+    def of(self, queue: QueueKey, token: Token, batch: int, max_bytes: int) -> PopRequest:
         """The request to one queue."""
         return PopRequest(
             queue=queue,
             token=token,
             group=self.group,
             batch=batch,
+            max_bytes=max_bytes,
             partition=self.partition,
             max_partitions=self.max_partitions,
             lease_seconds=self.lease_seconds,
@@ -199,15 +200,18 @@ class Dispenser:
 
     async def _take(self, queues: list[LogicalQueue], want: Want, poll: Poll[LogicalQueue] | None = None) -> PopResult:
         """What the queues have ready, in their order, up to the batch."""
+        limits = self._settings.limits
         token = Token(self._ids.mint())
         taken: list[Delivery] = []
+        room_bytes = limits.pop_bytes
         next_ready_at: Instant | None = None
         more = False
         try:
             for queue in queues:
                 if poll is not None:
                     poll.signals.pop(queue, None)
-                result = await self._take_one(queue, want.of(queue.key, token, want.batch - len(taken)), want)
+                request = want.of(queue.key, token, want.batch - len(taken), room_bytes)
+                result = await self._take_one(queue, request, want)
                 if poll is not None:
                     poll.looked(queue, result)
                 if len(queues) == 1:
@@ -217,6 +221,10 @@ class Dispenser:
                 if result.next_ready_at is not None:
                     next_ready_at = min(next_ready_at or result.next_ready_at, result.next_ready_at)
                 if len(taken) >= want.batch:
+                    break
+                room_bytes -= sum(len(d.payload) + len(d.headers or b"") for d in result.deliveries)
+                if taken and room_bytes < limits.payload_bytes + limits.headers_bytes:
+                    more = True  # the next one gives at least one message, and its room may be too small for that
                     break
         except BaseException as error:
             if poll is not None:

@@ -51,13 +51,15 @@ class Shape(Struct, frozen=True):
     max_partitions: int
     lease_seconds: float | None
     start: Start
+    max_bytes: int
 
 
 def shape_of(request: PopRequest) -> Shape:
     """What decides which requests are served together."""
     return Shape(
-        request.queue, request.group, request.partition, request.max_partitions, request.lease_seconds, request.start
-    )
+        request.queue, request.group, request.partition, request.max_partitions, request.lease_seconds, request.start,
+        request.max_bytes,
+    )  # fmt: skip
 
 
 async def pop_ordered(
@@ -73,7 +75,7 @@ async def pop_ordered(
     rows = await connection.fetch(
         SQL["pop_ordered"], shape.queue.tenant, shape.queue.name, shape.group, shape.start.mode.value, shape.start.value,
         [request.batch for request in requests], [request.token for request in requests], shape.max_partitions,
-        shape.partition, now, lease_us, shard, discover,
+        shape.partition, now, lease_us, shard, discover, shape.max_bytes,
     )  # fmt: skip
     summary = rows.pop()
     match summary["partition"]:
@@ -227,6 +229,7 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
     deadline = now + seconds(settings.lease_seconds if request.lease_seconds is None else request.lease_seconds)
     visible = now - seconds(settings.delayed_processing_seconds)
     wanted = request.batch
+    room_bytes = request.max_bytes
     attempts: dict[int, int] = {}
     order: list[int] = []
     partitions: set[str] = set()
@@ -236,10 +239,14 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
             break
         if request.max_partitions and row["partition"] not in partitions and len(partitions) == request.max_partitions:
             continue
-        seqs = await connection.fetchval(SQL["visible"], queue_id, row["seqs"], visible, 1 if is_alone else wanted)
-        if not seqs:
+        found = await connection.fetch(SQL["visible"], queue_id, row["seqs"], visible, 1 if is_alone else wanted)
+        if not found:
             await _rest(connection, account, row, effects)
             continue
+        fitting = [one for one in found if one["through"] <= room_bytes] or ([] if order else found[:1])
+        if not fitting:
+            break
+        seqs = [one["seq"] for one in fitting]
         partitions.add(row["partition"])
         if row["token"] is not None:
             effects.endings.append(_set_run_out(row))
@@ -248,7 +255,8 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
         await connection.execute(SQL["lease_set"], row["id"], seqs, request.token, now, deadline, LEASE_EXPIRED, rest)
         order += seqs
         attempts |= dict.fromkeys(seqs, row["attempts"] + 1)
-        wanted = 0 if is_alone else wanted - len(seqs)
+        room_bytes -= int(fitting[-1]["through"])
+        wanted = 0 if is_alone or len(fitting) < len(found) else wanted - len(seqs)
     await settle.apply(connection, account, effects, now)
     messages = {row["seq"]: row for row in await connection.fetch(SQL["messages"], queue_id, order)}
     deliveries = [delivery_of(messages[seq], request, attempts[seq], deadline) for seq in order]

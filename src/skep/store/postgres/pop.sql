@@ -1,6 +1,6 @@
 -- name: pop_ordered
 -- functions/pop.sql
-SELECT * FROM pop_ordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+SELECT * FROM pop_ordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 
 -- name: lock_ready
 -- The rows a pop would look at first; those that others are at are left to them.
@@ -38,9 +38,12 @@ ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
 FOR UPDATE SKIP LOCKED
 
 -- name: visible
--- Which of a set's messages may be had now, oldest first.
-SELECT array_agg(v.seq ORDER BY v.seq) FROM (
-    SELECT m.seq FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2) AND m.created_at <= $3 ORDER BY m.seq LIMIT $4) v
+-- Which of a set's messages may be had now, oldest first, and what each has together with those before it. The length of a value
+-- that is stored apart is known without reading it.
+SELECT v.seq, sum(v.size_bytes) OVER (ORDER BY v.seq) AS through FROM (
+    SELECT m.seq, octet_length(m.payload) + coalesce(octet_length(m.headers), 0) AS size_bytes
+    FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2) AND m.created_at <= $3 ORDER BY m.seq LIMIT $4) v
+ORDER BY v.seq
 
 -- name: created
 SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2) ORDER BY m.seq

@@ -6,7 +6,7 @@ when the queue has a window buffer. Every step is bounded; what is left over is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -53,6 +53,8 @@ class Claim(Struct):
     deliveries: list[Delivery]
     partitions: set[str]
     expiries_left: int
+    room_bytes: int
+    """How much more payloads and headers may have."""
     is_closed: bool = False
     """Nothing may be added to what it has."""
 
@@ -60,6 +62,23 @@ class Claim(Struct):
     def wanted(self) -> int:
         """How many more messages fill the batch."""
         return 0 if self.is_closed else self.request.batch - len(self.deliveries)
+
+    def fitting(self, rows: Iterable[Row]) -> list[Row]:
+        """As many message rows as there is room for, the first of a claim in any case; nothing may follow one left out.
+
+        They are read one by one, so that no more than one too many is ever in memory.
+        """
+        taken: list[Row] = []
+        room = self.room_bytes
+        for row in rows:
+            headers = row[8]
+            room -= len(row[9]) if headers is None else len(row[9]) + len(headers)
+            if room < 0 and (taken or self.deliveries):
+                self.is_closed = True
+                break
+            taken.append(row)
+        self.room_bytes = room
+        return taken
 
 
 def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
@@ -74,7 +93,7 @@ def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
         return PopResult([])
     lease_seconds = request.lease_seconds if request.lease_seconds is not None else queue.settings.lease_seconds
     deadline = Instant(now + max(seconds(lease_seconds), SHORTEST_LEASE_MICROS))
-    claim = Claim(request, deadline, [], set(), MAX_EXPIRED_PER_CLAIM)
+    claim = Claim(request, deadline, [], set(), MAX_EXPIRED_PER_CLAIM, request.max_bytes)
     if queue.settings.window_buffer_seconds > 0:
         discover(session, queue, group, DISCOVER_MESSAGES)
     claim_ready = claim_partitions if queue.is_ordered else claim_sets
@@ -157,11 +176,13 @@ def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease,
         claim.expiries_left -= expire_heads(session, queue, group, lease, claim.expiries_left, now)
     if claim.expiries_left <= 0 or lease.ready_at > now:
         return  # what is left is not ready yet, or this pop has settled enough that is too old
-    rows = _take_open(session, queue, group, lease) or _take_next(session, queue, group, lease, claim, now)
+    rows = _take_open(session, queue, group, lease, claim)
+    if not rows and not claim.is_closed:
+        rows = _take_next(session, queue, group, lease, claim, now)
     if rows:
         claim.partitions.add(lease.partition)
         _hand_out(session, queue, group, lease, rows, claim, now)
-    else:
+    elif not claim.is_closed:
         settle_down(session, queue, group, lease)
 
 
@@ -207,13 +228,14 @@ def expire_heads(session: Session, queue: QueueRow, group: GroupRow, lease: Leas
     return done
 
 
-def _take_open(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -> list[Row]:
+def _take_open(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, claim: Claim) -> list[Row]:
     """The first open message, alone: one that kills its consumer must not use up its neighbours' attempts."""
     while lease.open:
         row = session.row(SQL["message_at"], (queue.base | lease.open[0],))
         if row is not None:
-            lease.attempts += 1
-            return [row]
+            rows = claim.fitting([row])
+            lease.attempts += len(rows)
+            return rows
         del lease.open[0]
         lease.attempts = 1 if lease.open else 0
         lease.last_error = None
@@ -228,14 +250,15 @@ def _take_next(
     if lease.pending <= 0:
         return []
     limit = min(lease.pending, 1 if queue.settings.max_attempts == 1 else claim.wanted)
-    rows = read_next(session, queue, group, lease, limit)
-    if len(rows) < limit:
+    rows = claim.fitting(read_next(session, queue, group, lease, limit))
+    if len(rows) < limit and not claim.is_closed:
         # Discovered, but gone from the log.
         count_expired(session, group, lease.pending - len(rows))
         lease.pending = len(rows)
     delay = queue.delay_micros
-    if delay:
+    if delay and rows:
         rows = [row for row in rows if row[1] + delay <= now]
+        claim.is_closed = claim.is_closed and bool(rows)
     if rows:
         lease.open = [row[0] & MAX_SEQ for row in rows]
         lease.delivered_seq = lease.open[-1]

@@ -104,15 +104,18 @@ def _columns(lease: Lease) -> Row:
     )
 
 
-def read_next(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, limit: int) -> list[Row]:
-    """The next discovered messages beyond ``delivered_seq``, in order."""
+def read_next(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, limit: int) -> Iterable[Row]:
+    """The next discovered messages beyond ``delivered_seq``, in order; those that nobody takes are not read."""
     if limit == 1:
         # The row knows its head, and a look-up by position costs a fraction of one by partition.
         head = session.row(SQL["message_at"], (queue.base | lease.head_seq,))
         if head is not None:
             return [head]
     after, until = queue.base | lease.delivered_seq, queue.base | group.scan_seq
-    return session.rows(SQL["next_of_partition"], (queue.id, lease.partition, after, until, group.id, limit))
+    found: Iterable[Row] = session.db.execute(
+        SQL["next_of_partition"], (queue.id, lease.partition, after, until, group.id, limit)
+    )
+    return found
 
 
 def settle_down(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -> None:

@@ -133,5 +133,8 @@ LIMIT 1
 SELECT position, created_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload FROM message
 WHERE position = ?1
 
+-- name: age_at
+SELECT position, created_at FROM message WHERE position = ?1
+
 -- name: created_at
 SELECT created_at FROM message WHERE position = ?1

@@ -188,26 +188,47 @@ def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLeas
     if held.token is not None and not close_run_out_set(session, queue, group, held, now):
         save_set(session, held)
         return
-    rows = read_set(session, queue, group, held)
-    rows, expired = expire_set(session, queue, group, held, rows, claim.expiries_left, now)
-    claim.expiries_left -= expired
     delay = queue.delay_micros
-    old_enough = [row for row in rows if row[1] + delay <= now] if delay else rows
     is_alone = comes_alone(queue.settings, held.attempts)
-    taken = old_enough[: 1 if is_alone else claim.wanted]
-    if not taken or claim.expiries_left <= 0:
-        if rows:
-            _set_age(queue, held, rows[0][1])
-            held.ready_at = max(held.ready_at, held.oldest_at + delay)
+    seqs = held.seqs
+    if delay or queue.lifetime_micros is not None:
+        ages = read_set(session, queue, group, held)
+        ages, expired = expire_set(session, queue, group, held, ages, claim.expiries_left, now)
+        claim.expiries_left -= expired
+        seqs = [position & MAX_SEQ for position, created_at in ages if created_at + delay <= now]
+        if not seqs or claim.expiries_left <= 0:
+            if ages:
+                _set_age(queue, held, ages[0][1])
+                held.ready_at = max(held.ready_at, held.oldest_at + delay)
+            save_set(session, held)
+            return
+    taken = _take(session, queue, group, held, seqs[: 1 if is_alone else claim.wanted], claim)
+    if not taken:
+        refresh_age(session, queue, held)
         save_set(session, held)
         return
-    if len(taken) < len(rows):
-        rest = rows[len(taken) :]
-        ready_at = max(held.ready_at, rest[0][1] + delay)
-        split_off(session, queue, held, [row[0] & MAX_SEQ for row in rest], rest[0][1], ready_at, held.last_error)
+    rest = held.seqs[len(taken) :]
+    if rest:
+        found = session.row(LEASES_SQL["created_at"], (queue.base | rest[0],))
+        oldest_at = held.oldest_at if found is None else found[0]
+        split_off(session, queue, held, rest, oldest_at, max(held.ready_at, oldest_at + delay), held.last_error)
     claim.partitions.add(held.partition)
-    claim.is_closed = is_alone
+    claim.is_closed = claim.is_closed or is_alone
     _hand_out(session, queue, group, held, taken, claim, now)
+
+
+def _take(
+    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, seqs: list[int], claim: Claim
+) -> list[Row]:
+    """The messages with the row's first ``seqs``, as far as they fit; those no longer in the log leave it."""
+    rows = claim.fitting(session.db.executemany(LEASES_SQL["message_at"], [(queue.base | seq,) for seq in seqs]))
+    if len(rows) == len(seqs):
+        return rows
+    found = [row[0] & MAX_SEQ for row in rows]
+    looked_at = len(seqs) if not claim.is_closed else seqs.index(found[-1]) + 1 if found else 0
+    count_expired(session, group, looked_at - len(found))
+    held.seqs = found + held.seqs[looked_at:]
+    return rows
 
 
 def close_run_out_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease, now: Instant) -> bool:
@@ -227,9 +248,9 @@ def close_run_out_set(session: Session, queue: QueueRow, group: GroupRow, held: 
 
 
 def read_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease) -> list[Row]:
-    """The messages of a row; those no longer in the log leave it and count as expired."""
+    """Position and age of the messages of a row; those no longer in the log leave it and count as expired."""
     base = queue.base
-    rows = list(session.db.executemany(LEASES_SQL["message_at"], [(base | seq,) for seq in held.seqs]))
+    rows = list(session.db.executemany(LEASES_SQL["age_at"], [(base | seq,) for seq in held.seqs]))
     if len(rows) < len(held.seqs):
         count_expired(session, group, len(held.seqs) - len(rows))
         held.seqs = [row[0] & MAX_SEQ for row in rows]
@@ -239,7 +260,7 @@ def read_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease)
 def expire_set(
     session: Session, queue: QueueRow, group: GroupRow, held: SetLease, rows: list[Row], limit: int, now: Instant
 ) -> tuple[list[Row], int]:
-    """Settle those of a free row that are past max_wait or max_age; the rest, and how many were settled."""
+    """Settle those of a free row that are past max_wait or max_age; the ages of the rest, and how many were settled."""
     lifetime = queue.lifetime_micros
     if lifetime is None:
         return rows, 0

@@ -157,7 +157,7 @@ END
 $$;
 
 -- The pop of ordered queues, one round trip for any number of requests of one group that want the same kind of thing:
--- request i wants p_batches[i] messages and gets them under p_tokens[i]. Discover first (only when what is ready does not fill the batch), then claim,
+-- request i wants p_batches[i] messages and gets them under p_tokens[i], as many as have p_max_bytes together, and one at least. Discover first (only when what is ready does not fill the batch), then claim,
 -- never the other way round: SKIP LOCKED keeps the lock of a row that it re-checked and dropped, and discovering waits for row locks.
 --
 -- Answers the messages, then one row with seq NULL whose partition says how it went: 'ok'; 'missing' or 'paused' (the queue);
@@ -167,7 +167,8 @@ $$;
 -- within one transaction only the first pop may discover, since the others already hold claims.
 CREATE OR REPLACE FUNCTION pop_ordered(
     p_tenant text, p_name text, p_group_name text, p_mode text, p_value bigint, p_batches integer[], p_tokens uuid[],
-    p_max_partitions integer, p_partition text, p_now bigint, p_lease_us bigint, p_shard smallint, p_discover boolean)
+    p_max_partitions integer, p_partition text, p_now bigint, p_lease_us bigint, p_shard smallint, p_discover boolean,
+    p_max_bytes bigint)
 RETURNS TABLE (seq bigint, created_at bigint, id uuid, trace_id uuid, priority integer, attempt integer, partition text,
                transaction_id text, content_type text, headers bytea, payload bytea, deadline bigint, owner integer)
 LANGUAGE plpgsql AS $$
@@ -230,7 +231,7 @@ BEGIN
             SELECT k.* FROM unnest(v_locked, v_takes, v_owners) AS k (
                 tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, take, owner)
             WHERE k.take > 0
-        ), taken AS MATERIALIZED (
+        ), found AS (
             SELECT w.tid, w.owner, w.open <> '{}' AS again, w.token AS old_token, w.open[w.leased] AS old_last,
                    w.leased AS old_leased, w.leased_at AS old_leased_at,
                    CASE WHEN w.open = '{}' THEN 1 ELSE w.attempts + 1 END AS attempts, m.*
@@ -245,6 +246,17 @@ BEGIN
                 (SELECT m.seq, m.created_at, m.id, m.trace_id, m.priority, m.partition, m.transaction_id, m.content_type,
                         m.headers, m.payload
                  FROM message m WHERE w.open <> '{}' AND m.queue_id = q.id AND m.seq = w.open[1] LIMIT 1)) m
+        ), measured AS MATERIALIZED (
+            -- The length of a value that is stored apart is known without reading it. No ORDER BY: the rows come in their order.
+            SELECT f.*, sum(f.size_bytes) OVER (ROWS UNBOUNDED PRECEDING) AS through
+            FROM (SELECT f.*, octet_length(f.payload) + coalesce(octet_length(f.headers), 0) AS size_bytes FROM found f) f
+        ), shares AS MATERIALIZED (
+            -- Read only when all requests together have more than one may have.
+            SELECT m.owner, min(m.through - m.size_bytes) AS before FROM measured m GROUP BY m.owner
+        ), taken AS MATERIALIZED (
+            SELECT m.* FROM measured m
+            WHERE m.through <= p_max_bytes
+               OR (SELECT m.through - s.before <= p_max_bytes OR m.through - m.size_bytes = s.before FROM shares s WHERE s.owner = m.owner)
         ), batch AS MATERIALIZED (
             SELECT t.tid, count(*)::integer AS n, array_agg(t.seq ORDER BY t.seq) AS seqs, max(t.seq) AS last_seq,
                    bool_or(t.again) AS again, max(t.attempts) AS attempts, min(t.owner) AS owner, bool_or(t.old_token IS NOT NULL) AS ran_out
