@@ -31,6 +31,9 @@ from skep.signals import stop_signals
 
 FILES_FOR_OTHERS = 256
 """Open files that are not connections of clients: the store's, the program's own."""
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter from others that want it. The thread that writes to SQLite wants it for a moment
+after each statement, and with Python's own 5 ms it would wait longer for that than the statement took."""
 READY = b"ready\n"
 
 log = structlog.get_logger("skep.server")
@@ -81,6 +84,7 @@ async def serve_here(
 ) -> None:
     """Serve in this process until a signal comes; one of several, which ``tally`` tells, also until stdin ends."""
     stop = asyncio.Event()
+    sys.setswitchinterval(SWITCH_SECONDS)
     with stop_signals(stop.set):
         if tally is not None:
             asyncio.get_running_loop().add_reader(0, _look_at_stdin, stop)

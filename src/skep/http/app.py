@@ -126,8 +126,8 @@ class Resource:
         allowed = ", ".join(self._by_method)
         answer = error_answer(SkepError(Code.METHOD_NOT_ALLOWED, f"{scope['path']} takes {allowed}"))
         answer.headers.append((b"allow", allowed.encode()))
-        await send_answer(send, answer)
+        await send_answer(scope, send, answer)
 
 
 async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - an ASGI application
-    await send_answer(send, error_answer(SkepError(Code.ROUTE_NOT_FOUND, f"there is no {scope['path']}")))
+    await send_answer(scope, send, error_answer(SkepError(Code.ROUTE_NOT_FOUND, f"there is no {scope['path']}")))

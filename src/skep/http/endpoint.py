@@ -14,6 +14,7 @@ from skep.errors import Code, SkepError
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call, ClientGone, Receive, Scope, Send
 from skep.http.parameters import check_known
+from skep.http.transport import TRANSPORT
 from skep.observe.metrics import RouteMeter
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -50,15 +51,17 @@ class Endpoint:
             answer = error_answer(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"))
         self._meter.answered(answer.status, perf_counter() - started, call.waits)
         if isinstance(answer.body, bytes):
-            await send_answer(send, answer)
+            await send_answer(scope, send, answer)
         else:
             await _send_pieces(call, send, answer, answer.body)
 
 
-async def send_answer(send: Send, answer: Answer) -> None:
+async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:
     """Send an answer that has its body whole."""
     body, headers = answer.body, answer.headers
     assert isinstance(body, bytes)
+    if scope["method"] != "HEAD" and (transport := scope.get(TRANSPORT)) is not None:
+        transport.hold_next()
     if answer.status != 204:
         headers = [(b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

@@ -22,7 +22,7 @@ from skep.config import HttpLimits
 from skep.errors import Code
 from skep.http.origin import TOLD_BY_BROWSERS, check_origin
 from skep.http.refusal import Refused
-from skep.http.transport import ClosingInOrder
+from skep.http.transport import TRANSPORT, ClosingInOrder
 
 LINGER_SECONDS = 2.0
 """How long a refused client may go on sending before it is cut off; cut at once, it would often not see why."""
@@ -179,6 +179,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._is_upgrade = True
             return
         self._stop_timer()
+        self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]  # for `send_answer`
         super().on_headers_complete()
         self._in_head = False
         self._wire_bytes = self._body_bytes = 0

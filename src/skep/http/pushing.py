@@ -11,10 +11,10 @@ import msgspec
 
 from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, json_answer
-from skep.ids import Id, id_text, parse_id
+from skep.ids import Id, id_text, id_texts, parse_id
 from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
 from skep.observe.metrics import Meter
-from skep.wire.messages import PushedMessage, PushItem, PushResponse, QueueDepth
+from skep.wire.messages import NO_HEADERS, PushedMessage, PushItem, PushResponse, QueueDepth
 from skep.wire.times import to_instant
 
 _base64_text = msgspec.json.Decoder(str)
@@ -40,7 +40,7 @@ def new_messages(items: Sequence[PushItem], tenant: str) -> list[NewMessage]:
                 item.partition,
                 item.transaction_id,
                 None if item.trace_id is None else parse_trace_id(item.trace_id),
-                _headers(item.headers),
+                None if item.headers is NO_HEADERS else _headers(item.headers),
                 item.content_type,
                 None if item.deliver_at is None else to_instant(item.deliver_at),
                 item.priority,
@@ -51,7 +51,7 @@ def new_messages(items: Sequence[PushItem], tenant: str) -> list[NewMessage]:
 
 def _headers(headers: msgspec.Raw) -> bytes | None:
     text = bytes(headers)
-    return None if text in (b"", b"null") else text
+    return None if text == b"null" else text
 
 
 def _raw_bytes(payload: bytes) -> bytes:
@@ -72,15 +72,14 @@ def parse_trace_id(text: str) -> Id:
 def pushed_messages(results: Sequence[PushResult]) -> list[PushedMessage]:
     """The results as the wire tells them."""
     told = []
-    for result in results:
-        id_ = id_text(result.id)
+    for result, text in zip(results, id_texts([result.id for result in results]), strict=True):
         trace_id = result.trace_id
         told.append(
             PushedMessage(
                 result.transaction_id,
                 result.status,
-                id_,
-                id_ if trace_id == result.id else None if trace_id is None else id_text(trace_id),
+                text,
+                text if trace_id == result.id else None if trace_id is None else id_text(trace_id),
                 result.seq,
                 result.code,
                 result.reason,

@@ -1,4 +1,4 @@
-"""A transport that ends a connection so that the client sees its answer.
+"""A transport that ends a connection so that the client sees its answer, and that sends head and body in one piece.
 
 To close a socket while the client still sends makes the kernel reset the connection, and the answer is often lost with it.
 Here such a connection is finished instead: the answer goes out, then the end of the stream, and what still comes is dropped.
@@ -7,7 +7,15 @@ Here such a connection is finished instead: the answer goes out, then the end of
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
+
+Data = bytes | bytearray | memoryview
+Write = Callable[[Data], None]
+TRANSPORT = "skep.transport"
+"""Where a request's scope has its transport."""
+JOINED_BYTES = 64 * 1024
+"""Up to this, head and body are copied into one piece, which is the fastest thing to write."""
 
 
 class Closable(Protocol):
@@ -32,13 +40,35 @@ class ClosingInOrder:
     def __init__(self, transport: asyncio.Transport, protocol: Closable) -> None:
         self._transport = transport
         self._protocol = protocol
+        self._held: Data = b""
         # Bound once: these are called for every request, and a method in between would cost more than it does.
-        self.write = transport.write
+        self._transport_write: Write = transport.write
+        self.write: Write = self._transport_write
         self.pause_reading = transport.pause_reading
         self.resume_reading = transport.resume_reading
         self.get_extra_info = transport.get_extra_info
         self.get_write_buffer_size = transport.get_write_buffer_size
         self.abort = transport.abort
+
+    def hold_next(self) -> None:
+        """Keep back what is written next, and send it with what is written after it.
+
+        An answer's head and body are written one after the other, and a call of the kernel each would be a fifth of the cost of
+        a small request.
+        """
+        if self.write is self._transport_write:
+            self.write = self._hold
+
+    def _hold(self, data: Data) -> None:
+        self._held = data
+        self.write = self._write_both
+
+    def _write_both(self, data: Data) -> None:
+        self.write = self._transport_write
+        if len(data) > JOINED_BYTES:
+            self._transport.writelines((self._held, data))
+        else:
+            self._transport_write(b"".join((self._held, data)))
 
     def is_closing(self) -> bool:
         """Whether nothing more is to be written."""
@@ -61,5 +91,5 @@ class ClosingInOrder:
             self._transport.write_eof()
 
 
-def _dropped(data: bytes | bytearray | memoryview) -> None:
+def _dropped(data: Data) -> None:
     """What is written after the end goes nowhere."""

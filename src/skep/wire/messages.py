@@ -12,6 +12,8 @@ from skep.model import DEFAULT_PARTITION, PushStatus, SettleStatus
 
 NULL = Raw(b"null")
 """A raw part cannot be null by its type (a union with Raw is not decoded raw), so it is null by its text."""
+NO_HEADERS = Raw(b"")
+"""What a message has that says nothing of headers: this very object, so that one look tells."""
 
 
 class PushItem(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -22,7 +24,7 @@ class PushItem(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults
     partition: str = DEFAULT_PARTITION
     transaction_id: str | None = None
     trace_id: str | None = None
-    headers: Raw = field(default_factory=Raw)
+    headers: Raw = field(default_factory=lambda: NO_HEADERS)  # a schema cannot tell a raw default
     content_type: str | None = None
     deliver_at: datetime | None = None
     priority: int = 0
