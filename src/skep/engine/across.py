@@ -52,8 +52,9 @@ class AcrossQueues:
     async def transact(
         self, transaction: Transaction, size_bytes: int, deliver_at: Instant | None
     ) -> TransactionOutcome:
-        """Settle and push, whole or not at all."""
+        """Settle, push and record, whole or not at all."""
         messages = len(transaction.settlements) + len(transaction.push.ids)
+        messages += len(transaction.effects) + len(transaction.receipts)
         return await self._transact_lane.submit((transaction, deliver_at), messages, size_bytes)
 
     async def drained(self) -> None:

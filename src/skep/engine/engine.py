@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from skep.clock import Clock, Instant
 from skep.config import MEBIBYTE, EngineSettings
 from skep.engine import validate
@@ -25,7 +23,10 @@ from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.engine.logical import LogicalQueue, Surroundings
 from skep.engine.matching import Match
+from skep.engine.record_checks import check_effects, check_receipts, check_size
+from skep.engine.records import Records
 from skep.engine.registry import Registry
+from skep.engine.replaying import Replay, purge_all, replay_all
 from skep.engine.settings import check_settings
 from skep.engine.timers import Timers
 from skep.errors import Code, SkepError
@@ -59,7 +60,6 @@ from skep.model import (
     QueueStats,
     Renewal,
     RenewResult,
-    Replayed,
     RetentionPass,
     Seq,
     Settlement,
@@ -68,6 +68,7 @@ from skep.model import (
     Start,
     StoredMessage,
 )
+from skep.records import Effect, Receipt
 from skep.store.protocol import Store
 from skep.transactions import Transaction, TransactionOutcome
 
@@ -75,13 +76,6 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
 
 CONFIGURE_TRIES = 10
-
-
-class Replay(msgspec.Struct, frozen=True):
-    """How many dead letters went back, or would; ``replayed`` names the first of them."""
-
-    count: int
-    replayed: list[Replayed]
 
 
 class Engine:
@@ -113,6 +107,7 @@ class Engine:
             store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
         )
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
+        self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
 
     # --- its own life -------------------------------------------------------------------------------------------
 
@@ -172,8 +167,10 @@ class Engine:
 
     # --- push ---------------------------------------------------------------------------------------------------
 
-    async def push(self, messages: Sequence[NewMessage], *, json_checked: bool = False) -> PushOutcome:
-        """Store messages, whole or not at all, with a result for each in order.
+    async def push(
+        self, messages: Sequence[NewMessage], *, json_checked: bool = False, receipt: Receipt | None = None
+    ) -> PushOutcome:
+        """Store messages, whole or not at all, with a result for each in order; with a receipt, once.
 
         ``json_checked`` says that the caller has parsed the payloads already, so that they are not parsed twice.
         """
@@ -183,7 +180,9 @@ class Engine:
             ids = self._ids.mint_many(len(messages))
             if not isinstance(weight, validate.Weight):
                 return validate.refused(weight, messages, ids)
-            batch = PushBatch(messages, ids)
+            if receipt is not None:
+                check_receipts([receipt], self._limits)
+            batch = PushBatch(messages, ids, receipt)
             if weight.queue is not None:
                 return await self._registry.get(weight.queue).push(batch, weight.size_bytes, weight.deliver_at)
             return await self._across.push(batch, weight.size_bytes, weight.deliver_at)
@@ -296,16 +295,23 @@ class Engine:
             return await self._across.renew(renewals)
 
     async def transact(
-        self, settlements: Sequence[Settlement], messages: Sequence[NewMessage], *, json_checked: bool = False
+        self,
+        settlements: Sequence[Settlement],
+        messages: Sequence[NewMessage],
+        *,
+        effects: Sequence[Effect] = (),
+        receipts: Sequence[Receipt] = (),
+        json_checked: bool = False,
     ) -> TransactionOutcome:
-        """Settle and push together, whole or not at all (I15)."""
+        """Settle, push, and write effects and receipts together, whole or not at all (I15)."""
         with self._in_flight:
             settlements, messages = list(settlements), list(messages)
-            if not settlements and not messages:
-                raise SkepError(Code.INVALID_REQUEST, "a transaction settles or pushes something")
+            if not (settlements or messages or effects or receipts):
+                raise SkepError(Code.INVALID_REQUEST, "a transaction settles, pushes or records something")
             _, plain = validate.check_settlements(settlements, self._limits, least=0)
             if not plain:
                 settlements = validate.completed(settlements, self._random, self._limits)
+            recorded_bytes = check_effects(effects, self._limits) + check_receipts(receipts, self._limits)
             weight: validate.Weight | list[validate.Refusal | None] = validate.Weight(0, None, None)
             if messages:
                 weight = validate.check_push(messages, self._limits, json_checked)
@@ -313,7 +319,10 @@ class Engine:
             if not isinstance(weight, validate.Weight):
                 nothing = [SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED) for _ in settlements]
                 return TransactionOutcome(False, nothing, validate.refused(weight, messages, batch.ids))
-            return await self._across.transact(Transaction(settlements, batch), weight.size_bytes, weight.deliver_at)
+            size_bytes = weight.size_bytes + recorded_bytes
+            check_size(size_bytes, self._limits)
+            transaction = Transaction(settlements, batch, list(effects), list(receipts))
+            return await self._across.transact(transaction, size_bytes, weight.deliver_at)
 
     # --- queues -------------------------------------------------------------------------------------------------
 
@@ -449,22 +458,7 @@ class Engine:
             self._check_filter(wanted)
             if dry_run:
                 return Replay(await self._store.count_dead_letters(wanted), [])
-            # What dies again while this runs lies beyond that seq, so the loop ends.
-            until = (await self._store.queue_stats(wanted.queue, self._clock.now())).last_seq
-            count, named = 0, list[Replayed]()
-            while True:
-                ids = self._ids.mint_many(self._limits.replay_batch)
-                try:
-                    moved = await self._store.replay(wanted, ids, until, self._clock.now())
-                except SkepError as error:
-                    raise SkepError(error.code, error.message, **{**error.details, "replayed": count}) from error
-                count += len(moved)
-                named += moved[: self._limits.replays_listed - len(named)]
-                for key in {replayed.queue for replayed in moved}:
-                    self._lifecycle.pushed(key, self._clock.now())
-                    self._wake(key)
-                if len(moved) < len(ids):
-                    return Replay(count, named)
+            return await replay_all(self._store, self._clock, self._ids, self._limits, wanted, self._announce)
 
     async def purge(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> int:
         """Delete all that match now; how many were deleted, or would be."""
@@ -473,14 +467,7 @@ class Engine:
             matching = await self._store.count_dead_letters(wanted)
             if dry_run:
                 return matching
-            purged = 0
-            while purged < matching:
-                limit = min(self._limits.replay_batch, matching - purged)
-                done = await self._store.purge(wanted, limit, self._clock.now())
-                purged += done
-                if done < limit:
-                    break
-            return purged
+            return await purge_all(self._store, self._clock, self._limits, wanted, matching)
 
     # --- looking around -----------------------------------------------------------------------------------------
 
@@ -591,6 +578,10 @@ class Engine:
     def _queue_found(self, queue: Queue) -> None:
         if queue.settings.namespace is not None or queue.settings.task is not None:
             self._dispenser.queues_changed()
+
+    def _announce(self, key: QueueKey, now: Instant) -> None:
+        self._lifecycle.pushed(key, now)
+        self._wake(key)
 
     def _wake(self, key: QueueKey) -> None:
         self._registry.wake(key)

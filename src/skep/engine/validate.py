@@ -197,7 +197,7 @@ def refusal_of(message: NewMessage, limits: Limits, json_checked: bool) -> Refus
             Code.INVALID_PARTITION, f"a partition has 1 to {NAME_CHARACTERS} characters, no control characters"
         )
     if message.content_type is None:
-        if not json_checked and (refusal := _json_refusal(payload)) is not None:
+        if not json_checked and (refusal := json_refusal(payload)) is not None:
             return refusal
     elif not is_fit(message.content_type):
         return Refusal(Code.INVALID_PAYLOAD, f"a content type has 1 to {CONTENT_TYPE_CHARACTERS} characters")
@@ -239,7 +239,8 @@ def _queue_refusal(key: QueueKey) -> Refusal | None:
     return Refusal(Code.INVALID_NAME, f"a queue name has 1 to {NAME_CHARACTERS} characters, no control characters")
 
 
-def _json_refusal(payload: bytes) -> Refusal | None:
+def json_refusal(payload: bytes) -> Refusal | None:
+    """Why a payload without a content type cannot be stored: it is not JSON."""
     try:
         # The decoder skips over strings without looking at their bytes, so those that are not ASCII are read once more.
         _JSON.decode(payload)

@@ -1,0 +1,190 @@
+"""What the engine keeps beside the log: receipts, entities, messages in quarantine, applied specs, and endpoints.
+
+`Engine.push` and `Engine.transact` write receipts and effects, in one transaction with messages; here they are read, and
+what has no messages is changed. Reached as ``engine.records``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from skep.clock import Clock, Instant
+from skep.config import Limits
+from skep.engine import record_checks, validate
+from skep.engine.inflight import InFlight
+from skep.errors import Code, SkepError
+from skep.ids import IdMint
+from skep.model import DEFAULT_TENANT, NewMessage, PushOutcome, QueueKey
+from skep.records import (
+    AppRecord,
+    Endpoint,
+    EntityEvent,
+    EntityKey,
+    EntityState,
+    Receipt,
+    ReceiptKey,
+    Report,
+)
+from skep.store.protocol import Store
+
+UNREADABLE = "application/octet-stream"
+"""The content type of a message in quarantine that is not even JSON, and came without one."""
+
+
+class Records:
+    """The engine's second face, for what is not a queue."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdMint,
+        in_flight: InFlight,
+        limits: Limits,
+        pushed: Callable[[QueueKey, Instant], None],
+    ) -> None:
+        """``pushed`` is told of a queue that got a message."""
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._in_flight = in_flight
+        self._limits = limits
+        self._pushed = pushed
+
+    # --- receipts and entities ------------------------------------------------------------------------------------
+
+    def receipt(self, key: ReceiptKey, answer: bytes, window_seconds: float) -> Receipt:
+        """A receipt that runs out so long after now."""
+        return Receipt(key, answer, record_checks.expiry(self._clock.now(), window_seconds))
+
+    async def read(
+        self, entities: Sequence[EntityKey], receipts: Sequence[ReceiptKey]
+    ) -> tuple[list[EntityState | None], list[Receipt | None]]:
+        """Entities as they are now, and receipts that live; None for what is not there."""
+        with self._in_flight:
+            for what, number in (("entities", len(entities)), ("receipts", len(receipts))):
+                if number:
+                    validate.check_count(number, self._limits.settlements, f"the number of {what}")
+            for entity in entities:
+                record_checks.check_entity_key(entity)
+            for receipt in receipts:
+                record_checks.check_receipt_key(receipt)
+            # In this order: who finds no receipt for an entity as it is now will be told by the transaction, at the latest.
+            states = await self._store.entities(entities) if entities else []
+            return states, await self._store.receipts(receipts, self._clock.now()) if receipts else []
+
+    async def entity(self, key: EntityKey) -> EntityState:
+        """An entity as it is now; ENTITY_NOT_FOUND when there is none."""
+        with self._in_flight:
+            record_checks.check_entity_key(key)
+            (found,) = await self._store.entities([key])
+            if found is None:
+                raise SkepError(Code.ENTITY_NOT_FOUND, f"there is no {key.type} {key.id!r}", entity=key.type, id=key.id)
+            return found
+
+    async def entity_events(self, key: EntityKey, *, after: int = 0, limit: int = 100) -> list[EntityEvent]:
+        """A page of an entity's events in order, those after number ``after``; ENTITY_NOT_FOUND when there is none."""
+        with self._in_flight:
+            await self.entity(key)
+            validate.check_count(limit, self._limits.page, "limit")
+            if not 0 <= after <= validate.SEQ_MAX:
+                raise SkepError(Code.INVALID_REQUEST, "the number of an event is out of range", after=after)
+            return await self._store.entity_events(key, after, limit)
+
+    async def list_entities(
+        self, type_: str, tenant: str = DEFAULT_TENANT, *, after: str = "", limit: int = 100
+    ) -> list[EntityState]:
+        """A page of the entities of a type by id, those after ``after``."""
+        with self._in_flight:
+            validate.check_name(type_, "entity type")
+            self._check_page(tenant, after, limit)
+            return await self._store.list_entities(tenant, type_, after, limit)
+
+    async def entity_types(self, tenant: str = DEFAULT_TENANT) -> list[str]:
+        """The types of which a tenant has entities, by name."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            return await self._store.entity_types(tenant)
+
+    async def quarantine(self, message: NewMessage, error: str, receipt: Receipt | None = None) -> PushOutcome:
+        """Put a message that its queue may not take straight among that queue's dead letters, where it can be replayed from."""
+        with self._in_flight:
+            refusal = validate.refusal_of(message, self._limits, json_checked=True)
+            if refusal is not None:
+                raise SkepError(refusal.code, refusal.reason)
+            if receipt is not None:
+                record_checks.check_receipts([receipt], self._limits)
+            if message.content_type is None and not record_checks.is_json(message.payload):
+                message = msgspec.structs.replace(message, content_type=UNREADABLE)
+            now = self._clock.now()
+            error = validate.storable(error, self._limits.error_characters)
+            outcome = await self._store.quarantine(message, self._ids.mint(), error, receipt, now)
+            for key in outcome.depths:
+                self._pushed(key, now)
+            return outcome
+
+    # --- applied specs --------------------------------------------------------------------------------------------
+
+    async def put_app(self, name: str, document: bytes, *, expected: int | None = None) -> AppRecord:
+        """Store a spec; with ``expected``, only while that is the revision of all apps (else STORE_BUSY)."""
+        with self._in_flight:
+            validate.check_name(name, "app")
+            return await self._store.put_app(name, document, self._clock.now(), expected)
+
+    async def delete_app(self, name: str) -> None:
+        """Forget a spec; APP_NOT_FOUND when there is none."""
+        with self._in_flight:
+            validate.check_name(name, "app")
+            if not await self._store.delete_app(name):
+                raise SkepError(Code.APP_NOT_FOUND, f"there is no app {name!r}", app=name)
+
+    async def apps(self) -> list[AppRecord]:
+        """All specs by name."""
+        with self._in_flight:
+            return await self._store.apps()
+
+    async def apps_revision(self) -> int:
+        """A number that rises whenever an app is put or deleted."""
+        with self._in_flight:
+            return await self._store.apps_revision()
+
+    # --- endpoints ------------------------------------------------------------------------------------------------
+
+    async def report_endpoint(
+        self,
+        url: str,
+        report: Report,
+        tenant: str = DEFAULT_TENANT,
+        *,
+        threshold: int,
+        open_seconds: float,
+        reason: str | None = None,
+    ) -> Endpoint:
+        """Note how a delivery went, and say what is known now: from ``threshold`` failures on it rests after each."""
+        with self._in_flight:
+            record_checks.check_url(url, tenant)
+            validate.check_count(threshold, validate.PARTITIONS_MAX, "threshold")
+            validate.check_lease_seconds(open_seconds)
+            reason = None if reason is None else validate.storable(reason, self._limits.error_characters)
+            return await self._store.report_endpoint(
+                tenant, url, report, self._clock.now(), threshold=threshold, open_seconds=open_seconds, reason=reason
+            )
+
+    async def endpoints(self, tenant: str = DEFAULT_TENANT, *, after: str = "", limit: int = 100) -> list[Endpoint]:
+        """A page of the endpoints that a delivery ever failed to, by URL, those after ``after``."""
+        with self._in_flight:
+            self._check_page(tenant, after, limit)
+            return await self._store.endpoints(tenant, after, limit)
+
+    async def reset_endpoint(self, url: str, tenant: str = DEFAULT_TENANT) -> bool:
+        """Forget what is known of an endpoint, so that it is delivered to again; False when nothing is."""
+        with self._in_flight:
+            record_checks.check_url(url, tenant)
+            return await self._store.reset_endpoint(tenant, url)
+
+    def _check_page(self, tenant: str, after: str, limit: int) -> None:
+        validate.check_name(tenant, "tenant")
+        validate.check_texts((after,))
+        validate.check_count(limit, self._limits.page, "limit")
