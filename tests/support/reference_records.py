@@ -134,6 +134,7 @@ class ReferenceRecords(ReferenceViews):
             headers=kept.headers,
             content_type=kept.content_type,
             payload=kept.payload,
+            payload_bytes=len(kept.payload),
             created_at=now,
             failed_at=now,
         )

@@ -435,13 +435,13 @@ class Engine:
     # --- dead letters -------------------------------------------------------------------------------------------
 
     async def dead_letters(
-        self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100
+        self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100, preview_bytes: int | None = None
     ) -> list[DeadLetter]:
-        """A page of dead letters in the order of their queue, those after ``after``."""
+        """A page of dead letters in the order of their queue, those after ``after``; of each payload so much, or all."""
         with self._in_flight:
             self._check_filter(wanted)
             self._check_page(limit)
-            return await self._store.dead_letters(wanted, after, limit)
+            return await self._store.dead_letters(wanted, after, limit, preview_bytes)
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
         """How many dead letters match."""
@@ -519,14 +519,15 @@ class Engine:
                 raise SkepError(Code.MESSAGE_NOT_FOUND, f"there is no message {seq} in {key.name!r}", seq=seq)
             return message
 
-    async def trace(self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000) -> list[StoredMessage]:
-        """All messages of a trace across a tenant's queues, oldest first."""
+    async def trace(
+        self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000, preview_bytes: int | None = None
+    ) -> list[StoredMessage]:
+        """All messages of a trace across a tenant's queues, oldest first; of each payload so much, or all of it."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
-            if len(trace_id) != validate.ID_BYTES:
-                raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
+            validate.check_trace_id(trace_id)
             self._check_page(limit)
-            return await self._store.trace(tenant, trace_id, limit)
+            return await self._store.trace(tenant, trace_id, limit, preview_bytes)
 
     async def lease_history(
         self, key: QueueKey, *, after: int = 0, limit: int = 1000

@@ -50,15 +50,19 @@ async def resolved(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter
     return msgspec.structs.replace(wanted, queue=key, source_queue=wanted.source_queue or queue.key.name)
 
 
-async def found(engine: Engine, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
-    """A page of the dead letters that are meant."""
+async def found(
+    engine: Engine, wanted: DeadLetterFilter, after: Seq | None, limit: int, preview_bytes: int | None
+) -> list[DeadLetter]:
+    """A page of the dead letters that are meant; of each payload so much, or all of it."""
     meant = await resolved(engine, wanted)
-    return [] if meant is None else await engine.dead_letters(meant, after=after, limit=limit)
+    if meant is None:
+        return []
+    return await engine.dead_letters(meant, after=after, limit=limit, preview_bytes=preview_bytes)
 
 
 async def one(engine: Engine, key: QueueKey, name: str) -> DeadLetter:
     """The dead letter with this seq or id; MESSAGE_NOT_FOUND when there is none."""
-    letters = await found(engine, named(key, name), None, 1)
+    letters = await found(engine, named(key, name), None, 1, None)
     if not letters:
         raise missing(key, name)
     return letters[0]

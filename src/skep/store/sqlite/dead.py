@@ -22,10 +22,13 @@ SQL = load_statements(__package__, "dead")
 _NO_LIMIT = -1
 
 
-def dead_letters(session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+def dead_letters(
+    session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int, preview_bytes: int | None
+) -> list[DeadLetter]:
     """Dead letters in the order of their queue."""
     queue = _dead_queue(session, wanted.queue)
-    return [_dead_letter(queue, row) for row in _find(session, queue, wanted, (after or 0) + 1, MAX_SEQ, limit)]
+    rows = _find(session, queue, wanted, (after or 0) + 1, MAX_SEQ, limit, preview_bytes)
+    return [_dead_letter(queue, row) for row in rows]
 
 
 def count_dead_letters(session: Session, wanted: DeadLetterFilter) -> int:
@@ -60,8 +63,18 @@ def _dead_queue(session: Session, key: QueueKey) -> QueueRow:
     return queue
 
 
-def _find(session: Session, queue: QueueRow, wanted: DeadLetterFilter, first: int, last: int, limit: int) -> list[Row]:
-    return list(session.db.execute(SQL["find_dead"], _parameters(queue, wanted, first, last, limit)))
+def _find(
+    session: Session,
+    queue: QueueRow,
+    wanted: DeadLetterFilter,
+    first: int,
+    last: int,
+    limit: int,
+    preview_bytes: int | None = 0,
+) -> list[Row]:
+    """Matching rows; without payloads, unless they are asked for."""
+    parameters = _parameters(queue, wanted, first, last, limit) | {"preview": preview_bytes}
+    return list(session.db.execute(SQL["find_dead"], parameters))
 
 
 def _parameters(queue: QueueRow, wanted: DeadLetterFilter, first: int, last: int, limit: int) -> dict[str, Any]:
@@ -100,6 +113,7 @@ def _dead_letter(queue: QueueRow, row: Row) -> DeadLetter:
         headers=row[11],
         content_type=row[12],
         payload=row[13],
+        payload_bytes=row[19],
         created_at=row[14],
         failed_at=row[15],
     )
@@ -118,7 +132,7 @@ def _send_back(session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: I
         PUSH_SQL["append"],
         (
             queue.base | seq, queue.id, at, row[16], audience, id_, queue.stored_partition(letter.partition), letter.transaction_id,
-            letter.trace_id, letter.content_type, letter.headers, letter.payload,
+            letter.trace_id, letter.content_type, letter.headers, session.db.execute(SQL["payload"], (row[0],)).get,
         ),
     )  # fmt: skip
     advance(queue, 1, at)
