@@ -176,6 +176,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     insecure: Annotated[
         bool, Meta(description="listen off loopback although anyone who reaches the port may do anything")
     ] = False
+    require_secrets: Annotated[
+        bool, Meta(description="refuse to start while the environment lacks a secret that an applied app names")
+    ] = True
     workers: Annotated[
         int, Meta(ge=1, le=256, description="processes that share the port; more than 1 needs PostgreSQL")
     ] = 1

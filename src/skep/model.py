@@ -239,7 +239,11 @@ FROM_NOW = Start(StartMode.NEW)
 
 
 class PopRequest(Struct, frozen=True, kw_only=True):
-    """A wish for messages of one queue; ``max_partitions`` 0 is any number, ``max_bytes`` does not bind the first one."""
+    """A wish for messages of one queue. ``max_partitions`` 0 takes as many partitions as fill the batch.
+
+    Payloads and headers together have at most ``max_bytes``, unless one message alone has more: what does not fit stays
+    where it is and is not leased.
+    """
 
     queue: QueueKey
     token: Token
@@ -362,7 +366,7 @@ class DeadReason(StrEnum):
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
-    """A message in a dead-letter queue with its history; ``payload`` is cut to the preview that was asked for."""
+    """A message in a dead-letter queue with its history."""
 
     queue: QueueKey
     seq: Seq
@@ -379,7 +383,6 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     headers: bytes | None
     content_type: str | None
     payload: bytes
-    payload_bytes: int
     created_at: Instant
     failed_at: Instant
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random, SystemRandom
+from typing import NamedTuple
 
 import msgspec
 
+from skep.apps.catalogue import Catalogue
+from skep.apps.schedules import Schedules
 from skep.clock import Clock, SystemClock
 from skep.config import EngineSettings, ServerSettings
 from skep.engine import Engine
@@ -96,6 +100,50 @@ async def open_engine(
         await store.close()
 
 
+class Opened(NamedTuple):
+    """What a server is made of."""
+
+    engine: Engine
+    catalogue: Catalogue
+    schedules: Schedules
+
+
+@asynccontextmanager
+async def open_server(
+    url: str,
+    settings: EngineSettings | None = None,
+    *,
+    clock: Clock | None = None,
+    connections: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    require_secrets: bool = True,
+) -> AsyncIterator[Opened]:
+    """An engine with the applied apps of its store, their types, and their schedules.
+
+    INVALID_SPEC when an app names secrets that the environment lacks, unless they are not required.
+    """
+    clock = clock or SystemClock()
+    async with open_engine(url, settings, clock=clock, connections=connections) as engine:
+        catalogue = Catalogue(engine, clock, os.environ if environment is None else environment)
+        await catalogue.load()
+        missing = catalogue.missing_secrets()
+        if missing and require_secrets:
+            raise SkepError(
+                Code.INVALID_SPEC,
+                f"applied apps name secrets that the environment lacks: {', '.join(missing)}; set these variables, or start "
+                "without them by --set require_secrets=false",
+                variables=missing,
+            )
+        schedules = Schedules(engine, catalogue, clock)
+        catalogue.start()
+        schedules.start()
+        try:
+            yield Opened(engine, catalogue, schedules)
+        finally:
+            await schedules.stop()
+            await catalogue.stop()
+
+
 async def serve(
     settings: ServerSettings,
     sockets: Sequence[socket.socket],
@@ -108,8 +156,10 @@ async def serve(
     The order matters: no client comes before the store is open, and none is left when the engine stops.
     """
     url = store_url(settings)
-    async with open_engine(url, settings.engine, connections=settings.store_connections) as engine:
-        app = App(engine, settings.http, tally)
+    async with open_server(
+        url, settings.engine, connections=settings.store_connections, require_secrets=settings.require_secrets
+    ) as (engine, catalogue, _):
+        app = App(engine, catalogue, settings.http, tally)
         listener = Listener(
             AccessLog(app) if settings.log_level == "debug" else app,
             sockets,

@@ -149,13 +149,3 @@ async def test_a_trace_is_followed_across_queues_oldest_first(driver: Driver) ->
     assert [(m.queue.name, m.payload) for m in messages] == [("orders", b"1"), ("bills", b"2"), ("mails", b"3")]
     assert len(await driver.store.trace(driver.tenant, trace_id, limit=2)) == 2
     assert await driver.store.trace(driver.tenant, driver.mint.mint()) == []
-
-
-async def test_of_a_trace_only_previews_are_read(driver: Driver) -> None:
-    trace_id = driver.mint.mint()
-    await driver.push("a long payload", trace_id=trace_id)
-    (own,) = await driver.push("another one")
-
-    for id_, preview, size in ((trace_id, b"a long", 14), (own.id, b"anothe", 11)):
-        (shown,) = await driver.store.trace(driver.tenant, id_, preview_bytes=6)
-        assert (shown.payload, shown.payload_bytes) == (preview, size)

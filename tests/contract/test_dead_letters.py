@@ -139,12 +139,3 @@ async def test_dead_letters_of_an_unknown_queue_are_an_error(driver: Driver) -> 
         await driver.store.dead_letters(driver.dead_filter("nowhere"), None, 1)
 
     assert caught.value.code is Code.QUEUE_NOT_FOUND
-
-
-async def test_of_a_long_payload_only_the_preview_is_read(driver: Driver) -> None:
-    await bury(driver, "a long payload", "short")
-
-    shown = await driver.store.dead_letters(driver.dead_filter(), None, 10, preview_bytes=6)
-
-    assert [(letter.payload, letter.payload_bytes) for letter in shown] == [(b"a long", 14), (b"short", 5)]
-    assert [letter.payload for letter in await driver.dead()] == [b"a long payload", b"short"]

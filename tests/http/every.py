@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from skep.apps.catalogue import Catalogue
 from skep.clock import ManualClock
 from skep.engine import Engine
 from skep.http.app import App
@@ -15,4 +16,5 @@ from skep.store.sqlite import SqliteStore
 def every_operation() -> list[Operation]:
     """All of them, in the order in which they are documented."""
     clock = ManualClock()
-    return App(Engine(SqliteStore(":memory:"), clock, IdMint(clock), Random(0))).operations
+    engine = Engine(SqliteStore(":memory:"), clock, IdMint(clock), Random(0))
+    return App(engine, Catalogue(engine, clock, {})).operations

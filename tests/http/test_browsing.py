@@ -158,22 +158,3 @@ def test_filters_narrow_together(api: Api) -> None:
     assert found(f"transactionId=u&traceId={TRACE}") == [2]
     assert found("transactionId=t&traceId=01a1de02-7b1f-7061-b55a-489bc83b0733") == []
     assert found(f"traceId={TRACE}&partition=b") == [2]
-
-
-def test_of_a_trace_previews_are_shown(api: Api) -> None:
-    api.push("q", "x" * 2_000, traceId=TRACE)
-
-    [usual] = api.get(f"/api/v1/traces/{TRACE}").json["messages"]
-    [longer] = api.get(f"/api/v1/traces/{TRACE}?preview=5000").json["messages"]
-
-    assert (usual["payload"], len(usual["preview"]), usual["payloadBytes"]) == (None, 1_024, 2_002)
-    assert (longer["payload"], longer["preview"]) == ("x" * 2_000, None)
-
-
-def test_a_page_of_long_previews_ends_early(api: Api) -> None:
-    api.post("/api/v1/push", {"items": [{"queue": "q", "payload": n} for n in range(300)]})
-
-    first = api.get("/api/v1/messages?queue=q&limit=1000&preview=65536").json
-    second = api.get(f"/api/v1/messages?queue=q&limit=1000&preview=65536&after={first['after']}").json
-
-    assert (len(first["messages"]), len(second["messages"]), second["after"]) == (256, 44, None)

@@ -131,15 +131,3 @@ def test_a_selection_that_cannot_be_meant_touches_nothing(api: Api, wrong: dict[
 
     assert (reply.status, reply.code) == (422, "INVALID_REQUEST")
     assert len(letters(api, "queue=q")) == 1
-
-
-def test_a_page_of_long_previews_ends_early(api: Api) -> None:
-    api.post("/api/v1/push", {"items": [{"queue": "q", "payload": n} for n in range(300)]})
-    messages = api.pop("q", batch=300)
-    acks = [{"leaseId": m["leaseId"], "seq": m["seq"], "status": "dlq"} for m in messages]
-    assert api.post("/api/v1/ack/batch", {"acknowledgments": acks}).status == 200
-
-    first = api.get("/api/v1/dlq?queue=q&limit=1000&preview=65536").json
-    second = api.get(f"/api/v1/dlq?queue=q&limit=1000&preview=65536&after={first['after']}").json
-
-    assert (len(first["deadLetters"]), len(second["deadLetters"]), second["after"]) == (256, 44, None)

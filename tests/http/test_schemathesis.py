@@ -30,7 +30,7 @@ TENANT = "stocked"
 TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
 THERE = {
     "queue": "orders", "name": "orders", "partition": "p", "transactionId": "t", "group": "g", "seq": 1, "letter": 1,
-    "traceId": TRACE,
+    "traceId": TRACE, "app": "Shop", "type": "Order", "id": "1001",
 }  # fmt: skip
 """Names of what is there, so that valid requests get further than a 404."""
 
@@ -73,6 +73,11 @@ def stocked(empty_server: RunningServer) -> None:
     for message in api.pop("orders", batch=2, query="&consumerGroup=g"):
         api.ack(message, "dlq", error="no")
     api.pop("orders", batch=1, query="&consumerGroup=g")
+    event = {"name": "Placed", "data": {}}
+    effect = {"entity": "Order", "id": "1001", "version": 0, "events": [event, event], "state": {}}
+    api.post("/api/v1/transaction", {"effects": [effect]})
+    api.post("/api/v1/endpoints/report", {"url": "https://example.com", "report": "failed"})
+    api.request("PUT", "/api/v1/apps/Shop", b'{"name":"Shop","queues":{"Q":{"message_type":{"n":"int"}}}}')
     api.close()
 
 

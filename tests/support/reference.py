@@ -353,7 +353,6 @@ class Reference:
             headers=entry.headers,
             content_type=entry.content_type,
             payload=entry.payload,
-            payload_bytes=len(entry.payload),
             created_at=entry.created_at,
             failed_at=now,
         )

@@ -134,7 +134,6 @@ class ReferenceRecords(ReferenceViews):
             headers=kept.headers,
             content_type=kept.content_type,
             payload=kept.payload,
-            payload_bytes=len(kept.payload),
             created_at=now,
             failed_at=now,
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.ids import Id
@@ -232,11 +230,9 @@ class ReferenceViews(Reference):
         log = self.log(key)
         return self._stored(log, None, log.entries[seq], None) if seq in log.entries else None
 
-    async def trace(
-        self, tenant: str, trace_id: Id, limit: int = 1000, preview_bytes: int | None = None
-    ) -> list[StoredMessage]:
+    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
         found = [
-            self._stored(log, None, entry, preview_bytes)
+            self._stored(log, None, entry, None)
             for log in self.logs.values()
             for entry in log.entries.values()
             if log.queue.key.tenant == tenant and entry.trace_id == trace_id
@@ -250,11 +246,8 @@ class ReferenceViews(Reference):
             raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"{wanted.queue.name} is no dead-letter queue")
         return [letter for _, letter in sorted(self.log(wanted.queue).dead.items()) if _letter_matches(letter, wanted)]
 
-    async def dead_letters(
-        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, preview_bytes: int | None = None
-    ) -> list[DeadLetter]:
-        letters = [letter for letter in self._matching(wanted) if after is None or letter.seq > after][:limit]
-        return [msgspec.structs.replace(letter, payload=letter.payload[:preview_bytes]) for letter in letters]
+    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+        return [letter for letter in self._matching(wanted) if after is None or letter.seq > after][:limit]
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
         return len(self._matching(wanted))

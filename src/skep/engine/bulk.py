@@ -6,13 +6,17 @@ whole columns where that is possible; payloads are read once each to see that th
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep.columns import bytes_column, check_names, default_partitions, lengths, slices
 from skep.config import Limits
+from skep.engine.declared import Declared
 from skep.errors import Code, SkepError
+from skep.model import NewMessage, QueueKey
 
 PLAIN_COLUMNS = frozenset({"partition", "payload"})
 _json = msgspec.json.Decoder(msgspec.Raw).decode
@@ -40,6 +44,30 @@ def check_columns(batch: pa.RecordBatch, limits: Limits) -> tuple[pa.LargeBinary
         )
     _check_json(payload)
     return partition, payload
+
+
+async def fit_columns(
+    declared: Declared, key: QueueKey, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray
+) -> pa.LargeBinaryArray:
+    """The partitions of messages that a spec looks at, each as a message of its own; MESSAGE_INVALID when one does not fit."""
+    if declared.names_messages(key):
+        raise SkepError(
+            Code.INVALID_REQUEST, f"the queue {key.name!r} tells repeats by a key: push messages, not columns"
+        )
+    given = await asyncio.to_thread(_messages, key, partition, payload)
+    fitted = await declared.fit(given)
+    return await asyncio.to_thread(_partitions, fitted)
+
+
+def _messages(key: QueueKey, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray) -> list[NewMessage]:
+    names = partition.cast(pa.large_string()).to_pylist()
+    return [NewMessage(key, bytes(text), name) for name, text in zip(names, slices(payload), strict=True)]
+
+
+def _partitions(messages: list[NewMessage]) -> pa.LargeBinaryArray:
+    names = pa.array([message.partition for message in messages], pa.large_string()).cast(pa.large_binary())
+    _check_partitions(names)
+    return names
 
 
 def _check_partitions(partition: pa.LargeBinaryArray) -> None:

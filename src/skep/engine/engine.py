@@ -18,6 +18,7 @@ from skep.engine import validate
 from skep.engine.across import AcrossQueues
 from skep.engine.announcer import Announcer
 from skep.engine.clearing import would_clear
+from skep.engine.declared import Declared
 from skep.engine.dispenser import Dispenser, Want
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
@@ -90,6 +91,8 @@ class Engine:
         settings: EngineSettings | None = None,
     ) -> None:
         self.settings = settings or EngineSettings()
+        self.declared: Declared | None = None
+        """Looks at messages before they are stored; None while no spec declares a queue, so that nothing is paid."""
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -176,6 +179,8 @@ class Engine:
         """
         with self._in_flight:
             messages = list(messages)
+            if self.declared is not None:
+                messages = await self.declared.fit(messages)
             weight = validate.check_push(messages, self._limits, json_checked)
             ids = self._ids.mint_many(len(messages))
             if not isinstance(weight, validate.Weight):
@@ -190,11 +195,13 @@ class Engine:
     async def push_columns(self, key: QueueKey, batch: pa.RecordBatch) -> Appended:
         """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many."""
         from skep.columns import NewRows, checked
-        from skep.engine.bulk import check_columns
+        from skep.engine.bulk import check_columns, fit_columns
 
         with self._in_flight:
             validate.check_key(key)
             partition, payload = await asyncio.to_thread(lambda: check_columns(checked(batch), self._limits))
+            if self.declared is not None and self.declared.looks_at(key):
+                partition = await fit_columns(self.declared, key, partition, payload)
             rows = NewRows(partition, payload, self._ids.mint_range(batch.num_rows))
             now = self._clock.now()
             appended = await self._store.push_rows(key, rows, now, self.settings.create_queues_on_push)
@@ -314,6 +321,8 @@ class Engine:
             recorded_bytes = check_effects(effects, self._limits) + check_receipts(receipts, self._limits)
             weight: validate.Weight | list[validate.Refusal | None] = validate.Weight(0, None, None)
             if messages:
+                if self.declared is not None:
+                    messages = await self.declared.fit(messages)
                 weight = validate.check_push(messages, self._limits, json_checked)
             batch = PushBatch(messages, self._ids.mint_many(len(messages)))
             if not isinstance(weight, validate.Weight):
@@ -435,13 +444,13 @@ class Engine:
     # --- dead letters -------------------------------------------------------------------------------------------
 
     async def dead_letters(
-        self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100, preview_bytes: int | None = None
+        self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100
     ) -> list[DeadLetter]:
-        """A page of dead letters in the order of their queue, those after ``after``; of each payload so much, or all."""
+        """A page of dead letters in the order of their queue, those after ``after``."""
         with self._in_flight:
             self._check_filter(wanted)
             self._check_page(limit)
-            return await self._store.dead_letters(wanted, after, limit, preview_bytes)
+            return await self._store.dead_letters(wanted, after, limit)
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
         """How many dead letters match."""
@@ -519,15 +528,14 @@ class Engine:
                 raise SkepError(Code.MESSAGE_NOT_FOUND, f"there is no message {seq} in {key.name!r}", seq=seq)
             return message
 
-    async def trace(
-        self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000, preview_bytes: int | None = None
-    ) -> list[StoredMessage]:
-        """All messages of a trace across a tenant's queues, oldest first; of each payload so much, or all of it."""
+    async def trace(self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000) -> list[StoredMessage]:
+        """All messages of a trace across a tenant's queues, oldest first."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
-            validate.check_trace_id(trace_id)
+            if len(trace_id) != validate.ID_BYTES:
+                raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
             self._check_page(limit)
-            return await self._store.trace(tenant, trace_id, limit, preview_bytes)
+            return await self._store.trace(tenant, trace_id, limit)
 
     async def lease_history(
         self, key: QueueKey, *, after: int = 0, limit: int = 1000

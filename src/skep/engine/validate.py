@@ -95,12 +95,6 @@ def check_partition(partition: str) -> None:
         )
 
 
-def check_trace_id(trace_id: Id) -> None:
-    """The id of a trace to look for."""
-    if len(trace_id) != ID_BYTES:
-        raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
-
-
 def check_count(value: int, most: int, what: str) -> None:
     """A number of things asked for."""
     if type(value) is not int or not 1 <= value <= most:

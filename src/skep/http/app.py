@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from starlette.routing import Route, Router
 
+from skep.apps.catalogue import Catalogue
 from skep.config import HttpLimits
 from skep.engine import Engine
 from skep.errors import Code, SkepError
@@ -16,7 +17,10 @@ from skep.http.operation import Operation
 from skep.http.routes import (
     ack,
     admin,
+    apps,
     dead_letters,
+    endpoints,
+    entities,
     groups,
     health,
     leases,
@@ -29,6 +33,7 @@ from skep.http.routes import (
     queues,
     reference,
     status,
+    transaction,
 )
 from skep.observe.metrics import Meter
 from skep.observe.tally import Tally
@@ -36,12 +41,15 @@ from skep.observe.tally import Tally
 POP_QUEUE = "/api/v1/pop/queue/"
 
 
-def all_operations(engine: Engine, meter: Meter, limits: HttpLimits, total: Callable[[], Meter]) -> list[Operation]:
+def all_operations(
+    engine: Engine, catalogue: Catalogue, meter: Meter, limits: HttpLimits, total: Callable[[], Meter]
+) -> list[Operation]:
     """Every operation of the API."""
     return [
         *push.operations(engine, meter),
         *pop.operations(engine, meter),
         *ack.operations(engine, meter),
+        *transaction.operations(engine, meter),
         *log.operations(engine),
         *queues.operations(engine),
         *overview.operations(engine),
@@ -50,6 +58,9 @@ def all_operations(engine: Engine, meter: Meter, limits: HttpLimits, total: Call
         *dead_letters.operations(engine),
         *status.operations(engine),
         *leases.operations(engine),
+        *apps.operations(engine, catalogue),
+        *entities.operations(engine),
+        *endpoints.operations(engine),
         *admin.operations(engine),
         *health.operations(engine),
         *metrics.operations(engine, total, limits),
@@ -59,23 +70,25 @@ def all_operations(engine: Engine, meter: Meter, limits: HttpLimits, total: Call
 class App:
     """The HTTP face of an engine."""
 
-    def __init__(self, engine: Engine, limits: HttpLimits | None = None, tally: Tally | None = None) -> None:
+    def __init__(
+        self, engine: Engine, catalogue: Catalogue, limits: HttpLimits | None = None, tally: Tally | None = None
+    ) -> None:
         """``tally`` adds up the counters of all processes that share the port."""
         limits = limits or HttpLimits()
         self.meter = Meter(limits.metrics_queues)
         self.tally = tally
         self.operations = [
-            *all_operations(engine, self.meter, limits, self._total),
+            *all_operations(engine, catalogue, self.meter, limits, self._total),
             *reference.operations(lambda: self.operations),
         ]
-        endpoints = [
+        served = [
             (o, Endpoint(o.handler, limits, o.query_names, self.meter.route(o.method, o.path, o.verb)))
             for o in self.operations
         ]
-        self._exact = {(o.method, o.path): endpoint for o, endpoint in endpoints if "{" not in o.path}
-        self._pop = next(endpoint for o, endpoint in endpoints if o.path == POP_QUEUE + "{queue}")
+        self._exact = {(o.method, o.path): endpoint for o, endpoint in served if "{" not in o.path}
+        self._pop = next(endpoint for o, endpoint in served if o.path == POP_QUEUE + "{queue}")
         resources: dict[str, Resource] = {}
-        for operation, endpoint in endpoints:
+        for operation, endpoint in served:
             resources.setdefault(operation.path, Resource()).add(operation, endpoint)
         self._router = Router([Route(path, resource) for path, resource in resources.items()], default=_no_route)
 

@@ -50,19 +50,15 @@ async def resolved(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter
     return msgspec.structs.replace(wanted, queue=key, source_queue=wanted.source_queue or queue.key.name)
 
 
-async def found(
-    engine: Engine, wanted: DeadLetterFilter, after: Seq | None, limit: int, preview_bytes: int | None
-) -> list[DeadLetter]:
-    """A page of the dead letters that are meant; of each payload so much, or all of it."""
+async def found(engine: Engine, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+    """A page of the dead letters that are meant."""
     meant = await resolved(engine, wanted)
-    if meant is None:
-        return []
-    return await engine.dead_letters(meant, after=after, limit=limit, preview_bytes=preview_bytes)
+    return [] if meant is None else await engine.dead_letters(meant, after=after, limit=limit)
 
 
 async def one(engine: Engine, key: QueueKey, name: str) -> DeadLetter:
     """The dead letter with this seq or id; MESSAGE_NOT_FOUND when there is none."""
-    letters = await found(engine, named(key, name), None, 1, None)
+    letters = await found(engine, named(key, name), None, 1)
     if not letters:
         raise missing(key, name)
     return letters[0]

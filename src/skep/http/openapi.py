@@ -27,6 +27,9 @@ PATH_PARAMETERS = {
     "group": "the group's name",
     "lease": "the `leaseId` of a popped message",
     "transactionId": "the message's transaction id",
+    "app": "the app's name",
+    "type": "the type of the entity, as its spec calls it",
+    "id": "the entity's id",
 }
 TENANT = {
     "name": "Skep-Tenant",

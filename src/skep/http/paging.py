@@ -16,9 +16,6 @@ PAGE = 100
 PAGE_MAX = 1_000
 """Rows of one page. Each may need a look-up of its own, so a page is shorter than the engine would allow."""
 
-PREVIEWS_BYTES = 16 * 1024 * 1024
-"""What the payloads of one page may have together, as far as they are shown."""
-
 LIMIT = Parameter("limit", int, f"rows of one page, 1 to {PAGE_MAX}; {PAGE} by default")
 AFTER_NAME = Parameter("after", str, "where the page starts: the ``after`` of the page before")
 AFTER_SEQ = Parameter("after", int, "where the page starts: the ``after`` of the page before")
@@ -30,11 +27,6 @@ def page_limit(query: dict[str, str]) -> int:
     if not 1 <= limit <= PAGE_MAX:
         raise SkepError(Code.INVALID_REQUEST, f"limit must be from 1 to {PAGE_MAX}", value=limit)
     return limit
-
-
-def rows_shown(limit: int, preview_bytes: int) -> int:
-    """How many rows the page has when so much of each payload is shown: it ends early rather than be too large."""
-    return min(limit, PREVIEWS_BYTES // max(preview_bytes, 1))
 
 
 def next_after(rows: Sequence[Row], limit: int, key: Callable[[Row], Key]) -> Key | None:

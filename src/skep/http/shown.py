@@ -115,17 +115,19 @@ def browsed_message(message: StoredMessage) -> BrowsedMessage:
     )  # fmt: skip
 
 
-def dead_letter_view(letter: DeadLetter) -> DeadLetterView:
-    """A dead letter."""
-    is_whole = len(letter.payload) == letter.payload_bytes
-    shown = shown_payload(letter.payload, letter.content_type, is_whole=is_whole)
+def dead_letter_view(letter: DeadLetter, preview_bytes: int | None = None) -> DeadLetterView:
+    """A dead letter, its payload cut when it is longer than the preview."""
+    is_whole = preview_bytes is None or len(letter.payload) <= preview_bytes
+    shown = shown_payload(
+        letter.payload if is_whole else letter.payload[:preview_bytes], letter.content_type, is_whole=is_whole
+    )
     return DeadLetterView(
         queue=letter.queue.name, seq=letter.seq, id=id_text(letter.id), source_queue=letter.source_queue,
         source_seq=letter.source_seq, partition=letter.partition, consumer_group=letter.group, reason=letter.reason,
         error=letter.error, attempts=letter.attempts, transaction_id=letter.transaction_id,
         trace_id=id_text(letter.trace_id), created_at=to_datetime(letter.created_at),
         failed_at=to_datetime(letter.failed_at), headers=json_headers(letter.headers),
-        content_type=letter.content_type, payload_bytes=letter.payload_bytes, payload=shown.payload,
+        content_type=letter.content_type, payload_bytes=len(letter.payload), payload=shown.payload,
         preview=shown.preview,
     )  # fmt: skip
 

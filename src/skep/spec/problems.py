@@ -61,7 +61,7 @@ class SpecError(SkepError):
     """A spec that cannot be used, with everything that is wrong with it."""
 
     def __init__(self, problems: Sequence[Problem], rendered: str) -> None:
-        super().__init__(Code.INVALID_REQUEST, rendered)
+        super().__init__(Code.INVALID_SPEC, rendered, problems=list(problems[:PROBLEMS_SHOWN]))
         self.problems = list(problems)
 
 

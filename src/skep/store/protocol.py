@@ -159,10 +159,8 @@ class Store(Protocol):
 
     # dead letters
 
-    async def dead_letters(
-        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, preview_bytes: int | None = None
-    ) -> list[DeadLetter]:
-        """Dead letters in the order of their queue, those after ``after``; of each payload so much, or all of it."""
+    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+        """Dead letters in the order of their queue, those after ``after``."""
         ...
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
@@ -299,10 +297,8 @@ class Store(Protocol):
         """One message with its whole payload."""
         ...
 
-    async def trace(
-        self, tenant: str, trace_id: Id, limit: int = 1000, preview_bytes: int | None = None
-    ) -> list[StoredMessage]:
-        """All messages of a trace across the tenant's queues, oldest first; of each payload so much, or all of it."""
+    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
+        """All messages of a trace across the tenant's queues, oldest first."""
         ...
 
     async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from skep.clock import Clock
 from skep.config import EngineSettings, HttpLimits
-from skep.engine import Engine
 from skep.http.address import bind, resolve
 from skep.http.app import App
 from skep.http.listening import Listener
-from skep.server import open_engine
+from skep.server import Opened, open_server
 
 T = TypeVar("T")
 START_SECONDS = 30
@@ -24,10 +23,12 @@ START_SECONDS = 30
 class RunningServer:
     """Where it is, and its engine for tests that look behind the wire."""
 
-    def __init__(self, listener: Listener, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, listener: Listener, opened: Opened, loop: asyncio.AbstractEventLoop) -> None:
         self.port = listener.port
         self.url = f"http://127.0.0.1:{self.port}"
-        self.engine = engine
+        self.engine = opened.engine
+        self.catalogue = opened.catalogue
+        self.schedules = opened.schedules
         self._listener = listener
         self._loop = loop
 
@@ -48,19 +49,22 @@ def running_server(
     clock: Clock | None = None,
     settings: EngineSettings | None = None,
     limits: HttpLimits | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[RunningServer]:
-    """A server on a free port of loopback, stopped in order when left."""
+    """A server on a free port of loopback, stopped in order when left; ``environment`` has the secrets of its apps."""
     started: Future[RunningServer] = Future()
     listeners: list[Listener] = []
 
     async def main() -> None:
-        async with open_engine(store, settings, clock=clock) as engine:
+        async with open_server(store, settings, clock=clock, environment=environment) as opened:
+            engine = opened.engine
             sockets = bind(resolve("127.0.0.1", 0))
-            listener = Listener(App(engine, limits), sockets, before_drain=engine.end_polls, limits=limits)
+            app = App(engine, opened.catalogue, limits)
+            listener = Listener(app, sockets, before_drain=engine.end_polls, limits=limits)
             listeners.append(listener)
             serving = asyncio.create_task(listener.listen())
             await listener.listening.wait()
-            started.set_result(RunningServer(listener, engine, asyncio.get_running_loop()))
+            started.set_result(RunningServer(listener, opened, asyncio.get_running_loop()))
             await serving
 
     def body() -> None:

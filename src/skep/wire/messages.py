@@ -9,6 +9,7 @@ from msgspec import Raw, Struct, field
 
 from skep.errors import Code
 from skep.model import DEFAULT_PARTITION, PushStatus, SettleStatus
+from skep.wire.entities import EffectItem, ReceiptItem
 
 NULL = Raw(b"null")
 """A raw part cannot be null by its type (a union with Raw is not decoded raw), so it is null by its text."""
@@ -164,10 +165,12 @@ class ExtendBatchResponse(Struct):
 
 
 class TransactionRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Acks and pushes that happen together or not at all."""
+    """Acks, pushes, effects on entities and receipts that happen together or not at all."""
 
     acknowledgments: list[Ack] = []
     items: list[PushItem] = []
+    effects: list[EffectItem] = []
+    receipts: list[ReceiptItem] = []
 
 
 class TransactionResponse(Struct, rename="camel"):

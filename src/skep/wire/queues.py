@@ -119,6 +119,13 @@ class TasksResponse(Struct):
     complete: bool
 
 
+class TenantsResponse(Struct):
+    """A page of the tenants that have queues, by name; ``after`` is where the next one starts, null when there is none."""
+
+    tenants: list[str]
+    after: str | None
+
+
 class Overview(Struct, rename="camel"):
     """Totals of a tenant. Dead-letter queues count as queues, and what they hold as dead letters only."""
 

@@ -1,4 +1,4 @@
-"""`POST /api/v1/ack`, `ack/batch`, `transaction` and `lease/…/extend`: settling what was popped."""
+"""`POST /api/v1/ack`, `ack/batch` and `lease/…/extend`: settling what was popped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import msgspec
 from skep.engine import Engine
 from skep.engine.validate import check_count
 from skep.errors import Code, SkepError
-from skep.http import pushing
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation
 from skep.model import Outcome, QueueKey, Renewal, Retry, Seq, Settlement, SettleResult, SettleStatus
@@ -25,14 +24,11 @@ from skep.wire.messages import (
     ExtendBatchResponse,
     Extended,
     ExtendRequest,
-    TransactionRequest,
-    TransactionResponse,
 )
 from skep.wire.times import to_datetime, to_instant
 
 _decode_ack = msgspec.json.Decoder(Ack)
 _decode_batch = msgspec.json.Decoder(AckBatchRequest)
-_decode_transaction = msgspec.json.Decoder(TransactionRequest)
 _decode_extend = msgspec.json.Decoder(ExtendRequest)
 _decode_extends = msgspec.json.Decoder(ExtendBatchRequest)
 
@@ -69,27 +65,6 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         done = await engine.settle(meant)
         count_settled(meter, meant, done)
         return done
-
-    async def transaction(call: Call) -> Answer:
-        request = await call.json(_decode_transaction, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
-        acks = request.acknowledgments
-        messages = pushing.new_messages(request.items, call.tenant)
-        meant = settlements(acks, call.tenant)
-        outcome = await engine.transact(meant, messages, json_checked=True)
-        count_settled(meter, meant, outcome.settled)
-        if messages:
-            pushing.count_pushed(meter, messages, outcome.pushed)
-        told = TransactionResponse(
-            outcome.committed, results(acks, outcome.settled), pushing.pushed_messages(outcome.pushed.results)
-        )
-        if outcome.committed:
-            return json_answer(told)
-        codes = [*(result.code for result in outcome.settled), *(result.code for result in outcome.pushed.results)]
-        code = next((code for code in codes if code not in (None, Code.BATCH_REFUSED)), Code.BATCH_REFUSED)
-        raise SkepError(
-            code or Code.BATCH_REFUSED, "nothing of the transaction happened, since a part of it was refused",
-            results=told.results, messages=told.messages,
-        )  # fmt: skip
 
     async def extend(call: Call) -> Answer:
         request = await call.json(_decode_extend, empty=ExtendRequest())
@@ -130,12 +105,6 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             method="POST", path="/api/v1/ack/batch", handler=ack_batch, request=AckBatchRequest,
             answers={200: AckBatchResponse}, summary="Settle messages, each on its own merits", tag="Messages", verb="ack",
             example={"acknowledgments": [ACK_EXAMPLE]},
-        ),
-        Operation(
-            method="POST", path="/api/v1/transaction", handler=transaction, request=TransactionRequest,
-            answers={200: TransactionResponse}, summary="Settle and push together, whole or not at all",
-            tag="Messages", verb="transaction",
-            example={"acknowledgments": [ACK_EXAMPLE], "items": [{"queue": "invoices", "payload": {"order": 1001}}]},
         ),
         Operation(
             method="POST", path="/api/v1/lease/{lease}/extend", handler=extend, request=ExtendRequest, optional=True,

@@ -45,7 +45,7 @@ def operations(engine: Engine) -> list[Operation]:
         limit = page_limit(call.query)
         after = parameters.position(call.query, "after")
         wanted = DeadLetterFilter(queue=_key(call))
-        found = await dead_letters.found(engine, wanted, None if after is None else Seq(after), limit, PREVIEW_BYTES)
+        found = await dead_letters.found(engine, wanted, None if after is None else Seq(after), limit)
         shown = [_letter(letter) for letter in found]
         return json_answer(AdminDeadLetters(shown, next_after(found, limit, lambda letter: letter.seq)))
 
@@ -104,8 +104,8 @@ def _queue(one: Surveyed) -> AdminQueue:
 
 
 def _letter(letter: DeadLetter) -> AdminDeadLetter:
-    is_whole = len(letter.payload) == letter.payload_bytes
-    shown = shown_payload(letter.payload, letter.content_type, is_whole=is_whole)
+    is_whole = len(letter.payload) <= PREVIEW_BYTES
+    shown = shown_payload(letter.payload[:PREVIEW_BYTES], letter.content_type, is_whole=is_whole)
     payload = shown.payload if shown.preview is None else Raw(msgspec.json.encode(shown.preview))
     return AdminDeadLetter(
         id=id_text(letter.id), failed_at=letter.failed_at // MICROS_PER_SECOND, error=letter.error,

@@ -34,12 +34,13 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
     body = await call.body(most_bytes)
     batch = await asyncio.to_thread(read_stream, body, most_bytes)
     name = call.query.get("queue")
-    if name is None or not PLAIN_COLUMNS.issuperset(batch.schema.names):
+    if name is None or not PLAIN_COLUMNS.issuperset(batch.schema.names) or _names_messages(engine, name, call.tenant):
         limit = engine.settings.limits.push_messages
         if batch.num_rows > limit:
             raise SkepError(
                 Code.INVALID_REQUEST,
-                f"with more columns than partition and payload a stream has at most {limit} messages",
+                f"with more columns than partition and payload, or to a queue with an idempotency key, a stream has at "
+                f"most {limit} messages",
             )
         messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes)
         outcome = await engine.push(messages)
@@ -50,3 +51,7 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
     depth = QueueDepth(appended.depth.depth, appended.depth.remaining)
     told = BulkPushResponse(True, batch.num_rows, appended.first_seq, appended.last_seq, {name: depth})
     return json_answer(told, HTTPStatus.CREATED)
+
+
+def _names_messages(engine: Engine, queue: str, tenant: str) -> bool:
+    return engine.declared is not None and engine.declared.names_messages(QueueKey(queue, tenant))

@@ -8,7 +8,7 @@ from skep.engine import Engine
 from skep.http import dead_letters, parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation, Parameter
-from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit, rows_shown
+from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.routes.messages import PREVIEW, preview_bytes
 from skep.http.shown import dead_letter_view
 from skep.ids import id_text
@@ -45,13 +45,12 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def list_letters(call: Call) -> Answer:
         query = call.query
-        preview = preview_bytes(query)
-        limit = rows_shown(page_limit(query), preview)
+        limit, preview = page_limit(query), preview_bytes(query)
         after = parameters.position(query, "after")
         letters = await dead_letters.found(
-            engine, dead_letters.of_query(query, call.tenant), None if after is None else Seq(after), limit, preview
+            engine, dead_letters.of_query(query, call.tenant), None if after is None else Seq(after), limit
         )
-        shown = [dead_letter_view(letter) for letter in letters]
+        shown = [dead_letter_view(letter, preview) for letter in letters]
         return json_answer(DeadLettersResponse(shown, next_after(letters, limit, lambda letter: letter.seq)))
 
     async def show(call: Call) -> Answer:
@@ -77,7 +76,6 @@ def operations(engine: Engine) -> list[Operation]:
         Operation(
             method="GET", path="/api/v1/dlq", handler=list_letters, tag=TAG, parameters=LIST_PARAMETERS,
             answers={200: DeadLettersResponse}, summary="List dead letters in the order of dying",
-            description="The previews of a page together have at most 16 MiB: it may be short, and then `after` is set.",
         ),
         Operation(
             method="GET", path="/api/v1/dlq/{queue}/{letter}", handler=show, tag=TAG,

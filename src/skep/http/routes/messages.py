@@ -7,7 +7,7 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation, Parameter
-from skep.http.paging import AFTER_SEQ, LIMIT, PREVIEWS_BYTES, page_limit, rows_shown
+from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.shown import browsed_message, wanted_id
 from skep.ids import id_text
 from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage
@@ -74,16 +74,14 @@ def operations(engine: Engine) -> list[Operation]:
     async def trace(call: Call) -> Answer:
         trace_id = wanted_id(call.path("traceId"), Code.INVALID_TRACE_ID)
         limit = page_limit(call.query) if "limit" in call.query else TRACE_MESSAGES
-        preview = min(preview_bytes(call.query), PREVIEWS_BYTES // limit)
-        found = await engine.trace(trace_id, call.tenant, limit=limit, preview_bytes=preview)
+        found = await engine.trace(trace_id, call.tenant, limit=limit)
         return json_answer(TraceResponse(id_text(trace_id), [browsed_message(message) for message in found]))
 
     return [
         Operation(
             method="GET", path="/api/v1/messages", handler=browse, tag=TAG, parameters=LIST_PARAMETERS,
             answers={200: MessagesResponse}, summary="Browse the log of a queue",
-            description="The walk per page is bounded, so a page may be short, or empty with `after` set. The previews of "
-            "a page together have at most 16 MiB.",
+            description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
         ),
         Operation(
             method="GET", path="/api/v1/messages/{partition}/{transactionId}", handler=by_transaction_id, tag=TAG,
@@ -100,17 +98,14 @@ def operations(engine: Engine) -> list[Operation]:
             parameters=(
                 Parameter("traceId", str, "the trace's id, a UUID"),
                 Parameter("limit", int, f"how many messages at most; {TRACE_MESSAGES} by default"),
-                PREVIEW,
             ),
             answers={200: TraceResponse}, summary="Follow a trace across queues, oldest message first",
-            description="The previews of all messages together have at most 16 MiB: with 1,000 messages, 16 KiB each.",
         ),
     ]  # fmt: skip
 
 
 def _filter(call: Call) -> MessageFilter:
     query = call.query
-    preview = preview_bytes(query)
     after = parameters.position(query, "after")
     trace_id = query.get("traceId")
     return MessageFilter(
@@ -124,8 +119,8 @@ def _filter(call: Call) -> MessageFilter:
         until=parameters.time(query, "until"),
         after=None if after is None else Seq(after),
         descending=parameters.flag(query, "descending"),
-        limit=rows_shown(page_limit(query), preview),
-        preview_bytes=preview,
+        limit=page_limit(query),
+        preview_bytes=preview_bytes(query),
     )
 
 

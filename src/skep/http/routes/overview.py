@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from skep.engine import Engine
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation
+from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.survey import LISTED_QUEUES, survey, totals
 from skep.model import Queue
-from skep.wire.queues import Labelled, NamespacesResponse, Overview, TasksResponse
+from skep.wire.queues import Labelled, NamespacesResponse, Overview, TasksResponse, TenantsResponse
 
 TAG = "Queues"
 
@@ -30,6 +31,11 @@ def operations(engine: Engine) -> list[Operation]:
         queues = await engine.list_queues(tenant, limit=LISTED_QUEUES)
         return queues, len(queues) < LISTED_QUEUES
 
+    async def tenants(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        found = await engine.tenants(after=call.query.get("after", ""), limit=limit)
+        return json_answer(TenantsResponse(found, next_after(found, limit, lambda name: name)))
+
     async def overview(call: Call) -> Answer:
         return json_answer(totals(await survey(engine, call.tenant)))
 
@@ -41,6 +47,10 @@ def operations(engine: Engine) -> list[Operation]:
         Operation(
             method="GET", path="/api/v1/resources/tasks", handler=tasks, tag=TAG, answers={200: TasksResponse},
             summary="List tasks, and how many queues each has",
+        ),
+        Operation(
+            method="GET", path="/api/v1/resources/tenants", handler=tenants, tag=TAG, parameters=(AFTER_NAME, LIMIT),
+            answers={200: TenantsResponse}, summary="List the tenants that have queues",
         ),
         Operation(
             method="GET", path="/api/v1/resources/overview", handler=overview, tag=TAG, answers={200: Overview},

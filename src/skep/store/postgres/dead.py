@@ -127,14 +127,10 @@ async def _dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
     return queue
 
 
-async def browse(
-    connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int, preview_bytes: int | None
-) -> list[DeadLetter]:
+async def browse(connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
     """Matching dead letters in the order of their queue."""
     queue = await _dead_letter_queue(connection, wanted.queue)
-    rows = await connection.fetch(
-        SQL["browse"], *_arguments(queue, wanted), min(after or 0, SEQ_MAX), limit, preview_bytes
-    )
+    rows = await connection.fetch(SQL["browse"], *_arguments(queue, wanted), min(after or 0, SEQ_MAX), limit)
     return [dead_letter_of(row, wanted.queue) for row in rows]
 
 
@@ -235,7 +231,6 @@ def dead_letter_of(row: asyncpg.Record, key: QueueKey) -> DeadLetter:
         headers=row["headers"],
         content_type=row["content_type"],
         payload=row["payload"],
-        payload_bytes=row["payload_bytes"],
         created_at=row["created_at"],
         failed_at=row["failed_at"],
     )

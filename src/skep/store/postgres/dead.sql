@@ -27,8 +27,7 @@ VALUES ($1, $2, $3, $4, 0, $5, $6, $7, 0, $8, $9, $9)
 
 -- name: browse
 -- Rides the primary key of dead_letter; the payload comes with the message.
-SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, length(m.payload) AS payload_bytes,
-       CASE WHEN $13::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $13) END AS payload
+SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, m.payload
 FROM dead_letter d
 CROSS JOIN LATERAL (SELECT m.* FROM message m WHERE m.queue_id = d.queue_id AND m.seq = d.seq LIMIT 1) m
 WHERE d.queue_id = $1

@@ -230,21 +230,17 @@ async def message(connection: Connection, key: QueueKey, seq: Seq) -> StoredMess
     return _stored(rows[0], key, None) if rows else None
 
 
-async def trace(
-    connection: Connection, tenant: str, trace_id: Id, limit: int, preview_bytes: int | None
-) -> list[StoredMessage]:
+async def trace(connection: Connection, tenant: str, trace_id: Id, limit: int) -> list[StoredMessage]:
     """All messages of a trace across the tenant's queues, oldest first."""
     found: list[StoredMessage] = []
     after = ""
     while page := await connection.fetch(queues.SQL["list"], tenant, after, WALK_ROWS, None, None):
         for queue in page:
             key = QueueKey(queue["name"], tenant)
-            rows = await _trace_rows(connection, queue["id"], trace_id, limit, preview_bytes, Span())
+            rows = await _trace_rows(connection, queue["id"], trace_id, limit, None, Span())
             found += [_stored(row, key, None) for row in rows]
-            if len(found) > limit:
-                found = sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))[:limit]
         after = page[-1]["name"]
-    return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))
+    return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))[:limit]
 
 
 class Span(NamedTuple):

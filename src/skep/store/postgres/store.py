@@ -229,11 +229,9 @@ class PostgresStore:
 
     # dead letters
 
-    async def dead_letters(
-        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, preview_bytes: int | None = None
-    ) -> list[DeadLetter]:
+    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
         async with self._pool.connection() as connection:
-            return await dead.browse(connection, wanted, after, limit, preview_bytes)
+            return await dead.browse(connection, wanted, after, limit)
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
         async with self._pool.connection() as connection:
@@ -357,11 +355,9 @@ class PostgresStore:
         async with self._pool.connection() as connection:
             return await looking.message(connection, key, seq)
 
-    async def trace(
-        self, tenant: str, trace_id: Id, limit: int = 1000, preview_bytes: int | None = None
-    ) -> list[StoredMessage]:
+    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
         async with self._pool.connection() as connection:
-            return await looking.trace(connection, tenant, trace_id, limit, preview_bytes)
+            return await looking.trace(connection, tenant, trace_id, limit)
 
     async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:
         async with self._pool.connection() as connection:

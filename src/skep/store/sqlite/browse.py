@@ -130,12 +130,12 @@ def message(session: Session, key: QueueKey, seq: Seq) -> StoredMessage | None:
     return found[0] if found else None
 
 
-def trace(session: Session, tenant: str, trace_id: Id, limit: int, preview_bytes: int | None) -> list[StoredMessage]:
+def trace(session: Session, tenant: str, trace_id: Id, limit: int) -> list[StoredMessage]:
     """All messages of a trace across the tenant's queues, oldest first."""
     found = [
         shown
         for position, name in session.rows(SQL["traced"], (trace_id, tenant, limit))
-        for shown in _show(session, QueueKey(name, tenant), position, preview_bytes)
+        for shown in _show(session, QueueKey(name, tenant), position, None)
     ]
     minted_at = int.from_bytes(trace_id[:_MS_BYTES], "big") * MICROS_PER_MS
     for (name,) in session.rows(SQL["queues_of_tenant"], (tenant,)):
@@ -144,7 +144,7 @@ def trace(session: Session, tenant: str, trace_id: Id, limit: int, preview_bytes
         high = first_seq_at(session, queue, minted_at + TRACE_SLACK_MICROS + 1) - 1
         row = session.row(SQL["by_id"], (queue.base | low, queue.base | high, trace_id)) if low <= high else None
         if row is not None:
-            found += _show(session, queue.key, row[0], preview_bytes)
+            found += _show(session, queue.key, row[0], None)
     found.sort(key=lambda m: (m.created_at, m.queue, m.seq))
     return found[:limit]
 

@@ -22,13 +22,10 @@ SQL = load_statements(__package__, "dead")
 _NO_LIMIT = -1
 
 
-def dead_letters(
-    session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int, preview_bytes: int | None
-) -> list[DeadLetter]:
+def dead_letters(session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
     """Dead letters in the order of their queue."""
     queue = _dead_queue(session, wanted.queue)
-    rows = _find(session, queue, wanted, (after or 0) + 1, MAX_SEQ, limit, preview_bytes)
-    return [_dead_letter(queue, row) for row in rows]
+    return [_dead_letter(queue, row) for row in _find(session, queue, wanted, (after or 0) + 1, MAX_SEQ, limit)]
 
 
 def count_dead_letters(session: Session, wanted: DeadLetterFilter) -> int:
@@ -63,18 +60,8 @@ def _dead_queue(session: Session, key: QueueKey) -> QueueRow:
     return queue
 
 
-def _find(
-    session: Session,
-    queue: QueueRow,
-    wanted: DeadLetterFilter,
-    first: int,
-    last: int,
-    limit: int,
-    preview_bytes: int | None = 0,
-) -> list[Row]:
-    """Matching rows; without payloads, unless they are asked for."""
-    parameters = _parameters(queue, wanted, first, last, limit) | {"preview": preview_bytes}
-    return list(session.db.execute(SQL["find_dead"], parameters))
+def _find(session: Session, queue: QueueRow, wanted: DeadLetterFilter, first: int, last: int, limit: int) -> list[Row]:
+    return list(session.db.execute(SQL["find_dead"], _parameters(queue, wanted, first, last, limit)))
 
 
 def _parameters(queue: QueueRow, wanted: DeadLetterFilter, first: int, last: int, limit: int) -> dict[str, Any]:
@@ -113,7 +100,6 @@ def _dead_letter(queue: QueueRow, row: Row) -> DeadLetter:
         headers=row[11],
         content_type=row[12],
         payload=row[13],
-        payload_bytes=row[19],
         created_at=row[14],
         failed_at=row[15],
     )
@@ -132,7 +118,7 @@ def _send_back(session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: I
         PUSH_SQL["append"],
         (
             queue.base | seq, queue.id, at, row[16], audience, id_, queue.stored_partition(letter.partition), letter.transaction_id,
-            letter.trace_id, letter.content_type, letter.headers, session.db.execute(SQL["payload"], (row[0],)).get,
+            letter.trace_id, letter.content_type, letter.headers, letter.payload,
         ),
     )  # fmt: skip
     advance(queue, 1, at)

@@ -4,9 +4,8 @@
 -- Both tables by position, in the order of the dead-letter queue. A filter that is null does not narrow; ids come as a
 -- JSON list of hex and seqs as one of numbers, since a list cannot be one parameter.
 SELECT d.position, m.id, d.partition, d.source_queue, d.source_seq, d.group_name, d.reason, d.error, d.attempts,
-       m.transaction_id, coalesce(m.trace_id, m.id), m.headers, m.content_type,
-       CASE WHEN :preview IS NULL THEN m.payload ELSE substr(m.payload, 1, :preview) END, d.created_at, d.failed_at,
-       m.priority, m.audience, m.partition, length(m.payload)
+       m.transaction_id, coalesce(m.trace_id, m.id), m.headers, m.content_type, m.payload, d.created_at, d.failed_at,
+       m.priority, m.audience, m.partition
 FROM dead_letter AS d
 JOIN message AS m ON m.position = d.position
 WHERE d.position BETWEEN :first AND :last
@@ -21,10 +20,6 @@ WHERE d.position BETWEEN :first AND :last
   AND (:until IS NULL OR d.failed_at < :until)
 ORDER BY d.position
 LIMIT :limit
-
--- name: payload
--- One at a time: what is sent back together may be more than fits into memory.
-SELECT payload FROM message WHERE position = ?1
 
 -- name: count_dead
 -- The same, counted: the dry run of replay and purge, never part of a hot path.

@@ -249,11 +249,9 @@ class SqliteStore:
 
     # dead letters
 
-    async def dead_letters(
-        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, preview_bytes: int | None = None
-    ) -> list[DeadLetter]:
+    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
         """Dead letters in the order of their queue."""
-        return await self._read(lambda session: dead.dead_letters(session, wanted, after, limit, preview_bytes))
+        return await self._read(lambda session: dead.dead_letters(session, wanted, after, limit))
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
         """How many match."""
@@ -389,11 +387,9 @@ class SqliteStore:
         """One message with its whole payload."""
         return await self._read(lambda session: browse.message(session, key, seq))
 
-    async def trace(
-        self, tenant: str, trace_id: Id, limit: int = 1000, preview_bytes: int | None = None
-    ) -> list[StoredMessage]:
+    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
         """All messages of a trace across the tenant's queues, oldest first."""
-        return await self._read(lambda session: browse.trace(session, tenant, trace_id, limit, preview_bytes))
+        return await self._read(lambda session: browse.trace(session, tenant, trace_id, limit))
 
     async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:
         """Finished leases with their position in the history."""

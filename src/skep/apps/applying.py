@@ -1,0 +1,109 @@
+"""Applying an app: everything that could be wrong is found first, then queues are made and changed, then the app is stored.
+
+An app is stored only if no other app was applied meanwhile, so two servers cannot both let an app in that takes what the other
+declares. Queues that were changed by an application that failed afterwards stay changed; applying again goes on from there.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from skep.apps.catalogue import Catalogue
+from skep.apps.conflicts import conflict_between
+from skep.apps.differences import PartChange, part_changes
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.model import QueueKey, QueueSettings
+from skep.spec import Action, App, Change, SpecError, missing_secrets, plan, to_document, validate
+from skep.spec.problems import errors_of, render_all
+from skep.spec.validate import dead_letter_queues
+
+APPLY_TRIES = 10
+
+
+class Application(Struct, frozen=True):
+    """What applying an app did, or would do: ``revision`` is None as long as it is not stored."""
+
+    app: App
+    revision: int | None
+    changes: list[Change]
+    parts: list[PartChange]
+
+    @property
+    def destructive(self) -> bool:
+        """Whether something could be lost or refused by it."""
+        return any(change.destructive for change in self.changes) or any(part.danger for part in self.parts)
+
+
+async def apply(engine: Engine, catalogue: Catalogue, app: App, *, dry_run: bool = False) -> Application:
+    """Apply an app, or say what that would change; INVALID_SPEC when it may not be applied here."""
+    check_app(catalogue, app)
+    for _ in range(APPLY_TRIES):
+        await catalogue.load()
+        others = [known.app for known in catalogue.apps.values()]
+        conflict = conflict_between(app, others)
+        if conflict is not None:
+            raise conflict
+        before = catalogue.apps.get(app.name)
+        planned = await _planned(engine, app, None if before is None else before.app)
+        if dry_run:
+            return planned
+        for change in planned.changes:
+            if change.action is not Action.LEAVE:
+                await engine.configure_queue(QueueKey(change.queue), change.settings)
+        try:
+            record = await engine.records.put_app(app.name, document_of(app), expected=catalogue.revision)
+        except SkepError as error:
+            if error.code is not Code.STORE_BUSY:
+                raise
+            continue  # another app was applied meanwhile, perhaps one that declares the same
+        await catalogue.load()
+        return msgspec.structs.replace(planned, revision=record.revision)
+    raise SkepError(Code.STORE_BUSY, "other apps are being applied over and over")
+
+
+async def remove(engine: Engine, catalogue: Catalogue, name: str, *, dry_run: bool = False) -> Application:
+    """Forget an app; its queues and what they hold stay. APP_NOT_FOUND when there is none."""
+    await catalogue.load()
+    known = catalogue.apps.get(name)
+    removed = Application(App(name=name), None, [], part_changes(None if known is None else known.app, None))
+    if dry_run:
+        if known is None and all(record.name != name for record in await engine.records.apps()):
+            raise no_app(name)
+        return removed
+    await engine.records.delete_app(name)
+    await catalogue.load()
+    return msgspec.structs.replace(removed, revision=catalogue.revision)
+
+
+def no_app(name: str) -> SkepError:
+    """There is no app of that name."""
+    return SkepError(Code.APP_NOT_FOUND, f"there is no app {name!r}", app=name)
+
+
+def check_app(catalogue: Catalogue, app: App) -> None:
+    """INVALID_SPEC with everything that is wrong with an app by itself, and with every secret that is not there."""
+    problems = errors_of(validate(app)) or missing_secrets(app, catalogue.environment)
+    if problems:
+        raise SpecError(problems, render_all(problems, "", app.name or "the app"))
+
+
+def document_of(app: App) -> bytes:
+    """An app as the store keeps it."""
+    return msgspec.json.encode(to_document(app))
+
+
+async def _planned(engine: Engine, app: App, before: App | None) -> Application:
+    """The plan for the queues that the app names, or named before: others are none of its business."""
+    names = {*app.queues, *dead_letter_queues(app).values()}
+    if before is not None:
+        names |= before.queues.keys()
+    known: dict[str, QueueSettings] = {}
+    for name in sorted(names):
+        try:
+            known[name] = (await engine.get_queue(QueueKey(name))).settings
+        except SkepError as error:
+            if error.code is not Code.QUEUE_NOT_FOUND:
+                raise
+    return Application(app, None, plan(app, known), part_changes(before, app))

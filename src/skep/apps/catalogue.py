@@ -1,0 +1,212 @@
+"""The applied apps of a server, compiled: what they declare, found by name at no cost.
+
+The store has the truth. An app that is applied through this server counts at once, one that is applied through another within a
+second. A newer version that cannot be used is logged and the one before goes on, so that a server never loses what it serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from skep.apps.compiled import CompiledApp, DeclaredQueue, compile_app
+from skep.apps.conflicts import conflict_between
+from skep.apps.fitting import fitted
+from skep.apps.tenants import TenantQueues
+from skep.clock import Clock, Instant, seconds
+from skep.engine import Engine
+from skep.errors import SkepError
+from skep.model import DEFAULT_TENANT, NewMessage, QueueKey
+from skep.records import AppRecord
+from skep.spec import SpecError, from_json, missing_secrets, validate
+from skep.spec.ir import Webhook
+from skep.spec.problems import errors_of, render_all
+
+REFRESH_SECONDS = 1.0
+"""How long an app that was applied through another server may go unnoticed."""
+MANY_MESSAGES = 500
+"""So many are looked at in a thread, so that other requests go on."""
+
+log = structlog.get_logger("skep.apps")
+
+
+class Catalogue:
+    """What all applied apps declare. Load it before use; `start` keeps it up with other servers."""
+
+    def __init__(self, engine: Engine, clock: Clock, environment: Mapping[str, str]) -> None:
+        self.environment = environment
+        self._engine = engine
+        self._clock = clock
+        self._revision = 0
+        self._apps: dict[str, CompiledApp] = {}
+        self._queues: dict[str, DeclaredQueue] = {}
+        self._webhooks: dict[str, tuple[CompiledApp, Webhook]] = {}
+        self._tenants = TenantQueues(engine)
+        self._listeners: list[Callable[[], None]] = []
+        self._watching: asyncio.Task[None] | None = None
+        self._loading = asyncio.Lock()
+        self._broken: dict[str, int] = {}
+
+    # --- what is there ---
+
+    @property
+    def apps(self) -> Mapping[str, CompiledApp]:
+        """The applied apps by name."""
+        return self._apps
+
+    @property
+    def revision(self) -> int:
+        """The store's revision that this is."""
+        return self._revision
+
+    def queue(self, key: QueueKey) -> DeclaredQueue | None:
+        """What is declared about a queue; nothing about another tenant's unless the app is every tenant's."""
+        declared = self._queues.get(key.name)
+        if declared is None or (key.tenant != DEFAULT_TENANT and not declared.all_tenants):
+            return None
+        return declared
+
+    def webhook(self, name: str) -> tuple[CompiledApp, Webhook] | None:
+        """A webhook, and the app it is of."""
+        return self._webhooks.get(name)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` whenever apps came, changed or went."""
+        self._listeners.append(listener)
+
+    def missing_secrets(self) -> list[str]:
+        """The variables that applied apps name and that the environment lacks."""
+        found = (
+            problem.message.removeprefix("the environment has no ")
+            for compiled in self._apps.values()
+            for problem in missing_secrets(compiled.app, self.environment)
+        )
+        return sorted(set(found))
+
+    # --- keeping up ---
+
+    async def load(self) -> None:
+        """Take in what the store has, if that is not known yet."""
+        async with self._loading:
+            revision = await self._engine.records.apps_revision()
+            if revision != self._revision:
+                # Read after the revision, so what is read is at least as new as what is noted.
+                await self._take(await self._engine.records.apps())
+                self._revision = revision
+
+    def start(self) -> None:
+        """Keep up with other servers."""
+        if self._engine.settings.shared and self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+
+    async def stop(self) -> None:
+        """Keep up no longer."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._watching = None
+
+    async def _watch(self) -> None:
+        while True:
+            await self._clock.sleep_until(Instant(self._clock.now() + seconds(REFRESH_SECONDS)))
+            try:
+                await self.load()
+            except SkepError as error:
+                log.warning("the applied apps could not be read; those known go on", code=error.code)
+            except Exception as error:
+                log.error("the applied apps could not be taken in; those known go on", error=type(error).__name__)
+
+    async def _take(self, records: Sequence[AppRecord]) -> None:
+        found: dict[str, CompiledApp] = {}
+        # In the order in which they were applied: of two that declare the same, the first one has it.
+        for record in sorted(records, key=lambda record: record.revision):
+            compiled = await self._compiled(record, found)
+            if compiled is not None:
+                found[record.name] = compiled
+        self._apps = found
+        self._queues = {name: queue for app in found.values() for name, queue in app.queues.items()}
+        self._webhooks = {
+            name: (app, webhook) for app in found.values() for name, webhook in app.app.webhooks.items()
+        }  # fmt: skip
+        self._tenants.forget()
+        self._engine.declared = self if self._queues else None
+        for listener in self._listeners:
+            listener()
+
+    async def _compiled(self, record: AppRecord, others: Mapping[str, CompiledApp]) -> CompiledApp | None:
+        known = self._apps.get(record.name)
+        if known is not None and known.revision == record.revision:
+            return known
+        try:
+            compiled = await asyncio.to_thread(compile_record, record)
+            if (conflict := conflict_between(compiled.app, [other.app for other in others.values()])) is not None:
+                raise conflict
+        except SkepError as error:
+            if self._broken.get(record.name) != record.revision:  # said once
+                self._broken[record.name] = record.revision
+                log.error(
+                    "an applied app cannot be used; the version before goes on, if there is one",
+                    app=record.name, revision=record.revision, error=error.message[:1_000],
+                )  # fmt: skip
+            return known
+        if missing := missing_secrets(compiled.app, self.environment):
+            log.warning("an applied app names secrets that this server lacks", app=record.name,
+                        problems=[problem.message for problem in missing])  # fmt: skip
+        return compiled
+
+    # --- what the engine asks ---
+
+    async def fit(self, messages: list[NewMessage]) -> list[NewMessage]:
+        """The messages as they are stored; MESSAGE_INVALID names the first that does not fit."""
+        if len(messages) > MANY_MESSAGES:
+            found, missing = await asyncio.to_thread(self._fit, messages)
+        else:
+            found, missing = self._fit(messages)
+        for declared, key in missing:
+            app = self._apps.get(declared.app)
+            if app is not None:  # it may have gone meanwhile
+                await self._tenants.make(app.app, key)
+        return found
+
+    def _fit(self, messages: list[NewMessage]) -> tuple[list[NewMessage], list[tuple[DeclaredQueue, QueueKey]]]:
+        found = messages
+        missing: dict[QueueKey, DeclaredQueue] = {}
+        key: QueueKey | None = None
+        declared: DeclaredQueue | None = None
+        for index, message in enumerate(messages):
+            if message.queue is not key:
+                key = message.queue
+                declared = self.queue(key)
+                if declared is not None and key.tenant != DEFAULT_TENANT and not self._tenants.knows(key):
+                    missing[key] = declared
+                if declared is not None and not declared.checks:
+                    declared = None
+            if declared is None:
+                continue
+            fit = fitted(declared, message, index)
+            if fit is not message:
+                if found is messages:
+                    found = list(messages)
+                found[index] = fit
+        return found, [(declared, key) for key, declared in missing.items()]
+
+    def looks_at(self, key: QueueKey) -> bool:
+        """Whether messages of this queue are looked at one by one, or its queue may have to be made first."""
+        declared = self.queue(key)
+        return declared is not None and (declared.checks or key.tenant != DEFAULT_TENANT)
+
+    def names_messages(self, key: QueueKey) -> bool:
+        """Whether messages of this queue get a transaction id."""
+        declared = self.queue(key)
+        return declared is not None and declared.repeat_key is not None
+
+
+def compile_record(record: AppRecord) -> CompiledApp:
+    """What the store has, checked again: another version of this program may have written it."""
+    app = from_json(record.document, record.name)
+    problems = errors_of(validate(app))
+    if problems:
+        raise SpecError(problems, render_all(problems, "", record.name))
+    return compile_app(app, record.revision, record.applied_at)

@@ -1,0 +1,84 @@
+"""Typed pushes: a message is held against its queue's type, and gets the partition and transaction id that the spec derives.
+
+A partition that the pusher gave stays. A transaction id does not: that a queue takes each key once is the queue's promise, and
+clients mint an id for every message, so it would hold for none of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from skep.apps.compiled import DeclaredQueue
+from skep.errors import Code, SkepError
+from skep.model import DEFAULT_PARTITION, NewMessage
+from skep.spec import Expression, ExpressionError, Misfit, decode, evaluate_json, misfit
+from skep.spec.expressions import shown
+
+
+def fitted(declared: DeclaredQueue, message: NewMessage, index: int) -> NewMessage:
+    """The message as it is stored; MESSAGE_INVALID when it is not of its queue's type."""
+    if type(message.payload) is not bytes:
+        return message  # the engine refuses it, with a better word
+    if message.content_type is not None:
+        if declared.validator is None:
+            return message
+        raise invalid(declared.name, Misfit("", shown(message.content_type), "JSON"), index)
+    if declared.validator is not None:
+        found = misfit(declared.validator, message.payload)
+        if found is not None:
+            raise invalid(declared.name, found, index)
+    needs_partition = declared.key is not None and message.partition == DEFAULT_PARTITION
+    if not needs_partition and declared.repeat_key is None:
+        return message
+    variables = variables_of(declared, message.payload, index)
+    partition, transaction_id = message.partition, message.transaction_id
+    if needs_partition and declared.key is not None:
+        partition = key_text(declared.name, "key", declared.key, variables, index)
+    if declared.repeat_key is not None:
+        transaction_id = key_text(declared.name, "idempotency key", declared.repeat_key, variables, index)
+    return msgspec.structs.replace(message, partition=partition, transaction_id=transaction_id)
+
+
+def variables_of(declared: DeclaredQueue, payload: bytes, index: int | None = None) -> Mapping[str, object]:
+    """What the expressions of a queue read of a message that fits."""
+    if declared.spec.message_type and declared.validator is not None:
+        return decode(declared.validator, payload)
+    try:
+        return {"message": msgspec.json.decode(payload)}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid(declared.name, Misfit("", None, f"JSON: {str(error)[:200]}"), index) from None
+
+
+def key_text(
+    queue: str, what: str, expression: Expression, variables: Mapping[str, object], index: int | None = None
+) -> str:
+    """What a key expression makes of a message: a text, or a whole number as one."""
+    try:
+        value = evaluate_json(expression, variables)
+    except ExpressionError as error:
+        raise SkepError(
+            Code.MESSAGE_INVALID, f"{_at(index)}the {what} of {queue!r} has no value: {error.message}",
+            queue=queue, index=index, field=expression.text, value=shown(error.value),
+        ) from None  # fmt: skip
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise SkepError(
+        Code.MESSAGE_INVALID, f"{_at(index)}the {what} of {queue!r} must be a text or a whole number, not {shown(value)}",
+        queue=queue, index=index, field=expression.text, value=shown(value),
+    )  # fmt: skip
+
+
+def invalid(queue: str, found: Misfit, index: int | None = None) -> SkepError:
+    """The error that names the message, the field, and the value that does not fit."""
+    return SkepError(
+        Code.MESSAGE_INVALID, f"{_at(index)}{found}",
+        queue=queue, index=index, field=found.field, value=found.value, expected=found.expected,
+    )  # fmt: skip
+
+
+def _at(index: int | None) -> str:
+    return "" if index is None else f"message {index}: "

@@ -1,0 +1,64 @@
+"""Queues of tenants: an app that is every tenant's has its queues made where they are first pushed to, as the spec says.
+
+A tenant's queue follows the spec at its first use on a server after the spec was applied. A change that cannot be made then
+(the order of a queue with unsettled messages) is logged, and holds nobody up.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.model import QueueKey
+from skep.spec import Action, App, plan
+from skep.spec.validate import dead_letter_queues
+
+KNOWN_QUEUES = 100_000
+"""So many are remembered; beyond that all are forgotten, and looked at again when they are used."""
+
+log = structlog.get_logger("skep.apps")
+
+
+class TenantQueues:
+    """Which queues of tenants are known to be as their spec says."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: set[QueueKey] = set()
+
+    def knows(self, key: QueueKey) -> bool:
+        """Whether a queue has been seen to."""
+        return key in self._known
+
+    def forget(self) -> None:
+        """Look at each queue again: a spec has changed."""
+        self._known.clear()
+
+    async def make(self, app: App, key: QueueKey) -> None:
+        """Make a queue as the spec says, or change it to that; its dead-letter queue comes first."""
+        name = key.name
+        holder = dead_letter_queues(app).get(name)
+        names = [one for one in (holder, name) if one is not None and one in app.queues]
+        known = {}
+        for one in names:
+            try:
+                known[one] = (await self._engine.get_queue(QueueKey(one, key.tenant))).settings
+            except SkepError as error:
+                if error.code is not Code.QUEUE_NOT_FOUND:
+                    raise
+        for change in plan(app, known):
+            if change.queue not in names or change.action is Action.LEAVE:
+                continue
+            try:
+                await self._engine.configure_queue(QueueKey(change.queue, key.tenant), change.settings)
+            except SkepError as error:
+                if change.action is Action.CREATE or error.retryable:
+                    raise
+                log.warning(
+                    "a tenant's queue could not be changed to its spec",
+                    tenant=key.tenant, queue=change.queue, code=error.code, error=error.message,
+                )  # fmt: skip
+        if len(self._known) >= KNOWN_QUEUES:
+            self._known.clear()
+        self._known.add(key)

@@ -1,0 +1,140 @@
+"""`/api/v1/apps…`: the applied specs. They are the server's, not a tenant's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from msgspec import Raw
+
+from skep.apps.applying import Application, apply, no_app, remove
+from skep.apps.catalogue import Catalogue
+from skep.apps.differences import PartChange
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.records import AppRecord
+from skep.spec import App, Change, SpecError, from_document, from_json
+from skep.wire.apps import (
+    AppDetail,
+    AppDocument,
+    Applied,
+    AppRemoved,
+    AppsResponse,
+    AppSummary,
+    ChangedSetting,
+    PartView,
+    QueueChange,
+)
+from skep.wire.times import to_datetime
+
+TAG = "Apps"
+DRY_RUN = Parameter("dryRun", bool, "only say what would happen")
+
+_decode_document = msgspec.json.Decoder(AppDocument)
+
+
+def operations(engine: Engine, catalogue: Catalogue) -> list[Operation]:
+    """Applying and looking at apps."""
+
+    async def list_apps(_: Call) -> Answer:
+        await catalogue.load()
+        records = await engine.records.apps()
+        told = [_summary(record, catalogue) for record in records]
+        return json_answer(AppsResponse(told, catalogue.revision))
+
+    async def show(call: Call) -> Answer:
+        name = call.path("app")
+        await catalogue.load()
+        record = next((record for record in await engine.records.apps() if record.name == name), None)
+        if record is None:
+            raise no_app(name)
+        return json_answer(
+            AppDetail(
+                record.name, record.revision, to_datetime(record.applied_at), _is_usable(record, catalogue),
+                Raw(record.document),
+            )
+        )  # fmt: skip
+
+    async def put(call: Call) -> Answer:
+        name = call.path("app")
+        document = await call.json(_decode_document)
+        if document.name != name:
+            raise SkepError(
+                Code.INVALID_REQUEST, f"the path names {name[:100]!r}, the document {document.name[:100]!r}"
+            )
+        app = await asyncio.to_thread(from_document, msgspec.to_builtins(document), name)
+        dry_run = parameters.flag(call.query, "dryRun")
+        return json_answer(_applied(await apply(engine, catalogue, app, dry_run=dry_run), dry_run))
+
+    async def delete(call: Call) -> Answer:
+        dry_run = parameters.flag(call.query, "dryRun")
+        removed = await remove(engine, catalogue, call.path("app"), dry_run=dry_run)
+        return json_answer(AppRemoved(removed.app.name, dry_run, _parts(removed.parts)))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/apps", handler=list_apps, tag=TAG, answers={200: AppsResponse},
+            summary="List applied apps by name",
+        ),
+        Operation(
+            method="GET", path="/api/v1/apps/{app}", handler=show, tag=TAG, answers={200: AppDetail},
+            summary="Show an app with its whole spec",
+        ),
+        Operation(
+            method="PUT", path="/api/v1/apps/{app}", handler=put, tag=TAG, request=AppDocument, parameters=(DRY_RUN,),
+            answers={200: Applied}, summary="Apply an app: make and change its queues, and take in what it declares",
+            description="422 with INVALID_SPEC and everything that is wrong: the spec itself, secrets that the server's"
+            " environment lacks, and what another app declares already. Nothing is deleted.",
+            example={"name": "Shop", "queues": {"Orders": {"message_type": {"customer": "string", "cents": "int"}}}},
+        ),
+        Operation(
+            method="DELETE", path="/api/v1/apps/{app}", handler=delete, tag=TAG, parameters=(DRY_RUN,),
+            answers={200: AppRemoved}, summary="Forget an app; its queues stay, with all they hold",
+        ),
+    ]  # fmt: skip
+
+
+def _is_usable(record: AppRecord, catalogue: Catalogue) -> bool:
+    known = catalogue.apps.get(record.name)
+    return known is not None and known.revision == record.revision
+
+
+def _summary(record: AppRecord, catalogue: Catalogue) -> AppSummary:
+    known = catalogue.apps.get(record.name)
+    usable = known is not None and known.revision == record.revision
+    app = known.app if known is not None and usable else _read(record)
+    return AppSummary(
+        record.name, record.revision, to_datetime(record.applied_at), usable, list(app.queues), list(app.webhooks),
+        list(app.entities), list(app.schedules),
+    )  # fmt: skip
+
+
+def _read(record: AppRecord) -> App:
+    """What can be told of an app that cannot be used."""
+    try:
+        return from_json(record.document, record.name)
+    except SpecError:
+        return App(name=record.name)
+
+
+def _applied(done: Application, dry_run: bool) -> Applied:
+    changes = [_queue_change(change) for change in done.changes]
+    return Applied(done.app.name, done.revision, dry_run, done.destructive, changes, _parts(done.parts))
+
+
+def _queue_change(change: Change) -> QueueChange:
+    settings = [
+        ChangedSetting(one.setting, _plain(one.before), _plain(one.after), one.danger) for one in change.changes
+    ]
+    return QueueChange(change.action, change.queue, change.settings, settings, change.destructive)
+
+
+def _plain(value: object) -> str | float | bool | None:
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def _parts(parts: list[PartChange]) -> list[PartView]:
+    return [PartView(part.kind, part.name, part.action, part.danger) for part in parts]

@@ -1,0 +1,98 @@
+"""`/api/v1/entities…`: what commands made, its history, and reading much of it at once."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.engine import Engine
+from skep.engine.validate import check_count
+from skep.http import parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.recorded import entity_view, event_view, receipt_view
+from skep.records import EntityKey, ReceiptKey
+from skep.wire.entities import (
+    EntitiesReadRequest,
+    EntitiesReadResponse,
+    EntitiesResponse,
+    EntityTypesResponse,
+    EntityView,
+    EventsResponse,
+)
+
+TAG = "Entities"
+AFTER_NUMBER = Parameter("after", int, "where the page starts: the ``after`` of the page before")
+
+_decode_read = msgspec.json.Decoder(EntitiesReadRequest)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Looking at entities. Only transactions change them."""
+
+    async def types(call: Call) -> Answer:
+        return json_answer(EntityTypesResponse(await engine.records.entity_types(call.tenant)))
+
+    async def list_entities(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        found = await engine.records.list_entities(
+            call.path("type"), call.tenant, after=call.query.get("after", ""), limit=limit
+        )
+        after = next_after(found, limit, lambda one: one.key.id)
+        return json_answer(EntitiesResponse([entity_view(one) for one in found], after))
+
+    async def show(call: Call) -> Answer:
+        return json_answer(entity_view(await engine.records.entity(_key(call))))
+
+    async def events(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        after = parameters.position(call.query, "after") or 0
+        found = await engine.records.entity_events(_key(call), after=after, limit=limit)
+        next_ = next_after(found, limit, lambda one: one.number)
+        return json_answer(EventsResponse([event_view(one) for one in found], next_))
+
+    async def read(call: Call) -> Answer:
+        request = await call.json(_decode_read)
+        tenant = call.tenant
+        count = len(request.entities) + len(request.receipts)
+        check_count(count, engine.settings.limits.settlements, "the number of entities and receipts")
+        keys = [EntityKey(one.entity, one.id, tenant) for one in request.entities]
+        names = [ReceiptKey(one.scope, one.key, tenant) for one in request.receipts]
+        entities, receipts = await engine.records.read(keys, names)
+        return json_answer(
+            EntitiesReadResponse(
+                [None if one is None else entity_view(one) for one in entities],
+                [None if one is None else receipt_view(one) for one in receipts],
+            )
+        )
+
+    # Types before `read`: a type may have that name, and then it is listed all the same.
+    return [
+        Operation(
+            method="GET", path="/api/v1/entities", handler=types, tag=TAG, answers={200: EntityTypesResponse},
+            summary="List the types of which there are entities",
+        ),
+        Operation(
+            method="GET", path="/api/v1/entities/{type}", handler=list_entities, tag=TAG,
+            parameters=(AFTER_NAME, LIMIT), answers={200: EntitiesResponse}, summary="List entities of a type by id",
+        ),
+        Operation(
+            method="POST", path="/api/v1/entities/read", handler=read, tag=TAG, request=EntitiesReadRequest,
+            answers={200: EntitiesReadResponse}, summary="Read entities and receipts, many at once",
+            description="What is not there is null.",
+            example={"entities": [{"entity": "Order", "id": "1001"}], "receipts": [{"scope": "command", "key": "m-1"}]},
+        ),
+        Operation(
+            method="GET", path="/api/v1/entities/{type}/{id}", handler=show, tag=TAG, answers={200: EntityView},
+            summary="Show an entity as it is now",
+        ),
+        Operation(
+            method="GET", path="/api/v1/entities/{type}/{id}/events", handler=events, tag=TAG,
+            parameters=(AFTER_NUMBER, LIMIT), answers={200: EventsResponse},
+            summary="List the events of an entity, the first one first",
+        ),
+    ]  # fmt: skip
+
+
+def _key(call: Call) -> EntityKey:
+    return EntityKey(call.path("type"), call.path("id"), call.tenant)

@@ -1,0 +1,50 @@
+"""Endpoints on the wire: addresses that messages are delivered to, and how that goes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from skep.records import Report
+
+
+class EndpointView(Struct, rename="camel"):
+    """An endpoint. Until ``openUntil`` nothing is delivered there; since ``stoppedAt`` nothing is until it is reset."""
+
+    url: str
+    failures: int
+    open_until: datetime | None
+    stopped_at: datetime | None
+    reason: str | None
+    updated_at: datetime
+
+
+class EndpointsResponse(Struct):
+    """A page of endpoints by URL; ``after`` is where the next one starts, null when there is none."""
+
+    endpoints: list[EndpointView]
+    after: str | None
+
+
+class EndpointReport(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """How a delivery went. From ``threshold`` failures in a row on, the endpoint rests for ``openSeconds`` after each."""
+
+    url: str
+    report: Report
+    reason: str | None = None
+    threshold: int = 5
+    open_seconds: float = 30.0
+
+
+class EndpointReset(Struct, forbid_unknown_fields=True):
+    """An endpoint to deliver to again."""
+
+    url: str
+
+
+class EndpointWasReset(Struct):
+    """Whether there was anything to forget."""
+
+    url: str
+    reset: bool

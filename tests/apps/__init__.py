@@ -1,0 +1,1 @@
+"""Applied apps: typed pushes, applying, schedules."""
