@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, Literal, Unpack
 
 from skep.client import looking_calls
-from skep.client.exchange import Call
+from skep.client.async_records import AsyncRecords
 from skep.client.looking_calls import DeadLetterQuery, DeadLetterWish, MessageQuery, Position, QueueQuery
 from skep.model import ClearScope
 from skep.wire.browsing import BrowsedMessage
@@ -15,15 +15,9 @@ from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekRespon
 from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
 from skep.wire.status import LiveLease, StatusResponse
 
-T = TypeVar("T")
 
-
-class AsyncLooking:
+class AsyncLooking(AsyncRecords):
     """What a client can see and change besides messages on their way."""
-
-    async def run(self, call: Call[T]) -> T:
-        """Make a call."""
-        raise NotImplementedError
 
     # queues
 

@@ -12,6 +12,7 @@ from skep.client.outgoing import encode, repeatable
 from skep.client.pushed import Pushed, Queued, pushed_from
 from skep.client.reading import anything, reader
 from skep.errors import Code, SkepError
+from skep.wire.entities import EffectItem, ReceiptItem
 from skep.wire.messages import (
     Ack,
     AckBatchRequest,
@@ -138,12 +139,20 @@ def _read_acks(answer: Answer) -> list[AckResult]:
     return _ack_response(answer).results
 
 
-def transaction(acks: Sequence[Ack], items: Sequence[PushItem]) -> Call[TransactionResponse]:
-    """Settle and push together. It may be repeated: acks are fenced by their lease, pushes by their transaction ids."""
-    body = encode(TransactionRequest(list(acks), list(items)))
-    return Call(
-        Request("POST", "/api/v1/transaction", body, repeatable=bool(acks) or repeatable(items)), _transaction_response
-    )
+def transaction(
+    acks: Sequence[Ack],
+    items: Sequence[PushItem],
+    effects: Sequence[EffectItem] = (),
+    receipts: Sequence[ReceiptItem] = (),
+) -> Call[TransactionResponse]:
+    """Settle, push and record together.
+
+    It may be repeated: acks are fenced by their lease, pushes by their transaction ids, effects by the version they were computed
+    from, and receipts are there once.
+    """
+    body = encode(TransactionRequest(list(acks), list(items), list(effects), list(receipts)))
+    fenced = bool(acks or effects or receipts) or repeatable(items)
+    return Call(Request("POST", "/api/v1/transaction", body, repeatable=fenced), _transaction_response)
 
 
 _transaction_response = reader(TransactionResponse)

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, Literal, Unpack
 
 from skep.client import looking_calls
-from skep.client.exchange import Call
 from skep.client.looking_calls import DeadLetterQuery, DeadLetterWish, MessageQuery, Position, QueueQuery
+from skep.client.records import Records
 from skep.model import ClearScope
 from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse
@@ -17,15 +17,9 @@ from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekRespon
 from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
 from skep.wire.status import LiveLease, StatusResponse
 
-T = TypeVar("T")
 
-
-class Looking:
+class Looking(Records):
     """What a client can see and change besides messages on their way."""
-
-    def run(self, call: Call[T]) -> T:
-        """Make a call."""
-        raise NotImplementedError
 
     # queues
 

@@ -90,15 +90,18 @@ class DeadLetterWish(TypedDict, total=False):
     dry_run: bool
 
 
-def _get(path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> Call[T]:
+def get(path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> Call[T]:
+    """A look."""
     return Call(Request("GET", path, query=_texts(query or {})), _reader(kind))
 
 
-def _post(path: str, kind: type[T], body: object = None) -> Call[T]:
+def post(path: str, kind: type[T], body: object = None) -> Call[T]:
+    """A change."""
     return Call(Request("POST", path, b"" if body is None else encode(body)), _reader(kind))
 
 
-def _delete(path: str, kind: type[T], query: Mapping[str, Any]) -> Call[T]:
+def delete(path: str, kind: type[T], query: Mapping[str, Any]) -> Call[T]:
+    """A deletion."""
     return Call(Request("DELETE", path, query=_texts(query)), _reader(kind))
 
 
@@ -133,73 +136,73 @@ def _text(value: object) -> str:
 
 def configure(queue: str, settings: Mapping[str, Any]) -> Call[QueueView]:
     """Make a queue, or change the settings that are given."""
-    return _post("/api/v1/configure", QueueView, {"queue": queue, "settings": settings})
+    return post("/api/v1/configure", QueueView, {"queue": queue, "settings": settings})
 
 
 def queues(query: QueueQuery, after: str | None) -> Call[QueuesResponse]:
     """A page of queues."""
-    return _get(QUEUES, QueuesResponse, {**query, "after": after, "limit": PAGE_ROWS})
+    return get(QUEUES, QueuesResponse, {**query, "after": after, "limit": PAGE_ROWS})
 
 
 def queue(name: str) -> Call[QueueDetail]:
     """A queue with its settings, figures and groups."""
-    return _get(f"{QUEUES}/{path_part(name)}", QueueDetail)
+    return get(f"{QUEUES}/{path_part(name)}", QueueDetail)
 
 
 def delete_queue(name: str, dry_run: bool) -> Call[QueueDeleted]:
     """Delete a queue with all it holds."""
-    return _delete(f"{QUEUES}/{path_part(name)}", QueueDeleted, {"dry_run": dry_run})
+    return delete(f"{QUEUES}/{path_part(name)}", QueueDeleted, {"dry_run": dry_run})
 
 
 def pause(name: str) -> Call[QueueView]:
     """Hand out nothing more."""
-    return _post(f"/api/v1/queues/{path_part(name)}/pause", QueueView)
+    return post(f"/api/v1/queues/{path_part(name)}/pause", QueueView)
 
 
 def resume(name: str) -> Call[QueueView]:
     """Hand out messages again."""
-    return _post(f"/api/v1/queues/{path_part(name)}/resume", QueueView)
+    return post(f"/api/v1/queues/{path_part(name)}/resume", QueueView)
 
 
 def clear(name: str, scope: str, dry_run: bool) -> Call[ClearResponse]:
     """Take messages away."""
-    return _post(f"/api/v1/queues/{path_part(name)}/clear", ClearResponse, {"scope": scope, "dryRun": dry_run})
+    return post(f"/api/v1/queues/{path_part(name)}/clear", ClearResponse, {"scope": scope, "dryRun": dry_run})
 
 
 def namespaces() -> Call[NamespacesResponse]:
     """Namespaces, and how many queues each has."""
-    return _get("/api/v1/resources/namespaces", NamespacesResponse)
+    return get("/api/v1/resources/namespaces", NamespacesResponse)
 
 
 def tasks() -> Call[TasksResponse]:
     """Tasks, and how many queues each has."""
-    return _get("/api/v1/resources/tasks", TasksResponse)
+    return get("/api/v1/resources/tasks", TasksResponse)
 
 
 def overview() -> Call[Overview]:
     """All queues added up."""
-    return _get("/api/v1/resources/overview", Overview)
+    return get("/api/v1/resources/overview", Overview)
 
 
 def status() -> Call[StatusResponse]:
     """The tenant at one look."""
-    return _get("/api/v1/status", StatusResponse)
+    return get("/api/v1/status", StatusResponse)
 
 
 def leases(queue: str | None, expiring_within: float | None, limit: int) -> Call[LeasesResponse]:
     """Who holds leases, those that run out first before the others."""
     query = {"queue": queue, "expiringWithin": expiring_within, "limit": limit}
-    return _get("/api/v1/status/leases", LeasesResponse, query)
+    return get("/api/v1/status/leases", LeasesResponse, query)
 
 
 def groups(queue: str | None, after: str | None) -> Call[GroupsResponse]:
     """A page of groups with their lag."""
-    return _get(GROUPS, GroupsResponse, {"queue": queue, "after": after, "limit": PAGE_ROWS})
+    return get(GROUPS, GroupsResponse, {"queue": queue, "after": after, "limit": PAGE_ROWS})
 
 
 def group(name: str, queue: str | None) -> Call[GroupDetail]:
     """A group in every queue that it reads."""
-    return _get(f"{GROUPS}/{path_part(name)}", GroupDetail, {"queue": queue})
+    return get(f"{GROUPS}/{path_part(name)}", GroupDetail, {"queue": queue})
 
 
 def seek(queue: str, group: str, to: Position, dry_run: bool) -> Call[SeekResponse]:
@@ -213,32 +216,32 @@ def seek(queue: str, group: str, to: Position, dry_run: bool) -> Call[SeekRespon
             request = SeekRequest(queue, SeekTo(to), dry_run=dry_run)
         except ValueError:
             raise SkepError(Code.INVALID_REQUEST, f"seek to beginning, end, a time or a seq, not {to!r}") from None
-    return _post(f"{GROUPS}/{path_part(group)}/seek", SeekResponse, request)
+    return post(f"{GROUPS}/{path_part(group)}/seek", SeekResponse, request)
 
 
 def delete_group(queue: str, group: str, dry_run: bool) -> Call[GroupDeleted]:
     """Forget a group of a queue."""
-    return _delete(f"{GROUPS}/{path_part(group)}", GroupDeleted, {"queue": queue, "dry_run": dry_run})
+    return delete(f"{GROUPS}/{path_part(group)}", GroupDeleted, {"queue": queue, "dry_run": dry_run})
 
 
 def dead_letters(queue: str, query: DeadLetterQuery, after: int | None) -> Call[DeadLettersResponse]:
     """A page of dead letters."""
-    return _get("/api/v1/dlq", DeadLettersResponse, {**query, "queue": queue, "after": after, "limit": PAGE_ROWS})
+    return get("/api/v1/dlq", DeadLettersResponse, {**query, "queue": queue, "after": after, "limit": PAGE_ROWS})
 
 
 def dead_letter(queue: str, letter: str | int) -> Call[DeadLetterView]:
     """A dead letter with its payload."""
-    return _get(f"/api/v1/dlq/{path_part(queue)}/{path_part(str(letter))}", DeadLetterView)
+    return get(f"/api/v1/dlq/{path_part(queue)}/{path_part(str(letter))}", DeadLetterView)
 
 
 def replay(queue: str, wish: DeadLetterWish) -> Call[ReplayResponse]:
     """Send dead letters back."""
-    return _post("/api/v1/dlq/replay", ReplayResponse, _selection(queue, wish))
+    return post("/api/v1/dlq/replay", ReplayResponse, _selection(queue, wish))
 
 
 def purge(queue: str, wish: DeadLetterWish) -> Call[PurgeResponse]:
     """Delete dead letters."""
-    return _post("/api/v1/dlq/purge", PurgeResponse, _selection(queue, wish))
+    return post("/api/v1/dlq/purge", PurgeResponse, _selection(queue, wish))
 
 
 def _selection(queue: str, wish: DeadLetterWish) -> DeadLetterSelection:
@@ -253,20 +256,20 @@ def _selection(queue: str, wish: DeadLetterWish) -> DeadLetterSelection:
 
 def messages(queue: str, query: MessageQuery, after: int | None) -> Call[MessagesResponse]:
     """A page of messages."""
-    return _get("/api/v1/messages", MessagesResponse, {**query, "queue": queue, "after": after, "limit": PAGE_ROWS})
+    return get("/api/v1/messages", MessagesResponse, {**query, "queue": queue, "after": after, "limit": PAGE_ROWS})
 
 
 def message(queue: str, seq: int) -> Call[BrowsedMessage]:
     """The message at a seq."""
-    return _get(f"{QUEUES}/{path_part(queue)}/messages/{seq}", BrowsedMessage)
+    return get(f"{QUEUES}/{path_part(queue)}/messages/{seq}", BrowsedMessage)
 
 
 def message_pushed_as(queue: str, partition: str, transaction_id: str) -> Call[BrowsedMessage]:
     """The newest message with a transaction id."""
     path = f"/api/v1/messages/{path_part(partition)}/{path_part(transaction_id)}"
-    return _get(path, BrowsedMessage, {"queue": queue})
+    return get(path, BrowsedMessage, {"queue": queue})
 
 
 def trace(trace_id: str) -> Call[TraceResponse]:
     """All messages of a trace."""
-    return _get(f"/api/v1/traces/{path_part(trace_id)}", TraceResponse)
+    return get(f"/api/v1/traces/{path_part(trace_id)}", TraceResponse)

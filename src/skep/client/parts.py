@@ -1,4 +1,4 @@
-"""What a transaction is made of: acks and pushes that happen together or not at all."""
+"""What a transaction is made of: acks, pushes, effects and receipts that happen together or not at all."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Unpack
 
-from skep.client import calls, delivered
+from skep.client import calls, delivered, record_calls
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
 from skep.client.outgoing import MessageOptions, written_items
 from skep.clock import Clock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
+from skep.wire.entities import EffectItem, ReceiptItem
 from skep.wire.messages import Ack, PushedMessage, PushItem, TransactionResponse
 
 
@@ -24,6 +25,8 @@ class Parts:
         self._mint = mint
         self._acks: list[tuple[Delivered, Ack]] = []
         self._items: list[PushItem] = []
+        self._effects: list[EffectItem] = []
+        self._receipts: list[ReceiptItem] = []
         self.committed: TransactionResponse | None = None
         """What the server answered; None until it is committed."""
 
@@ -57,12 +60,31 @@ class Parts:
         self._open()
         self._items += written_items(queue, messages, options, self._mint)
 
+    def effect(
+        self,
+        entity: str,
+        id_: str,
+        *,
+        version: int,
+        events: record_calls.Events,
+        state: object,
+        cause: str | None = None,
+    ) -> None:
+        """Append events to an entity, and let its state be this, if it is at this version and the rest happens."""
+        self._open()
+        self._effects.append(record_calls.effect(entity, id_, version, events, state, cause))
+
+    def receipt(self, scope: str, key: str, *, answer: object = None, window_seconds: float) -> None:
+        """Note that this was done, if it was not within the window and the rest happens."""
+        self._open()
+        self._receipts.append(record_calls.receipt(scope, key, answer, window_seconds))
+
     def call(self) -> Call[TransactionResponse] | None:
         """What commits it; None when there is nothing to commit."""
         self._open()
-        if not self._acks and not self._items:
+        if not (self._acks or self._items or self._effects or self._receipts):
             return None
-        return calls.transaction([ack for _, ack in self._acks], self._items)
+        return calls.transaction([ack for _, ack in self._acks], self._items, self._effects, self._receipts)
 
     def done(self, response: TransactionResponse) -> None:
         """It is committed."""

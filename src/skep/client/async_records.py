@@ -1,0 +1,118 @@
+"""Applied apps, entities and endpoints, for asyncio: the part of the client for what is kept beside the log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from skep.client import record_calls
+from skep.client.exchange import Call
+from skep.records import Report
+from skep.wire.apps import AppDetail, Applied, AppRemoved, AppSummary
+from skep.wire.endpoints import EndpointView
+from skep.wire.entities import EntitiesReadResponse, EntityView, EventView
+
+if TYPE_CHECKING:
+    from skep.spec import App
+
+T = TypeVar("T")
+
+
+class AsyncRecords:
+    """What a client can see and change of apps, entities and endpoints."""
+
+    async def run(self, call: Call[T]) -> T:
+        """Make a call."""
+        raise NotImplementedError
+
+    # apps
+
+    async def apply(self, app: App | Mapping[str, Any], *, dry_run: bool = False) -> Applied:
+        """Apply an app, or its document as JSON has it; ``dry_run`` only says what would change."""
+        return await self.run(record_calls.apply(app, dry_run))
+
+    async def apps(self) -> list[AppSummary]:
+        """All applied apps by name."""
+        return (await self.run(record_calls.apps())).apps
+
+    async def app(self, name: str) -> AppDetail:
+        """An applied app with its whole spec."""
+        return await self.run(record_calls.app(name))
+
+    async def remove_app(self, name: str, *, dry_run: bool = False) -> AppRemoved:
+        """Forget an app; its queues stay, with all they hold."""
+        return await self.run(record_calls.remove_app(name, dry_run))
+
+    # entities
+
+    async def entity_types(self) -> list[str]:
+        """The types of which there are entities."""
+        return (await self.run(record_calls.entity_types())).types
+
+    async def entities(self, type_: str) -> AsyncIterator[EntityView]:
+        """All entities of a type by id, page by page."""
+        after: str | None = None
+        while True:
+            page = await self.run(record_calls.entities(type_, after))
+            for entity in page.entities:
+                yield entity
+            if (after := page.after) is None:
+                return
+
+    async def entity(self, type_: str, id_: str) -> EntityView:
+        """An entity as it is now; ENTITY_NOT_FOUND when there is none."""
+        return await self.run(record_calls.entity(type_, id_))
+
+    async def entity_events(self, type_: str, id_: str) -> AsyncIterator[EventView]:
+        """All events of an entity, the first one first."""
+        after: int | None = None
+        while True:
+            page = await self.run(record_calls.entity_events(type_, id_, after))
+            for event in page.events:
+                yield event
+            if (after := page.after) is None:
+                return
+
+    async def read_entities(
+        self, entities: Iterable[tuple[str, str]] = (), receipts: Iterable[tuple[str, str]] = ()
+    ) -> EntitiesReadResponse:
+        """Many entities, by type and id, and receipts, by scope and key, in one request; None where there is none."""
+        return await self.run(record_calls.read_entities(entities, receipts))
+
+    # tenants and endpoints
+
+    async def tenants(self) -> AsyncIterator[str]:
+        """The tenants that have queues, page by page."""
+        after: str | None = None
+        while True:
+            page = await self.run(record_calls.tenants(after))
+            for tenant in page.tenants:
+                yield tenant
+            if (after := page.after) is None:
+                return
+
+    async def endpoints(self) -> AsyncIterator[EndpointView]:
+        """Addresses that a delivery failed to, page by page."""
+        after: str | None = None
+        while True:
+            page = await self.run(record_calls.endpoints(after))
+            for endpoint in page.endpoints:
+                yield endpoint
+            if (after := page.after) is None:
+                return
+
+    async def report_endpoint(
+        self,
+        url: str,
+        report: Report | Literal["delivered", "failed", "gone"],
+        *,
+        reason: str | None = None,
+        threshold: int = 5,
+        open_seconds: float = 30.0,
+    ) -> EndpointView:
+        """Say how a delivery went, and hear whether to go on: see ``open_until`` and ``stopped_at``."""
+        return await self.run(record_calls.report_endpoint(url, report, reason, threshold, open_seconds))
+
+    async def reset_endpoint(self, url: str) -> bool:
+        """Deliver to an endpoint again; False when nothing was known of it."""
+        return (await self.run(record_calls.reset_endpoint(url))).reset

@@ -1,0 +1,116 @@
+# Written by dev/twins.py from async_records.py: change that, and run it.
+
+"""Applied apps, entities and endpoints, for threads: the part of the client for what is kept beside the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from skep.client import record_calls
+from skep.client.exchange import Call
+from skep.records import Report
+from skep.wire.apps import AppDetail, Applied, AppRemoved, AppSummary
+from skep.wire.endpoints import EndpointView
+from skep.wire.entities import EntitiesReadResponse, EntityView, EventView
+
+if TYPE_CHECKING:
+    from skep.spec import App
+
+T = TypeVar("T")
+
+
+class Records:
+    """What a client can see and change of apps, entities and endpoints."""
+
+    def run(self, call: Call[T]) -> T:
+        """Make a call."""
+        raise NotImplementedError
+
+    # apps
+
+    def apply(self, app: App | Mapping[str, Any], *, dry_run: bool = False) -> Applied:
+        """Apply an app, or its document as JSON has it; ``dry_run`` only says what would change."""
+        return self.run(record_calls.apply(app, dry_run))
+
+    def apps(self) -> list[AppSummary]:
+        """All applied apps by name."""
+        return (self.run(record_calls.apps())).apps
+
+    def app(self, name: str) -> AppDetail:
+        """An applied app with its whole spec."""
+        return self.run(record_calls.app(name))
+
+    def remove_app(self, name: str, *, dry_run: bool = False) -> AppRemoved:
+        """Forget an app; its queues stay, with all they hold."""
+        return self.run(record_calls.remove_app(name, dry_run))
+
+    # entities
+
+    def entity_types(self) -> list[str]:
+        """The types of which there are entities."""
+        return (self.run(record_calls.entity_types())).types
+
+    def entities(self, type_: str) -> Iterator[EntityView]:
+        """All entities of a type by id, page by page."""
+        after: str | None = None
+        while True:
+            page = self.run(record_calls.entities(type_, after))
+            yield from page.entities
+            if (after := page.after) is None:
+                return
+
+    def entity(self, type_: str, id_: str) -> EntityView:
+        """An entity as it is now; ENTITY_NOT_FOUND when there is none."""
+        return self.run(record_calls.entity(type_, id_))
+
+    def entity_events(self, type_: str, id_: str) -> Iterator[EventView]:
+        """All events of an entity, the first one first."""
+        after: int | None = None
+        while True:
+            page = self.run(record_calls.entity_events(type_, id_, after))
+            yield from page.events
+            if (after := page.after) is None:
+                return
+
+    def read_entities(
+        self, entities: Iterable[tuple[str, str]] = (), receipts: Iterable[tuple[str, str]] = ()
+    ) -> EntitiesReadResponse:
+        """Many entities, by type and id, and receipts, by scope and key, in one request; None where there is none."""
+        return self.run(record_calls.read_entities(entities, receipts))
+
+    # tenants and endpoints
+
+    def tenants(self) -> Iterator[str]:
+        """The tenants that have queues, page by page."""
+        after: str | None = None
+        while True:
+            page = self.run(record_calls.tenants(after))
+            yield from page.tenants
+            if (after := page.after) is None:
+                return
+
+    def endpoints(self) -> Iterator[EndpointView]:
+        """Addresses that a delivery failed to, page by page."""
+        after: str | None = None
+        while True:
+            page = self.run(record_calls.endpoints(after))
+            yield from page.endpoints
+            if (after := page.after) is None:
+                return
+
+    def report_endpoint(
+        self,
+        url: str,
+        report: Report | Literal["delivered", "failed", "gone"],
+        *,
+        reason: str | None = None,
+        threshold: int = 5,
+        open_seconds: float = 30.0,
+    ) -> EndpointView:
+        """Say how a delivery went, and hear whether to go on: see ``open_until`` and ``stopped_at``."""
+        return self.run(record_calls.report_endpoint(url, report, reason, threshold, open_seconds))
+
+    def reset_endpoint(self, url: str) -> bool:
+        """Deliver to an endpoint again; False when nothing was known of it."""
+        return (self.run(record_calls.reset_endpoint(url))).reset
