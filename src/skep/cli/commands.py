@@ -30,6 +30,7 @@ SECTIONS: dict[str, list[Command]] = {
     ],
     "Specs": [
         ("spec", "skep.cli.spec:spec_app", "Check, lay out, plan, apply and export specs."),
+        ("entity", "skep.cli.entities:entity_app", "Look at entities and their events."),
     ],
     "And": [
         ("bench", "skep.cli.bench:bench_app", "Measure Skep on this machine; ratios are within one run."),

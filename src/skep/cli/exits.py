@@ -17,7 +17,13 @@ NOTHING = 4
 INTERRUPTED = 130
 
 _CODES = dict.fromkeys((Code.UNAUTHENTICATED, Code.FORBIDDEN), AUTHENTICATION)
-_CODES |= dict.fromkeys((Code.QUEUE_NOT_FOUND, Code.GROUP_NOT_FOUND, Code.MESSAGE_NOT_FOUND), NOTHING)
+_CODES |= dict.fromkeys(
+    (
+        Code.QUEUE_NOT_FOUND, Code.GROUP_NOT_FOUND, Code.MESSAGE_NOT_FOUND, Code.APP_NOT_FOUND, Code.ENTITY_NOT_FOUND,
+        Code.WEBHOOK_NOT_FOUND,
+    ),
+    NOTHING,
+)  # fmt: skip
 _CODES |= dict.fromkeys(
     (
         Code.SERVER_UNREACHABLE, Code.STORE_UNAVAILABLE, Code.STORE_BUSY, Code.STORE_CORRUPT, Code.STORE_FULL,

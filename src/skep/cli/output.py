@@ -23,7 +23,8 @@ T = TypeVar("T")
 Columns = dict[str, Callable[[T], object]]
 """Headings of a table, and what stands under each."""
 
-PAYLOAD = "payload"
+LONG = ("payload", "state", "data")
+"""What comes last in a table under one of these is cut to what fits on the line."""
 PAYLOAD_COLUMNS = 16
 """So much of a payload is shown, however narrow the terminal is."""
 COLUMN_GAP = 2
@@ -76,7 +77,7 @@ def print_table(rows: Sequence[T], columns: Columns[T]) -> None:
     values = [[cell(row) for cell in columns.values()] for row in rows]
     cells = [[text(value) for value in row] for row in values]
     page = console()
-    if list(columns)[-1] == PAYLOAD:
+    if list(columns)[-1] in LONG:
         _cut(cells, [len(heading) for heading in columns], page.width)
     table = new_table()
     for number, heading in enumerate(columns):

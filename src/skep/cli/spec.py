@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import PurePath
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from skep.cli.connection import Flag
+from skep.cli.connection import Connection, Flag
+from skep.cli.consent import Consent
 from skep.cli.exits import OK, USER
-from skep.cli.output import counted, print_json, print_lines
+from skep.cli.output import Columns, counted, print_json, print_lines, print_one, print_rows
 from skep.cli.spec_files import (
     PROBLEMS_SHOWN,
     STDIN,
@@ -21,6 +22,11 @@ from skep.cli.spec_files import (
     shown_name,
 )
 from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.client import Client
+    from skep.spec import App as SpecApp
+    from skep.wire.apps import Applied, AppSummary
 
 spec_app = App(name="spec", help="Check, lay out, plan, apply and export specs.", help_format="plaintext")
 
@@ -121,6 +127,135 @@ def export(file: File, /, *, format: Literal["json", "asyncapi", "jsonschema"] =
     from skep.spec import export as export_spec
 
     sys.stdout.write(export_spec(load_file(file), ExportFormat(format)))
+
+
+@spec_app.command(name="plan")
+def show_plan(file: File, /, *, to: Connection | None = None) -> None:
+    """Show what applying a spec would change on the server; what could lose something is marked.
+
+    For example:
+        skep spec plan orders.skep
+
+    Parameters
+    ----------
+    file
+        The spec: the language, TOML or JSON; - is stdin, in the language.
+    """
+    to = to or Connection()
+    app = load_file(file)
+    with to.open() as client:
+        print_one(to, _sent(client, app, dry_run=True), _show_plan)
+
+
+@spec_app.command
+def apply(file: File, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
+    """Apply a spec: make and change its queues, and take in what it declares. Nothing is deleted.
+
+    For example:
+        skep spec apply orders.skep
+
+    Parameters
+    ----------
+    file
+        The spec: the language, TOML or JSON; - is stdin, in the language.
+    """
+    to, consent = to or Connection(), consent or Consent()
+    app = load_file(file)
+    with to.open() as client:
+        done = _sent(client, app, dry_run=True)
+        if not consent.dry_run:
+            if done.destructive:
+                print_problems(rendered(done))
+                consent.ask(f"applying {done.app!r} could lose something: {'; '.join(_dangers(done))}")
+            done = _sent(client, app, dry_run=False)
+    print_one(to, done, _show_plan)
+
+
+@spec_app.command(name="list")
+def list_apps(*, to: Connection | None = None) -> None:
+    """List the apps that are applied.
+
+    For example:
+        skep spec list
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_rows(to, client.apps(), LISTED, empty="no app is applied")
+
+
+@spec_app.command
+def remove(app: str, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
+    """Forget an app: its webhooks, types and schedules. Its queues stay, with all they hold.
+
+    For example:
+        skep spec remove Orders --dry-run
+
+    Parameters
+    ----------
+    app
+        The app.
+    """
+    to, consent = to or Connection(), consent or Consent()
+    with to.open() as client:
+        done = client.remove_app(app, dry_run=True)
+        if not consent.dry_run:
+            consent.ask(f"this forgets app {app!r} with {counted(len(done.parts), 'part')}; its queues stay")
+            done = client.remove_app(app)
+    print_one(to, done, lambda one: print_lines([f"{'would forget' if one.dry_run else 'forgot'} app {one.app!r}"]))
+
+
+def _sent(client: Client, app: SpecApp, *, dry_run: bool) -> Applied:
+    """What the server says to a spec; what is wrong with it there is printed line by line."""
+    try:
+        return client.apply(app, dry_run=dry_run)
+    except SkepError as error:
+        if error.code is not Code.INVALID_SPEC:
+            raise
+        print_problems(error.message.split("\n"))
+        raise SystemExit(USER) from None
+
+
+def _show_plan(done: Applied) -> None:
+    print_lines(rendered(done))
+    if done.revision is not None:
+        print_lines([f"applied {done.app!r} as revision {done.revision}"])
+
+
+def rendered(done: Applied) -> list[str]:
+    """A plan for people, as `skep.spec.render_plan` shows it, and the parts that come and go."""
+    from skep.spec import Action, Change, SettingChange, render_plan
+
+    changes = [
+        Change(
+            Action(one.action), one.queue, one.settings,
+            [SettingChange(each.setting, each.before, each.after, each.danger) for each in one.changes],
+        )
+        for one in done.changes
+    ]  # fmt: skip
+    signs = {"add": "+", "change": "~", "remove": "-"}
+    parts = [
+        f"{'!' if part.danger else signs[part.action]} {part.action} {part.kind} {part.name}"
+        + (f"  ! {part.danger}" if part.danger else "")
+        for part in done.parts
+    ]
+    return [*(render_plan(changes).splitlines() if changes or not parts else []), *parts]
+
+
+def _dangers(done: Applied) -> list[str]:
+    settings = [each.danger for one in done.changes for each in one.changes if each.danger]
+    return list(dict.fromkeys([*settings, *(part.danger for part in done.parts if part.danger)]))
+
+
+LISTED: Columns[AppSummary] = {
+    "app": lambda one: one.app,
+    "revision": lambda one: one.revision,
+    "applied": lambda one: one.applied_at,
+    "queues": lambda one: len(one.queues),
+    "webhooks": lambda one: len(one.webhooks),
+    "entities": lambda one: len(one.entities),
+    "schedules": lambda one: len(one.schedules),
+    "": lambda one: "" if one.usable else "cannot be used here",
+}
 
 
 def _some(files: tuple[str, ...]) -> None:
