@@ -31,6 +31,8 @@ class Request(Struct, frozen=True):
     repeatable: bool = True
     wait_seconds: float = 0.0
     """How long the server may hold the answer back, on top of the usual time."""
+    headers: Mapping[str, str] | None = None
+    """Where they differ from those of all requests, such as the media type of a body that is no JSON."""
 
     @property
     def target(self) -> str:

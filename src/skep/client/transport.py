@@ -102,6 +102,8 @@ def _configured(builder: C, settings: ClientSettings) -> C:
 def _prepared(builder: B, request: Request, settings: ClientSettings) -> B:
     if request.body is not None:
         builder = builder.body_bytes(request.body)
+    for name, value in (request.headers or {}).items():
+        builder = builder.header(name, value)
     if request.wait_seconds:
         builder = builder.timeout(timedelta(seconds=settings.timeout_seconds + request.wait_seconds))
     return builder
