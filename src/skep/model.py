@@ -475,7 +475,10 @@ class Rates(Struct, frozen=True):
 
 
 class GroupStats(Struct, frozen=True, kw_only=True):
-    """A group's account. I12: pushed = completed + pending + in_flight + dead + expired."""
+    """A group's account. I12: pushed = completed + pending + in_flight + dead + expired.
+
+    An ``external`` group is nobody who pops: a reader of the raw log tells how far it has come.
+    """
 
     queue: QueueKey
     group: str
@@ -493,6 +496,7 @@ class GroupStats(Struct, frozen=True, kw_only=True):
     lag_seconds: float
     rates: Rates
     created_at: Instant
+    external: bool = False
 
     @property
     def lag_messages(self) -> int:

@@ -129,3 +129,11 @@ async def test_the_asynchronous_client_looks_around_alike(async_client: skep.Asy
     assert [queue.name async for queue in async_client.queues()] == ["orders"]
     assert [message.seq async for message in async_client.messages("orders")] == [1, 2]
     assert (await async_client.stats("orders")).stats.depth == 2
+
+
+def test_a_reader_of_the_log_tells_its_progress(client: skep.Client) -> None:
+    client.push("orders", [1, 2])
+
+    told = client.report_progress("orders", "lake", 1)
+
+    assert (told.external, told.progress_seq, told.lag) == (True, 1, 1)

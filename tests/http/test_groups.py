@@ -121,3 +121,31 @@ def test_a_group_is_forgotten_once(api: Api) -> None:
     assert did.json == {**would.json, "dryRun": False}
     assert api.delete(path).code == "GROUP_NOT_FOUND"
     assert drain(api, "q", "g") == [1, 2]
+
+
+def test_a_reader_of_the_log_tells_its_progress(api: Api) -> None:
+    api.push("q", 1, 2, 3)
+
+    def progress(seq: int) -> dict[str, Any]:
+        reply = api.post("/api/v1/consumer-groups/lake/progress", {"queue": "q", "seq": seq})
+        assert reply.status == 200, reply
+        answer: dict[str, Any] = reply.json
+        return answer
+
+    assert [(progress(seq)["lag"], progress(seq)["external"]) for seq in (1, 3, 2)] == [(2, True), (0, True), (0, True)]
+    assert api.get("/api/v1/consumer-groups/lake").json["queues"][0]["completed"] == 2
+    popped = api.get("/api/v1/pop/queue/q?consumerGroup=lake")
+    assert (popped.status, popped.code) == (409, "GROUP_EXTERNAL")
+
+
+def test_progress_that_cannot_be_is_refused(api: Api) -> None:
+    api.push("q", 1)
+    drain(api, "q", "g")
+
+    def code(group: str, **fields: object) -> str:
+        return api.post(f"/api/v1/consumer-groups/{group}/progress", fields).code
+
+    assert code("g", queue="q", seq=1) == "GROUP_NOT_EXTERNAL"
+    assert code("lake", queue="q", seq=2) == "INVALID_REQUEST"
+    assert code("lake", queue="q", seq=-1) == "INVALID_REQUEST"
+    assert code("lake", queue="none", seq=0) == "QUEUE_NOT_FOUND"

@@ -94,10 +94,12 @@ class Group:
     skipped: int = 0
     retried: int = 0
     lost: int = 0
+    external: bool = False
+    passed: int = 0  # by an external group, which has no marks
     samples: list[tuple[Instant, tuple[int, int, int, int]]] = field(default_factory=list)
 
     def count(self, state: State) -> int:
-        return sum(mark.state == state for mark in self.marks.values())
+        return sum(mark.state == state for mark in self.marks.values()) + (self.passed if state == "completed" else 0)
 
     def lease_of(self, seq: int) -> Lease | None:
         return next((lease for lease in self.leases if seq in lease.held), None)

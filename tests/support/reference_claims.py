@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 
 from skep.clock import Instant, seconds
+from skep.errors import Code, SkepError
 from skep.model import (
     Delivery,
     PopRequest,
@@ -30,6 +31,8 @@ class ReferenceClaims(ReferenceViews):
         """One pop. Whether it discovers, and what it takes of an unordered queue, can be told as another store did it."""
         log = self.log(request.queue)
         group = self.group(log, request.group, request.start, now)
+        if group.external:
+            raise SkepError(Code.GROUP_EXTERNAL, "nobody pops for an external group")
         if log.settings.paused:
             return PopResult([])
         if discover is None:

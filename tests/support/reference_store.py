@@ -49,6 +49,7 @@ from skep.model import (
     SettleResult,
     SettleStatus,
     Start,
+    StartMode,
 )
 from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
@@ -329,8 +330,24 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceRecords):
             start_seq=at,
             scan_seq=at,
             created_at=found.created_at if found else now,
+            external=found is not None and found.external,
         )
         return self.group_stats(log, log.groups[group], now)
+
+    async def report_progress(self, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
+        log = self.log(key)
+        if seq > log.last_seq:
+            raise SkepError(Code.INVALID_REQUEST, "beyond the log")
+        if group not in log.groups:
+            found = self.group(log, group, Start(StartMode.SEQ, seq + 1), now)
+            found.external = True
+        found = log.groups[group]
+        if not found.external:
+            raise SkepError(Code.GROUP_NOT_EXTERNAL, "messages are leased to it")
+        if seq > found.scan_seq:
+            found.passed += seq - found.scan_seq
+            found.scan_seq = seq
+        return self.group_stats(log, found, now)
 
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:
         return self.log(key).groups.pop(group, None) is not None
@@ -372,7 +389,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceRecords):
     async def expire(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         log = self.log(key)
         done = 0
-        for group in log.groups.values():
+        for group in [group for group in log.groups.values() if not group.external]:
             for lease in [lease for lease in group.leases if lease.deadline <= now]:
                 done += self._bury_worn_out(log, group, lease, now)
             if log.settings.max_age_seconds or log.settings.max_wait_seconds:

@@ -60,7 +60,9 @@ class ReferenceViews(Reference):
         leased = {lease.partition for lease in group.leases}
         waiting = [log.written[seq] for seq in group.unsettled()]
         waiting += [
-            entry for entry in log.entries.values() if entry.seq > group.scan_seq and entry.audience in (None, group.id)
+            entry
+            for entry in log.entries.values()
+            if entry.seq > group.scan_seq and (group.external or entry.audience in (None, group.id))
         ]
         oldest_at = min((entry.created_at for entry in waiting), default=None)
         return GroupStats(
@@ -80,6 +82,7 @@ class ReferenceViews(Reference):
             lag_seconds=(now - oldest_at) / MICROS_PER_SECOND if oldest_at is not None else 0.0,
             rates=self.rates(log, group, now),
             created_at=group.created_at,
+            external=group.external,
         )
 
     def counters(self, log: Log, group: Group) -> tuple[int, int, int, int]:

@@ -19,7 +19,16 @@ from skep.wire.dead_letters import (
     PurgeResponse,
     ReplayResponse,
 )
-from skep.wire.groups import GroupDeleted, GroupDetail, GroupsResponse, SeekRequest, SeekResponse, SeekTo
+from skep.wire.groups import (
+    GroupDeleted,
+    GroupDetail,
+    GroupFigures,
+    GroupsResponse,
+    ProgressRequest,
+    SeekRequest,
+    SeekResponse,
+    SeekTo,
+)
 from skep.wire.queues import (
     ClearResponse,
     NamespacesResponse,
@@ -217,6 +226,11 @@ def seek(queue: str, group: str, to: Position, dry_run: bool) -> Call[SeekRespon
         except ValueError:
             raise SkepError(Code.INVALID_REQUEST, f"seek to beginning, end, a time or a seq, not {to!r}") from None
     return post(f"{GROUPS}/{path_part(group)}/seek", SeekResponse, request)
+
+
+def report_progress(queue: str, group: str, seq: int) -> Call[GroupFigures]:
+    """Tell how far an external group has come."""
+    return post(f"{GROUPS}/{path_part(group)}/progress", GroupFigures, ProgressRequest(queue, seq))
 
 
 def delete_group(queue: str, group: str, dry_run: bool) -> Call[GroupDeleted]:

@@ -424,6 +424,16 @@ class Engine:
             self._wake(key)
             return stats
 
+    async def report_progress(self, key: QueueKey, group: str, seq: Seq) -> GroupStats:
+        """Note that an external group, one that reads the raw log, is done with all up to ``seq``; it never goes back."""
+        with self._in_flight:
+            self._check_group(key, group)
+            if not 0 <= seq <= validate.SEQ_MAX:
+                raise SkepError(Code.INVALID_REQUEST, "a seq is 0 or a positive number")
+            stats = await self._store.report_progress(key, group, seq, self._clock.now())
+            self._lifecycle.settled(key, self._clock.now())
+            return stats
+
     async def delete_group(self, key: QueueKey, group: str) -> bool:
         """Forget a group and its leases; False when there is none."""
         with self._in_flight:

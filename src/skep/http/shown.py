@@ -98,7 +98,7 @@ def group_figures(stats: GroupStats) -> GroupFigures:
         in_flight=stats.in_flight, dead=stats.dead, expired=stats.expired, retried=stats.retried,
         partitions_pending=stats.partitions_pending, partitions_leased=stats.partitions_leased,
         oldest_at=None if stats.oldest_at is None else to_datetime(stats.oldest_at),
-        created_at=to_datetime(stats.created_at), rates=stats.rates,
+        created_at=to_datetime(stats.created_at), rates=stats.rates, external=stats.external,
     )  # fmt: skip
 
 

@@ -258,6 +258,14 @@ class Store(Protocol):
         """Move a group, making it when there is none: its leases end, its account starts anew."""
         ...
 
+    async def report_progress(self, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
+        """Note that an external group is done with all up to ``seq``; it never goes back (I7), and an earlier seq changes nothing.
+
+        Made on first sight, it begins at ``seq``. A seq beyond the log is INVALID_REQUEST; a group that messages were leased to
+        is GROUP_NOT_EXTERNAL, as popping from an external one is GROUP_EXTERNAL.
+        """
+        ...
+
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:
         """Forget a group and its leases."""
         ...

@@ -183,6 +183,37 @@ def not_quarantined(message: NewMessage, id_: Id) -> PushOutcome:
     return PushOutcome([PushResult(PushStatus.REFUSED, id_, None, message.transaction_id, trace_id, code, reason)], {})
 
 
+def group_is_external(queue: str, group: str) -> SkepError:
+    """What a pop for an external group is told."""
+    return SkepError(
+        Code.GROUP_EXTERNAL,
+        f"group {group!r} of {queue!r} is external: it reads the raw log and tells its progress; pop in another group",
+        queue=queue,
+        group=group,
+    )
+
+
+def group_is_not_external(queue: str, group: str) -> SkepError:
+    """What someone is told who reports the progress of a group that pops."""
+    return SkepError(
+        Code.GROUP_NOT_EXTERNAL,
+        f"group {group!r} of {queue!r} pops its messages: report the progress of another group, or delete this one",
+        queue=queue,
+        group=group,
+    )
+
+
+def check_reported(queue: str, seq: int, last_seq: int) -> None:
+    """Refuse progress beyond the log: whoever reports it has read another one."""
+    if seq > last_seq:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"the log of {queue!r} ends at {last_seq}, so nobody is done with {seq}: was the queue made anew?",
+            queue=queue,
+            last_seq=last_seq,
+        )
+
+
 def after_report(
     known: Endpoint | None,
     fresh: Endpoint,

@@ -11,7 +11,10 @@ from skep.model import Rates
 
 
 class GroupFigures(Struct, rename="camel"):
-    """A group's account in one queue: pushed = completed + pending + inFlight + dead + expired. ``lag`` is in messages."""
+    """A group's account in one queue: pushed = completed + pending + inFlight + dead + expired. ``lag`` is in messages.
+
+    An ``external`` group reads the raw log and tells its progress; nobody pops for it.
+    """
 
     queue: str
     consumer_group: str
@@ -30,6 +33,7 @@ class GroupFigures(Struct, rename="camel"):
     oldest_at: datetime | None
     created_at: datetime
     rates: Rates
+    external: bool = False
 
 
 class GroupsResponse(Struct, rename="camel"):
@@ -82,6 +86,13 @@ class SeekResponse(Struct, rename="camel"):
     to_seq: int
     pending: int
     in_flight: int
+
+
+class ProgressRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """All of a queue up to ``seq`` is done with."""
+
+    queue: str
+    seq: int
 
 
 class GroupDeleted(Struct, rename="camel"):

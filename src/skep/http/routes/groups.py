@@ -14,8 +14,17 @@ from skep.http.paging import AFTER_NAME, next_after, page_limit
 from skep.http.routes.queues import DRY_RUN
 from skep.http.shown import group_figures
 from skep.http.survey import Survey, figures, survey
-from skep.model import GroupStats, MessageFilter, QueueKey, QueueStats, Start, StartMode
-from skep.wire.groups import GroupDeleted, GroupDetail, GroupsResponse, SeekRequest, SeekResponse, SeekTo
+from skep.model import GroupStats, MessageFilter, QueueKey, QueueStats, Seq, Start, StartMode
+from skep.wire.groups import (
+    GroupDeleted,
+    GroupDetail,
+    GroupFigures,
+    GroupsResponse,
+    ProgressRequest,
+    SeekRequest,
+    SeekResponse,
+    SeekTo,
+)
 from skep.wire.times import to_instant
 
 TAG = "Consumer groups"
@@ -23,6 +32,7 @@ QUEUE = Parameter("queue", str, "only of this queue")
 PAGE_QUEUES = Parameter("limit", int, "queues whose groups one page has; 100 by default, 1000 at most")
 
 _decode_seek = msgspec.json.Decoder(SeekRequest)
+_decode_progress = msgspec.json.Decoder(ProgressRequest)
 
 
 def operations(engine: Engine) -> list[Operation]:
@@ -64,6 +74,11 @@ def operations(engine: Engine) -> list[Operation]:
             )
         )  # fmt: skip
 
+    async def progress(call: Call) -> Answer:
+        request = await call.json(_decode_progress)
+        key = QueueKey(request.queue, call.tenant)
+        return json_answer(group_figures(await engine.report_progress(key, call.path("group"), Seq(request.seq))))
+
     async def delete(call: Call) -> Answer:
         name = call.path("group")
         key = QueueKey(parameters.needed(call.query, "queue"), call.tenant)
@@ -88,6 +103,14 @@ def operations(engine: Engine) -> list[Operation]:
             answers={200: SeekResponse}, summary="Move a group, making it when there is none",
             description="Its leases end and its account starts anew.",
             example={"queue": "orders", "to": "time", "time": "2026-01-31T12:00:00Z", "dryRun": True},
+        ),
+        Operation(
+            method="POST", path="/api/v1/consumer-groups/{group}/progress", handler=progress, tag=TAG,
+            request=ProgressRequest, answers={200: GroupFigures},
+            summary="Tell how far a reader of the raw log has come",
+            description="The group is made when there is none, marked external: it has no leases, nobody pops for it, its lag "
+            "shows and retention waits for it like for any other. Its progress never goes back, except by a seek.",
+            example={"queue": "orders", "seq": 1200},
         ),
         Operation(
             method="DELETE", path="/api/v1/consumer-groups/{group}", handler=delete, tag=TAG,

@@ -62,7 +62,7 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
         groups = await connection.fetch(SQL["groups"], queue.id)
     done = 0
     next_at: int | None = None
-    for group in groups:
+    for group in [group for group in groups if not group["external"]]:
         account = settle.Account(queue, group["id"], group["name"], shard)
         if lifetime is not None:
             await connection.fetchval(SQL["discover"], queue.id, group["id"], limit, shard)

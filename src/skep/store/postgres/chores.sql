@@ -26,7 +26,7 @@ FROM unnest(array_fill($1::integer, ARRAY[cardinality($2::text[])]), $2::text[],
 WHERE d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id
 
 -- name: groups
-SELECT id, name FROM consumer_group WHERE queue_id = $1 ORDER BY id
+SELECT id, name, external FROM consumer_group WHERE queue_id = $1 ORDER BY id
 
 -- name: ensure_group
 SELECT ensure_group($1, $2, 'all', 0, $3)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from skep.clock import Instant
-from skep.model import Cleared, ClearScope, QueueKey, Start
+from skep.model import Cleared, ClearScope, QueueKey, Seq, Start
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
+from skep.store.rules import check_reported, group_is_not_external
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "groups")
@@ -18,6 +19,18 @@ async def seek(connection: Connection, key: QueueKey, group: str, start: Start, 
     await _forget_leases(connection, queue.id, group_id)
     await connection.execute(SQL["reset_counters"], group_id)
     await connection.execute(SQL["move"], group_id, queue.id, start.mode.value, start.value)
+
+
+async def report_progress(
+    connection: Connection, key: QueueKey, group: str, seq: Seq, now: Instant, shard: int
+) -> None:
+    """Move an external group forward, making it when there is none."""
+    queue = await queues.need(connection, key)
+    row = await connection.fetchrow(SQL["report_progress"], queue.id, group, seq, now, shard)
+    assert row is not None
+    check_reported(key.name, seq, row["last"])
+    if row["state"] == "popping":
+        raise group_is_not_external(key.name, group)
 
 
 async def delete(connection: Connection, key: QueueKey, group: str) -> bool:

@@ -108,6 +108,7 @@ def _group_stats(row: asyncpg.Record, queue: Queue, last_seq: int, now: Instant)
             dead=_rate(row["dead"], row["sample_dead"], row["sample_at"], now),
         ),
         created_at=row["created_at"],
+        external=row["external"],
     )
 
 

@@ -25,12 +25,13 @@ WHERE q.id = $1
 
 -- name: group_figures
 -- Counters, and one walk over the rows of unsettled partitions: as many as there are partitions with work.
-SELECT g.id, g.name, g.start_seq, g.scan_seq, g.created_at, c.completed, c.dead, c.expired, c.skipped, c.retried,
+SELECT g.id, g.name, g.start_seq, g.scan_seq, g.created_at, g.external, c.completed, c.dead, c.expired, c.skipped, c.retried,
        l.unsettled + s.unsettled AS unsettled, l.in_flight + s.in_flight AS in_flight,
        l.partitions + s.partitions AS partitions, l.leased_partitions + s.leased_partitions AS leased_partitions,
        least(l.oldest_at, s.oldest_at) AS oldest_at,
        least(g.scan_seq, coalesce(l.settled, g.scan_seq), coalesce(s.settled, g.scan_seq)) AS progress_seq,
-       (SELECT m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq > g.scan_seq AND (m.audience IS NULL OR m.audience = g.id)
+       (SELECT m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq > g.scan_seq
+          AND (m.audience IS NULL OR m.audience = g.id OR g.external)
         ORDER BY m.queue_id, m.seq LIMIT 1) AS undiscovered_at,
        p.last_seq AS sample_seq, p.at AS sample_at, p.completed AS sample_completed, p.dead AS sample_dead,
        p.retried AS sample_retried

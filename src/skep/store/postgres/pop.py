@@ -19,7 +19,7 @@ from skep.store.postgres.connection import Connection
 from skep.store.postgres.dead import Burial
 from skep.store.postgres.leases import Effects, Ending, Lease, lease_of, release, run_out
 from skep.store.postgres.settle import Account
-from skep.store.rules import LEASE_EXPIRED, comes_alone, is_exhausted, is_too_old, lifetime_micros
+from skep.store.rules import LEASE_EXPIRED, comes_alone, group_is_external, is_exhausted, is_too_old, lifetime_micros
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "pop")
@@ -83,6 +83,8 @@ async def pop_ordered(
             raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {shape.queue.name!r}", queue=shape.queue.name)
         case "paused":
             return [PopResult([]) for _ in requests]
+        case "external":
+            raise group_is_external(shape.queue.name, shape.group)
         case "doomed":
             raise TidyingNeededError
         case "unordered":
@@ -216,10 +218,12 @@ def _take_out(lease: Lease, seq: int) -> int:
 
 
 async def _pop_unordered(connection: Connection, request: PopRequest, now: Instant, shard: int) -> PopResult:
-    await connection.execute(
+    group_id = await connection.fetchval(
         SQL["ensure_group"], request.queue.tenant, request.queue.name, request.group, request.start.mode.value,
         request.start.value, now,
     )  # fmt: skip
+    if group_id is None:
+        raise group_is_external(request.queue.name, request.group)
     account = await settle.find_account(connection, request.queue, request.group, shard)
     assert account is not None
     queue_id, group_id, settings = account.queue.id, account.group_id, account.queue.settings

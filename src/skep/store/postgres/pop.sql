@@ -19,7 +19,7 @@ UNION ALL
  ORDER BY m.partition, m.queue_id, m.seq LIMIT $6)
 
 -- name: ensure_group
-SELECT ensure_group(q.id, $3, $4, $5, $6) FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
+SELECT popping_group(q.id, $3, $4, $5, $6) FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
 
 -- name: discover
 SELECT discover($1, $2, $3, $4)

@@ -319,6 +319,11 @@ class PostgresStore:
         async with self._pool.connection() as connection:
             return await looking.group_stats(connection, key, group, now)
 
+    async def report_progress(self, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
+        await self._pool.transaction(lambda c: groups.report_progress(c, key, group, seq, now, self._shard))
+        async with self._pool.connection() as connection:
+            return await looking.group_stats(connection, key, group, now)
+
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG002 - the protocol gives it
         return await self._pool.transaction(lambda c: groups.delete(c, key, group))
 

@@ -100,7 +100,7 @@ def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
         session.make_group(queue, QUEUE_MODE_GROUP, queue.first_seq - 1, now)
     left = limit
     undiscovered = False
-    for group in list(session.groups(queue).values()):
+    for group in [group for group in session.groups(queue).values() if not group.external]:
         if queue.lifetime_micros is not None:
             discover(session, queue, group, limit)
             undiscovered = undiscovered or group.scan_seq < queue.last_seq

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from skep.clock import Instant, seconds
 from skep.model import DeadReason, Delivery, PopRequest, PopResult
-from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old
+from skep.store.rules import LEASE_EXPIRED, group_is_external, is_exhausted, is_too_old
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.groups import discover, open_group
 from skep.store.sqlite.leases import (
@@ -89,6 +89,8 @@ def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[
 def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
     queue = session.queue(request.queue)
     group = open_group(session, queue, request.group, request.start, now)
+    if group.external:
+        raise group_is_external(request.queue.name, request.group)
     if queue.settings.paused or request.batch <= 0:
         return PopResult([])
     lease_seconds = request.lease_seconds if request.lease_seconds is not None else queue.settings.lease_seconds

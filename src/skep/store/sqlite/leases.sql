@@ -123,9 +123,9 @@ ORDER BY position
 LIMIT ?6
 
 -- name: head_of_queue
--- The first message a group has not discovered: the table's own b-tree.
+-- The first message a group has not discovered: the table's own b-tree. An external group (?4) reads what is for others, too.
 SELECT position, created_at FROM message
-WHERE position > ?1 AND position <= ?2 AND (audience IS NULL OR audience = ?3)
+WHERE position > ?1 AND position <= ?2 AND (audience IS NULL OR audience = ?3 OR ?4)
 ORDER BY position
 LIMIT 1
 

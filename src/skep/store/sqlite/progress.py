@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skep.clock import Instant
 from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Start
+from skep.store.rules import check_reported, group_is_not_external
 from skep.store.sqlite.groups import start_seq
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import count_expired, lease_of_row, save
@@ -27,6 +28,23 @@ def seek(session: Session, key: QueueKey, name: str, start: Start, now: Instant)
         _drop_rows(session, group)
         group.start_seq = group.scan_seq = before
         group.completed = group.dead = group.expired = group.skipped = group.retried = 0
+        session.touch_group(group)
+    return group_stats(session, queue, group, now)
+
+
+def report_progress(session: Session, key: QueueKey, name: str, seq: int, now: Instant) -> GroupStats:
+    """Move an external group forward, making it when there is none."""
+    queue = session.queue(key)
+    check_reported(key.name, seq, queue.last_seq)
+    group = session.find_group(queue, name)
+    if group is None:
+        group = session.make_group(queue, name, max(seq, queue.first_seq - 1), now, external=True)
+    elif not group.external:
+        raise group_is_not_external(key.name, name)
+    elif seq > group.scan_seq:
+        # Whoever reads the raw log has seen all of it, whomever it is for, and what is gone it need not see any more.
+        group.completed += seq - group.scan_seq
+        group.scan_seq = seq
         session.touch_group(group)
     return group_stats(session, queue, group, now)
 

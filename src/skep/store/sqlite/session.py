@@ -97,6 +97,7 @@ class GroupRow(Struct):
     skipped: int
     retried: int
     created_at: Instant
+    external: int
 
     def pushed(self, last_seq: int) -> int:
         """How many messages the group has ever had to deal with."""
@@ -243,10 +244,11 @@ class Session:
             )
         return group
 
-    def make_group(self, queue: QueueRow, name: str, after_seq: int, now: Instant) -> GroupRow:
+    def make_group(self, queue: QueueRow, name: str, after_seq: int, now: Instant, external: bool = False) -> GroupRow:
         """A new group that has everything up to ``after_seq`` behind it."""
-        self.db.execute(SQL["insert_group"], (queue.id, name, after_seq, now))
-        group = GroupRow(self.db.last_insert_rowid(), queue.id, name, after_seq, after_seq, 0, 0, 0, 0, 0, now)
+        self.db.execute(SQL["insert_group"], (queue.id, name, after_seq, now, external))
+        id_ = self.db.last_insert_rowid()
+        group = GroupRow(id_, queue.id, name, after_seq, after_seq, 0, 0, 0, 0, 0, now, external)
         self.groups(queue)[name] = group
         return group
 

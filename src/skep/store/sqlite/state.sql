@@ -15,13 +15,13 @@ SELECT position, created_at FROM message WHERE position BETWEEN ?1 AND ?2 ORDER 
 
 -- name: groups_of_queue
 -- Unique index (queue_id, name). A queue has few groups, and depth looks at all of them.
-SELECT id, queue_id, name, start_seq, scan_seq, completed, dead, expired, skipped, retried, created_at
+SELECT id, queue_id, name, start_seq, scan_seq, completed, dead, expired, skipped, retried, created_at, external
 FROM consumer_group
 WHERE queue_id = ?1
 
 -- name: insert_group
-INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at)
-VALUES (?1, ?2, ?3, ?3, ?4)
+INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, external)
+VALUES (?1, ?2, ?3, ?3, ?4, ?5)
 
 -- name: save_group
 -- One write per group and call, whatever the call did: counters are summed in memory first.

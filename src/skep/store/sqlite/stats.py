@@ -60,7 +60,8 @@ def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant
     assert figures is not None
     partitions, leased_partitions, in_flight, oldest_at, head_seq = figures
     undiscovered = session.row(
-        LEASES_SQL["head_of_queue"], (queue.base | group.scan_seq, queue.base | queue.last_seq, group.id)
+        LEASES_SQL["head_of_queue"],
+        (queue.base | group.scan_seq, queue.base | queue.last_seq, group.id, group.external),
     )
     if undiscovered is not None and oldest_at is None:
         oldest_at = undiscovered[1]
@@ -81,6 +82,7 @@ def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant
         lag_seconds=(now - oldest_at) / MICROS_PER_SECOND if oldest_at is not None else 0.0,
         rates=_rates(session, queue, group.id, group_counters(queue, group), now),
         created_at=group.created_at,
+        external=bool(group.external),
     )
 
 

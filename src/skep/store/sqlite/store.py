@@ -343,6 +343,10 @@ class SqliteStore:
         """Move a group, making it when there is none."""
         return await self._write(lambda session: progress.seek(session, key, group, start, now))
 
+    async def report_progress(self, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
+        """Move an external group forward."""
+        return await self._write(lambda session: progress.report_progress(session, key, group, seq, now))
+
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG002 - the protocol's
         """Forget a group and its leases."""
         return await self._write(lambda session: progress.delete_group(session, key, group))

@@ -161,7 +161,7 @@ $$;
 -- never the other way round: SKIP LOCKED keeps the lock of a row that it re-checked and dropped, and discovering waits for row locks.
 --
 -- Answers the messages, then one row with seq NULL whose partition says how it went: 'ok'; 'missing' or 'paused' (the queue);
--- 'unordered' (another path serves it); 'doomed' (rows must be buried, expired or put right before popping again).
+-- 'unordered' (another path serves it); 'external' (the group does not pop); 'doomed' (rows must be buried, expired or put right before popping again).
 -- owner is the number of the request that a message is for.
 -- Of the last row, created_at is when something may next be ready, attempt is 1 when another pop would give something now. With p_discover false it claims only what is known:
 -- within one transaction only the first pop may discover, since the others already hold claims.
@@ -205,7 +205,12 @@ BEGIN
                             NULL::bytea, NULL::bytea, 0::bigint, 0;
         RETURN;
     END IF;
-    v_group := ensure_group(q.id, p_group_name, p_mode, p_value, p_now);
+    v_group := popping_group(q.id, p_group_name, p_mode, p_value, p_now);
+    IF v_group IS NULL THEN
+        RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::uuid, NULL::uuid, 0, 0, 'external'::text, NULL::text, NULL::text,
+                            NULL::bytea, NULL::bytea, 0::bigint, 0;
+        RETURN;
+    END IF;
     v_visible := p_now - (q.delayed_processing_seconds * 1e6)::bigint;
     v_deadline := p_now + coalesce(p_lease_us, (q.lease_seconds * 1e6)::bigint);
     -- Messages created up to this are past max_wait or max_age.

@@ -21,7 +21,8 @@ DECLARE
     v_expired bigint;
     v_part bigint;
 BEGIN
-    FOR g IN SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue ORDER BY x.id LOOP
+    -- An external group has nothing to let go of: it finds out when it reads.
+    FOR g IN SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue AND NOT x.external ORDER BY x.id LOOP
         WHILE (SELECT x.scan_seq FROM consumer_group x WHERE x.id = g.id FOR UPDATE) < p_upper LOOP
             PERFORM discover(p_queue, g.id, 10000, p_shard);
         END LOOP;
