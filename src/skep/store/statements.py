@@ -23,3 +23,12 @@ def load_statements(package: str, file: str) -> Mapping[str, str]:
     if len(set(names)) != len(names):
         raise ValueError(f"{file}.sql names a statement twice")
     return MappingProxyType({name: _COMMENT.sub("", body).strip() for name, body in zip(names, bodies, strict=True)})
+
+
+def repeated(statement: str, rows: int, first: int) -> str:
+    """A statement that inserts one row, its parameters in braces, for so many rows; these are numbered from ``first`` on."""
+    head, values = statement.split("VALUES ", 1)
+    row, tail = values[: values.index(")") + 1], values[values.index(")") + 1 :]
+    own = row.count("{}")
+    numbered = (row.format(*range(first + n * own, first + (n + 1) * own)) for n in range(rows))
+    return f"{head}VALUES {', '.join(numbered)}{tail}"

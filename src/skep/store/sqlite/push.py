@@ -31,7 +31,7 @@ from skep.model import (
 from skep.store.rules import TRACE_SLACK_MICROS, queue_full_reason
 from skep.store.sqlite.queues import check_rules, make_queue
 from skep.store.sqlite.session import QueueRow, Session
-from skep.store.statements import load_statements
+from skep.store.statements import load_statements, repeated
 
 SQL = load_statements(__package__, "push")
 
@@ -39,14 +39,7 @@ _STORED = PushStatus.STORED
 _MS_BYTES = 6
 
 
-def _append_plain(rows: int) -> str:
-    """The statement that appends so many plain messages of one queue: its one row, repeated with parameters of its own."""
-    head, row = SQL["append_plain"].split("VALUES ")
-    own = row.count("{}")
-    return head + "VALUES " + ", ".join(row.format(*range(3 + n * own, 3 + (n + 1) * own)) for n in range(rows))
-
-
-_APPEND_PLAIN = {size: _append_plain(size) for size in (100, 10, 1)}
+_APPEND_PLAIN = {size: repeated(SQL["append_plain"], size, first=3) for size in (100, 10, 1)}
 """By number of rows, the greatest first: one statement of a hundred rows costs half of a hundred statements."""
 
 

@@ -3,40 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from skep.clock import Instant
 from skep.model import PushBatch, PushOutcome
 from skep.records import Receipt, ReceiptKey
 from skep.store.sqlite.push import push_batch
 from skep.store.sqlite.session import Session
-from skep.store.statements import load_statements
+from skep.store.statements import load_statements, repeated
 
 SQL = load_statements(__package__, "receipts")
 
 
+_TAKE = {size: repeated(SQL["take"], size, first=2) for size in (100, 10, 1)}
+"""By number of rows, the greatest first, as for messages (`push`)."""
+
+
 def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool) -> list[PushOutcome]:
     """Append every batch that is not refused; one with a receipt only while no such receipt lives."""
-    return [
-        push_batch(session, batch, now, create_queues)
-        if batch.receipt is None
-        else _push_once(session, batch, batch.receipt, now, create_queues)
-        for batch in batches
-    ]
+    wanted = [batch.receipt for batch in batches if batch.receipt is not None]
+    if not wanted:
+        return [push_batch(session, batch, now, create_queues) for batch in batches]
+    taken = take_all(session, wanted, now)
+    return [_push_once(session, batch, now, create_queues, taken) for batch in batches]
 
 
-def _push_once(session: Session, batch: PushBatch, receipt: Receipt, now: Instant, create_queues: bool) -> PushOutcome:
-    if not take(session, receipt, now):
+def _push_once(session: Session, batch: PushBatch, now: Instant, create_queues: bool, taken: bool) -> PushOutcome:
+    receipt = batch.receipt
+    if receipt is not None and not taken and not take(session, receipt, now):
         return recorded(session, receipt.key, now)
     outcome = push_batch(session, batch, now, create_queues)
-    if outcome.refused:
+    if receipt is not None and outcome.refused:
         drop(session, receipt.key)
     return outcome
+
+
+def take_all(session: Session, wanted: Sequence[Receipt], now: Instant) -> bool:
+    """Write all receipts at once, or none when one of them lives, or is wanted twice: then each has to be looked at."""
+    if len({receipt.key for receipt in wanted}) < len(wanted):
+        return False
+    rows = [(r.key.tenant, r.key.scope, r.key.key, r.expires_at, r.answer) for r in wanted]
+    db, start, taken = session.db, 0, 0
+    db.execute("SAVEPOINT receipts")
+    for size, statement in _TAKE.items():
+        while len(rows) - start >= size:
+            db.execute(statement, (now, *chain.from_iterable(rows[start : start + size])))
+            taken += db.changes()
+            start += size
+    db.execute("RELEASE receipts" if taken == len(rows) else "ROLLBACK TO receipts; RELEASE receipts")
+    return taken == len(rows)
 
 
 def take(session: Session, receipt: Receipt, now: Instant) -> bool:
     """Write a receipt, unless one of that key lives."""
     key = receipt.key
-    session.db.execute(SQL["take"], (key.tenant, key.scope, key.key, receipt.expires_at, receipt.answer, now))
+    session.db.execute(_TAKE[1], (now, key.tenant, key.scope, key.key, receipt.expires_at, receipt.answer))
     return session.db.changes() == 1
 
 

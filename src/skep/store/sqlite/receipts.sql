@@ -1,10 +1,11 @@
 -- Receipts: what was done once, and what was answered.
 
 -- name: take
--- Primary key of receipt. One that has run out and was not swept yet makes room; one that lives stays, and no row changes.
-INSERT INTO receipt (tenant, scope, key, expires_at, answer) VALUES (?1, ?2, ?3, ?4, ?5)
+-- Primary key of receipt. One that has run out and was not swept yet makes room; one that lives stays, and its row does not
+-- change. ?1 is now, the braces are each row's parameters.
+INSERT INTO receipt (tenant, scope, key, expires_at, answer) VALUES (?{}, ?{}, ?{}, ?{}, ?{})
 ON CONFLICT (tenant, scope, key) DO UPDATE SET expires_at = excluded.expires_at, answer = excluded.answer
-WHERE receipt.expires_at <= ?6
+WHERE receipt.expires_at <= ?1
 
 -- name: find
 -- Primary key of receipt. One that has run out does not count, though it is still there.

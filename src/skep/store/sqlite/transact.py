@@ -36,9 +36,9 @@ def _transact_one(session: Session, transaction: Transaction, now: Instant, crea
 
 
 def _record(session: Session, transaction: Transaction, now: Instant) -> None:
-    for index, receipt in enumerate(transaction.receipts):
-        if not receipts.take(session, receipt, now):
-            raise _RefusedError(in_conflict(transaction, Code.RECEIPT_EXISTS, index))
+    if transaction.receipts and not receipts.take_all(session, transaction.receipts, now):
+        first = next(i for i, receipt in enumerate(transaction.receipts) if not receipts.take(session, receipt, now))
+        raise _RefusedError(in_conflict(transaction, Code.RECEIPT_EXISTS, first))
     if transaction.effects:
         changed = entities.apply(session, transaction.effects, now)
         if changed is not None:

@@ -160,6 +160,13 @@ HOT = {
         "partition_lease": {"partition_lease_pkey"},
         "set_lease": {"set_lease_by_token"},
     },
+    "push of a few": {"message": {"message_pkey"}},
+    "push with a receipt": {"message": {"message_pkey"}},
+    "push with a receipt that exists": {"message": {"message_pkey"}, "receipt": {"receipt_pkey"}},
+    "transact with effects": {"entity": {"entity_pkey", "TIDSCAN"}, "message": {"message_pkey"}},
+    "read entities": {
+        "entity": {"entity_pkey"}, "receipt": {"receipt_pkey"}, "entity_event": {"entity_event_pkey"},
+    },
     "promote": {"scheduled": {"scheduled_pkey", "TIDSCAN"}, "message": {"message_pkey"}, "dedup": {"dedup_pkey"}},
 }  # fmt: skip
 """By what each hot verb reaches the tables that grow, in its functions and beside them."""
@@ -205,7 +212,7 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await watch("create", driver.create)
     for partition in "abcd":
         await watch("push", lambda p=partition: driver.push(*"123456", partition=p, transaction_id=p))  # type: ignore[misc]
-    await driver.push("1", "2", "3", partition="a")
+    await watch("push of a few", lambda: driver.push("1", "2", "3", partition="a"))
     await watch("schedule", lambda: driver.push("x", deliver_at=driver.later(5), transaction_id="later"))
     await watch("pop of anything", driver.pop)
     driver.clock.advance(10_000)
@@ -233,6 +240,28 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await watch("purge", driver.purge)
     await watch("promote", driver.promote)
     await watch("transact", lambda: driver.transact([], [driver.message("x", transaction_id="y")]))
+    once = driver.receipt("k")
+    for verb in ("push with a receipt", "push with a receipt that exists"):
+        batch = driver.batch(driver.message("x"), receipt=once)
+        await watch(verb, lambda batch=batch: driver.push_batches(batch))  # type: ignore[misc]
+    for version in (0, 1):
+        effects, receipts = [driver.effect(version, 1, state=version)], [driver.receipt(f"t{version}")]
+        await watch(
+            "transact with effects",
+            lambda e=effects, r=receipts: driver.transact([], [driver.message("x")], effects=e, receipts=r),  # type: ignore[misc]
+        )
+    await watch(
+        "conflict", lambda: driver.transact([], [], effects=[driver.effect(0, 1, id_="2"), driver.effect(0, 1)])
+    )
+    await watch("conflict", lambda: driver.transact([], [], receipts=[driver.receipt("new"), once]))
+    await watch(
+        "quarantine", lambda: store.quarantine(driver.message("x"), driver.mint.mint(), "bad", None, driver.now)
+    )
+    await watch("read entities", lambda: driver.counters("1", "2"))
+    await watch("read entities", lambda: driver.recorded("k"))
+    await watch("read entities", lambda: store.list_entities(driver.tenant, "Counter"))
+    await watch("read entities", lambda: store.entity_types(driver.tenant))
+    await watch("endpoints", lambda: store.endpoints(driver.tenant))
     await watch("seek", lambda: driver.seek(Start()))
     await watch("expire", driver.expire)
 

@@ -91,8 +91,9 @@ BEGIN
         RETURN;
     END IF;
     PERFORM pg_advisory_xact_lock(1936418160, v_id);
-    SELECT * INTO q FROM queue k WHERE k.id = v_id AND k.deleted_at IS NULL AND k.max_depth = 0 AND k.ordering <> 'fifo';
-    IF NOT FOUND THEN
+    -- By the id alone, as in open_logs.
+    SELECT * INTO q FROM queue k WHERE k.id = v_id;
+    IF NOT FOUND OR q.deleted_at IS NOT NULL OR q.max_depth <> 0 OR q.ordering = 'fifo' THEN
         RETURN;
     END IF;
     SELECT m.seq, m.created_at INTO v_last, v_created

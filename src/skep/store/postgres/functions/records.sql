@@ -25,11 +25,12 @@ RETURNS TABLE (queue_id integer, last_seq bigint, depth bigint, watched boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+    v_plain boolean;
     v_taken bigint;
 BEGIN
-    PERFORM 1 FROM queue k
-    WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL AND k.max_depth = 0 AND k.ordering <> 'fifo';
-    IF NOT FOUND THEN
+    SELECT k.max_depth = 0 AND k.ordering <> 'fifo' INTO v_plain
+    FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
+    IF v_plain IS NOT TRUE THEN
         RETURN;
     END IF;
     SELECT count(*) INTO v_taken FROM take_receipts(p_keys, p_scopes, p_tenants, p_expires_at, p_answers, p_now);
