@@ -121,6 +121,9 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # More than the engine's `request_bytes`, since names and JSON around the payloads count here too.
     body_bytes: Annotated[int, Meta(ge=1, description="the body of one request")] = 12 * MEBIBYTE
+    bodies_bytes: Annotated[
+        int, Meta(ge=1, description="the bodies of all requests together, per process; one more is answered 503")
+    ] = 256 * MEBIBYTE
     body_seconds: Annotated[float, Meta(gt=0, description="how long a body may take to arrive")] = 30.0
     json_depth: Annotated[int, Meta(ge=8, le=500, description="how deep a payload, or another body, may be nested")] = (
         100

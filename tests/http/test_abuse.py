@@ -260,6 +260,55 @@ def test_a_chunked_body_is_refused_as_soon_as_it_is_too_long(wire: Wire) -> None
     assert wire.is_ended()
 
 
+ROOMY = HttpLimits(body_bytes=200_000, bodies_bytes=250_000)
+
+
+@contextlib.contextmanager
+def holding(server: RunningServer, size: int) -> Iterator[Wire]:
+    """A client that has sent so much of its body and goes no further."""
+    with Wire(server.port) as wire:
+        before = server.app.bodies.held_bytes
+        wire.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 200000\r\n\r\n" + b" " * size)
+        server.run(until(lambda: server.app.bodies.held_bytes == before + size))
+        yield wire
+
+
+def test_bodies_that_are_held_together_are_bounded() -> None:
+    with running_server(limits=ROOMY) as server, holding(server, 150_000) as first, Wire(server.port) as second:
+        # As much as there is room for, and one that announces more than that.
+        assert second.request("POST", PUSH, ONE + b" " * (100_000 - len(ONE))).reply().status == 201
+        second.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 100001\r\nExpect: 100-continue\r\n\r\n")
+        refused = second.reply()
+        assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, "SERVER_BUSY", "1")
+        assert works(server.port)
+
+        first.send(b" " * (50_000 - len(ONE)) + ONE)
+        assert first.reply().status == 201
+        server.run(until(lambda: server.app.bodies.held_bytes == 0))
+
+
+def test_a_chunked_body_is_refused_when_there_is_no_more_room() -> None:
+    with running_server(limits=ROOMY) as server, holding(server, 150_000), Wire(server.port) as second:
+        second.send(b"POST /api/v1/push HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(2):
+            second.send(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+
+        assert (second.reply().code, server.app.bodies.held_bytes) == ("SERVER_BUSY", 150_000)
+
+
+def test_the_room_of_a_client_that_went_away_is_free_again() -> None:
+    with running_server(limits=ROOMY) as server:
+        for _ in range(3):
+            with holding(server, 200_000 - 1):
+                pass
+            server.run(until(lambda: server.app.bodies.held_bytes == 0))
+
+
+def test_who_only_announces_a_body_takes_no_room() -> None:
+    with running_server(limits=ROOMY) as server, holding(server, 0), holding(server, 0), Wire(server.port) as other:
+        assert other.request("POST", PUSH, ONE + b" " * (200_000 - len(ONE))).reply().status == 201
+
+
 @pytest.mark.parametrize("filler", [b"1;" + b"x" * 1_000 + b"\r\n \r\n", b"0\r\nX-Trailer: " + b"x" * 100_000])
 def test_chunks_that_are_mostly_not_body_are_refused(wire: Wire, filler: bytes) -> None:
     wire.send(b"POST /api/v1/push HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")

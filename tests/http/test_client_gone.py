@@ -13,6 +13,7 @@ import pytest
 
 from skep.config import HttpLimits
 from skep.http import arrow
+from skep.http.bodies import Bodies
 from skep.http.exchange import Call, ClientGone
 from skep.wire.log import ARROW
 from tests.http.driver import Api
@@ -27,7 +28,7 @@ def call_of(gone: asyncio.Event) -> Call:
         await gone.wait()
         return dict(DISCONNECT)
 
-    return Call({"headers": []}, receive, HttpLimits())
+    return Call({"headers": []}, receive, HttpLimits(), Bodies(1))
 
 
 async def test_work_is_cancelled_when_its_client_goes() -> None:

@@ -27,7 +27,7 @@ _CODES |= dict.fromkeys(
 _CODES |= dict.fromkeys(
     (
         Code.SERVER_UNREACHABLE, Code.STORE_UNAVAILABLE, Code.STORE_BUSY, Code.STORE_CORRUPT, Code.STORE_FULL,
-        Code.STOPPING, Code.INTERNAL, Code.REQUEST_TIMEOUT, Code.TOO_MANY_REQUESTS,
+        Code.SERVER_BUSY, Code.STOPPING, Code.INTERNAL, Code.REQUEST_TIMEOUT, Code.TOO_MANY_REQUESTS,
         # That there is no such route means that something else answers there.
         Code.ROUTE_NOT_FOUND, Code.METHOD_NOT_ALLOWED,
     ),

@@ -22,7 +22,7 @@ Hook = Callable[[Exception], bool | float]
 Outcome = Answer | UnreachableError
 Round = Generator[str, Outcome, T]
 
-_CERTAINLY_NOTHING = frozenset({Code.STORE_BUSY, Code.STORE_FULL, Code.STOPPING})
+_CERTAINLY_NOTHING = frozenset({Code.STORE_BUSY, Code.STORE_FULL, Code.SERVER_BUSY, Code.STOPPING})
 """Errors with a status of 5xx after which nothing of the call can have happened."""
 
 

@@ -10,6 +10,7 @@ from skep.apps.catalogue import Catalogue
 from skep.config import HttpLimits
 from skep.engine import Engine
 from skep.errors import Code, SkepError
+from skep.http.bodies import Bodies
 from skep.http.endpoint import Endpoint, send_answer
 from skep.http.errors import error_answer
 from skep.http.exchange import Receive, Scope, Send
@@ -76,13 +77,14 @@ class App:
         """``tally`` adds up the counters of all processes that share the port."""
         limits = limits or HttpLimits()
         self.meter = Meter(limits.metrics_queues)
+        self.bodies = Bodies(limits.bodies_bytes)
         self.tally = tally
         self.operations = [
             *all_operations(engine, catalogue, self.meter, limits, self._total),
             *reference.operations(lambda: self.operations),
         ]
         served = [
-            (o, Endpoint(o.handler, limits, o.query_names, self.meter.route(o.method, o.path, o.verb)))
+            (o, Endpoint(o.handler, limits, self.bodies, o.query_names, self.meter.route(o.method, o.path, o.verb)))
             for o in self.operations
         ]
         self._exact = {(o.method, o.path): endpoint for o, endpoint in served if "{" not in o.path}

@@ -11,6 +11,7 @@ import structlog
 
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
+from skep.http.bodies import Bodies
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call, ClientGone, Receive, Scope, Send
 from skep.http.parameters import check_known
@@ -25,17 +26,20 @@ log = structlog.get_logger("skep.http")
 class Endpoint:
     """One operation as an ASGI application."""
 
-    __slots__ = ("_handler", "_known", "_limits", "_meter")
+    __slots__ = ("_bodies", "_handler", "_known", "_limits", "_meter")
 
-    def __init__(self, handler: Handler, limits: HttpLimits, known: frozenset[str], meter: RouteMeter) -> None:
+    def __init__(
+        self, handler: Handler, limits: HttpLimits, bodies: Bodies, known: frozenset[str], meter: RouteMeter
+    ) -> None:
         self._handler = handler
         self._limits = limits
+        self._bodies = bodies
         self._known = known
         self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
-        call = Call(scope, receive, self._limits)
+        call = Call(scope, receive, self._limits, self._bodies)
         try:
             if scope["query_string"]:
                 check_known(call.query, self._known)
@@ -49,6 +53,8 @@ class Endpoint:
             path = scope["raw_path"].decode("ascii")  # quoted, so that nobody writes control characters into a terminal
             log.error("a request failed unexpectedly", path=path, traceback=traceback.format_exc(limit=-8))
             answer = error_answer(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"))
+        finally:
+            self._bodies.give_back(call.body_bytes)
         self._meter.answered(answer.status, perf_counter() - started, call.waits)
         if isinstance(answer.body, bytes):
             await send_answer(scope, send, answer)

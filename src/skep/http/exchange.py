@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
+from skep.http.bodies import Bodies
 from skep.model import DEFAULT_TENANT
 from skep.strictness import check_depth, check_unique_keys
 
@@ -52,12 +53,15 @@ def json_answer(value: object, status: int = HTTPStatus.OK) -> Answer:
 class Call:
     """What a handler sees of a request."""
 
-    __slots__ = ("_limits", "_query", "_receive", "scope", "waits")
+    __slots__ = ("_bodies", "_limits", "_query", "_receive", "body_bytes", "scope", "waits")
 
-    def __init__(self, scope: Scope, receive: Receive, limits: HttpLimits) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limits: HttpLimits, bodies: Bodies) -> None:
         self.scope = scope
         self._receive = receive
         self._limits = limits
+        self._bodies = bodies
+        self.body_bytes = 0
+        """How much of the body was read; `Bodies` wants so much back."""
         self._query: dict[str, str] | None = None
         self.waits = False
         """Whether it is a long poll, whose time says nothing of how fast the server is."""
@@ -132,25 +136,33 @@ class Call:
         if limit is None:
             limit = self._limits.body_bytes
         announced = self.header(b"content-length")
-        if announced is not None and int(announced) > limit:
-            raise _too_large(limit)
+        if announced is not None:
+            length = int(announced)
+            if length > limit:
+                raise _too_large(limit)
+            self._bodies.expect(length)
         event = await self._receive()
         if event["type"] == "http.request" and not event.get("more_body"):
             body: bytes = event.get("body", b"")
             if len(body) > limit:
                 raise _too_large(limit)
+            self._take(len(body))
             return body
         return await self._rest(event, limit)
 
+    def _take(self, size: int) -> None:
+        self._bodies.take(size)
+        self.body_bytes += size
+
     async def _rest(self, event: Event, limit: int) -> bytes:
-        parts, size = [], 0
+        parts = []
         while True:
             if event["type"] == "http.disconnect":
                 raise ClientGone
             part = event.get("body", b"")
-            size += len(part)
-            if size > limit:
+            if self.body_bytes + len(part) > limit:
                 raise _too_large(limit)
+            self._take(len(part))
             parts.append(part)
             if not event.get("more_body"):
                 return b"".join(parts)

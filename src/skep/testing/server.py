@@ -21,11 +21,12 @@ START_SECONDS = 30
 
 
 class RunningServer:
-    """Where it is, and its engine for tests that look behind the wire."""
+    """Where it is, and its parts for tests that look behind the wire."""
 
-    def __init__(self, listener: Listener, opened: Opened, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, listener: Listener, app: App, opened: Opened, loop: asyncio.AbstractEventLoop) -> None:
         self.port = listener.port
         self.url = f"http://127.0.0.1:{self.port}"
+        self.app = app
         self.engine = opened.engine
         self.catalogue = opened.catalogue
         self.schedules = opened.schedules
@@ -64,7 +65,7 @@ def running_server(
             listeners.append(listener)
             serving = asyncio.create_task(listener.listen())
             await listener.listening.wait()
-            started.set_result(RunningServer(listener, opened, asyncio.get_running_loop()))
+            started.set_result(RunningServer(listener, app, opened, asyncio.get_running_loop()))
             await serving
 
     def body() -> None:
