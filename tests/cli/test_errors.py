@@ -37,6 +37,8 @@ def complaint(ended: Ended) -> str:
         ("queue", "list", "--nope"),
         ("queue", "list", "-o", "nope"),
         ("pop", "orders", "--batch", "many"),
+        ("pop", "orders", "--wait", "-1"),
+        ("pop", "orders", "--wait", "nan"),
         ("tail", "orders", "--from", "yesterday"),
         ("push", "orders", "not JSON"),
         ("push", "orders", "1", "--header", "nope"),
@@ -116,7 +118,7 @@ def test_every_code_has_an_exit_code(code: Code) -> None:
     wanted = 1
     if code in (Code.UNAUTHENTICATED, Code.FORBIDDEN):
         wanted = 3
-    elif code in (Code.QUEUE_NOT_FOUND, Code.GROUP_NOT_FOUND, Code.MESSAGE_NOT_FOUND):
+    elif code.endswith("_NOT_FOUND") and code is not Code.ROUTE_NOT_FOUND:
         wanted = 4
     elif code.startswith(("STORE_", "SERVER_")) or code in (
         Code.STOPPING, Code.INTERNAL, Code.REQUEST_TIMEOUT, Code.TOO_MANY_REQUESTS, Code.ROUTE_NOT_FOUND,

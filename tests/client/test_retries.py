@@ -193,11 +193,23 @@ def test_a_redirect_is_not_followed() -> None:
         ScriptedServer(stored) as other,
         ScriptedServer(reply(307, location=other.url)) as server,
         quick_client(server.url) as client,
-        pytest.raises(skep.SkepError),
+        pytest.raises(skep.SkepError) as raised,
     ):
         client.push("orders", [1])
 
-    assert other.requests == []
+    assert (other.requests, raised.value.code) == ([], Code.ROUTE_NOT_FOUND)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_a_time_to_wait_that_is_none_is_refused_before_anything_is_sent(seconds: float) -> None:
+    with (
+        ScriptedServer(reply(204)) as server,
+        quick_client(server.url) as client,
+        pytest.raises(skep.SkepError, match="INVALID_REQUEST: the time to wait"),
+    ):
+        client.pop("orders", wait_seconds=seconds)
+
+    assert server.requests == []
 
 
 def test_tenant_and_token_go_with_every_request() -> None:

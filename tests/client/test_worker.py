@@ -340,6 +340,16 @@ def test_a_stop_finishes_what_runs_and_gives_back_what_was_not_begun(
     assert again.json() == 2
 
 
+def test_a_stop_before_the_first_run_is_remembered(client: skep.Client, worker: skep.Worker) -> None:
+    client.push("orders", [1])
+    worker.on("orders")(lambda _: None)
+
+    worker.stop()
+
+    assert worker.run() == 0
+    assert worker.run(until_empty=True) == 1
+
+
 def test_a_worker_that_waits_for_messages_stops(
     client: skep.Client, worker: skep.Worker, server: RunningServer, start: Callable[[], Running]
 ) -> None:

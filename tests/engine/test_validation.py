@@ -34,6 +34,7 @@ from tests.engine.driver import ORDERS, EngineDriver, message
 
 LONG = "x" * 256
 BAD_NAMES = ["", LONG, "a\x00b", "a\nb", "a\x7f", "\ud800", "tab\there"]
+DOTS = [".", ".."]
 GOOD_NAMES = ["a", "x" * 255, "Bestellungen für Köln", "注文", "a/b:c.d", "emoji 🐝", "no\u00a0break"]
 
 
@@ -45,6 +46,19 @@ async def test_names_may_be_any_text(driver: EngineDriver, name: str) -> None:
     assert outcome.results[0].status is PushStatus.STORED
     (delivery,) = await driver.pop(key, group=name, partition=name)
     assert (delivery.queue, delivery.partition, delivery.group) == (key, name, name)
+
+
+@pytest.mark.parametrize("name", DOTS)
+async def test_names_that_no_url_can_carry_are_refused_but_keys_may_be_any(driver: EngineDriver, name: str) -> None:
+    for key in (QueueKey(name), QueueKey("q", tenant=name)):
+        assert (await driver.push("1", queue=key)).results[0].code is Code.INVALID_NAME
+    with pytest.raises(SkepError, match="INVALID_NAME"):
+        await driver.pop(group=name)
+    with pytest.raises(SkepError, match="INVALID_SETTING"):
+        await driver.engine.create_queue(QueueKey("q"), QueueSettings(namespace=name))
+
+    outcome = await driver.push("1", partition=name, transaction_id=name)
+    assert outcome.results[0].status is PushStatus.STORED
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)

@@ -127,6 +127,13 @@ def test_an_unknown_route_is_told_apart_from_a_wrong_method(wire: Wire) -> None:
     assert (reply.status, reply.code, reply.headers["allow"]) == (405, "METHOD_NOT_ALLOWED", "POST")
 
 
+@pytest.mark.parametrize("path", ["/api/v1/push/", "/api/v1/pop/queue/", "/api/v1/resources/queues/"])
+def test_a_slash_at_the_end_is_another_route(wire: Wire, path: str) -> None:
+    reply = wire.request("GET", path).reply()
+
+    assert (reply.status, reply.code) == (404, "ROUTE_NOT_FOUND")
+
+
 @pytest.mark.parametrize("kind", ["text/csv", "application/xml", "multipart/form-data; boundary=x", "image/png"])
 def test_a_body_that_says_it_is_not_json_is_refused(wire: Wire, kind: str) -> None:
     reply = wire.request("POST", PUSH, ONE, {"Content-Type": kind}).reply()

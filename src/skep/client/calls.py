@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from math import isfinite
 from typing import Any, Literal, TypedDict
 
 from skep.client.exchange import ACCEPTED, NO_CONTENT, Answer, Call, Request, path_part
@@ -94,6 +95,8 @@ def pop_matching(namespace: str | None, task: str | None, options: PopOptions) -
 def _pop(path: str, query: dict[str, str], options: PopOptions) -> Call[list[PoppedMessage]]:
     no_others(options, _POP_OPTIONS)
     wait = options.get("wait_seconds", 0.0)
+    if not (isfinite(wait) and wait >= 0):
+        raise SkepError(Code.INVALID_REQUEST, f"the time to wait is a number of seconds, 0 or more, not {wait}")
     query["batch"] = str(options.get("batch", 1))
     if wait > 0:
         query["wait"], query["timeout"] = "true", repr(float(wait))
@@ -107,7 +110,7 @@ def _pop(path: str, query: dict[str, str], options: PopOptions) -> Call[list[Pop
         query["autoAck"] = "true"
     if "start" in options:
         query.update(_start(options["start"]))
-    return Call(Request("GET", path, query=query, wait_seconds=max(0.0, wait)), _read_popped)
+    return Call(Request("GET", path, query=query, wait_seconds=wait), _read_popped)
 
 
 def _start(start: Start) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from skep.client.exchange import Answer
+from skep.client.exchange import ERRORS, Answer
 from skep.errors import Code, SkepError
 from skep.wire.problems import ErrorResponse
 
@@ -65,7 +65,8 @@ def error_of(answer: Answer) -> AnsweredError:
     try:
         problem = _decode.decode(answer.body).error
     except msgspec.DecodeError:
-        code = _CODES.get(answer.status, Code.INTERNAL)
+        # A redirect is not followed, so what was asked for is not there.
+        code = Code.ROUTE_NOT_FOUND if answer.status < ERRORS else _CODES.get(answer.status, Code.INTERNAL)
         text = bytes(answer.body)[:200].decode("utf-8", "replace").strip()
         message = f"the answer was {answer.status} and not of Skep: {text!r}"
         return AnsweredError(code, message, {}, answer.status, retry_after)

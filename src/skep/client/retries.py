@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
-from skep.client.exchange import ERRORS, SERVER_ERRORS, TOO_MANY, Answer, Call, Request
+from skep.client.exchange import REDIRECTS, SERVER_ERRORS, TOO_MANY, Answer, Call, Request
 from skep.client.failures import AnsweredError, CircuitOpenError, UnreachableError, error_of
 from skep.client.servers import Servers
 from skep.client.settings import ClientSettings
@@ -34,7 +34,7 @@ def one_round(call: Call[T], servers: Servers, clock: Clock) -> Round[T]:
         if isinstance(outcome, Answer):
             if outcome.status < SERVER_ERRORS:
                 servers.succeeded(index)
-                if outcome.status >= ERRORS:
+                if outcome.status >= REDIRECTS:
                     raise error_of(outcome)
                 return call.read(outcome)
             error = error_of(outcome)

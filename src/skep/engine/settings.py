@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET
 
-from skep.engine.validate import LEASE_SECONDS_MAX, PRIORITY_MAX, PRIORITY_MIN, is_fit
+from skep.engine.validate import LEASE_SECONDS_MAX, PRIORITY_MAX, PRIORITY_MIN, is_name
 from skep.errors import Code, SkepError
 from skep.model import Ordering, QueueChanges, QueueSettings
 
@@ -84,7 +84,7 @@ def _check_value(name: str, value: object) -> None:
     elif name in _SECONDS:
         _check_seconds(name, value)
     elif name in _NAMES:
-        if value is not None and not (isinstance(value, str) and is_fit(value)):
+        if value is not None and not (isinstance(value, str) and is_name(value)):
             raise _wrong(name, "a name of 1 to 255 characters without control characters, or nothing")
     elif name in _SWITCHES:
         if type(value) is not bool:

@@ -72,11 +72,17 @@ def is_fit(text: str) -> bool:
     return 0 < len(text) <= NAME_CHARACTERS and (text.isprintable() or _UNFIT.search(text) is None)
 
 
+def is_name(text: str) -> bool:
+    """Whether ``text`` may name a queue, tenant, group, namespace or task: a URL with `.` or `..` leads elsewhere."""
+    return is_fit(text) and text not in (".", "..")
+
+
 def check_name(name: str, what: str = "queue") -> None:
     """A name of a queue, tenant, group, namespace or task."""
-    if not is_fit(name):
+    if not is_name(name):
         raise SkepError(
-            Code.INVALID_NAME, f"a {what} name has 1 to {NAME_CHARACTERS} characters, none of them control characters"
+            Code.INVALID_NAME,
+            f"a {what} name has 1 to {NAME_CHARACTERS} characters, no control characters, and is not . or ..",
         )
 
 
@@ -132,7 +138,7 @@ def check_pop(
     limits: Limits,
 ) -> None:
     """Everything of a pop but the queue."""
-    if not is_fit(group):
+    if not is_name(group):
         check_name(group, "group")
     if not 1 <= batch <= limits.pop_messages:
         check_count(batch, limits.pop_messages, "batch")
@@ -163,7 +169,7 @@ def check_push(messages: Sequence[NewMessage], limits: Limits, json_checked: boo
         if message.queue is not queue and message.queue != queue:
             several = queue is not None
             queue = message.queue
-            if not (is_fit(queue.name) and is_fit(queue.tenant)):
+            if not (is_name(queue.name) and is_name(queue.tenant)):
                 break
         if refusal_of(message, limits, json_checked) is not None:
             break
@@ -234,9 +240,12 @@ def refused(refusals: Sequence[Refusal | None], messages: Sequence[NewMessage], 
 
 
 def _queue_refusal(key: QueueKey) -> Refusal | None:
-    if is_fit(key.name) and is_fit(key.tenant):
+    if is_name(key.name) and is_name(key.tenant):
         return None
-    return Refusal(Code.INVALID_NAME, f"a queue name has 1 to {NAME_CHARACTERS} characters, no control characters")
+    return Refusal(
+        Code.INVALID_NAME,
+        f"a queue name has 1 to {NAME_CHARACTERS} characters, no control characters, and is not . or ..",
+    )
 
 
 def json_refusal(payload: bytes) -> Refusal | None:
@@ -337,7 +346,7 @@ def check_texts(texts: Iterable[str | None]) -> None:
 
 
 def _check_lease(token: Token, group: str) -> None:
-    if not is_fit(group):
+    if not is_name(group):
         check_name(group, "group")
     if type(token) is not bytes or len(token) != TOKEN_BYTES:
         raise SkepError(Code.INVALID_REQUEST, f"a lease token is {TOKEN_BYTES} bytes")

@@ -93,6 +93,7 @@ class App:
         for operation, endpoint in served:
             resources.setdefault(operation.path, Resource()).add(operation, endpoint)
         self._router = Router([Route(path, resource) for path, resource in resources.items()], default=_no_route)
+        self._router.redirect_slashes = False  # who reads that answer as JSON would not know what it is
 
     def _total(self) -> Meter:
         return self.meter if self.tally is None else self.tally.total(self.meter)

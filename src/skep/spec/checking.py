@@ -130,7 +130,7 @@ class Checking:
 
     def fit_name(self, path: Path, what: str, name: str, most: int = NAME_CHARACTERS) -> None:
         """A name as the engine takes it."""
-        if not 0 < len(name) <= most or _UNFIT.search(name):
+        if not 0 < len(name) <= most or _UNFIT.search(name) or name in (".", ".."):
             self.problem(path, f"{name[:60]!r} cannot name {what}", f"1 to {most} characters, no control characters")
 
     def header(self, path: Path, name: str) -> None:

@@ -39,6 +39,9 @@ class Worker:
         self._subscriptions: list[Subscription] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
+        self._starting = threading.Lock()
+        self._has_run = False
+        self._stop_at_start = False
 
     def on(
         self,
@@ -80,10 +83,16 @@ class Worker:
         return await self._run(until_empty, signals=False)
 
     def stop(self) -> None:
-        """Finish what was begun, give back what was not, and return from `run`. Any thread may call it."""
-        if self._loop is not None and self._stopping is not None:
+        """Finish what was begun, give back what was not, and return from `run`. Any thread may call it.
+
+        Called before the first `run`, it makes that return at once: a thread that is about to run cannot be missed.
+        """
+        with self._starting:
+            loop, stopping = self._loop, self._stopping
+            self._stop_at_start = not self._has_run
+        if loop is not None and stopping is not None:
             with suppress(RuntimeError):  # the loop has just ended by itself
-                self._loop.call_soon_threadsafe(self._stopping.set)
+                loop.call_soon_threadsafe(stopping.set)
 
     @property
     def stopping(self) -> bool:
@@ -93,22 +102,31 @@ class Worker:
     async def _run(self, until_empty: bool, signals: bool) -> int:
         if not self._subscriptions:
             raise SkepError(Code.INVALID_REQUEST, "the worker has no functions; decorate some with worker.on(queue)")
-        if self._loop is not None:
-            raise SkepError(Code.INVALID_REQUEST, "the worker is running already")
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        stopping = self._begin(asyncio.get_running_loop())
         if signals:
-            self._listen_to_signals(self._loop, self._stopping)
+            self._listen_to_signals(asyncio.get_running_loop(), stopping)
         try:
             async with AsyncExitStack() as stack:
-                consumers = await self._consumers(stack, self._stopping)
+                consumers = await self._consumers(stack, stopping)
                 if until_empty:
-                    while not self._stopping.is_set() and any(await _all(one.until_empty() for one in consumers)):
+                    while not stopping.is_set() and any(await _all(one.until_empty() for one in consumers)):
                         pass  # what was handled may have pushed more
                 else:
-                    await _all(_or_stop(one, self._stopping) for one in consumers)
+                    await _all(_or_stop(one, stopping) for one in consumers)
                 return sum(one.handled for one in consumers)
         finally:
             self._loop = self._stopping = None
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+        stopping = asyncio.Event()
+        with self._starting:
+            if self._loop is not None:
+                raise SkepError(Code.INVALID_REQUEST, "the worker is running already")
+            self._loop, self._stopping = loop, stopping
+            if self._stop_at_start:
+                stopping.set()
+            self._has_run, self._stop_at_start = True, False
+        return stopping
 
     async def _consumers(self, stack: AsyncExitStack, stopping: asyncio.Event) -> list[Consumer]:
         threads = sum(one.concurrency for one in self._subscriptions if not one.is_async)
