@@ -45,11 +45,12 @@ from skep.model import (
     StartMode,
     Token,
 )
+from skep.records import Effect, EntityKey, NewEvent, Receipt, ReceiptKey
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from skep.transactions import Transaction
-from tests.contract.driver import check_account
+from tests.contract.driver import check_account, check_entity
 from tests.support.reference import EXPIRED_LEASE, Group, Log
 from tests.support.reference_store import ReferenceStore
 
@@ -85,6 +86,13 @@ OUTCOMES = st.lists(
     st.tuples(PICKS, st.sampled_from(list(Outcome)), st.sampled_from(list(Retry)), st.booleans()),
     min_size=1,
     max_size=5,
+)
+
+COUNTERS = ("x", "y")
+RECEIPTS = ("k1", "k2", "k3")
+# Which counter, how many events, and by how much its version is mistaken.
+EFFECTS = st.lists(
+    st.tuples(st.sampled_from(COUNTERS), st.integers(1, 2), st.sampled_from([0, 0, 0, 0, 1])), max_size=3
 )
 
 
@@ -172,6 +180,18 @@ class StoreMachine(RuleBasedStateMachine):
     def push(self, messages: list[tuple[str, str | None, int | None]], queue: int) -> None:
         batch = self.batch(messages, queue)
         self.both(lambda store: store.push([batch], self.now))
+
+    @rule(messages=MESSAGES, queue=PICKS, keys=st.lists(st.sampled_from(RECEIPTS), min_size=1, max_size=3))
+    def push_once(self, messages: list[tuple[str, str | None, int | None]], queue: int, keys: list[str]) -> None:
+        batches = [
+            msgspec.structs.replace(self.batch(messages, queue + number), receipt=self.receipt(key, number))
+            for number, key in enumerate(keys)
+        ]
+        self.both(lambda store: store.push(batches, self.now))
+
+    def receipt(self, key: str, number: int) -> Receipt:
+        expires_at = type(self.now)(self.now + 15_500_000)
+        return Receipt(ReceiptKey("machine", key, self.tenant), b'"%d of %d"' % (number, self.now), expires_at)
 
     def batch(self, messages: list[tuple[str, str | None, int | None]], queue: int) -> PushBatch:
         """Messages to one queue, the last one to the next; those with a delay are scheduled."""
@@ -314,19 +334,53 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(lambda store: store.renew([renewal], self.now))
 
     @precondition(lambda self: self.deliveries)
-    @rule(choices=OUTCOMES, messages=MESSAGES, queue=PICKS)
+    @rule(
+        choices=OUTCOMES,
+        messages=MESSAGES,
+        queue=PICKS,
+        effects=EFFECTS,
+        keys=st.lists(st.sampled_from(RECEIPTS), max_size=2),
+    )
     def transact(
         self,
         choices: list[tuple[int, Outcome, Retry, bool]],
         messages: list[tuple[str, str | None, int | None]],
         queue: int,
+        effects: list[tuple[str, int, int]],
+        keys: list[str],
     ) -> None:
-        transaction = Transaction(self.settlements(choices), self.batch(messages, queue))
+        receipts = [self.receipt(key, number) for number, key in enumerate(keys)]
+        transaction = Transaction(
+            self.settlements(choices), self.batch(messages, queue), self.effects(effects), receipts
+        )
+        self.do_transact(transaction)
+
+    @rule(effects=EFFECTS, keys=st.lists(st.sampled_from(RECEIPTS), max_size=2))
+    def record(self, effects: list[tuple[str, int, int]], keys: list[str]) -> None:
+        receipts = [self.receipt(key, number) for number, key in enumerate(keys)]
+        self.do_transact(Transaction([], PushBatch([], []), self.effects(effects), receipts))
+
+    def effects(self, wanted: list[tuple[str, int, int]]) -> list[Effect]:
+        """Effects on counters that follow one another, but for those that are mistaken."""
+        built = []
+        counted = {id_: len(self.model.events.get(self.counter(id_), [])) for id_ in COUNTERS}
+        for id_, number, mistake in wanted:
+            events = [NewEvent("Added", b'{"by":1}')] * number
+            state = b"%d" % (counted[id_] + number)
+            built.append(Effect(self.counter(id_), counted[id_] + mistake, events, state, self.mint.mint()))
+            counted[id_] += number
+        return built
+
+    def counter(self, id_: str) -> EntityKey:
+        return EntityKey("Counter", id_, self.tenant)
+
+    def do_transact(self, transaction: Transaction) -> None:
         (actual,) = self.run(self.store.transact([transaction], self.now))
 
         def agree(model: ReferenceStore) -> None:
             (expected,) = self.run(model.transact([transaction], self.now))
-            assert actual.committed == expected.committed
+            said, wanted = [(o.committed, o.conflict, o.conflict_at) for o in (actual, expected)]
+            assert said == wanted, f"(store, reference) say {said}, {wanted}"
             if actual.committed:
                 assert plain(actual) == plain(expected)
 
@@ -431,6 +485,7 @@ class StoreMachine(RuleBasedStateMachine):
                 mine, wanted = figures(ours, log, self.now), figures(theirs, log, self.now)
                 different = {name: (mine[name], wanted[name]) for name in mine if mine[name] != wanted[name]}
                 assert not different, f"{key.name}, {ours.group}: (store, reference) are {different}"
+        self.compare_records(model)
         for key in self.queues[len(NAMES) :]:
             letters = self.run(self.store.dead_letters(DeadLetterFilter(queue=key), None, PLENTY))
             expected_letters = self.run(model.dead_letters(DeadLetterFilter(queue=key), None, PLENTY))
@@ -441,6 +496,20 @@ class StoreMachine(RuleBasedStateMachine):
                 for found, wanted in zip(letters, expected_letters, strict=True)
             ]
             assert plain(letters) == plain(expected_letters), f"(store, reference) hold {letters}, {expected_letters}"
+
+    def compare_records(self, model: ReferenceStore) -> None:
+        """Counters with their events, and receipts."""
+        for id_ in COUNTERS:
+            key = self.counter(id_)
+            states = [self.run(store.entities([key])) for store in (self.store, model)]
+            assert states[0] == states[1], f"(store, reference) hold {states}"
+            events = [self.run(store.entity_events(key, 0, PLENTY)) for store in (self.store, model)]
+            assert events[0] == events[1], f"(store, reference) hold {events}"
+            if states[0][0] is not None:
+                check_entity(states[0][0], events[0])
+        keys = [ReceiptKey("machine", key, self.tenant) for key in RECEIPTS]
+        receipts = [self.run(store.receipts(keys, self.now)) for store in (self.store, model)]
+        assert receipts[0] == receipts[1], f"(store, reference) hold {receipts}"
 
 
 def which(letter: DeadLetter) -> tuple[object, ...]:

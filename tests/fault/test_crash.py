@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from skep.clock import Instant, ManualClock, seconds
-from skep.errors import SkepError
+from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import (
     ClearScope,
@@ -33,6 +33,7 @@ from skep.store.sqlite import SqliteStore
 from tests.contract.driver import check_account
 from tests.support import crash
 from tests.support.crash import CHECKED, DEAD, LIMIT, Q, Script, U, merge, run_script, settlement
+from tests.support.crash_records import check_commands, check_pushed_once
 from tests.support.history import Call, History, Recorder, check
 from tests.support.postgres import PostgresServer, running_postgres
 
@@ -89,7 +90,11 @@ async def _check(store: Store, calls: list[Call]) -> None:
     history = History(calls + recorder.calls, crash.SETTINGS)
     assert check(history) == []
     check_schedules(history, logs)
-    await check_places(store, history, [ids for found in delivered for ids in found])
+    drained = [ids for found in delivered for ids in found]
+    dead = await check_places(store, history, drained)
+    if crash.NEXT in logs:
+        await check_pushed_once(store, history, logs[crash.NEXT], now)
+    await check_commands(store, history, drained + dead, now)
 
 
 async def drain(recorder: Recorder, key: QueueKey, now: Instant) -> list[Id]:
@@ -114,8 +119,8 @@ def check_schedules(history: History, logs: dict[QueueKey, list[StoredMessage]])
             assert pushed.id in {m.id for m in logs[pushed.message.queue]}, "I1: a scheduled message is lost"
 
 
-async def check_places(store: Store, history: History, drained: list[Id]) -> None:
-    """I11: for its group every message is in exactly one place: still to be had, completed, or a dead letter."""
+async def check_places(store: Store, history: History, drained: list[Id]) -> list[Id]:
+    """I11: for its group every message is in exactly one place: still to be had, completed, or a dead letter, and which are."""
     letters = []
     for name in (DEAD, QueueKey("u.dead", "crash")):
         if await store.get_queue(name) is not None:
@@ -130,6 +135,7 @@ async def check_places(store: Store, history: History, drained: list[Id]) -> Non
             assert places <= 1, f"I11: {pushed.id.hex()} is in {places} places"
         else:
             assert places == 1, f"I11: {pushed.id.hex()} is in {places} places"
+    return dead
 
 
 def completed_before(history: History) -> tuple[list[Id], set[Id]]:
@@ -168,6 +174,8 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> int:
     asyncio.run(check_what_is_left(SqliteStore(path), calls))
     verbs = {call.verb for call in calls}
     assert {"replay", "purge", "transact", "renew", "retain", "clear", "delete_group", "sweep"} <= verbs
+    commands = [call.answer[0] for call in calls if call.verb == "transact" and call.request[0].effects]
+    assert [o.conflict for o in commands] == [None, Code.RECEIPT_EXISTS, None]
     assert count is not None
     return count
 

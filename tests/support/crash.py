@@ -22,7 +22,7 @@ from typing import Any
 import apsw
 
 from skep.clock import Instant, ManualClock
-from skep.ids import IdMint
+from skep.ids import Id, IdMint
 from skep.model import (
     FROM_NOW,
     ClearScope,
@@ -43,6 +43,7 @@ from skep.model import (
     Start,
     Token,
 )
+from skep.records import Effect, EntityKey, NewEvent, Receipt, ReceiptKey
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from skep.transactions import Transaction
@@ -50,6 +51,8 @@ from tests.support.history import Call, Recorder
 
 Q, U, NEXT, OLD, BRIEF = (QueueKey(name, "crash") for name in ("q", "u", "next", "old", "brief"))
 DEAD = QueueKey("q.dead", "crash")
+ONCE = ("first", "second")
+ALL = EntityKey("Counter", "all", "crash")
 LEASE_SECONDS = 10.0
 SETTINGS = {
     Q: QueueSettings(max_attempts=2, lease_seconds=LEASE_SECONDS),
@@ -88,6 +91,7 @@ class Script:
         self.clock = ManualClock()
         self.mint = IdMint(self.clock)
         self.held: list[Delivery] = []
+        self.handled: list[Delivery] = []
 
     @property
     def now(self) -> Instant:
@@ -97,6 +101,7 @@ class Script:
         return [
             self.create, self.push, self.push_to_several, self.push_again, self.schedule,
             self.pop, self.ack_one, self.nack_one, self.pop, self.reject_one, self.renew, self.transact,
+            self.push_once, self.pop, self.command, self.command_again, self.push_once, self.pop, self.command,
             self.pop_unordered, self.settle_unordered, self.let_leases_run_out, self.pop, self.let_leases_run_out, self.pop,
             self.expire, self.promote, self.replay, self.purge, self.auto_ack, self.seek, self.update, self.clear,
             self.retain, self.forget_group, self.delete, self.keep_house, self.push, self.pop, self.ack_one,
@@ -168,6 +173,44 @@ class Script:
         batch = PushBatch([message(NEXT, "out"), message(Q, "back", partition="a")], self.mint.mint_many(2))
         await self.recorder.transact([Transaction(settlements, batch)], self.now)
 
+    # receipts and entities
+
+    async def push_once(self) -> None:
+        """Two batches with receipts, whose answers name the message that they stand for."""
+        batches = []
+        for key in ONCE:
+            (id_,) = ids = self.mint.mint_many(1)
+            batches.append(PushBatch([message(NEXT, key)], ids, self.receipt(key, id_)))
+        await self.recorder.push(batches, self.now)
+
+    def receipt(self, key: str, id_: Id) -> Receipt:
+        return Receipt(ReceiptKey("once", key, "crash"), b'"%s"' % id_.hex().encode(), Instant(self.now + 10**15))
+
+    async def command(self) -> None:
+        """Handle up to two messages: each adds to a counter of its own and to the one of all, in one transaction."""
+        self.handled = [self.held.pop(0) for _ in range(2) if self.held]
+        await self.handle(self.handled)
+
+    async def command_again(self) -> None:
+        """What was handled is handled again, as after a lost answer: nothing of it may happen twice."""
+        await self.handle(self.handled)
+
+    async def handle(self, deliveries: list[Delivery]) -> None:
+        if not deliveries:
+            return
+        (known,) = await self.store.entities([ALL])
+        version = known.version if known else 0
+        total = int(known.state) if known else 0
+        effects = []
+        for number, delivery in enumerate(deliveries, 1):
+            own = EntityKey("Counter", delivery.id.hex(), "crash")
+            effects.append(Effect(own, 0, added(1, 2), b"3", delivery.id))
+            effects.append(Effect(ALL, version + number - 1, added(1), b"%d" % (total + number), delivery.id))
+        receipts = [self.receipt(delivery.id.hex(), delivery.id) for delivery in deliveries]
+        batch = PushBatch([message(NEXT, "handled")], self.mint.mint_many(1))
+        acks = [settlement(delivery, Outcome.ACK) for delivery in deliveries]
+        await self.recorder.transact([Transaction(acks, batch, effects, receipts)], self.now)
+
     async def pop_unordered(self) -> None:
         self.held = await self.take(U, 2) + self.held
 
@@ -235,6 +278,10 @@ class Script:
 
 def message(queue: QueueKey, payload: str, **fields: Any) -> NewMessage:
     return NewMessage(queue=queue, payload=payload.encode(), **fields)
+
+
+def added(*numbers: int) -> list[NewEvent]:
+    return [NewEvent("Added", b'{"by":%d}' % number) for number in numbers]
 
 
 def settlement(delivery: Delivery, outcome: Outcome) -> Settlement:

@@ -276,6 +276,9 @@ def _pushed(call: Call, batches: Sequence[PushBatch], outcomes: Sequence[PushOut
     found = []
     for number, batch in enumerate(batches):
         results: Sequence[PushResult | None] = outcomes[number].results if outcomes else [None] * len(batch.messages)
+        if outcomes and outcomes[number].recorded is not None:
+            # A receipt says that it was pushed before; these messages were not.
+            results = [PushResult(PushStatus.REFUSED, id_) for id_ in batch.ids]
         found += [
             Pushed(call, number, message, id_, result)
             for message, id_, result in zip(batch.messages, batch.ids, results, strict=True)
