@@ -21,15 +21,18 @@ if TYPE_CHECKING:
         Worker,
     )
     from skep.errors import Code, SkepError
+    from skep.worker import App
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncClient", "AsyncMessage", "Client", "Code", "Message", "NewMessage", "Pushed", "Queued", "Reject", "Retry",
+    "App", "AsyncClient", "AsyncMessage", "Client", "Code", "Message", "NewMessage", "Pushed", "Queued", "Reject", "Retry",
     "RetryAt", "SkepError", "Worker",
 ]  # fmt: skip
 
-_HOMES = dict.fromkeys(__all__, "skep.client") | {"Code": "skep.errors", "SkepError": "skep.errors"}
+_HOMES = dict.fromkeys(__all__, "skep.client") | {
+    "App": "skep.worker", "Code": "skep.errors", "SkepError": "skep.errors"
+}  # fmt: skip
 
 
 if not TYPE_CHECKING:  # or every misspelt name would have a type

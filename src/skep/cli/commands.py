@@ -10,6 +10,7 @@ SECTIONS: dict[str, list[Command]] = {
     "Start here": [
         ("demo", "skep.cli.demo.command:demo", "Watch an order story run through a server of its own."),
         ("serve", "skep.cli.serve:serve", "Serve queues over HTTP."),
+        ("run", "skep.cli.work:run", "Run an app: serve, apply its spec, and work."),
         ("config", "skep.cli.config:config_app", "What the server is set to, and why."),
         ("doctor", "skep.cli.doctor:doctor", "See whether this machine is fit to serve."),
     ],
@@ -28,9 +29,10 @@ SECTIONS: dict[str, list[Command]] = {
         ("lag", "skep.cli.lag:lag", "Which groups are behind, the furthest first."),
         ("stats", "skep.cli.stats:stats", "Figures of a queue and its groups, or of all of them."),
     ],
-    "Specs": [
+    "Specs and apps": [
         ("spec", "skep.cli.spec:spec_app", "Check, lay out, plan, apply and export specs."),
         ("entity", "skep.cli.entities:entity_app", "Look at entities and their events."),
+        ("work", "skep.cli.work:work", "Work for an app: pop, run commands and deliveries, settle."),
     ],
     "And": [
         ("bench", "skep.cli.bench:bench_app", "Measure Skep on this machine; ratios are within one run."),

@@ -66,6 +66,8 @@ def retry_hook(request: Request, settings: ClientSettings) -> Hook:
         if not isinstance(error, SkepError) or isinstance(error, CircuitOpenError):
             return False
         if isinstance(error, AnsweredError):
+            if error.code is Code.QUEUE_FULL and not request.waits_for_room:
+                return False
             if error.status == TOO_MANY:
                 asked = error.retry_after_seconds
                 return True if asked is None else min(asked, settings.max_retry_delay)

@@ -7,8 +7,10 @@ it, and `fold` what its events add up to.
 from skep.entities.compiled import CompiledCommand, CompiledEntity, compile_entities, compile_entity
 from skep.entities.decide import Accepted, Decision, Emitted, Snapshot, accept, decide, encoded, snapshot
 from skep.entities.fold import apply_event, fold
+from skep.entities.refusal import PERMANENT
 
 __all__ = [
+    "PERMANENT",
     "Accepted",
     "CompiledCommand",
     "CompiledEntity",

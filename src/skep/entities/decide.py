@@ -15,7 +15,7 @@ from msgspec import Struct
 from skep.clock import Instant
 from skep.entities.compiled import CompiledCommand, CompiledEmit, CompiledEntity
 from skep.entities.fold import apply_event
-from skep.entities.refusal import not_a_condition, rejected, unfit_id, unfit_input, without_value
+from skep.entities.refusal import not_a_condition, rejected, unfit_input, unfit_key, without_value
 from skep.errors import Code, SkepError
 from skep.spec import Expression, ExpressionError, apply_mapping, evaluate, misfit_of
 from skep.spec.messages import with_defaults
@@ -116,7 +116,7 @@ def _id(entity: CompiledEntity, expression: Expression, input_: dict[str, object
         raise without_value(error, f"the id of {entity.name}") from error
     id_ = str(value) if type(value) is int else value
     if not isinstance(id_, str) or not 0 < len(id_) <= ID_CHARACTERS or _UNFIT.search(id_):
-        raise unfit_id(expression, value, entity.name)
+        raise unfit_key(expression, value, f"the id of {entity.name}")
     return id_
 
 

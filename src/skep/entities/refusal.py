@@ -60,11 +60,11 @@ def unfit_input(misfit: Misfit, command: str) -> SkepError:
     )
 
 
-def unfit_id(expression: Expression, value: object, entity: str) -> SkepError:
-    """An id that cannot name an entity."""
+def unfit_key(expression: Expression, value: object, where: str) -> SkepError:
+    """A value that cannot name anything."""
     return SkepError(
         Code.MAPPING_FAILED,
-        f"the id of {entity}: expected 1 to 255 characters without control characters, or an int, "
+        f"{where}: expected 1 to 255 characters without control characters, or an int, "
         f"from `{expression.text[:200]}`; the value is {shown(value)!r}",
         expression=expression.text[:200],
         value=shown(value),

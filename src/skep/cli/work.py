@@ -1,0 +1,110 @@
+"""`skep work` and `skep run`: workers of an app, alone or with a server."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from skep.cli.connection import Flag
+from skep.cli.serve import Flags, load_settings
+
+
+def work(
+    target: str,
+    /,
+    *,
+    url: Annotated[str, Parameter(env_var="SKEP_URL")] = "http://127.0.0.1:6632",
+    tenant: Annotated[str | None, Parameter(env_var="SKEP_TENANT")] = None,
+    token: Annotated[str | None, Parameter(env_var="SKEP_TOKEN")] = None,
+    allow_private: Flag = False,
+    until_empty: Flag = False,
+    log_level: Literal["debug", "info", "warning", "error"] = "info",
+    log_format: Literal["auto", "console", "json"] = "auto",
+) -> None:
+    """Work for an app: pop what its queues hold, run commands and deliveries, settle.
+
+    For example:
+        skep work orders.skep --url http://queue.internal:6632
+        skep work orders:app
+
+    Parameters
+    ----------
+    target
+        A spec (.skep, .toml, .json), or module:app with a skep.App that has functions.
+    url
+        Where the server is; several servers of one store are divided by commas.
+    tenant
+        Whose queues to work for; all tenants' when the app's webhooks take tenants.
+    token
+        Sent as a bearer token.
+    allow_private
+        Let deliveries go to private and loopback addresses.
+    until_empty
+        End when nothing is left to be had now.
+    log_level
+        The least that is logged.
+    log_format
+        Auto is console on a terminal and json (one object per line) otherwise.
+    """
+    from skep.client.settings import ClientOptions, client_settings
+    from skep.logs import configure_logs
+    from skep.loop import run as run_loop
+    from skep.worker.loading import load_app
+    from skep.worker.working import Working, WorkOptions
+
+    configure_logs(log_level, log_format)
+    app = load_app(target)
+    options: ClientOptions = {"token": token}
+    if tenant is not None:
+        options["tenant"] = tenant
+    settings = client_settings([part.strip() for part in url.split(",")], options)
+
+    async def main() -> int:
+        given = WorkOptions(
+            until_empty=until_empty,
+            allow_private=allow_private,
+            signals=True,
+            tenants=None if tenant is None else [tenant],
+        )
+        return await Working(app.spec, app.functions, settings, given).run()
+
+    run_loop(main())
+
+
+def run(
+    target: str,
+    /,
+    *,
+    worker_processes: int = 1,
+    allow_private: Flag = False,
+    flags: Flags | None = None,
+) -> None:
+    """Run an app with a server of its own: serve, apply the spec, and work.
+
+    For example:
+        skep run orders.skep
+        skep run orders:app --worker-processes 2
+
+    Parameters
+    ----------
+    target
+        A spec (.skep, .toml, .json), or module:app with a skep.App that has functions.
+    worker_processes
+        How many processes work, replaced when they die; 0 serves only.
+    allow_private
+        Let deliveries go to private and loopback addresses.
+    """
+    from skep.errors import SkepError
+    from skep.logs import configure_logs
+    from skep.running import run_app
+    from skep.serving import exit_status
+
+    try:
+        settings = load_settings(flags or Flags()).settings
+        configure_logs(settings.log_level, settings.log_format)
+        run_app(settings, target, worker_processes, allow_private=allow_private)
+    except SkepError as error:
+        sys.stderr.write(f"skep: {error}\n")
+        sys.exit(exit_status(error))

@@ -1,0 +1,168 @@
+"""`skep run`: a server in this process, the app applied to it, and worker processes that are replaced when they die.
+
+A stop goes from the outside in: the workers finish what they have begun and give back the rest, then the server drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+
+import msgspec
+import structlog
+
+from skep.client.async_client import AsyncClient
+from skep.config import ServerSettings
+from skep.errors import Code, SkepError
+from skep.server import serve
+from skep.serving import describe, open_sockets, with_room
+from skep.settings import hide_password
+from skep.signals import stop_signals
+from skep.spec import missing_secrets
+from skep.worker import App
+from skep.worker.duty import duties
+from skep.worker.loading import load_app
+from skep.worker.process import Order
+
+STEADY_SECONDS = 10.0
+"""A worker that lived this long did not die of its start; its successor is started at once."""
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 10.0
+
+log = structlog.get_logger("skep.run")
+
+
+def load_sound_app(target: str) -> App:
+    """An app that can be run: every command has somebody to carry it out, and every secret is there."""
+    app = load_app(target)
+    duties(app.spec, app.functions)
+    missing = missing_secrets(app.spec, os.environ)
+    if missing:
+        raise SkepError(Code.INVALID_SETTING, f"{app.name} cannot start: {'; '.join(one.message for one in missing)}")
+    return app
+
+
+class Crew:
+    """The worker processes."""
+
+    def __init__(self, order: Order, count: int) -> None:
+        self._order = order
+        self._count = count
+        self._processes: set[Process] = set()
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Keep them all running until `stop`, and wait for their end."""
+        await asyncio.gather(*(self._keep() for _ in range(self._count)))
+
+    def stop(self) -> None:
+        """Let them finish what they have begun."""
+        self._stopping.set()
+        self.signal(signal.SIGTERM)
+
+    def signal(self, number: int) -> None:
+        """Send all of them a signal."""
+        for process in list(self._processes):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    async def _keep(self) -> None:
+        pause = 0.0
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            process = await self._start()
+            status = await process.wait()
+            self._processes.discard(process)
+            if self._stopping.is_set():
+                return
+            is_steady = time.monotonic() - started >= STEADY_SECONDS
+            pause = 0.0 if is_steady else min(max(pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+            log.warning("a worker ended and is replaced", pid=process.pid, status=status)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+
+    async def _start(self) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "skep.worker.process", stdin=PIPE,
+            # In a group of its own: Ctrl-C on a terminal reaches this process only, which passes it on once.
+            process_group=0,
+        )  # fmt: skip
+        self._processes.add(process)
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(self._order) + b"\n")
+        log.info("worker started", pid=process.pid)
+        if self._stopping.is_set():
+            self.signal(signal.SIGTERM)
+        return process
+
+
+async def run_here(
+    settings: ServerSettings, sockets: list[socket.socket], target: str, app: App, workers: int, *, allow_private: bool
+) -> None:
+    """Serve, apply and work until a signal comes."""
+    url = _reachable(sockets)
+    order = Order(target, url, allow_private, settings.log_level, settings.log_format)
+    crew = Crew(order, workers if duties(app.spec, app.functions) else 0)
+    stop_server, stopping, listening = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    with stop_signals(stopping.set, lambda: crew.signal(signal.SIGKILL)):
+        serving = asyncio.create_task(serve(with_room(settings), sockets, stop_server, listening.set))
+        working: asyncio.Task[None] | None = None
+        try:
+            await _first(serving, listening.wait())
+            if not serving.done():
+                await _apply(app, url)
+                log.info("listening", app=app.name, **describe(settings, sockets))
+                working = asyncio.create_task(crew.run())
+                await _first(serving, stopping.wait())
+        finally:
+            crew.stop()
+            if working is not None:
+                await working
+            stop_server.set()
+            try:
+                await serving
+            except SkepError as error:
+                raise SkepError(error.code, hide_password(error.message, settings.store or "")) from error
+    log.info("stopped", pid=os.getpid())
+
+
+def run_app(settings: ServerSettings, target: str, workers: int, *, allow_private: bool) -> None:
+    """Run an app with a server of its own."""
+    if settings.workers > 1:
+        raise SkepError(
+            Code.INVALID_SETTING,
+            "skep run serves with one process; for more, use skep serve --workers, and skep work for the app",
+        )
+    app = load_sound_app(target)
+    sockets = open_sockets(settings)
+    # The plain loop: uvloop cannot put a process into a group of its own.
+    asyncio.run(run_here(settings, sockets, target, app, workers, allow_private=allow_private))
+
+
+async def _apply(app: App, url: str) -> None:
+    async with AsyncClient(url) as client:
+        await client.apply(app.spec)
+
+
+async def _first(serving: asyncio.Task[None], other: object) -> None:
+    """Wait for this, or for the server's end."""
+    waiting = asyncio.ensure_future(other)  # type: ignore[call-overload] # a coroutine of any kind
+    try:
+        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+
+
+def _reachable(sockets: list[socket.socket]) -> str:
+    """Where workers of this machine find the server."""
+    first = sockets[0]
+    host, port = first.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - every address, so loopback too
+        host = "127.0.0.1" if first.family == socket.AF_INET else "::1"
+    return f"http://[{host}]:{port}" if first.family == socket.AF_INET6 else f"http://{host}:{port}"

@@ -1,0 +1,151 @@
+"""One message at a time: a function is called, a message is delivered, or it only leads on; then it is settled.
+
+What follows is pushed in the same transaction as the ack. A function or a delivery is done at least once: when the worker dies, or its
+answer is lost, before the ack is stored, it is done again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+
+from msgspec import Struct
+
+from skep.client.async_message import AsyncMessage
+from skep.client.delivered import Delivered, error_text, payload_bytes
+from skep.client.message import Message
+from skep.client.worker.verdict import Reject, Retry, RetryAt, verdict
+from skep.clock import Clock
+from skep.entities import PERMANENT
+from skep.errors import SkepError
+from skep.wire.messages import Ack, AckStatus, PoppedMessage
+from skep.wire.times import to_datetime
+from skep.worker.access import LOST, Access, completed, failed, given_up, refused, writable
+from skep.worker.committing import commit_pushes
+from skep.worker.delivery import Deliverer, Outcome, Result
+from skep.worker.duty import Duty, Fields
+from skep.worker.endpoints import Breaker
+from skep.worker.functions import CommandFunction, result_of
+
+log = logging.getLogger("skep.worker")
+
+
+class Done(Struct, frozen=True):
+    """What is to be said of a message, and the command's result. ``said`` means that the function has said it by itself."""
+
+    ack: Ack
+    result: object = None
+    said: bool = False
+
+
+class Acting:
+    """The messages of one queue that has a function, an endpoint, or only what follows."""
+
+    def __init__(self, duty: Duty, clock: Clock, pool: Executor, deliverer: Deliverer | None) -> None:
+        self._duty = duty
+        self._clock = clock
+        self._pool = pool
+        self._deliverer = deliverer
+        self._breakers: dict[str, Breaker] = {}
+
+    def breaker(self, access: Access) -> Breaker | None:
+        """The breaker of the endpoint for a tenant; None where nothing is delivered."""
+        if self._deliverer is None:
+            return None
+        found = self._breakers.get(access.tenant)
+        if found is None:
+            found = self._breakers[access.tenant] = Breaker(access.client, self._deliverer.url, self._clock)
+        return found
+
+    async def run(self, access: Access, message: PoppedMessage) -> Ack | None:
+        """Do a message and settle it; returns what was said of it, None when nothing could be said."""
+        try:
+            fields = self._duty.fields(message)
+            done = await self._act(access, message, fields)
+            follows = done.ack.status is AckStatus.COMPLETED and not done.said
+            items = self._duty.pushes(message, fields, done.result) if follows else []
+        except SkepError as error:
+            if error.code not in PERMANENT:
+                raise
+            return await self._settled(access, given_up(message, error))
+        if done.said:
+            return done.ack
+        if not items:
+            return await self._settled(access, done.ack)
+        try:
+            await commit_pushes(access, message, items)
+        except SkepError as error:
+            return await self._not_led_on(access, message, error)
+        return done.ack
+
+    async def _act(self, access: Access, message: PoppedMessage, fields: Fields) -> Done:
+        function = self._duty.function
+        if function is not None:
+            return await self._call(function, access, message, fields)
+        if self._deliverer is not None:
+            return Done(await self._deliver(self._deliverer, access, message))
+        return Done(completed(message))
+
+    # --- functions ---
+
+    async def _call(self, function: CommandFunction, access: Access, message: PoppedMessage, fields: Fields) -> Done:
+        argument = function.argument(self._duty.mapped(fields))
+        given = self._given(function, access, message)
+        ack, returned = completed(message), None
+        try:
+            returned = await function.call(argument, given, self._pool)
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            ack = failed(
+                message, error_text(error)
+            )  # not the worker was cancelled, but something the function waited for
+        except Exception as error:
+            log.info("%s failed for seq %d of %s", function.name, message.seq, message.queue, exc_info=error)
+            ack = self._failure(message, error)
+        if given is not None and given.settled is not None:
+            return Done(Ack(message.lease_id, message.seq, given.settled), said=True)
+        return Done(ack, result_of(returned) if self._duty.following else None)
+
+    def _given(self, function: CommandFunction, access: Access, message: PoppedMessage) -> Delivered | None:
+        if not function.wants_message:
+            return None
+        if function.is_async:
+            return AsyncMessage.of(message, access.client)
+        return Message.of(message, access.blocking())
+
+    def _failure(self, message: PoppedMessage, error: Exception) -> Ack:
+        if isinstance(error, Reject | Retry | RetryAt):
+            return verdict(Delivered.of(message, None), self._clock, error)
+        return failed(message, error_text(error))
+
+    # --- deliveries ---
+
+    async def _deliver(self, deliverer: Deliverer, access: Access, message: PoppedMessage) -> Ack:
+        body = payload_bytes(message.payload, message.content_type)
+        outcome = await deliverer.deliver(message.id, body, message.content_type)
+        breaker = self.breaker(access)
+        assert breaker is not None
+        await breaker.report(outcome)
+        return _told(message, outcome)
+
+    # --- settling ---
+
+    async def _settled(self, access: Access, ack: Ack) -> Ack | None:
+        result = await access.settle(ack)
+        return ack if result is not None and result.code is None else None
+
+    async def _not_led_on(self, access: Access, message: PoppedMessage, error: SkepError) -> Ack | None:
+        if error.code in LOST:
+            log.warning("a lease was lost: seq %d of %s comes again", message.seq, message.queue)
+            return None
+        return await self._settled(access, refused(message, error))
+
+
+def _told(message: PoppedMessage, outcome: Outcome) -> Ack:
+    if outcome.result is Result.DELIVERED:
+        return completed(message)
+    if outcome.retry_at is None:
+        return failed(message, outcome.reason)
+    return Ack(message.lease_id, message.seq, AckStatus.RETRY, writable(outcome.reason), to_datetime(outcome.retry_at))

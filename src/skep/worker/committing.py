@@ -1,0 +1,193 @@
+"""Commands of the built-in entity store: events, state, receipt, what follows and the ack are one transaction.
+
+A batch is decided in memory, in the order of the messages, and committed whole. Who was slower than another worker is told so by the
+store, reads again and decides again; what stays refused is done message by message, so that one cannot hinder the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from random import Random
+
+from msgspec import Raw, Struct
+
+from skep.client.exchange import Call, Request
+from skep.client.outgoing import encode
+from skep.client.reading import reader
+from skep.clock import Clock
+from skep.entities import PERMANENT, Accepted, Decision, Snapshot, accept, decide, encoded, snapshot
+from skep.errors import Code, SkepError
+from skep.wire.entities import (
+    EffectItem,
+    EventItem,
+    ReceiptItem,
+)
+from skep.wire.messages import AckStatus, PoppedMessage, PushItem, TransactionRequest, TransactionResponse
+from skep.worker.access import LOST, Access, completed, given_up, refused
+from skep.worker.claims import Claims
+from skep.worker.duty import Duty, Fields
+
+SCOPE = "command"
+RECEIPT_SECONDS = 30 * 86_400.0
+TRIES = 3
+TRIES_ALONE = 30
+"""How often a batch, and a single message, is decided anew because somebody else was faster."""
+PAUSE_SECONDS = 0.01
+"""The longest pause before the second try; it grows with each."""
+READ_AT_ONCE = 4_000
+"""Entities and receipts of one request."""
+
+_CHANGED = frozenset({Code.ENTITY_CHANGED, Code.RECEIPT_EXISTS})
+_committed = reader(TransactionResponse)
+
+log = logging.getLogger("skep.worker")
+
+
+class Prepared(Struct, frozen=True):
+    """A message as far as it can be done without looking at the entity, or why it cannot be done at all."""
+
+    message: PoppedMessage
+    fields: Fields
+    accepted: Accepted | None
+    error: SkepError | None
+
+
+class Known(Struct, frozen=True):
+    """What is in the store: entities by id, and the messages that have a receipt."""
+
+    entities: dict[str, Snapshot]
+    done: set[str]
+
+
+class Committing:
+    """The commands of one queue."""
+
+    def __init__(self, duty: Duty, clock: Clock, claims: Claims, random: Random) -> None:
+        assert duty.entity is not None
+        assert duty.spec.map_to is not None
+        self._duty = duty
+        self._entity = duty.entity
+        self._command = duty.spec.map_to.command
+        self._clock = clock
+        self._claims = claims
+        self._random = random
+
+    async def run(self, access: Access, messages: Sequence[PoppedMessage]) -> None:
+        """Do messages, and settle each. SkepError when the server cannot be reached: then their leases run out."""
+        prepared = [self._prepared(message) for message in messages]
+        try:
+            await self._commit(access, prepared)
+        except SkepError as error:
+            if error.retryable and error.code is not Code.QUEUE_FULL:
+                raise
+            await self._one_by_one(access, prepared)
+
+    def _prepared(self, message: PoppedMessage) -> Prepared:
+        fields: Fields = {}
+        try:
+            fields = self._duty.fields(message)
+            return Prepared(message, fields, accept(self._entity, self._command, self._duty.mapped(fields)), None)
+        except SkepError as error:
+            return Prepared(message, fields, None, error)
+
+    async def _commit(self, access: Access, prepared: Sequence[Prepared], tries: int = TRIES) -> None:
+        ids = {one.accepted.id for one in prepared if one.accepted is not None}
+        async with self._claims.all_of({(access.tenant, self._entity.name, id_) for id_ in ids}):
+            for left in range(tries - 1, -1, -1):
+                known = await self._known(access, prepared)
+                try:
+                    await access.client.run(_transaction(self._decided(prepared, known)))
+                    return
+                except SkepError as error:
+                    if error.code not in _CHANGED or not left:
+                        raise
+                # Somebody else was faster, and may be again if both go on at once.
+                await asyncio.sleep(self._random.random() * PAUSE_SECONDS * (tries - left))
+
+    async def _one_by_one(self, access: Access, prepared: Sequence[Prepared]) -> None:
+        ended: set[str] = set()
+        for one in prepared:
+            lease = one.message.lease_id
+            if lease in ended:
+                continue
+            try:
+                await self._commit(access, [one], TRIES_ALONE)
+            except SkepError as error:
+                if error.code in LOST:
+                    log.warning("a lease was lost: seq %d of %s comes again", one.message.seq, self._duty.queue)
+                    ended.add(lease)
+                    continue
+                ack = refused(one.message, error)
+                await access.settle(ack)
+                if ack.status is AckStatus.FAILED and self._duty.ordered:
+                    ended.add(lease)
+
+    async def _known(self, access: Access, prepared: Sequence[Prepared]) -> Known:
+        ids = list(dict.fromkeys(one.accepted.id for one in prepared if one.accepted is not None))
+        keys = [one.message.id for one in prepared if one.accepted is not None]
+        known = Known({}, set())
+        step = READ_AT_ONCE // 2
+        for start in range(0, max(len(ids), len(keys)), step):
+            asked_ids, asked_keys = ids[start : start + step], keys[start : start + step]
+            found = await access.client.read_entities(
+                [(self._entity.name, id_) for id_ in asked_ids], [(SCOPE, key) for key in asked_keys]
+            )
+            for id_, view in zip(asked_ids, found.entities, strict=True):
+                if view is not None:
+                    known.entities[id_] = snapshot(self._entity, view.version, bytes(view.state))
+            known.done.update(key for key, view in zip(asked_keys, found.receipts, strict=True) if view is not None)
+        return known
+
+    def _decided(self, prepared: Sequence[Prepared], known: Known) -> TransactionRequest:
+        """What is to happen, each message on top of those before it."""
+        whole = TransactionRequest(acknowledgments=[], items=[], effects=[], receipts=[])
+        now = self._clock.now()
+        for one in prepared:
+            message = one.message
+            if message.id in known.done:
+                whole.acknowledgments.append(completed(message))
+            elif one.accepted is None:
+                assert one.error is not None
+                whole.acknowledgments.append(given_up(message, one.error))
+            else:
+                try:
+                    decision = decide(one.accepted, known.entities.get(one.accepted.id), now)
+                    parts = self._parts(one, decision)
+                except SkepError as error:
+                    if error.code not in PERMANENT:
+                        raise
+                    whole.acknowledgments.append(given_up(message, error))
+                    continue
+                effect, receipt, items = parts
+                known.entities[decision.id] = decision.after
+                whole.acknowledgments.append(completed(message))
+                if effect is not None:
+                    whole.effects.append(effect)
+                whole.receipts.append(receipt)
+                whole.items.extend(items)
+        return whole
+
+    def _parts(self, one: Prepared, decision: Decision) -> tuple[EffectItem | None, ReceiptItem, list[PushItem]]:
+        message = one.message
+        items = self._duty.pushes(message, one.fields, decision.answer)
+        receipt = ReceiptItem(SCOPE, message.id, Raw(encoded(decision.answer)), RECEIPT_SECONDS)
+        if not decision.events:
+            return None, receipt, items
+        effect = EffectItem(
+            self._entity.name, decision.id, decision.before.version,
+            [EventItem(event.name, Raw(encoded(event.data))) for event in decision.events],
+            Raw(encoded(decision.after.state)), message.id,
+        )  # fmt: skip
+        return effect, receipt, items
+
+
+def _transaction(whole: TransactionRequest) -> Call[TransactionResponse]:
+    # It may be repeated: every part of it is fenced by an ack under its lease.
+    return Call(Request("POST", "/api/v1/transaction", encode(whole), waits_for_room=False), _committed)
+
+
+async def commit_pushes(access: Access, message: PoppedMessage, items: list[PushItem]) -> None:
+    """Ack a message and push what follows, together."""
+    await access.client.run(_transaction(TransactionRequest([completed(message)], items)))

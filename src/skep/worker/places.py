@@ -1,0 +1,53 @@
+"""Places: how many chains are worked on at once. One that waits for something gives its place away and lines up for another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Places:
+    """A counted number of places, given out in the order they were asked for."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._taken = 0
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._watching: list[asyncio.Future[None]] = []
+
+    @property
+    def free(self) -> int:
+        """How many can be taken now. Those in line come first."""
+        return max(0, self.count - self._taken - len(self._line))
+
+    def take(self) -> None:
+        """Take one; whoever popped more than there are places for works on them all the same."""
+        self._taken += 1
+
+    async def wait_for_one(self) -> None:
+        """Line up, and take one."""
+        if self._taken < self.count:
+            self._taken += 1
+            return
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append(ready)
+        await ready
+
+    def give_back(self) -> None:
+        """Give one back: the first in line has it then."""
+        while self._line:
+            ready = self._line.popleft()
+            if not ready.done():
+                ready.set_result(None)
+                return
+        self._taken -= 1
+        watching, self._watching = self._watching, []
+        for one in watching:
+            if not one.done():
+                one.set_result(None)
+
+    def changed(self) -> asyncio.Future[None]:
+        """What is done as soon as one is given back, counted from now."""
+        one: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watching.append(one)
+        return one

@@ -1,0 +1,58 @@
+"""A worker process of `skep run`: its order comes on stdin, and when stdin ends, whoever started it has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import msgspec
+from msgspec import Struct
+
+from skep.client.settings import client_settings
+from skep.config import LogFormat, LogLevel
+from skep.errors import SkepError
+from skep.logs import configure_logs
+from skep.loop import run
+from skep.worker.app import App
+from skep.worker.loading import load_app
+from skep.worker.working import Working, WorkOptions
+
+
+class Order(Struct):
+    """What a worker is told."""
+
+    target: str
+    url: str
+    allow_private: bool
+    log_level: LogLevel
+    log_format: LogFormat
+
+
+async def _work(app: App, order: Order) -> None:
+    options = WorkOptions(allow_private=order.allow_private, signals=True)
+    working = Working(app.spec, app.functions, client_settings(order.url, {}), options)
+    asyncio.get_running_loop().add_reader(0, _look_at_stdin, working)
+    await working.run()
+
+
+def _look_at_stdin(working: Working) -> None:
+    if not os.read(0, 1):
+        asyncio.get_running_loop().remove_reader(0)
+        working.stop()
+
+
+def main() -> int:
+    """Be a worker."""
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    configure_logs(order.log_level, order.log_format)
+    try:
+        run(_work(load_app(order.target), order))
+    except SkepError as error:
+        sys.stderr.write(f"skep: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

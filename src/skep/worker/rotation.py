@@ -1,0 +1,86 @@
+"""Whose turn it is: which tenant of a queue is asked for messages next.
+
+With one tenant the server is asked to wait for a message. With several nobody can be waited for without keeping the others waiting,
+so each is asked in turn; who has nothing is asked less and less often. With ``fair`` a turn is one batch; without it a tenant is
+worked off before the next one's turn comes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from skep.worker.access import Access
+
+WAIT_SECONDS = 2.0
+"""How long one long poll lasts, and so how long a stop may have to wait for one."""
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 2.0
+"""A tenant that has nothing is asked again after the first, then after twice as long, and never later than the longest."""
+
+
+class Turn:
+    """A tenant in the rotation. ``due`` is on the event loop's clock."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self.due = 0.0
+        self.pause = 0.0
+
+
+class Rotation:
+    """The tenants of one queue."""
+
+    def __init__(self, fair: bool, time: Callable[[], float]) -> None:
+        self._fair = fair
+        self._time = time
+        self._turns: deque[Turn] = deque()
+
+    @property
+    def accesses(self) -> list[Access]:
+        """All of them."""
+        return [turn.access for turn in self._turns]
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long a pop may wait for a message."""
+        return WAIT_SECONDS if len(self._turns) == 1 else 0.0
+
+    def add(self, access: Access) -> None:
+        """Another tenant."""
+        self._turns.append(Turn(access))
+
+    def next(self) -> Turn | None:
+        """Whose turn it is; None when nobody is due."""
+        now = self._time()
+        return next((turn for turn in self._turns if turn.due <= now), None)
+
+    def due_in(self) -> float:
+        """Seconds until somebody is due."""
+        return max(0.0, min((turn.due for turn in self._turns), default=0.0) - self._time())
+
+    def share(self, free: int) -> int:
+        """How much of what is free one turn may take."""
+        if not self._fair or len(self._turns) == 1:
+            return free
+        now = self._time()
+        due = sum(turn.due <= now for turn in self._turns)
+        return max(1, -(-free // max(1, due)))
+
+    def found(self, turn: Turn) -> None:
+        """There was something: a fair one goes to the end of the line."""
+        turn.pause, turn.due = 0.0, 0.0
+        if self._fair:
+            self._turns.remove(turn)
+            self._turns.append(turn)
+
+    def nothing(self, turn: Turn) -> None:
+        """There was nothing: the others first, and this one later."""
+        turn.pause = min(max(turn.pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+        self.put_off(turn, 0.0 if len(self._turns) == 1 else turn.pause)
+
+    def put_off(self, turn: Turn, seconds: float) -> None:
+        """Not before so long."""
+        turn.due = self._time() + seconds
+        self._turns.remove(turn)
+        self._turns.append(turn)

@@ -1,0 +1,266 @@
+"""One queue at work: it pops what it can begin at once, for each tenant in turn, works through each partition in order, and settles.
+
+Messages of one lease are a chain: done one after the other. Chains run side by side, at most ``concurrency`` of them; one that waits
+for its rate limit or its endpoint keeps its lease and gives its place to another. Commands of the entity store are not done chain by
+chain but in whole batches, each one transaction, unless they are rate limited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+
+from skep.clock import Clock, Instant
+from skep.entities import PERMANENT
+from skep.errors import SkepError
+from skep.spec.ir import Fairness
+from skep.wire.messages import AckStatus, PoppedMessage
+from skep.worker.access import Access, given_back, given_up
+from skep.worker.acting import Acting
+from skep.worker.committing import Committing
+from skep.worker.duty import Duty
+from skep.worker.endpoints import Breaker
+from skep.worker.limiting import Limiter
+from skep.worker.places import Places
+from skep.worker.rotation import Rotation, Turn
+
+CONCURRENCY = 8
+BATCH = 10
+"""What holds for functions and deliveries when the spec does not say."""
+COMMAND_CONCURRENCY = 2
+COMMAND_BATCH = 500
+"""The same for the entity store: batches at once, and messages of one batch."""
+HELD_MAX = 256
+"""Chains that may wait for their rate limit or endpoint, on top of those that are worked on."""
+PAUSE_SECONDS = 1.0
+"""How long to wait before asking a server again that is away, or looking again at an endpoint that rests."""
+
+log = logging.getLogger("skep.worker")
+
+
+class Runner:
+    """The work of one queue."""
+
+    def __init__(
+        self, duty: Duty, work: Committing | Acting, clock: Clock, stopping: asyncio.Event, rotation: Rotation
+    ) -> None:
+        self.duty = duty
+        self.rotation = rotation
+        self.handled = 0
+        """Messages that were done, well or not."""
+        limit = duty.spec.rate_limit
+        self._limiter = Limiter(limit.count, limit.per_seconds) if limit is not None else None
+        self._work = work
+        self._whole = isinstance(work, Committing) and self._limiter is None
+        self._clock = clock
+        self._stopping = stopping
+        self._batch = duty.spec.batch or (COMMAND_BATCH if self._whole else BATCH)
+        self._places = Places(duty.spec.concurrency or (COMMAND_CONCURRENCY if self._whole else CONCURRENCY))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._popping_ended = asyncio.Event()
+
+    # --- popping ---
+
+    async def run(self) -> None:
+        """Work until it is time to stop; then finish what was begun."""
+        await self._finished(self._pop_and_begin(None))
+
+    async def until_empty(self) -> int:
+        """Work until nothing is left to be had now; returns how many messages that was."""
+        before = self.handled
+        await self._finished(self._pop_and_begin(set()))
+        return self.handled - before
+
+    async def _finished(self, work: Awaitable[None]) -> None:
+        self._popping_ended.clear()
+        try:
+            await work
+        finally:
+            self._popping_ended.set()
+            await asyncio.gather(*self._tasks)
+
+    async def _pop_and_begin(self, empty: set[Access] | None) -> None:
+        """Pop as long as there are places. With a set, note who had nothing, and end when all have."""
+        while not self._stopping.is_set():
+            if not self._places.free:
+                await self._either(self._places.changed())
+                continue
+            if len(self._tasks) >= self._places.count + HELD_MAX:
+                await self._either(self._one_ended())
+                continue
+            turn = self.rotation.next()
+            if turn is None:
+                await self._either(asyncio.sleep(min(self.rotation.due_in(), PAUSE_SECONDS)))
+            elif await self._is_up(turn) and await self._pop_once(turn, wait=empty is None):
+                if empty is not None:
+                    empty.clear()
+            elif empty is not None:
+                empty.add(turn.access)
+                if len(empty) == len(self.rotation.accesses):
+                    if not self._tasks:
+                        return
+                    await self._either(self._one_ended())
+                    empty.clear()
+
+    async def _one_ended(self) -> None:
+        await asyncio.wait(set(self._tasks), return_when=asyncio.FIRST_COMPLETED)
+
+    async def _is_up(self, turn: Turn) -> bool:
+        """Whether anything may be delivered for that tenant now; if not, its turn comes later."""
+        breaker = self._breaker(turn.access)
+        if breaker is None or (await breaker.rests_until() is None and not (breaker.probing and turn.access.busy)):
+            return True
+        self.rotation.put_off(turn, PAUSE_SECONDS)
+        return False
+
+    def _breaker(self, access: Access) -> Breaker | None:
+        return self._work.breaker(access) if isinstance(self._work, Acting) else None
+
+    async def _pop_once(self, turn: Turn, *, wait: bool) -> bool:
+        access = turn.access
+        share = self.rotation.share(self._places.free)
+        batch, partitions = self._batch, share
+        if self._whole:
+            partitions = 0
+        elif not self.duty.ordered:
+            batch, partitions = min(batch, share), 0
+        if (breaker := self._breaker(access)) is not None and breaker.probing:
+            batch, partitions = 1, 1
+        try:
+            popped = await access.pop(batch, partitions, self.rotation.wait_seconds if wait else 0.0)
+        except SkepError as error:
+            if not error.retryable or not wait:
+                raise
+            log.warning("popping %s failed and is tried again: %s", self.duty.queue, error)
+            await self._either(asyncio.sleep(PAUSE_SECONDS))
+            popped = []
+        if not popped:
+            self.rotation.nothing(turn)
+            return False
+        self.rotation.found(turn)
+        self._begin(access, popped)
+        return True
+
+    def _begin(self, access: Access, popped: Sequence[PoppedMessage]) -> None:
+        chains: dict[object, list[PoppedMessage]] = {}
+        for one in popped:
+            key = None if self._whole else one.lease_id if self.duty.ordered else (one.lease_id, one.seq)
+            chains.setdefault(key, []).append(one)
+        for chain in chains.values():
+            self._places.take()
+            access.busy += 1
+            task = asyncio.create_task(self._guarded(access, chain))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    # --- working ---
+
+    async def _guarded(self, access: Access, chain: list[PoppedMessage]) -> None:
+        leases = list(dict.fromkeys(one.lease_id for one in chain))
+        for lease in leases:
+            access.keeping.hold(lease)
+        try:
+            if self._whole:
+                await self._all_at_once(access, chain)
+            else:
+                await self._work_through(access, chain)
+        except SkepError as error:
+            log.warning("%d messages of %s could not be settled and come again: %s", len(chain), self.duty.queue, error)
+        except Exception:  # a fault of ours: their leases run out, and the others go on
+            log.exception("%d messages of %s come again", len(chain), self.duty.queue)
+        finally:
+            for lease in leases:
+                access.keeping.release(lease)
+            access.busy -= 1
+            self._places.give_back()
+
+    async def _all_at_once(self, access: Access, chain: list[PoppedMessage]) -> None:
+        assert isinstance(self._work, Committing)
+        await self._work.run(access, chain)
+        self.handled += len(chain)
+
+    async def _work_through(self, access: Access, chain: list[PoppedMessage]) -> None:
+        lease = chain[0].lease_id
+        for position, message in enumerate(chain):
+            if not await self._limited(access, message):
+                continue
+            reachable = await self._endpoint_is_up(access)
+            if access.keeping.lost(lease):
+                log.warning("a lease was lost: %d messages of %s are not begun", len(chain) - position, self.duty.queue)
+                return
+            # What came alone may be on its last attempt, and given back it would be a dead letter that nobody worked on.
+            if not reachable or (self._stopping.is_set() and len(chain) > 1):
+                await self._give_back(access, chain[position:])
+                return
+            ended = await self._one(access, message)
+            self.handled += 1
+            if ended and self.duty.ordered:
+                return
+
+    async def _one(self, access: Access, message: PoppedMessage) -> bool:
+        """Do one message; whether that ended its lease, so that those after it come again."""
+        if isinstance(self._work, Committing):
+            await self._work.run(access, [message])
+            return False
+        said = await self._work.run(access, message)
+        return said is None or said.status in (AckStatus.FAILED, AckStatus.RETRY)
+
+    async def _limited(self, access: Access, message: PoppedMessage) -> bool:
+        """Wait for the rate limit; False when the message has no key to count by, and was given up for that."""
+        if self._limiter is None:
+            return True
+        try:
+            key = self.duty.limited_by(self.duty.fields(message))
+        except SkepError as error:
+            if error.code not in PERMANENT:
+                raise
+            await access.settle(given_up(message, error))
+            self.handled += 1
+            return False
+        await self._held_until(self._limiter.take(f"{access.tenant} {key}", self._clock.now()))
+        return True
+
+    async def _endpoint_is_up(self, access: Access) -> bool:
+        """Wait while the endpoint rests; False when it is stopped, or the worker is while it rests."""
+        breaker = self._breaker(access)
+        if breaker is None:
+            return True
+        while (until := await breaker.rests_until()) is not None:
+            if breaker.stopped or self._stopping.is_set():
+                return False
+            await self._held_until(until)
+        return True
+
+    async def _held_until(self, until: Instant) -> None:
+        """Wait, and let others have the place meanwhile."""
+        if until <= self._clock.now():
+            return
+        self._places.give_back()
+        try:
+            await self._either(self._clock.sleep_until(until))
+        finally:
+            await self._places.wait_for_one()
+
+    async def _give_back(self, access: Access, rest: Sequence[PoppedMessage]) -> None:
+        # Or the poll that is still under way would be handed what is given back.
+        await self._popping_ended.wait()
+        await asyncio.gather(*(access.settle(given_back(message)) for message in rest))
+
+    async def _either(self, wait: Awaitable[object]) -> None:
+        """Wait for this, or for the stop."""
+        waiting = asyncio.ensure_future(wait)
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (waiting, stopped):
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(waiting, stopped, return_exceptions=True)
+
+
+def is_fair(duty: Duty) -> bool:
+    """Whether tenants get equal shares of a queue's workers."""
+    return duty.spec.fairness is Fairness.TENANT

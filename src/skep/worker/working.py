@@ -1,0 +1,203 @@
+"""A worker at work on an app: a runner for each queue that has something to do, for one tenant or for all that come."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, nullcontext, suppress
+from random import Random
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from skep.client.async_client import AsyncClient
+from skep.client.settings import ClientSettings
+from skep.clock import Clock, SystemClock
+from skep.errors import Code, SkepError
+from skep.signals import stop_signals
+from skep.spec import App
+from skep.worker.access import Access
+from skep.worker.acting import Acting
+from skep.worker.addresses import Resolve, look_up
+from skep.worker.claims import Claims
+from skep.worker.committing import Committing
+from skep.worker.delivery import Deliverer
+from skep.worker.duty import Duty, duties, lease_seconds
+from skep.worker.functions import CommandFunction
+from skep.worker.rotation import Rotation
+from skep.worker.runner import CONCURRENCY, Runner, is_fair
+
+LEASE_SECONDS = 60.0
+"""How long is leased for when the spec does not say. Leases are renewed, so this is how soon a crash is noticed."""
+TENANTS_SECONDS = 5.0
+"""How soon the messages of a new tenant are noticed."""
+
+log = logging.getLogger("skep.worker")
+
+
+class WorkOptions(Struct, frozen=True, kw_only=True):
+    """How to work. ``tenants`` are those to work for; None means the client's own, or all when the app takes tenants."""
+
+    until_empty: bool = False
+    allow_private: bool = False
+    environment: Mapping[str, str] | None = None
+    signals: bool = False
+    tenants: list[str] | None = None
+    clock: Clock | None = None
+    resolve: Resolve = look_up
+
+
+class Working:
+    """One run of a worker."""
+
+    def __init__(
+        self, app: App, functions: Mapping[str, CommandFunction], settings: ClientSettings, options: WorkOptions
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._options = options
+        self._clock = options.clock or SystemClock()
+        self._environment = os.environ if options.environment is None else options.environment
+        self._stopping = asyncio.Event()
+        self._clients: dict[str, AsyncClient] = {}
+        self._stack = AsyncExitStack()
+        self._claims = Claims()
+        self._random = Random()
+        self._check_secrets()
+        self._duties = duties(app, functions)
+        if not self._duties:
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"no queue of {app.name} has anything to do: map_to, then or deliver would say what",
+            )
+
+    def stop(self) -> None:
+        """Finish what was begun, and end."""
+        self._stopping.set()
+
+    async def run(self) -> int:
+        """Work; returns how many messages were done."""
+        in_main = threading.current_thread() is threading.main_thread()
+        signals = stop_signals(self.stop) if self._options.signals and in_main else nullcontext()
+        async with self._stack:
+            with signals:
+                runners = self._runners()
+                await self._meet_tenants(runners)
+                log.info("%s is being worked on: %s", self._app.name, ", ".join(one.duty.queue for one in runners))
+                meeting = asyncio.create_task(self._keep_meeting(runners)) if self._takes_all else None
+                try:
+                    await self._work(runners)
+                finally:
+                    if meeting is not None:
+                        meeting.cancel()
+                        await asyncio.gather(meeting, return_exceptions=True)
+        return sum(one.handled for one in runners)
+
+    async def _work(self, runners: list[Runner]) -> None:
+        if not self._options.until_empty:
+            await _all(_or_stop(one, self._stopping) for one in runners)
+            return
+        # What was done may have led on to other queues.
+        while not self._stopping.is_set() and any(await _all(one.until_empty() for one in runners)):
+            await self._meet_tenants(runners)
+
+    # --- queues ---
+
+    def _runners(self) -> list[Runner]:
+        threads = sum(
+            one.spec.concurrency or CONCURRENCY for one in self._duties if one.function and not one.function.is_async
+        )
+        pool = ThreadPoolExecutor(max(1, threads), thread_name_prefix="skep-command")
+        self._stack.callback(pool.shutdown)
+        return [self._runner(duty, pool) for duty in self._duties]
+
+    def _runner(self, duty: Duty, pool: ThreadPoolExecutor) -> Runner:
+        time = asyncio.get_running_loop().time
+        rotation = Rotation(is_fair(duty), time)
+        work: Committing | Acting
+        if duty.entity is not None:
+            work = Committing(duty, self._clock, self._claims, self._random)
+        else:
+            work = Acting(duty, self._clock, pool, self._deliverer(duty))
+        return Runner(duty, work, self._clock, self._stopping, rotation)
+
+    def _deliverer(self, duty: Duty) -> Deliverer | None:
+        if duty.spec.deliver is None:
+            return None
+        return Deliverer(
+            duty.spec.deliver, self._environment, self._clock, allow_private=self._options.allow_private,
+            resolve=self._options.resolve,
+        )  # fmt: skip
+
+    def _check_secrets(self) -> None:
+        """Only those of deliveries: the worker verifies nobody's signatures."""
+        wanted = {name for queue in self._app.queues.values() if queue.deliver for name in queue.deliver.secret_env}
+        missing = sorted(name for name in wanted if not self._environment.get(name))
+        if missing:
+            raise SkepError(
+                Code.INVALID_SETTING,
+                f"the environment has no {', '.join(missing)}: the secrets that {self._app.name} signs deliveries with",
+                variables=missing,
+            )
+
+    # --- tenants ---
+
+    @property
+    def _takes_all(self) -> bool:
+        takes_tenants = any(webhook.tenant is not None for webhook in self._app.webhooks.values())
+        return takes_tenants and self._options.tenants is None
+
+    async def _meet_tenants(self, runners: list[Runner]) -> None:
+        """Give every runner an access for each tenant that it has none for yet."""
+        for tenant in await self._tenants():
+            client = await self._client(tenant)
+            for runner in runners:
+                if all(access.tenant != tenant for access in runner.rotation.accesses):
+                    access = Access(client, runner.duty.queue, lease_seconds(runner.duty.spec, LEASE_SECONDS))
+                    self._stack.push_async_callback(access.close)
+                    runner.rotation.add(access)
+
+    async def _tenants(self) -> list[str]:
+        if not self._takes_all:
+            return self._options.tenants or [self._settings.tenant]
+        client = await self._client(self._settings.tenant)
+        return list(dict.fromkeys([self._settings.tenant, *[tenant async for tenant in client.tenants()]]))
+
+    async def _keep_meeting(self, runners: list[Runner]) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), TENANTS_SECONDS)
+                return
+            try:
+                await self._meet_tenants(runners)
+            except SkepError as error:
+                log.warning("the tenants could not be asked for: %s", error)
+
+    async def _client(self, tenant: str) -> AsyncClient:
+        client = self._clients.get(tenant)
+        if client is None:
+            client = AsyncClient.like(msgspec.structs.replace(self._settings, tenant=tenant), self._clock)
+            self._clients[tenant] = await self._stack.enter_async_context(client)
+        return client
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Wait for all, also when one fails; then raise that."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+async def _or_stop(runner: Runner, stopping: asyncio.Event) -> None:
+    """Run one; if it cannot go on, nobody should."""
+    try:
+        await runner.run()
+    finally:
+        stopping.set()
