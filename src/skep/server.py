@@ -12,6 +12,7 @@ from random import Random, SystemRandom
 from typing import NamedTuple
 
 import msgspec
+import structlog
 
 from skep.apps.catalogue import Catalogue
 from skep.apps.schedules import Schedules
@@ -29,6 +30,8 @@ from skep.store.protocol import Store
 SQLITE_SCHEME = "sqlite:///"
 DATABASE_NAME = "skep.db"
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+
+log = structlog.get_logger("skep.server")
 
 
 def is_shared(url: str) -> bool:
@@ -126,14 +129,7 @@ async def open_server(
     async with open_engine(url, settings, clock=clock, connections=connections) as engine:
         catalogue = Catalogue(engine, clock, os.environ if environment is None else environment)
         await catalogue.load()
-        missing = catalogue.missing_secrets()
-        if missing and require_secrets:
-            raise SkepError(
-                Code.INVALID_SPEC,
-                f"applied apps name secrets that the environment lacks: {', '.join(missing)}; set these variables, or start "
-                "without them by --set require_secrets=false",
-                variables=missing,
-            )
+        _check_secrets(catalogue, require_secrets)
         schedules = Schedules(engine, catalogue, clock)
         catalogue.start()
         schedules.start()
@@ -142,6 +138,19 @@ async def open_server(
         finally:
             await schedules.stop()
             await catalogue.stop()
+
+
+def _check_secrets(catalogue: Catalogue, required: bool) -> None:
+    missing = catalogue.missing_secrets()
+    if missing and required:
+        raise SkepError(
+            Code.INVALID_SPEC,
+            f"applied apps name secrets that the environment lacks: {', '.join(missing)}; set these variables, or start "
+            "without them by --set require_secrets=false",
+            variables=missing,
+        )
+    if missing:
+        log.warning("applied apps name secrets that the environment lacks", variables=missing)
 
 
 async def serve(

@@ -6,6 +6,8 @@ declares. Queues that were changed by an application that failed afterwards stay
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 from msgspec import Struct
 
@@ -38,7 +40,7 @@ class Application(Struct, frozen=True):
 
 async def apply(engine: Engine, catalogue: Catalogue, app: App, *, dry_run: bool = False) -> Application:
     """Apply an app, or say what that would change; INVALID_SPEC when it may not be applied here."""
-    check_app(catalogue, app)
+    await asyncio.to_thread(check_app, catalogue, app)  # a large one takes its time
     for _ in range(APPLY_TRIES):
         await catalogue.load()
         others = [known.app for known in catalogue.apps.values()]

@@ -151,7 +151,8 @@ class Catalogue:
                     app=record.name, revision=record.revision, error=error.message[:1_000],
                 )  # fmt: skip
             return known
-        if missing := missing_secrets(compiled.app, self.environment):
+        # At the start whoever loads it decides what to do about them.
+        if self._revision and (missing := missing_secrets(compiled.app, self.environment)):
             log.warning("an applied app names secrets that this server lacks", app=record.name,
                         problems=[problem.message for problem in missing])  # fmt: skip
         return compiled
