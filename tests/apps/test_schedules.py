@@ -122,6 +122,20 @@ async def test_a_queue_that_is_full_gets_its_message_once_there_is_room(opened: 
     assert await days(opened) == ["12:10", "12:20"]
 
 
+async def test_a_firing_that_waits_for_room_outlives_the_spec_that_makes_room(
+    opened: Opened, clock: ManualClock
+) -> None:
+    full = SPEC.replace("Reports {", "Reports { retention { max_depth: 1 },", 1)
+    await apply_text(opened, full)
+    await quiet(opened)
+    await advance(clock, 600, opened)
+    await advance(clock, 600, opened)
+    await advance(clock, 5, opened)
+    await apply_text(opened, full.replace("max_depth: 1", "max_depth: 9"))
+    await advance(clock, 2, opened)
+    assert await days(opened) == ["12:10", "12:20"]
+
+
 async def test_a_firing_whose_message_cannot_be_made_is_passed_over(opened: Opened, clock: ManualClock) -> None:
     await apply_text(
         opened, SPEC.replace("substring(11, 16)", "substring(11, 16 + 1000 * (now.getMinutes() / 20 % 2))")
