@@ -24,7 +24,7 @@ from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.engine.logical import LogicalQueue, Surroundings
 from skep.engine.matching import Match
-from skep.engine.record_checks import check_effects, check_receipts, check_size
+from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.engine.records import Records
 from skep.engine.registry import Registry
 from skep.engine.replaying import Replay, purge_all, replay_all
@@ -171,7 +171,7 @@ class Engine:
     # --- push ---------------------------------------------------------------------------------------------------
 
     async def push(
-        self, messages: Sequence[NewMessage], *, json_checked: bool = False, receipt: Receipt | None = None
+        self, messages: Sequence[NewMessage], *, json_checked: bool = False, receipt: Recording | None = None
     ) -> PushOutcome:
         """Store messages, whole or not at all, with a result for each in order; with a receipt, once.
 
@@ -185,9 +185,8 @@ class Engine:
             ids = self._ids.mint_many(len(messages))
             if not isinstance(weight, validate.Weight):
                 return validate.refused(weight, messages, ids)
-            if receipt is not None:
-                check_receipts([receipt], self._limits)
-            batch = PushBatch(messages, ids, receipt)
+            made = None if receipt is None else receipt_of(receipt, ids[0], self._limits)
+            batch = PushBatch(messages, ids, made)
             if weight.queue is not None:
                 return await self._registry.get(weight.queue).push(batch, weight.size_bytes, weight.deliver_at)
             return await self._across.push(batch, weight.size_bytes, weight.deliver_at)

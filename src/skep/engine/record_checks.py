@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from skep.clock import Instant
 from skep.config import Limits
 from skep.engine import validate
 from skep.errors import Code, SkepError
+from skep.ids import Id
 from skep.records import Effect, EntityKey, Receipt, ReceiptKey
 
 KEY_BYTES = 2_500
@@ -16,6 +17,17 @@ URL_CHARACTERS = 2_000
 EVENTS_MAX = 1_000
 WINDOW_SECONDS_MAX = 366 * 86_400.0
 VERSION_MAX = 2**63 - 1 - EVENTS_MAX
+
+
+Recording = Receipt | Callable[[Id], Receipt]
+"""A receipt for a push, or what makes one once the id of the first message is known, for an answer that names it."""
+
+
+def receipt_of(recording: Recording, id_: Id, limits: Limits) -> Receipt:
+    """The receipt of a push whose first message has this id."""
+    receipt = recording if isinstance(recording, Receipt) else recording(id_)
+    check_receipts([receipt], limits)
+    return receipt
 
 
 def check_receipts(receipts: Sequence[Receipt], limits: Limits) -> int:

@@ -14,6 +14,7 @@ from skep.clock import Clock, Instant
 from skep.config import Limits
 from skep.engine import record_checks, validate
 from skep.engine.inflight import InFlight
+from skep.engine.record_checks import Recording
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import DEFAULT_TENANT, NewMessage, PushOutcome, QueueKey
@@ -108,19 +109,19 @@ class Records:
             validate.check_name(tenant, "tenant")
             return await self._store.entity_types(tenant)
 
-    async def quarantine(self, message: NewMessage, error: str, receipt: Receipt | None = None) -> PushOutcome:
+    async def quarantine(self, message: NewMessage, error: str, receipt: Recording | None = None) -> PushOutcome:
         """Put a message that its queue may not take straight among that queue's dead letters, where it can be replayed from."""
         with self._in_flight:
             refusal = validate.refusal_of(message, self._limits, json_checked=True)
             if refusal is not None:
                 raise SkepError(refusal.code, refusal.reason)
-            if receipt is not None:
-                record_checks.check_receipts([receipt], self._limits)
+            id_ = self._ids.mint()
+            made = None if receipt is None else record_checks.receipt_of(receipt, id_, self._limits)
             if message.content_type is None and not record_checks.is_json(message.payload):
                 message = msgspec.structs.replace(message, content_type=UNREADABLE)
             now = self._clock.now()
             error = validate.storable(error, self._limits.error_characters)
-            outcome = await self._store.quarantine(message, self._ids.mint(), error, receipt, now)
+            outcome = await self._store.quarantine(message, id_, error, made, now)
             for key in outcome.depths:
                 self._pushed(key, now)
             return outcome
