@@ -81,6 +81,7 @@ class _Source(Collector):
     def collect(self) -> Iterator[Metric]:
         """Everything that is counted and measured."""
         yield from self._message_counters()
+        yield self._hooks()
         yield self._requests()
         yield self._latencies()
         yield from _queue_gauges(self.gauges)
@@ -104,6 +105,13 @@ class _Source(Collector):
             settled.add_metric((*key, "retried"), counts.retried)
             settled.add_metric((*key, "dead"), counts.dead)
         yield settled
+
+    def _hooks(self) -> Metric:
+        family = CounterMetricFamily("skep_hook_requests", "Requests to webhooks", labels=("webhook", "outcome"))
+        for name, counts in self.meter.hooks.items():
+            for outcome in ("accepted", "repeated", "quarantined", "refused"):
+                family.add_metric((name, outcome), getattr(counts, outcome))
+        return family
 
     def _requests(self) -> Metric:
         family = CounterMetricFamily("skep_http_requests", "Requests answered", labels=("method", "route", "status"))

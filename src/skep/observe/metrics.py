@@ -31,6 +31,18 @@ class QueueCounts:
         self.dead = 0
 
 
+class HookCounts:
+    """Requests to one webhook, by what became of them."""
+
+    __slots__ = ("accepted", "quarantined", "refused", "repeated")
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.repeated = 0
+        self.quarantined = 0
+        self.refused = 0
+
+
 class RouteMeter:
     """Requests of one route by their status, and where their latencies go."""
 
@@ -53,6 +65,7 @@ class Meter:
     def __init__(self, queue_labels: int = QUEUE_LABELS) -> None:
         self.queue_labels = queue_labels
         self.queues: dict[tuple[str, str], QueueCounts] = {(OTHER, OTHER): QueueCounts()}
+        self.hooks: dict[str, HookCounts] = {}
         self.routes: dict[tuple[str, str], RouteMeter] = {}
         self.latencies: dict[str, Histogram] = {POLL: Histogram()}
 
@@ -73,6 +86,13 @@ class Meter:
     def known_queue(self, tenant: str, name: str) -> QueueCounts:
         """The counters of a queue that may not exist: a made-up name gets no label."""
         return self.queues.get((tenant, name)) or self.queues[OTHER, OTHER]
+
+    def hook(self, name: str) -> HookCounts:
+        """The counters of a webhook that exists: a made-up name gets no label."""
+        counts = self.hooks.get(name)
+        if counts is None:
+            counts = self.hooks[name] = HookCounts()
+        return counts
 
     def total(self, what: str) -> int:
         """One of the counts, over all queues."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from skep.observe.histogram import Histogram
-from skep.observe.metrics import Meter, QueueCounts
+from skep.observe.metrics import HookCounts, Meter, QueueCounts
 
 NOTE_SECONDS = 1.0
 """How often a process notes its counters."""
@@ -21,6 +21,7 @@ ENDED = "ended"
 NAMES_KEPT = 100
 """Of so many processes that ended is it known that they did: more than can while someone reads."""
 _COUNTS = tuple(QueueCounts.__slots__)
+_HOOK_COUNTS = tuple(HookCounts.__slots__)
 
 
 class Note(Struct, array_like=True):
@@ -30,6 +31,7 @@ class Note(Struct, array_like=True):
     queues: list[tuple[str, str, list[int]]] = []
     routes: list[tuple[str, str, dict[int, int]]] = []
     latencies: list[tuple[str, list[int], float]] = []
+    hooks: list[tuple[str, list[int]]] = []
 
 
 class Tally:
@@ -74,14 +76,15 @@ def _note(names: list[str], meter: Meter) -> Note:
         [(tenant, queue, [getattr(c, count) for count in _COUNTS]) for (tenant, queue), c in meter.queues.items()],
         [(method, path, route.by_status) for (method, path), route in meter.routes.items()],
         [(verb, histogram.buckets, histogram.seconds) for verb, histogram in meter.latencies.items()],
+        [(name, [getattr(counts, count) for count in _HOOK_COUNTS]) for name, counts in meter.hooks.items()],
     )
 
 
 def _add(meter: Meter, note: Note) -> None:
     for tenant, queue, counts in note.queues:
-        mine = meter.queue(tenant, queue)
-        for name, count in zip(_COUNTS, counts, strict=True):
-            setattr(mine, name, getattr(mine, name) + count)
+        _add_counts(meter.queue(tenant, queue), _COUNTS, counts)
+    for hook, counts in note.hooks:
+        _add_counts(meter.hook(hook), _HOOK_COUNTS, counts)
     for method, path, by_status in note.routes:
         route = meter.route(method, path, verb="")
         for status, count in by_status.items():
@@ -91,6 +94,11 @@ def _add(meter: Meter, note: Note) -> None:
         histogram = meter.latencies.setdefault(verb, Histogram())
         histogram.buckets = [mine + other for mine, other in zip(histogram.buckets, buckets, strict=True)]
         histogram.seconds += seconds
+
+
+def _add_counts(mine: object, names: tuple[str, ...], counts: list[int]) -> None:
+    for name, count in zip(names, counts, strict=True):
+        setattr(mine, name, getattr(mine, name) + count)
 
 
 def _write(path: Path, note: Note) -> None:
