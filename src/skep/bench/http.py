@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -89,14 +89,15 @@ async def run(stores: list[str], quick: bool) -> Report:
 
 
 @contextmanager
-def serving(store: str, folder: Path) -> Iterator[tuple[int, int]]:
-    """`skep serve` as a process of its own: its port and its pid."""
+def serving(store: str, folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[tuple[int, int]]:
+    """`skep serve` as a process of its own, with these variables too: its port and its pid."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "skep", "serve", "--store", store, "--port", str(port)]
     with (folder / "server.log").open("ab") as output:
-        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
+        env = {**os.environ, **(environment or {})}
+        process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output)
     try:
         wait_until_ready(process, port, folder / "server.log")
         yield port, process.pid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from typing import Any
 
 import msgspec
@@ -13,9 +14,9 @@ from skep.wire.log import ARROW
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def request(method: str, path: str, body: bytes = b"", media_type: str = "application/json") -> bytes:
-    """A request as it goes over the wire."""
-    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media_type}\r\ncontent-length: {len(body)}\r\n\r\n"
+def request(method: str, path: str, body: bytes = b"", media_type: str = "application/json", more: str = "") -> bytes:
+    """A request as it goes over the wire; ``more`` are lines for its head."""
+    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media_type}\r\ncontent-length: {len(body)}\r\n{more}\r\n"
     return head.encode() + body
 
 
@@ -43,6 +44,18 @@ def push(number: int, driven: Driven, queue: str, batch: int, size: int) -> Scri
     while True:
         expect(201, *(yield asked))
         driven.messages += batch
+
+
+def hook(number: int, driven: Driven, webhook: str, secret: str, size: int, first: int) -> Script:
+    """Post a signed body that is new each time; ``first`` tells rounds apart, so that no body comes twice."""
+    filling, key = payload(size - 21).decode()[6:-2], secret.encode()
+    path, count = f"/hook/{webhook}", 0
+    while True:
+        count += 1
+        body = f'{{"n":"{first:04d}{number:04d}{count:08d}","x":"{filling}"}}'.encode()
+        signature = hmac.digest(key, body, "sha256").hex()
+        expect(202, *(yield request("POST", path, body, more=f"x-signature: {signature}\r\n")))
+        driven.messages += 1
 
 
 def push_stream(number: int, driven: Driven, queue: str, batch: int, stream: bytes) -> Script:  # noqa: ARG001 - as above

@@ -47,6 +47,14 @@ def client(*, quick: Quick = False, as_json: AsJson = False) -> None:
     _measure(lambda: bench.run(quick), bench.TARGETS, as_json)
 
 
+@bench_app.command
+def webhooks(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both") -> None:
+    """Signed webhooks, each stored once, beside plain pushes of the same payload."""
+    from skep.bench import webhooks as bench
+
+    _measure(lambda: bench.run(_stores(store), quick), bench.TARGETS, as_json)
+
+
 def _stores(store: str) -> list[str]:
     return ["sqlite", "postgres"] if store == "both" else [store]
 

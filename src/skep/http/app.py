@@ -24,6 +24,7 @@ from skep.http.routes import (
     entities,
     groups,
     health,
+    hooks,
     leases,
     log,
     messages,
@@ -38,8 +39,11 @@ from skep.http.routes import (
 )
 from skep.observe.metrics import Meter
 from skep.observe.tally import Tally
+from skep.webhooks.hooks import Hooks
+from skep.webhooks.intake import Intake
 
 POP_QUEUE = "/api/v1/pop/queue/"
+HOOK = "/hook/"
 
 
 def all_operations(
@@ -60,6 +64,7 @@ def all_operations(
         *status.operations(engine),
         *leases.operations(engine),
         *apps.operations(engine, catalogue),
+        *hooks.operations(Intake(engine, Hooks(catalogue), meter, limits.json_depth)),
         *entities.operations(engine),
         *endpoints.operations(engine),
         *admin.operations(engine),
@@ -89,6 +94,7 @@ class App:
         ]
         self._exact = {(o.method, o.path): endpoint for o, endpoint in served if "{" not in o.path}
         self._pop = next(endpoint for o, endpoint in served if o.path == POP_QUEUE + "{queue}")
+        self._hook = next(endpoint for o, endpoint in served if o.path == HOOK + "{webhook}")
         resources: dict[str, Resource] = {}
         for operation, endpoint in served:
             resources.setdefault(operation.path, Resource()).add(operation, endpoint)
@@ -110,6 +116,11 @@ class App:
             if queue and "/" not in queue:
                 scope["path_params"] = {"queue": queue}
                 endpoint = self._pop
+        elif endpoint is None and scope["method"] == "POST" and path.startswith(HOOK):
+            name = quoted[len(HOOK) :]
+            if name and "/" not in name:
+                scope["path_params"] = {"webhook": name}
+                endpoint = self._hook
         if endpoint is None:
             scope["path"] = quoted
             await self._router(scope, receive, send)

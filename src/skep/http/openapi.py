@@ -28,6 +28,8 @@ PATH_PARAMETERS = {
     "lease": "the `leaseId` of a popped message",
     "transactionId": "the message's transaction id",
     "app": "the app's name",
+    "webhook": "the webhook's name, as its spec calls it",
+    "tenant": "the tenant's name",
     "type": "the type of the entity, as its spec calls it",
     "id": "the entity's id",
 }

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from skep.errors import Code
 from skep.model import Seq
 from skep.store.postgres import connection as connections
 from skep.store.postgres import dead
@@ -168,3 +169,70 @@ async def test_who_begins_to_wait_waits_for_a_push_that_could_not_know_of_it(
         assert not watching.done()
     await watching
     await observer.close()
+
+
+@pytest.mark.usefixtures("no_second_try")
+async def test_effects_and_receipts_taken_crosswise_do_not_wait_for_each_other(driver: Driver) -> None:
+    """New and known entities, receipts of transactions and of pushes, and the log of the queue, all wanted in all orders."""
+    await driver.create()
+    names = ["a", "b", "c", "d"]
+    kept: list[int] = []
+
+    async def transact(order: list[str], together: int) -> None:
+        for round_ in range(ROUNDS):
+            known = await driver.store.entities([driver.entity(name) for name in order])
+            transactions = []
+            for start in range(0, len(order), together):
+                some = [
+                    effect
+                    for name, state in list(zip(order, known, strict=True))[start : start + together]
+                    for effect in (
+                        driver.effect(
+                            state.version if state else 0, 1, id_=name, state=int(state.state) if state else 0
+                        ),
+                        driver.effect(0, 1, id_=f"{name}{round_}"),
+                    )
+                ]
+                receipts = [driver.receipt(f"{name}{round_}") for name in order[start : start + together]]
+                transactions.append(Transaction([], driver.batch(driver.message("x")), some, receipts))
+            outcomes = await driver.store.transact(transactions, driver.now)
+            kept.append(sum(outcome.committed for outcome in outcomes))
+
+    async def push(order: list[str]) -> None:
+        for round_ in range(ROUNDS):
+            keys = [f"{name}{round_}" for name in order]
+            batches = [driver.batch(driver.message("p"), receipt=driver.receipt(key)) for key in keys]
+            outcomes = await driver.store.push(batches, driver.now)
+            kept.append(sum(outcome.recorded is None for outcome in outcomes))
+
+    back = names[::-1]
+    await asyncio.gather(
+        transact(names, 4), transact(back, 1), push(back), transact(back, 2), push(names), transact(names[2:] + names[:2], 1)
+    )  # fmt: skip
+
+    await driver.counters(*names)
+    assert (await driver.queue_stats()).last_seq == sum(kept)
+    assert None not in await driver.recorded(*(f"{name}{round_}" for name in names for round_ in range(ROUNDS)))
+
+
+@pytest.mark.usefixtures("no_second_try")
+async def test_I15_an_entity_that_another_is_making_is_waited_for(
+    driver: Driver, other: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    made = other.transaction()
+    await made.start()
+    await other.execute(
+        "INSERT INTO entity (tenant, type, id, version, created_at, updated_at, state) VALUES ($1, 'Counter', '1', 1, 1, 1, '1')",
+        driver.tenant,
+    )
+
+    waiting = asyncio.ensure_future(
+        driver.transact([], [], effects=[driver.effect(0, 5)], receipts=[driver.receipt("k")])
+    )
+    async with asyncio.timeout(10):
+        while not await other.fetchval("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)"):
+            assert not waiting.done()
+    await made.commit()
+
+    assert (await waiting).conflict is Code.ENTITY_CHANGED
+    assert await driver.recorded("k") == [None]

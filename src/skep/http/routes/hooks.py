@@ -1,0 +1,52 @@
+"""`POST /hook/…`: messages from outside. What senders are to try again is 503, which they all understand, and never 429."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from skep.errors import SkepError
+from skep.http.errors import error_answer
+from skep.http.exchange import Answer, Call
+from skep.http.operation import Media, Operation
+from skep.webhooks.intake import Intake
+from skep.webhooks.request import HookRequest
+from skep.wire.webhooks import HookResponse, QuarantineResponse
+
+HOOK = "/hook/"
+_DESCRIPTION = (
+    "The body is JSON, whatever its content type, and is read once its signature is right. 202 when the message is stored; "
+    "a webhook without a queue runs its command, and 200 is the command's answer. A repeat gets the answer of the first. "
+    "401 for a signature that is missing or wrong, 400 for one that cannot be any, 503 when the queue is full."
+)
+
+
+def operations(intake: Intake) -> list[Operation]:
+    """Webhooks."""
+
+    async def receive(call: Call) -> Answer:
+        body = await call.body()
+        client = call.scope["client"]
+        tenant = call.path("tenant") if "tenant" in call.scope["path_params"] else None
+        request = HookRequest(
+            call.path("webhook"), tenant, call.scope["headers"], body, client[0] if client is not None else ""
+        )
+        try:
+            answer = await intake.receive(request)
+        except SkepError as error:
+            told = error_answer(error)
+            if told.status == HTTPStatus.TOO_MANY_REQUESTS:
+                told.status = HTTPStatus.SERVICE_UNAVAILABLE
+            return told
+        return Answer(answer.status, answer.body)
+
+    def operation(path: str, summary: str) -> Operation:
+        return Operation(
+            method="POST", path=path, handler=receive, summary=summary, description=_DESCRIPTION, tag="Webhooks",
+            verb="hook", request=Media("*/*", Any), answers={202: (HookResponse, QuarantineResponse), 200: Media("application/json", Any)},
+        )  # fmt: skip
+
+    return [
+        operation(HOOK + "{webhook}", "Receive a message from outside"),
+        operation(HOOK + "{webhook}/{tenant}", "Receive a message from outside for a tenant"),
+    ]

@@ -1,0 +1,108 @@
+"""A webhook made ready to run: its verifier, its expressions and its target compiled once, its secrets read once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from skep.apps.compiled import CompiledApp, DeclaredQueue
+from skep.entities import CompiledEntity, compile_entity
+from skep.spec import App, Expression, FieldMapping, compile_expression, compile_mapping, effective_idempotency
+from skep.spec.ir import CommandCall, Idempotency, IdempotencySource, OnInvalid, Scheme, Tenant, TenantSource, Webhook
+from skep.spec.variables import ENVELOPE, WEBHOOK
+from skep.webhooks.signatures import Verifier, compile_verifier
+
+
+class Target(Struct, frozen=True, eq=False):
+    """The queue that a webhook pushes to.
+
+    ``mapping`` makes the message; without it the message is the ``envelope``, those of its fields that the queue has.
+    """
+
+    queue: DeclaredQueue
+    mapping: FieldMapping | None
+    envelope: tuple[str, ...]
+    quarantines: bool
+
+
+class Call(Struct, frozen=True, eq=False):
+    """The command that a webhook runs at once; ``entity`` is None when the app does not declare it."""
+
+    name: str
+    command: str
+    entity: CompiledEntity | None
+    mapping: FieldMapping
+
+
+class CompiledWebhook(Struct, frozen=True, eq=False):
+    """A webhook. It has a target or a call. Names of headers are in small letters."""
+
+    name: str
+    verify: Verifier | None
+    idempotency: Idempotency
+    idempotency_header: bytes
+    key: Expression | None
+    keep_headers: frozenset[bytes]
+    tenant: TenantSource | None
+    tenant_header: bytes
+    answers_challenge: bool
+    target: Target | None
+    call: Call | None
+
+    @property
+    def scope(self) -> str:
+        """The scope of its receipts."""
+        return f"hook:{self.name}"
+
+
+def compile_webhook(
+    compiled: CompiledApp, name: str, webhook: Webhook, environment: Mapping[str, str]
+) -> CompiledWebhook:
+    """A webhook of an app; INVALID_SPEC when a secret is missing or cannot be one."""
+    idempotency = effective_idempotency(webhook)
+    by_key = idempotency.source is IdempotencySource.KEY
+    by_header = idempotency.source is IdempotencySource.HEADER
+    return CompiledWebhook(
+        name=name,
+        verify=compile_verifier(webhook.verify, environment),
+        idempotency=idempotency,
+        idempotency_header=_small(idempotency.value) if by_header else b"",
+        key=compile_expression(idempotency.value, WEBHOOK) if by_key else None,
+        keep_headers=frozenset(_small(header) for header in webhook.keep_headers),
+        tenant=webhook.tenant.source if webhook.tenant is not None else None,
+        tenant_header=_tenant_header(webhook.tenant),
+        answers_challenge=webhook.verify is not None and webhook.verify.scheme is Scheme.SLACK,
+        target=_target(compiled.queues[webhook.queue], webhook) if webhook.queue is not None else None,
+        call=_call(compiled.app, webhook.command) if webhook.command is not None else None,
+    )
+
+
+def _target(queue: DeclaredQueue, webhook: Webhook) -> Target:
+    fields = queue.spec.message_type
+    mapping = compile_mapping(webhook.message, WEBHOOK, fields or None) if webhook.message else None
+    return Target(
+        queue=queue,
+        mapping=mapping,
+        envelope=tuple(name for name in ENVELOPE if not fields or name in fields),
+        quarantines=queue.spec.on_invalid is OnInvalid.QUARANTINE,
+    )
+
+
+def _call(app: App, command: CommandCall) -> Call:
+    entity = app.entities.get(command.entity)
+    declared = entity.commands[command.command].input if entity is not None else None
+    return Call(
+        name=f"{command.entity}.{command.command}",
+        command=command.command,
+        entity=compile_entity(command.entity, entity) if entity is not None else None,
+        mapping=compile_mapping(command.fields, WEBHOOK, declared),
+    )
+
+
+def _tenant_header(tenant: Tenant | None) -> bytes:
+    return _small(tenant.header) if tenant is not None and tenant.header is not None else b""
+
+
+def _small(header: str) -> bytes:
+    return header.lower().encode()

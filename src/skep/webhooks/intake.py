@@ -1,0 +1,198 @@
+"""From a request to its answer: verified, told from its repeats, made a message, and stored with its receipt in one transaction.
+
+Nothing is read before the signature is right. A repeat gets the recorded answer of the first and does nothing, even when the app
+has changed since and would refuse it now.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+from msgspec import Struct
+
+from skep.clock import Instant, seconds
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.ids import Id, id_text
+from skep.model import NewMessage, PushStatus, QueueKey
+from skep.observe.metrics import HookCounts, Meter
+from skep.records import EntityKey, Receipt, ReceiptKey
+from skep.spec.ir import IdempotencySource
+from skep.strictness import read_json
+from skep.webhooks.calling import Turns, accepted_by, run
+from skep.webhooks.compiled import CompiledWebhook, Target
+from skep.webhooks.hooks import Hooks
+from skep.webhooks.message import UNFIT, Made, make, unmade
+from skep.webhooks.request import HookRequest, Values, body_key, challenge_of, repeat_key, tenant_of, values_of
+from skep.wire.webhooks import ChallengeResponse, HookResponse, QuarantineResponse
+
+_encode = msgspec.json.Encoder().encode
+
+
+class HookAnswer(Struct, frozen=True):
+    """A status and the JSON of its body."""
+
+    status: int
+    body: bytes
+
+
+class _Hook(Struct, frozen=True):
+    """One verified request on its way."""
+
+    webhook: CompiledWebhook
+    request: HookRequest
+    tenant: str
+    values: Values
+    now: Instant
+    counts: HookCounts
+
+
+class Intake:
+    """Takes requests for webhooks."""
+
+    def __init__(self, engine: Engine, hooks: Hooks, meter: Meter, json_depth: int) -> None:
+        self._engine = engine
+        self._hooks = hooks
+        self._meter = meter
+        self._turns = Turns()
+        # The payload stands in an envelope, and the whole must be no deeper than what can be pushed.
+        self._json_depth = json_depth - 1
+
+    async def receive(self, request: HookRequest) -> HookAnswer:
+        """The answer to a request; raises what it is refused for."""
+        webhook = self._hooks.find(request.name)
+        counts = self._meter.hook(webhook.name)
+        try:
+            now = self._engine.now()
+            if webhook.verify is not None:
+                webhook.verify(request.headers, request.body, now)
+            tenant = tenant_of(webhook, request)
+            payload = await read_json(request.body, self._json_depth)
+            if webhook.answers_challenge and (challenge := challenge_of(payload)) is not None:
+                return HookAnswer(HTTPStatus.OK, _encode(ChallengeResponse(challenge)))
+            hook = _Hook(webhook, request, tenant, values_of(webhook, request, tenant, payload, now), now, counts)
+            if webhook.target is not None:
+                return await self._enqueue(hook, webhook.target)
+            return await self._run(hook)
+        except SkepError:
+            counts.refused += 1
+            raise
+
+    # --- into a queue -------------------------------------------------------------------------------------------
+
+    async def _enqueue(self, hook: _Hook, target: Target) -> HookAnswer:
+        key: str | None = None
+        try:
+            key = repeat_key(hook.webhook, hook.request, hook.values)
+            made = make(target, hook.values, hook.request.body)
+            return await self._push(hook, target, key, made)
+        except SkepError as error:
+            if error.code not in UNFIT:
+                raise
+            return await self._unfit(hook, target, key, _of_one_message(error))
+
+    async def _push(self, hook: _Hook, target: Target, key: str | None, made: Made) -> HookAnswer:
+        message = _message(hook, target, made)
+        recording = None if key is None else _Recording(hook, key, quarantined=False)
+        outcome = await self._engine.push([message], json_checked=True, receipt=recording)
+        if outcome.recorded is not None:
+            return _repeated(hook, HTTPStatus.ACCEPTED, outcome.recorded)
+        result = outcome.results[0]
+        queue = self._meter.queue(hook.tenant, message.queue.name)
+        if result.status is PushStatus.REFUSED:
+            queue.refused += 1
+            raise SkepError(result.code or Code.INTERNAL, result.reason or "refused")
+        hook.counts.accepted += 1
+        if result.status is PushStatus.DUPLICATE:
+            queue.duplicate += 1
+        else:
+            queue.pushed += 1
+            if recording is not None:
+                return HookAnswer(HTTPStatus.ACCEPTED, recording.answer)
+        return HookAnswer(HTTPStatus.ACCEPTED, _encode(HookResponse(True, key, id_text(result.id))))
+
+    async def _unfit(self, hook: _Hook, target: Target, key: str | None, error: SkepError) -> HookAnswer:
+        """A message that does not fit its queue is refused, or stored where someone can look at it."""
+        if not target.quarantines:
+            return await self._again_or(error, hook, key, HTTPStatus.ACCEPTED)
+        if key is None and hook.webhook.idempotency.source is not IdempotencySource.NONE:
+            key = body_key(hook.request)
+        message = _message(hook, target, unmade(target, hook.values, hook.request.body))
+        recording = None if key is None else _Recording(hook, key, quarantined=True)
+        outcome = await self._engine.records.quarantine(message, error.message, recording)
+        if outcome.recorded is not None:
+            return _repeated(hook, HTTPStatus.ACCEPTED, outcome.recorded)
+        result = outcome.results[0]
+        if result.status is PushStatus.REFUSED:
+            raise SkepError(result.code or Code.INTERNAL, result.reason or "refused")
+        hook.counts.quarantined += 1
+        return HookAnswer(HTTPStatus.ACCEPTED, _encode(QuarantineResponse(False, True, key, id_text(result.id))))
+
+    # --- a command at once --------------------------------------------------------------------------------------
+
+    async def _run(self, hook: _Hook) -> HookAnswer:
+        assert hook.webhook.call is not None
+        key = repeat_key(hook.webhook, hook.request, hook.values)
+        try:
+            accepted = accepted_by(hook.webhook.call, hook.values)
+        except SkepError as error:
+            return await self._again_or(error, hook, key, HTTPStatus.OK)
+        entity = EntityKey(accepted.entity.name, accepted.id, hook.tenant)
+        receipt = None if key is None else _receipt(hook, key, b"")
+        async with self._turns.of(entity):
+            ran = await run(self._engine, accepted, entity, receipt, hook.now)
+        if ran.repeated:
+            return _repeated(hook, HTTPStatus.OK, ran.answer)
+        hook.counts.accepted += 1
+        return HookAnswer(HTTPStatus.OK, ran.answer)
+
+    async def _again_or(self, error: SkepError, hook: _Hook, key: str | None, status: HTTPStatus) -> HookAnswer:
+        """The recorded answer to a request that was taken before the app changed; else the error stands."""
+        if key is not None:
+            _, [receipt] = await self._engine.records.read([], [_receipt_key(hook, key)])
+            if receipt is not None:
+                return _repeated(hook, status, receipt.answer)
+        raise error
+
+
+class _Recording:
+    """Makes the receipt once the message has its id, which the recorded answer names."""
+
+    __slots__ = ("_hook", "_key", "_quarantined", "answer")
+
+    def __init__(self, hook: _Hook, key: str, *, quarantined: bool) -> None:
+        self._hook = hook
+        self._key = key
+        self._quarantined = quarantined
+        self.answer = b""
+
+    def __call__(self, id_: Id) -> Receipt:
+        key, text = self._key, id_text(id_)
+        told = QuarantineResponse(False, True, key, text) if self._quarantined else HookResponse(True, key, text)
+        self.answer = _encode(told)
+        return _receipt(self._hook, key, self.answer)
+
+
+def _message(hook: _Hook, target: Target, made: Made) -> NewMessage:
+    return NewMessage(QueueKey(target.queue.name, hook.tenant), made.payload, headers=made.headers)
+
+
+def _receipt_key(hook: _Hook, key: str) -> ReceiptKey:
+    return ReceiptKey(hook.webhook.scope, key, hook.tenant)
+
+
+def _receipt(hook: _Hook, key: str, answer: bytes) -> Receipt:
+    expires_at = Instant(hook.now + seconds(hook.webhook.idempotency.window_seconds))
+    return Receipt(_receipt_key(hook, key), answer, expires_at)
+
+
+def _repeated(hook: _Hook, status: HTTPStatus, recorded: bytes) -> HookAnswer:
+    hook.counts.repeated += 1
+    return HookAnswer(status, recorded)
+
+
+def _of_one_message(error: SkepError) -> SkepError:
+    """The error of a push that had one message: which one it was need not be said."""
+    details = {name: value for name, value in error.details.items() if name != "index"}
+    return SkepError(error.code, error.message.removeprefix("message 0: "), **details)

@@ -1,0 +1,119 @@
+"""What a request to a webhook says: its tenant, the key that tells it from others, and what expressions read of it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.engine.validate import NAME_CHARACTERS, is_fit
+from skep.entities.refusal import without_value
+from skep.errors import Code, SkepError
+from skep.model import DEFAULT_TENANT
+from skep.spec import ExpressionError, evaluate_json
+from skep.spec.instants import print_time
+from skep.spec.ir import IdempotencySource, TenantSource
+from skep.webhooks.compiled import CompiledWebhook
+from skep.webhooks.signatures import Headers
+from skep.wire.times import to_datetime
+
+Values = dict[str, object]
+
+
+class HookRequest(Struct, frozen=True):
+    """A request as it came: names of headers in small letters, the body's own bytes. ``tenant`` is the path's, if any."""
+
+    name: str
+    tenant: str | None
+    headers: Headers
+    body: bytes
+    source_ip: str
+
+
+def tenant_of(webhook: CompiledWebhook, request: HookRequest) -> str:
+    """Whose message it is: the path or a header says so, as the spec has it, and nothing else does."""
+    if (webhook.tenant is TenantSource.PATH) is not (request.tenant is not None):
+        path = f"/hook/{webhook.name}" + ("/{tenant}" if webhook.tenant is TenantSource.PATH else "")
+        raise SkepError(Code.WEBHOOK_NOT_FOUND, f"the webhook is at {path}")
+    if request.tenant is not None:
+        return request.tenant
+    if webhook.tenant is TenantSource.HEADER:
+        return _needed(request.headers, webhook.tenant_header, "says whose message this is")
+    return DEFAULT_TENANT
+
+
+def repeat_key(webhook: CompiledWebhook, request: HookRequest, values: Values) -> str | None:
+    """The key by which a repeat is told; None when the webhook takes every request for a new one."""
+    match webhook.idempotency.source:
+        case IdempotencySource.BODY:
+            return body_key(request)
+        case IdempotencySource.HEADER:
+            return _fit(_needed(request.headers, webhook.idempotency_header, "tells a repeat"), Code.MALFORMED)
+        case IdempotencySource.KEY:
+            return _evaluated(webhook, values)
+        case IdempotencySource.NONE:
+            return None
+
+
+def body_key(request: HookRequest) -> str:
+    """The hash of a body, which is the same for an exact repeat."""
+    return sha256(request.body).hexdigest()
+
+
+def values_of(webhook: CompiledWebhook, request: HookRequest, tenant: str, payload: object, now: Instant) -> Values:
+    """What the webhook's expressions read."""
+    return {
+        "payload": payload,
+        "headers": _kept(webhook, request.headers) if webhook.keep_headers else {},
+        "source_ip": request.source_ip,
+        "received_at": print_time(to_datetime(now)),
+        "tenant": tenant,
+    }
+
+
+def challenge_of(payload: object) -> str | None:
+    """What Slack wants to read back when it is given the address of a webhook."""
+    if isinstance(payload, dict) and payload.get("type") == "url_verification":
+        challenge = payload.get("challenge")
+        return challenge if isinstance(challenge, str) else None
+    return None
+
+
+def _kept(webhook: CompiledWebhook, headers: Headers) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for name, value in headers:
+        if name in webhook.keep_headers:
+            known, text = name.decode(), value.decode("latin-1")
+            kept[known] = f"{kept[known]}, {text}" if known in kept else text
+    return kept
+
+
+def _needed(headers: Headers, name: bytes, what_for: str) -> str:
+    values = [value for key, value in headers if key == name]
+    if len(values) != 1 or not values[0]:
+        there = "is given twice" if len(values) > 1 else "is missing"
+        raise SkepError(Code.MALFORMED, f"the header {name.decode()}, which {what_for}, {there}")
+    return values[0].decode("latin-1")
+
+
+def _evaluated(webhook: CompiledWebhook, values: Values) -> str:
+    assert webhook.key is not None
+    try:
+        value = evaluate_json(webhook.key, values)
+    except ExpressionError as error:
+        raise without_value(error, f"the idempotency key of {webhook.name}") from None
+    if type(value) is int:
+        value = str(value)
+    if isinstance(value, str):
+        return _fit(value, Code.MAPPING_FAILED)
+    raise SkepError(
+        Code.MAPPING_FAILED, f"the idempotency key of {webhook.name} is neither a text nor a whole number",
+        expression=webhook.key.text,
+    )  # fmt: skip
+
+
+def _fit(key: str, code: Code) -> str:
+    if is_fit(key):
+        return key
+    raise SkepError(code, f"an idempotency key has 1 to {NAME_CHARACTERS} characters, none of them control characters")

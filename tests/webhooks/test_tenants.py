@@ -1,0 +1,85 @@
+"""Tenants by path or by header: each has its own queue, and its own keys."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.webhooks.driver import SIGNED, Sender
+
+TENANTS = f"""
+app Orders {{
+  queue Placed {{
+    message_type {{ order: int, tenant: string }}
+    retention {{ max_depth: 2 }}
+  }}
+  webhook ByPath {{
+    queue: Placed
+    {SIGNED}
+    tenant: path
+    message {{ order: int(payload.order), tenant: tenant }}
+  }}
+  webhook ByHeader {{
+    queue: Placed
+    {SIGNED}
+    tenant: header "X-Shop"
+    message {{ order: int(payload.order), tenant: tenant }}
+  }}
+  webhook OfNobody {{
+    queue: Placed
+    {SIGNED}
+    message {{ order: int(payload.order), tenant: tenant }}
+  }}
+}}
+"""
+
+
+@pytest.fixture
+def shops(sender: Sender) -> Sender:
+    sender.apply(TENANTS)
+    return sender
+
+
+def test_the_path_says_whose_message_it_is(shops: Sender) -> None:
+    assert shops.signed("ByPath/north", {"order": 1}).status == 202
+    assert shops.signed("ByPath/s%C3%BCd%2Fost", {"order": 2}).status == 202
+
+    assert shops.stored("Placed", "north") == [{"order": 1, "tenant": "north"}]
+    assert shops.signed("ByPath", {"order": 1}).code == "WEBHOOK_NOT_FOUND"
+    [message] = shops.server.run(_look(shops, "süd/ost"))
+    assert message == {"order": 2, "tenant": "süd/ost"}
+
+
+async def _look(shops: Sender, tenant: str) -> list[object]:
+    from skep.model import QueueKey
+
+    found = await shops.server.engine.pop(QueueKey("Placed", tenant), batch=10)
+    return [json.loads(delivery.payload) for delivery in found.deliveries]
+
+
+def test_a_header_says_whose_message_it_is(shops: Sender) -> None:
+    assert shops.signed("ByHeader", {"order": 1}, X_Shop="north").status == 202
+
+    assert shops.stored("Placed", "north") == [{"order": 1, "tenant": "north"}]
+    assert shops.signed("ByHeader", {"order": 1}).status == 400
+    assert shops.signed("ByHeader/north", {"order": 1}).code == "WEBHOOK_NOT_FOUND"
+
+
+def test_nothing_else_says_whose_message_it_is(shops: Sender) -> None:
+    """Anybody may send Skep-Tenant; a webhook that does not ask for a tenant has none but the default one."""
+    assert shops.signed("OfNobody", {"order": 1}, Skep_Tenant="north").status == 202
+
+    assert shops.stored("Placed") == [{"order": 1, "tenant": "default"}]
+
+
+def test_tenants_share_neither_keys_nor_depth(shops: Sender) -> None:
+    for tenant in ("north", "south"):
+        assert [shops.signed(f"ByPath/{tenant}", {"order": n}).status for n in (1, 2, 3)] == [202, 202, 503]
+        assert len(shops.stored("Placed", tenant)) == 2
+
+
+def test_a_tenant_is_held_to_what_names_are(shops: Sender) -> None:
+    assert shops.signed("ByPath/a%00b", {"order": 1}).code == "INVALID_NAME"
+    assert shops.signed("ByPath/" + "x" * 256, {"order": 1}).code == "INVALID_NAME"
+    assert shops.signed("ByPath/%ff", {"order": 1}).status == 422
