@@ -146,6 +146,14 @@ async def test_a_firing_whose_message_cannot_be_made_is_passed_over(opened: Open
     assert await days(opened) == ["12:10", "12:40"]
 
 
+async def test_names_may_be_long(opened: Opened, clock: ManualClock) -> None:
+    long = SPEC.replace("Nightly", "N" * 200).replace("Report {", f'"{"R" * 200}" {{')
+    await apply_text(opened, long)
+    await quiet(opened)
+    await advance(clock, 600, opened)
+    assert await days(opened) == ["12:10"]
+
+
 async def test_several_servers_of_one_store_push_one_message_per_firing(postgres_dsn: str, clock: ManualClock) -> None:
     async with AsyncExitStack() as stack:
         servers = [

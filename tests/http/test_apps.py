@@ -92,6 +92,19 @@ def test_a_push_that_does_not_fit_is_refused_by_index_field_and_value(default: A
     assert (transaction.status, transaction.code) == (422, "MESSAGE_INVALID")
 
 
+def test_misfits_are_counted_as_refused(default: Api, name: str) -> None:
+    put(default, name, **typed(name, n="int"))
+    default.push(name, {"n": 1})  # a queue that takes nothing is not counted by its name
+    default.push(name, {"n": 1}, {"n": "1"})
+    default.post("/api/v1/transaction", {"items": [{"queue": name, "payload": {}}]})
+    arrow(default, name, b"{}", b"{}")
+    metrics = default.get("/metrics").body.decode()
+    [line] = [
+        line for line in metrics.splitlines() if line.startswith("skep_refused_messages_total") and f'"{name}"' in line
+    ]
+    assert float(line.rpartition(" ")[2]) == 5
+
+
 def arrow(default: Api, name: str, *payloads: bytes) -> Reply:
     batch = pa.record_batch({"payload": payloads})
     sink = pa.BufferOutputStream()

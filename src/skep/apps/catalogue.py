@@ -20,7 +20,7 @@ from skep.engine import Engine
 from skep.errors import SkepError
 from skep.model import DEFAULT_TENANT, NewMessage, QueueKey
 from skep.records import AppRecord
-from skep.spec import SpecError, from_json, missing_secrets, validate
+from skep.spec import SpecError, from_json, missing_secrets, secret_variables, validate
 from skep.spec.ir import Webhook
 from skep.spec.problems import errors_of, render_all
 
@@ -78,12 +78,8 @@ class Catalogue:
 
     def missing_secrets(self) -> list[str]:
         """The variables that applied apps name and that the environment lacks."""
-        found = (
-            problem.message.removeprefix("the environment has no ")
-            for compiled in self._apps.values()
-            for problem in missing_secrets(compiled.app, self.environment)
-        )
-        return sorted(set(found))
+        named = {variable for compiled in self._apps.values() for variable in secret_variables(compiled.app)}
+        return sorted(variable for variable in named if not self.environment.get(variable))
 
     # --- keeping up ---
 

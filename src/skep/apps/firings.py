@@ -15,7 +15,7 @@ from cronsim import CronSim
 from skep.clock import Instant, seconds
 from skep.spec.ir import Schedule
 
-LOOK_BACK_SECONDS = 3_600.0
+LOOK_BACK_SECONDS = 60.0
 LOOK_BACK_FACTOR = 4
 LOOK_BACK_SECONDS_MAX = 10 * 366 * 86_400.0
 

@@ -8,6 +8,7 @@ What was due before the app was applied is not.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 
 import msgspec
 import structlog
@@ -26,6 +27,8 @@ from skep.spec import apply_mapping
 RETRY_SECONDS = 1.0
 RECEIPT_MARGIN_SECONDS = 7 * 86_400.0
 """How much longer than until the firing after the next a receipt lives."""
+
+SCOPE_CHARACTERS = 255
 
 log = structlog.get_logger("skep.schedules")
 
@@ -153,7 +156,7 @@ class Schedules:
     async def _push(self, declared: DeclaredSchedule, due: Instant) -> None:
         fields = apply_mapping(declared.message, {"now": as_datetime(due)})
         message = NewMessage(QueueKey(declared.spec.queue), msgspec.json.encode(fields))
-        key = ReceiptKey(f"schedule:{declared.app}.{declared.name}", str(due))
+        key = ReceiptKey(_scope(declared), str(due))
         outcome = await self._engine.push([message], receipt=Receipt(key, b"null", self._expiry(declared, due)))
         if outcome.refused:
             [result] = outcome.results
@@ -167,6 +170,14 @@ class Schedules:
         for _ in range(2):
             end = first_after(declared.spec, end) or end
         return Instant(max(end, self._clock.now()) + seconds(RECEIPT_MARGIN_SECONDS))
+
+
+def _scope(declared: DeclaredSchedule) -> str:
+    """The scope of a schedule's receipts; two long names together are longer than a scope may be."""
+    scope = f"schedule:{declared.app}.{declared.name}"
+    if len(scope) <= SCOPE_CHARACTERS:
+        return scope
+    return f"schedule:{hashlib.sha256(scope.encode()).hexdigest()}"
 
 
 def _same_times(one: DeclaredSchedule, other: DeclaredSchedule) -> bool:

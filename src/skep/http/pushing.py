@@ -110,6 +110,13 @@ def count_pushed(meter: Meter, messages: Sequence[NewMessage], outcome: PushOutc
             counts.pushed += 1
 
 
+def count_misfits(meter: Meter, messages: Sequence[NewMessage], error: SkepError) -> None:
+    """Count messages as refused when one of them is not of its queue's type: that refuses the whole push by an error."""
+    if error.code is Code.MESSAGE_INVALID:
+        for message in messages:
+            meter.known_queue(message.queue.tenant, message.queue.name).refused += 1
+
+
 def depths(outcome: PushOutcome) -> dict[str, QueueDepth]:
     """How full each queue is after the push."""
     return {key.name: QueueDepth(depth.depth, depth.remaining) for key, depth in outcome.depths.items()}

@@ -43,10 +43,19 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
                 f"most {limit} messages",
             )
         messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes)
-        outcome = await engine.push(messages)
+        try:
+            outcome = await engine.push(messages)
+        except SkepError as error:
+            pushing.count_misfits(meter, messages, error)
+            raise
         pushing.count_pushed(meter, messages, outcome)
         return pushing.answer(outcome)
-    appended = await engine.push_columns(QueueKey(name, call.tenant), batch)
+    try:
+        appended = await engine.push_columns(QueueKey(name, call.tenant), batch)
+    except SkepError as error:
+        if error.code is Code.MESSAGE_INVALID:
+            meter.known_queue(call.tenant, name).refused += batch.num_rows
+        raise
     meter.queue(call.tenant, name).pushed += batch.num_rows
     depth = QueueDepth(appended.depth.depth, appended.depth.remaining)
     told = BulkPushResponse(True, batch.num_rows, appended.first_seq, appended.last_seq, {name: depth})

@@ -9,7 +9,7 @@ from skep.errors import Code, SkepError
 from skep.http import pushing
 from skep.http.exchange import Answer, Call
 from skep.http.operation import Media, Operation, Parameter
-from skep.http.pushing import count_pushed
+from skep.http.pushing import count_misfits, count_pushed
 from skep.http.routes import bulk
 from skep.model import QueueChanges, QueueKey
 from skep.observe.metrics import Meter
@@ -29,7 +29,11 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         tenant = call.tenant
         messages = pushing.new_messages(request.items, tenant)
         await _make_labelled_queues(engine, request.items, tenant)
-        outcome = await engine.push(messages, json_checked=True)
+        try:
+            outcome = await engine.push(messages, json_checked=True)
+        except SkepError as error:
+            count_misfits(meter, messages, error)
+            raise
         count_pushed(meter, messages, outcome)
         return pushing.answer(outcome)
 

@@ -27,10 +27,14 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         acks, tenant = request.acknowledgments, call.tenant
         messages = pushing.new_messages(request.items, tenant)
         meant = settlements(acks, tenant)
-        outcome = await engine.transact(
-            meant, messages, effects=recorded.effects(request.effects, tenant),
-            receipts=recorded.receipts(request.receipts, tenant, engine.records), json_checked=True,
-        )  # fmt: skip
+        try:
+            outcome = await engine.transact(
+                meant, messages, effects=recorded.effects(request.effects, tenant),
+                receipts=recorded.receipts(request.receipts, tenant, engine.records), json_checked=True,
+            )  # fmt: skip
+        except SkepError as error:
+            pushing.count_misfits(meter, messages, error)
+            raise
         count_settled(meter, meant, outcome.settled)
         if messages:
             pushing.count_pushed(meter, messages, outcome.pushed)
