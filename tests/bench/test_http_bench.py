@@ -14,9 +14,7 @@ from skep.bench import http as bench
 from skep.bench.report import Report, machine
 
 RATIOS = ("http_of_engine_push_b100", "single_push_64_of_null_route", "arrow_over_json_push")
-TINY = msgspec.structs.replace(
-    bench.QUICK, rounds=1, seconds=0.2, messages=400, arrow_messages=1_000, connections=(2,), soak_messages=1_000
-)
+TINY = msgspec.structs.replace(bench.QUICK, rounds=1, seconds=0.2, messages=400, arrow_messages=1_000, connections=(2,))
 
 
 async def test_every_step_reports_its_rates_and_ratios(tmp_path: Path) -> None:

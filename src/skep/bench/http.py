@@ -52,15 +52,12 @@ class Scale(Struct, frozen=True, kw_only=True):
     arrow_messages: int
     batches: tuple[int, ...]
     connections: tuple[int, ...]
-    soak_messages: int
 
 
-QUICK = Scale(
-    rounds=2, seconds=1.5, messages=40_000, arrow_messages=200_000, batches=(100,), connections=(64,), soak_messages=0
-)
+QUICK = Scale(rounds=2, seconds=1.5, messages=40_000, arrow_messages=200_000, batches=(100,), connections=(64,))
 FULL = Scale(
     rounds=3, seconds=5, messages=200_000, arrow_messages=1_000_000, batches=(1, 10, 100, 1000),
-    connections=(1, 8, 64, 256), soak_messages=5_000_000,
+    connections=(1, 8, 64, 256),
 )  # fmt: skip
 
 
@@ -197,21 +194,7 @@ async def matrix(subject: Subject, scale: Scale, report: Report) -> None:
                 report.notes[f"{label}.{verb}"] = latency(figures)
 
 
-async def soak(subject: Subject, scale: Scale, report: Report) -> None:
-    """Memory before and after very many messages have gone through."""
-    if not scale.soak_messages:
-        return
-    queue = fresh()
-    sizes = []
-    for _ in range(5):
-        await driven(subject, Load(scripts.cycle, (queue, 100, SIZE), 16, messages=scale.soak_messages // 5))
-        sizes.append(memory_mib(subject))
-    report.notes[f"{subject.name}.memory_mib"] = f"after each fifth of {scale.soak_messages:,} messages: " + ", ".join(
-        f"{size:.0f}" for size in sizes
-    )
-
-
-STEPS = (warm_up, push_of_engine, single_of_null, arrow_over_json, matrix, soak)
+STEPS = (warm_up, push_of_engine, single_of_null, arrow_over_json, matrix)
 
 
 async def driven(subject: Subject, wanted: Load) -> Driven:

@@ -75,10 +75,19 @@ def pop_and_ack(number: int, driven: Driven, queue: str, batch: int) -> Script: 
         if status == 204:
             continue
         expect(200, status, body)
-        acks = [{"leaseId": m["leaseId"], "seq": m["seq"]} for m in _decode(body)["messages"]]
-        answer = yield request("POST", "/api/v1/ack/batch", msgspec.json.encode({"acknowledgments": acks}))
-        expect(200, *answer)
+        acks = acks_of(body)
+        expect(200, *(yield ack(acks)))
         driven.messages += len(acks)
+
+
+def acks_of(popped: bytes) -> list[dict[str, Any]]:
+    """The acknowledgments of all that an answer to a pop has."""
+    return [{"leaseId": m["leaseId"], "seq": m["seq"]} for m in _decode(popped)["messages"]]
+
+
+def ack(acks: list[dict[str, Any]]) -> bytes:
+    """The request that makes them."""
+    return request("POST", "/api/v1/ack/batch", msgspec.json.encode({"acknowledgments": acks}))
 
 
 def cycle(number: int, driven: Driven, queue: str, batch: int, size: int) -> Script:

@@ -20,6 +20,7 @@ bench_app = App(name="bench", help="Measure Skep on this machine; ratios are wit
 
 Quick = Annotated[bool, Parameter(help="End within 60 seconds, with fewer rounds and one row of the matrix.")]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON object and nothing else on stdout.")]
+Messages = Annotated[int, Parameter(help="How many messages; 5,000,000, or 200,000 with --quick, when not given.")]
 Stores = Annotated[Literal["sqlite", "postgres", "both"], Parameter(help="Which store to measure.")]
 
 
@@ -53,6 +54,15 @@ def webhooks(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "
     from skep.bench import webhooks as bench
 
     _measure(lambda: bench.run(_stores(store), quick), bench.TARGETS, as_json)
+
+
+@bench_app.command
+def soak(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "sqlite", messages: Messages = 0) -> None:
+    """Very many messages through one server, and its memory after each tenth of them."""
+    from skep.bench import soak as bench
+
+    count = messages or (bench.QUICK_MESSAGES if quick else bench.MESSAGES)
+    _measure(lambda: bench.run(_stores(store), count), bench.TARGETS, as_json)
 
 
 def _stores(store: str) -> list[str]:
