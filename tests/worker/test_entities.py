@@ -11,6 +11,8 @@ import pytest
 import skep
 from skep.entities import compile_entities, encoded, fold
 from skep.model import DeadReason
+from skep.worker.working import Working, WorkOptions
+from tests.worker.killing import Relay
 from tests.worker.place import Place
 
 ACCOUNTS = """
@@ -149,6 +151,18 @@ async def test_a_message_that_was_done_already_changes_nothing_and_is_acked(plac
     assert assert_sound(place, app, "a-1")["state"]["cents"] == 501
     assert len(place.payloads("Receipts")) == 1
     assert place.depth("Deposits") == 0
+
+
+async def test_a_transaction_whose_answer_is_lost_is_done_once(place: Place) -> None:
+    app = place.app(ACCOUNTS)
+    place.client.push("Deposits", [{"account": f"a-{n % 2}", "cents": 500} for n in range(10)])
+    relay = Relay(place.url, wanted=1, answered=True, kill=lambda: None, path="/transaction")
+    settings = msgspec.structs.replace(place.client.settings, urls=(await relay.start(),))
+    await Working(app.spec, app.functions, settings, WorkOptions(until_empty=True)).run()
+    await relay.stop()
+    assert relay.requests.count("POST /api/v1/transaction") >= 2
+    assert [assert_sound(place, app, f"a-{n}")["state"]["cents"] for n in range(2)] == [2500, 2500]
+    assert (len(place.payloads("Receipts")), place.depth("Deposits"), place.dead("Deposits")) == (10, 0, [])
 
 
 async def test_workers_side_by_side_on_the_same_entities_lose_and_double_nothing(place: Place) -> None:

@@ -107,8 +107,11 @@ class Committing:
                 await asyncio.sleep(self._random.random() * PAUSE_SECONDS * (tries - left))
 
     async def _one_by_one(self, access: Access, prepared: Sequence[Prepared]) -> None:
+        # What was refused may be done already: then only the answer was lost, and with it all acks at once.
+        done = (await self._known(access, prepared)).done
+        await asyncio.gather(*(access.settle(completed(one.message)) for one in prepared if one.message.id in done))
         ended: set[str] = set()
-        for one in prepared:
+        for one in [one for one in prepared if one.message.id not in done]:
             lease = one.message.lease_id
             if lease in ended:
                 continue
