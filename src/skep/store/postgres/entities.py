@@ -57,13 +57,14 @@ class Locked:
         changed = {key: entity for key, entity in self._entities.items() if entity.version != entity.stored}
         if changed:
             versions, states = [e.version for e in changed.values()], [e.state for e in changed.values()]
-            await connection.execute(SQL["update"], *_columns(list(changed)), versions, states, now)
-            rows = [
+            events = [
                 (self._entities[effect.entity].number, number, effect.cause, event.name, event.data)
                 for effect in self._effects
                 for number, event in enumerate(effect.events, effect.version + 1)
             ]
-            await connection.execute(SQL["add_events"], *map(list, zip(*rows, strict=True)), now)
+            await connection.execute(
+                SQL["write"], *_columns(list(changed)), versions, states, now, *map(list, zip(*events, strict=True))
+            )
         empty = [key for key, entity in self._entities.items() if entity.number is not None and not entity.version]
         if empty:
             await connection.execute(SQL["drop"], *_columns(empty))

@@ -2,23 +2,23 @@
 -- functions/records.sql
 SELECT * FROM lock_entities($1, $2, $3, $4, $5)
 
--- name: update
--- One look-up each by the primary key, where a join may walk the table. The rows are locked, so their tids lead straight back to them.
+-- name: write
+-- States and events in one round trip. One look-up per entity by the primary key, where a join may walk the table; the rows are
+-- locked, so their tids lead straight back to them. $1 to $5 entities with their new versions and states, $6 now, $7 to $11 events.
 WITH found AS MATERIALIZED (
     SELECT e.ctid, k.version, k.state
     FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bytea[]) AS k (tenant, type, id, version, state)
     CROSS JOIN LATERAL (SELECT e.ctid FROM entity e
                         WHERE e.tenant = k.tenant AND e.type = k.type AND e.id = k.id LIMIT 1) e
+), changed AS (
+    UPDATE entity e SET version = f.version, state = f.state, updated_at = $6 FROM found f WHERE e.ctid = f.ctid
 )
-UPDATE entity e SET version = f.version, state = f.state, updated_at = $6 FROM found f WHERE e.ctid = f.ctid
-
--- name: add_events
 INSERT INTO entity_event (entity, number, at, cause, name, data)
 SELECT n.entity, n.number, $6, n.cause, n.name, n.data
-FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::text[], $5::bytea[]) AS n (entity, number, cause, name, data)
+FROM unnest($7::bigint[], $8::bigint[], $9::uuid[], $10::text[], $11::bytea[]) AS n (entity, number, cause, name, data)
 
 -- name: drop
--- Those that we made room for and that did not come to be; found as in `update`.
+-- Those that we made room for and that did not come to be; found as in `write`.
 WITH found AS MATERIALIZED (
     SELECT e.ctid FROM unnest($1::text[], $2::text[], $3::text[]) AS k (tenant, type, id)
     CROSS JOIN LATERAL (SELECT e.ctid, e.version FROM entity e

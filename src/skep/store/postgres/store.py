@@ -200,9 +200,12 @@ class PostgresStore:
     async def transact(
         self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
     ) -> list[TransactionOutcome]:
-        outcomes, watched = await self._pool.transaction(
-            lambda c: transact.transact(c, transactions, now, create_queues, self._shard)
-        )
+        try:
+            outcomes, watched = await self._pool.transaction(
+                lambda c: transact.transact(c, transactions, now, create_queues, self._shard)
+            )
+        except transact.UndoneError as undone:
+            return [undone.outcome]
         self._news.announce(watched)
         return outcomes
 

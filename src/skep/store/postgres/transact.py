@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import asyncpg
+
 from skep.clock import Instant
 from skep.errors import Code
 from skep.model import PushOutcome, SettleStatus
@@ -17,10 +19,21 @@ from skep.store.rules import in_conflict, undone
 from skep.transactions import Transaction, TransactionOutcome
 
 
+class UndoneError(Exception):
+    """Undoes the transaction of a call that has only one, and carries what its caller is told."""
+
+    def __init__(self, outcome: TransactionOutcome) -> None:
+        super().__init__("undone")
+        self.outcome = outcome
+
+
 async def transact(
     connection: Connection, transactions: Sequence[Transaction], now: Instant, create_queues: bool, shard: int
 ) -> tuple[list[TransactionOutcome], list[int]]:
-    """Each transaction whole or not at all; also the ids of the queues someone elsewhere waits for."""
+    """Each transaction whole or not at all; also the ids of the queues someone elsewhere waits for.
+
+    Several have a savepoint each. One alone needs none: it raises `UndoneError` when it is refused.
+    """
     taken = await receipts.take(connection, (r for t in transactions for r in t.receipts), now)
     locked = await entities.lock(connection, (e for t in transactions for e in t.effects), now)
     if len(transactions) > 1:
@@ -32,12 +45,15 @@ async def transact(
     for transaction in transactions:
         outcome = _conflict(transaction, taken, locked)
         if outcome is None:
-            outcome, seen = await _settle_and_push(connection, transaction, now, create_queues, shard)
-            if outcome.committed:
-                watched += seen
-                locked.apply(transaction.effects)
-                for receipt in transaction.receipts:
-                    taken.keep(receipt)
+            savepoint = connection.transaction() if len(transactions) > 1 else None
+            outcome, seen = await _settle_and_push(connection, savepoint, transaction, now, create_queues, shard)
+            watched += seen
+        if outcome.committed:
+            locked.apply(transaction.effects)
+            for receipt in transaction.receipts:
+                taken.keep(receipt)
+        elif len(transactions) == 1:
+            raise UndoneError(outcome)
         outcomes.append(outcome)
     await locked.write(connection, now)
     await taken.write(connection)
@@ -55,17 +71,24 @@ def _conflict(transaction: Transaction, taken: receipts.Taken, locked: entities.
 
 
 async def _settle_and_push(
-    connection: Connection, transaction: Transaction, now: Instant, create_queues: bool, shard: int
+    connection: Connection,
+    savepoint: asyncpg.transaction.Transaction | None,
+    transaction: Transaction,
+    now: Instant,
+    create_queues: bool,
+    shard: int,
 ) -> tuple[TransactionOutcome, list[int]]:
-    savepoint = connection.transaction()
-    await savepoint.start()
+    if savepoint is not None:
+        await savepoint.start()
     settled = await settle.settle(connection, transaction.settlements, now, shard)
     pushed, watched = PushOutcome([], {}), list[int]()
     if transaction.push.messages:
         ensure = queues.ensure if create_queues else None
         (pushed,), watched = await push.push(connection, [transaction.push], now, ensure)
     if pushed.refused or any(result.status is SettleStatus.REFUSED for result in settled):
-        await savepoint.rollback()
+        if savepoint is not None:
+            await savepoint.rollback()
         return undone(transaction, settled, pushed), []
-    await savepoint.commit()
+    if savepoint is not None:
+        await savepoint.commit()
     return TransactionOutcome(True, settled, pushed), watched
