@@ -16,15 +16,17 @@ from skep.bench.report import Report, machine
 
 async def test_every_step_reports_its_rates_and_ratios(tmp_path: Path) -> None:
     report = Report("webhooks", machine())
+    scale = bench.Scale(rounds=2, seconds=0.2, command_rounds=2, commands=300)
 
     with http.serving(str(tmp_path / "served.db"), tmp_path, bench.ENVIRONMENT) as (port, pid):
-        await bench.measure(http.Subject("sqlite", port, pid, ""), bench.Scale(rounds=2, seconds=0.2), report)
+        await bench.measure(http.Subject("sqlite", port, pid, ""), scale, report)
 
     assert "sqlite.hook_of_push" in report.ratios
-    assert {"sqlite.hook", "sqlite.push"} <= set(report.rates)
+    assert {"sqlite.hook", "sqlite.push", "sqlite.commands"} <= set(report.rates)
     assert all(value > 0 for value in [*report.ratios.values(), *report.rates.values()])
     assert "p99" in report.notes["sqlite.hook"]
     assert "us of the server" in report.notes["sqlite.cpu"]
+    assert "us of the worker" in report.notes["sqlite.commands"]
 
 
 @pytest.mark.slow

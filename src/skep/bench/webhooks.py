@@ -1,4 +1,4 @@
-"""`skep bench webhooks`: signed webhooks, each stored once, beside plain pushes of the same payload in the same run.
+"""`skep bench webhooks`: signed webhooks, each stored once, beside plain pushes of the same payload, and a worker's commands.
 
 The server is a process of its own on a fresh store with fsync on; the loader is another one, kept to one core. Rounds of what
 is compared alternate, and the median round counts. What a request costs the server in CPU is told beside the rates, since it
@@ -7,7 +7,6 @@ says more than they do on a machine that others use too.
 
 from __future__ import annotations
 
-import os
 import time
 import urllib.request
 from pathlib import Path
@@ -16,7 +15,9 @@ from tempfile import TemporaryDirectory
 import structlog
 from msgspec import Struct
 
+from skep.bench import commands as commands_bench
 from skep.bench import http, scripts
+from skep.bench.commands import cpu_seconds
 from skep.bench.http import SIZE, Subject, driven, fresh, latency, serving
 from skep.bench.loader import Driven, Load
 from skep.bench.report import Report, machine, middle
@@ -53,10 +54,12 @@ class Scale(Struct, frozen=True, kw_only=True):
 
     rounds: int
     seconds: float
+    command_rounds: int
+    commands: int
 
 
-QUICK = Scale(rounds=5, seconds=1.5)
-FULL = Scale(rounds=7, seconds=5)
+QUICK = Scale(rounds=5, seconds=1.5, command_rounds=3, commands=5_000)
+FULL = Scale(rounds=7, seconds=5, command_rounds=5, commands=20_000)
 
 
 async def run(stores: list[str], quick: bool) -> Report:
@@ -119,7 +122,12 @@ async def hook_of_push(subject: Subject, scale: Scale, report: Report) -> None:
     )
 
 
-STEPS = (hook_of_push,)
+async def commands(subject: Subject, scale: Scale, report: Report) -> None:
+    """Commands of the entity store, done by a worker."""
+    await commands_bench.measure(subject, scale.command_rounds, scale.commands, SIZE, report)
+
+
+STEPS = (hook_of_push, commands)
 
 
 async def _measured(subject: Subject, wanted: Load) -> tuple[Driven, float]:
@@ -127,9 +135,3 @@ async def _measured(subject: Subject, wanted: Load) -> tuple[Driven, float]:
     before = cpu_seconds(subject.pid)
     result = await driven(subject, wanted)
     return result, (cpu_seconds(subject.pid) - before) / result.requests
-
-
-def cpu_seconds(pid: int) -> float:
-    """The CPU time that a process has used, in all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -25,6 +25,8 @@ from skep.spec.types import INT_MAX, INT_MIN, Kind, Type
 
 RESULT_PARTS = 200_000
 """Values that a result may have in it, lists and maps opened up."""
+PLAIN_CHARACTERS = 256
+"""A string this short is never too much by itself."""
 SHOWN_CHARACTERS = 200
 
 
@@ -90,6 +92,10 @@ def evaluate(expression: Expression, message: Mapping[str, object], budget: int 
 def evaluate_json(expression: Expression, message: Mapping[str, object], budget: int = BUDGET) -> object:
     """The value as JSON has it: times and durations as strings, numbers finite, and of bounded size."""
     value = evaluate(expression, message, budget)
+    # Nearly all values are plain ones, and there is nothing to write about them.
+    kind = type(value)
+    if value is None or kind is bool or (kind is str and len(value) < PLAIN_CHARACTERS):  # type: ignore[arg-type] # a str
+        return value
     if not expression.makes and isinstance(value, list | dict):
         return value
     try:
