@@ -6,7 +6,7 @@ full before it is used: Arrow trusts offsets, and we do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,31 +14,28 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
-from skep.model import DEFAULT_PARTITION
+from skep.model import DEFAULT_PARTITION, Seq
 
 LOG_SCHEMA = pa.schema(
     [
-        pa.field("queue", pa.string(), nullable=False),
-        pa.field("partition", pa.string(), nullable=False),
         pa.field("seq", pa.int64(), nullable=False),
-        pa.field("message_id", pa.string(), nullable=False),
+        pa.field("partition", pa.string(), nullable=False),
+        pa.field("message_id", pa.binary(16), nullable=False),
         pa.field("transaction_id", pa.string()),
-        pa.field("trace_id", pa.string(), nullable=False),
+        pa.field("trace_id", pa.binary(16), nullable=False),
         pa.field("payload", pa.binary(), nullable=False),
         pa.field("content_type", pa.string()),
         pa.field("headers", pa.string()),
         pa.field("created_at", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-"""The raw log as it is read; ``headers`` is the JSON object they were pushed as."""
+"""The raw log as it is read: what costs the server nothing. Ids are the 16 bytes of a UUID, ``headers`` is the JSON object they
+were pushed as."""
 
 _PLAIN = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
     pa.types.is_fixed_size_binary, pa.types.is_null,
 )  # fmt: skip
-_HEX = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint8).reshape(256, 2)
-_DASHES = (8, 13, 18, 23)
-_HEX_PLACES = np.array([place for place in range(36) if place not in _DASHES])
 
 
 class NewRows(Struct, frozen=True):
@@ -58,6 +55,29 @@ class NewRows(Struct, frozen=True):
         pairs[:, 0] = high
         pairs[:, 1] = np.arange(len(self), dtype=np.uint64) + np.uint64(low)
         return pairs.view(np.uint8).reshape(-1, 16)
+
+
+class LogRange(Struct, frozen=True, kw_only=True):
+    """Which part of a log to read: seqs, both ends included, only some columns, only some partitions; None means all."""
+
+    first: Seq
+    last: Seq
+    max_rows: int
+    max_bytes: int
+    columns: tuple[str, ...] | None = None
+    partitions: tuple[str, ...] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What is read, in the order in which it was asked for."""
+        return LOG_SCHEMA if self.columns is None else pa.schema([LOG_SCHEMA.field(name) for name in self.columns])
+
+
+class LogPiece(Struct, frozen=True):
+    """As much of a range as fits. All of it up to ``through`` was looked at: what is next begins after that."""
+
+    batch: pa.RecordBatch
+    through: Seq
 
 
 def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -82,6 +102,15 @@ def check_names(schema: pa.Schema, known: frozenset[str]) -> None:
         )
     if len(names) > len(set(names)):
         raise SkepError(Code.INVALID_REQUEST, "a column is there twice")
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """Refuse what the log has no column for, and one that is named twice."""
+    if unknown := set(names) - set(LOG_SCHEMA.names):
+        known = ", ".join(LOG_SCHEMA.names)
+        raise SkepError(Code.INVALID_REQUEST, f"the log has no column {min(unknown)[:100]!r}; it has {known}")
+    if not names or len(names) > len(set(names)):
+        raise SkepError(Code.INVALID_REQUEST, "name at least one column, and each once")
 
 
 def bytes_column(batch: pa.RecordBatch, name: str, most_bytes: int) -> pa.LargeBinaryArray | None:
@@ -154,24 +183,23 @@ def joined(*columns: pa.LargeBinaryArray) -> tuple[pa.Buffer, np.ndarray[tuple[i
     return data, np.frombuffer(offsets, np.int64, len(whole) + 1, 8 * whole.offset)
 
 
-def uuid_texts(ids: bytes) -> pa.StringArray:
-    """Ids of 16 bytes in their usual written form."""
-    raw = np.frombuffer(ids, np.uint8).reshape(-1, 16)
-    texts = np.empty((len(raw), 36), np.uint8)
-    texts[:, _DASHES] = ord("-")
-    texts[:, _HEX_PLACES] = _HEX[raw].reshape(-1, 32)
-    offsets = np.arange(len(raw) + 1, dtype=np.int32) * 36
-    return pa.StringArray.from_buffers(len(raw), pa.py_buffer(offsets), pa.py_buffer(texts))
+def ids_of(data: bytes) -> pa.FixedSizeBinaryArray:
+    """Ids of 16 bytes, one after the other, as a column."""
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(data) // 16, [None, pa.py_buffer(data)])
 
 
-def column_of(kind: pa.DataType, sizes: bytes, data: bytes) -> pa.Array:
-    """A column of texts or bytes from big-endian lengths (-1 for null) and the values one after the other."""
-    found = np.frombuffer(sizes, ">i4").astype(np.int32)
-    present = found >= 0
-    offsets = np.zeros(len(found) + 1, np.int32)
-    np.cumsum(np.maximum(found, 0), out=offsets[1:])
+def times_of(micros: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.TimestampArray:
+    """Instants as a column."""
+    return pa.array(micros).cast(LOG_SCHEMA.field("created_at").type)
+
+
+def column_of(kind: pa.DataType, sizes: np.ndarray[tuple[int], np.dtype[np.int64]], data: bytes) -> pa.Array:
+    """A column of texts or bytes from lengths (-1 for null) and the values one after the other."""
+    present = sizes >= 0
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
     validity = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(found), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.Array.from_buffers(kind, len(sizes), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def slices(column: pa.LargeBinaryArray) -> Iterator[memoryview]:

@@ -475,10 +475,7 @@ class Rates(Struct, frozen=True):
 
 
 class GroupStats(Struct, frozen=True, kw_only=True):
-    """A group's account. I12: pushed = completed + pending + in_flight + dead + expired.
-
-    An ``external`` group is nobody who pops: a reader of the raw log tells how far it has come.
-    """
+    """A group's account. I12: pushed = completed + pending + in_flight + dead + expired. Nobody pops for an external one."""
 
     queue: QueueKey
     group: str

@@ -11,7 +11,7 @@ import pytest
 from skep.apps.applying import remove
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.model import NewMessage, PushStatus, QueueKey, QueueSettings
+from skep.model import NewMessage, PushStatus, QueueKey, QueueSettings, Seq
 from skep.server import Opened
 from tests.apps.driver import ORDERS, SHOP, apply_text, depth, message
 from tests.engine.driver import settlement
@@ -107,8 +107,8 @@ async def test_columns_are_held_to_the_type_too_and_get_their_partitions(opened:
     assert await depth(engine, "Rows") == 0
     await engine.push_columns(key, pa.record_batch({"payload": good}))
     await engine.push_columns(key, pa.record_batch({"partition": ["given"], "payload": good[:1]}))
-    read = await engine.read_log(key, 1, 2_000)  # type: ignore[arg-type] # plain numbers
-    partitions = read.column("partition").to_pylist()
+    read = await engine.log.read(key, Seq(1), Seq(2_000))
+    partitions = read.batch.column("partition").to_pylist()
     assert (partitions[:4], partitions[-1]) == (["k0", "k1", "k2", "k0"], "given")
 
 

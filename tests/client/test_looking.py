@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 import skep
@@ -137,3 +138,17 @@ def test_a_reader_of_the_log_tells_its_progress(client: skep.Client) -> None:
     told = client.report_progress("orders", "lake", 1)
 
     assert (told.external, told.progress_seq, told.lag) == (True, 1, 1)
+
+
+def test_the_log_is_read_as_arrow(client: skep.Client) -> None:
+    client.push("orders", [1, 22, 333], partition="a/b")
+    client.push("orders", 4, partition="c")
+
+    table = pa.ipc.open_stream(client.read_log("orders", 2, columns=["seq", "payload"], partitions=["a/b"])).read_all()
+    bounds = client.log_bounds(
+        "orders", after=3, wait_seconds=30, at=datetime(2000, 1, 1, tzinfo=UTC), first=1, max_bytes=3
+    )
+
+    assert table.to_pydict() == {"seq": [2, 3], "payload": [b"22", b"333"]}
+    assert (bounds.first_seq, bounds.last_seq, bounds.at_seq, bounds.through_seq) == (1, 4, 1, 2)
+    assert len(client.read_log("orders", limit=1, compression="zstd")) > 0

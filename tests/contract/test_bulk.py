@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
-from skep.columns import LOG_SCHEMA, NewRows
+from skep.clock import Instant
+from skep.columns import LogPiece, LogRange, NewRows
 from skep.errors import Code, SkepError
-from skep.ids import id_text
 from skep.model import DEFAULT_PARTITION, Ordering, Seq
 from tests.contract.driver import Driver
 
@@ -24,13 +26,18 @@ def rows(driver: Driver, *messages: tuple[str, bytes]) -> NewRows:
     )
 
 
-async def read(
-    driver: Driver, first: int = 1, last: int = MANY, max_rows: int = 100, max_bytes: int = MANY
-) -> pa.Table:
-    batch = await driver.store.read_log(driver.key(), Seq(first), Seq(last), max_rows, max_bytes)
-    batch.validate(full=True)
-    assert batch.schema == LOG_SCHEMA
-    return pa.Table.from_batches([batch])
+async def piece(
+    driver: Driver, first: int = 1, last: int = MANY, max_rows: int = 100, max_bytes: int = MANY, **wanted: Any
+) -> LogPiece:
+    within = LogRange(first=Seq(first), last=Seq(last), max_rows=max_rows, max_bytes=max_bytes, **wanted)
+    found = await driver.store.read_log(driver.key(), within)
+    found.batch.validate(full=True)
+    assert found.batch.schema == within.schema
+    return found
+
+
+async def read(driver: Driver, *args: int, **wanted: Any) -> pa.Table:
+    return pa.Table.from_batches([(await piece(driver, *args, **wanted)).batch])
 
 
 async def test_columns_become_messages_in_their_order(driver: Driver) -> None:
@@ -101,9 +108,9 @@ async def test_the_log_is_read_as_it_was_written(driver: Driver) -> None:
     first, second = table.to_pylist()
     stored = await driver.store.message(driver.key(), Seq(1))
     assert stored is not None
-    assert (first["queue"], first["partition"], first["seq"], first["transaction_id"]) == ("q", "p", 1, "t-1")
+    assert (first["partition"], first["seq"], first["transaction_id"]) == ("p", 1, "t-1")
     assert (first["payload"], first["headers"], first["content_type"]) == (b"one", '{"a":"b"}', None)
-    assert (first["message_id"], first["trace_id"]) == (id_text(stored.id), id_text(stored.trace_id))
+    assert (first["message_id"], first["trace_id"]) == (bytes(stored.id), bytes(stored.trace_id))
     assert first["created_at"].timestamp() == stored.created_at / 1e6
     assert (second["content_type"], second["headers"], second["transaction_id"]) == ("text/plain", None, None)
 
@@ -127,3 +134,83 @@ async def test_bounds_say_what_the_log_holds(driver: Driver) -> None:
 
     assert (empty.first_seq, empty.last_seq, empty.last_at) == (1, 0, None)
     assert (bounds.first_seq, bounds.last_seq, bounds.last_at) == (1, 2, driver.now)
+
+
+async def test_only_the_columns_that_are_asked_for_come_and_in_that_order(driver: Driver) -> None:
+    await driver.push("one", transaction_id="t", partition="p")
+
+    table = await read(driver, columns=("payload", "transaction_id", "seq"))
+
+    assert table.to_pylist() == [{"payload": b"one", "transaction_id": "t", "seq": 1}]
+
+
+async def test_only_the_partitions_that_are_asked_for_come_in_the_order_of_the_log(driver: Driver) -> None:
+    await driver.store.push_rows(
+        driver.key(), rows(driver, *[(p, b"%d" % n) for n, p in enumerate("abcabcé")]), driver.now
+    )
+
+    some = await piece(driver, partitions=("é", "c", "a", "none"))
+    cut = await piece(driver, partitions=("c", "a"), max_rows=3)
+    rest = await piece(driver, first=cut.through + 1, partitions=("c", "a"))
+    none = await piece(driver, partitions=("none",))
+
+    assert some.batch["seq"].to_pylist() == [1, 3, 4, 6, 7]
+    assert (cut.batch["seq"].to_pylist(), cut.through) == ([1, 3, 4], 4)
+    assert (rest.batch["payload"].to_pylist(), rest.through) == ([b"5"], 7)
+    assert (none.batch.num_rows, none.through) == (0, 7)
+
+
+async def test_what_differs_from_message_to_message_is_read_and_gaps_are_seen(driver: Driver) -> None:
+    await driver.push("a", headers=b"{}", content_type="text/plain")
+    await driver.reject(*await driver.pop())
+    driver.clock.advance(1)
+    for number in range(3):
+        await driver.push(f"{number}", partition="p", transaction_id=f"t{number}" if number else None)
+        await driver.reject(*await driver.pop())
+        driver.clock.advance(1)
+    await driver.purge(seqs=[Seq(2)])
+
+    within = LogRange(first=Seq(1), last=Seq(9), max_rows=9, max_bytes=MANY)
+    found = (await driver.store.read_log(driver.key("q.dead"), within)).batch
+
+    assert found["seq"].to_pylist() == [1, 3, 4]
+    assert found["transaction_id"].to_pylist() == [None, "t1", "t2"]
+    assert found["headers"].to_pylist() == ["{}", None, None]
+    assert found["content_type"].to_pylist() == ["text/plain", None, None]
+    stored = [await driver.store.message(driver.key("q.dead"), Seq(seq)) for seq in (1, 3, 4)]
+    assert found["trace_id"].to_pylist() == [bytes(m.trace_id) for m in stored if m]
+    assert [at.timestamp() for at in found["created_at"].to_pylist()] == [m.created_at / 1e6 for m in stored if m]
+
+
+async def test_a_range_that_retention_took_is_empty_and_ends(driver: Driver) -> None:
+    await driver.create(retention_seconds=10.0)
+    await driver.push("a", "b", "c")
+    await driver.ack(*(await driver.pop(batch=2)))
+    driver.clock.advance(20)
+    await driver.retain()
+
+    assert (await piece(driver, 1, 2)).through == 2
+    assert (await read(driver, 1, 3))["seq"].to_pylist() == [3]
+
+
+async def test_a_seq_is_found_by_time(driver: Driver) -> None:
+    before = driver.now
+    await driver.push("a", "b")
+    driver.clock.advance(10)
+    await driver.push("c")
+
+    async def at(instant: int) -> int:
+        return await driver.store.first_seq_at(driver.key(), Instant(instant))
+
+    assert [await at(before), await at(before + 1), await at(driver.now), await at(driver.now + 1)] == [1, 3, 3, 4]
+
+
+async def test_payloads_fit_up_to_a_seq_and_one_always_does(driver: Driver) -> None:
+    await driver.push("12345", "12345", "1", "1234567890", "1")
+
+    async def through(first: int, max_bytes: int, max_rows: int = 100) -> int:
+        return await driver.store.last_seq_within(driver.key(), Seq(first), max_bytes, max_rows)
+
+    assert [await through(1, n) for n in (1, 5, 9, 10, 11, 20, 21, 22, 99)] == [1, 1, 1, 2, 3, 3, 4, 5, 5]
+    assert [await through(4, 1), await through(4, 11), await through(6, 1)] == [4, 5, 5]
+    assert await through(1, 99, max_rows=3) == 3

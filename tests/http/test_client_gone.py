@@ -8,9 +8,9 @@ import threading
 from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
+from skep.columns import LogPiece
 from skep.config import HttpLimits
 from skep.http import arrow
 from skep.http.bodies import Bodies
@@ -102,10 +102,10 @@ async def test_a_client_that_stays_gets_the_result() -> None:
 def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.push("q", *range(1_000))
     engine, log_stream = api.server.engine, arrow.log_stream
-    read_log, reads = engine.read_log, list[object]()
+    read_log, reads = engine.log.read, list[object]()
     gone, ended = threading.Event(), threading.Event()
 
-    async def read(*args: Any, **kwargs: Any) -> pa.RecordBatch:
+    async def read(*args: Any, **kwargs: Any) -> LogPiece:
         reads.append(args)
         if len(reads) == 3:
             await asyncio.to_thread(gone.wait)
@@ -118,7 +118,7 @@ def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: py
         finally:
             ended.set()
 
-    monkeypatch.setattr(engine, "read_log", read)
+    monkeypatch.setattr(engine.log, "read", read)
     monkeypatch.setattr(arrow, "log_stream", observed)
     monkeypatch.setattr(arrow, "CHUNK_ROWS", 2)
     lines = ["GET /api/v1/log/q HTTP/1.1", "Host: here", f"Skep-Tenant: {api.tenant}", f"Accept: {ARROW}", "", ""]
@@ -134,7 +134,7 @@ def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: py
 def test_a_stream_that_nobody_asked_the_body_of_is_not_read(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.push("q", 1)
     reads: list[object] = []
-    monkeypatch.setattr(api.server.engine, "read_log", lambda *args, **_: reads.append(args))
+    monkeypatch.setattr(api.server.engine.log, "read", lambda *args, **_: reads.append(args))
 
     reply = api.request("HEAD", "/api/v1/log/q", headers={"Accept": ARROW})
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from msgspec import UNSET
 
 from skep.clock import Instant, seconds
-from skep.columns import LOG_SCHEMA, NewRows
+from skep.columns import LogPiece, LogRange, NewRows
 from skep.errors import Code, SkepError
-from skep.ids import Id, id_text
+from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
     FROM_NOW,
@@ -32,7 +32,6 @@ from skep.model import (
     Depth,
     GroupStats,
     LogBounds,
-    MessageFilter,
     NewMessage,
     Ordering,
     PushBatch,
@@ -157,22 +156,43 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceRecords):
         assert last.seq is not None
         return Appended(first.seq, last.seq, outcome.depths[key])
 
-    async def read_log(self, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int) -> pa.RecordBatch:
-        page = await self.messages(MessageFilter(queue=key, after=Seq(first - 1), limit=max_rows), Instant(0))
-        rows, used = [], 0
-        for m in page.messages:
-            if m.seq > last or used >= max_bytes:
-                break
+    async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
+        log = self.log(key)
+        rows, used, through = list[dict[str, object]](), 0, min(wanted.last, log.last_seq)
+        if max(wanted.first, log.first_seq) > through:
+            through = wanted.last
+        for m in (
+            log.entries[seq] for seq in sorted(log.entries) if max(wanted.first, log.first_seq) <= seq <= through
+        ):
+            if wanted.partitions is not None and m.partition not in wanted.partitions:
+                continue
             used += len(m.payload)
             rows.append(
                 {
-                    "queue": key.name, "partition": m.partition, "seq": m.seq, "message_id": id_text(m.id),
-                    "transaction_id": m.transaction_id, "trace_id": id_text(m.trace_id), "payload": m.payload,
-                    "content_type": m.content_type, "headers": m.headers and m.headers.decode(),
-                    "created_at": to_datetime(m.created_at),
+                    "partition": m.partition, "seq": m.seq, "message_id": m.id, "transaction_id": m.transaction_id,
+                    "trace_id": m.trace_id, "payload": m.payload, "content_type": m.content_type,
+                    "headers": m.headers and m.headers.decode(), "created_at": to_datetime(m.created_at),
                 }
             )  # fmt: skip
-        return pa.RecordBatch.from_pylist(rows, schema=LOG_SCHEMA)
+            if len(rows) == wanted.max_rows or used >= wanted.max_bytes:
+                through = m.seq
+                break
+        return LogPiece(pa.RecordBatch.from_pylist(rows, schema=wanted.schema), Seq(through))
+
+    async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
+        return Seq(self.position(self.log(key), Start(StartMode.TIME, at)))
+
+    async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
+        log = self.log(key)
+        low = max(first, log.first_seq)
+        last, used = low, 0
+        for seq in range(low, min(log.last_seq, low + max_rows - 1) + 1):
+            if seq in log.entries:
+                if used and used + len(log.entries[seq].payload) > max_bytes:
+                    return Seq(last)
+                used += len(log.entries[seq].payload)
+            last = seq
+        return Seq(min(last, log.last_seq))
 
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         stats = await self.queue_stats(key, Instant(0))

@@ -12,6 +12,7 @@ import stamina
 
 from skep.client import calls, delivered, operations
 from skep.client.async_buffer import AsyncBuffer
+from skep.client.async_following import AsyncFollowing
 from skep.client.async_looking import AsyncLooking
 from skep.client.async_message import AsyncMessage
 from skep.client.async_queue import AsyncQueue
@@ -35,7 +36,7 @@ from skep.wire.messages import Ack, AckResult, Extended
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncLooking):
+class AsyncClient(AsyncLooking, AsyncFollowing):
     """A client of one Skep, at one URL or several. Close it, or use it in an ``async with``."""
 
     def __init__(

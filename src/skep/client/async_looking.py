@@ -103,10 +103,6 @@ class AsyncLooking(AsyncRecords):
         """Move a group to the beginning, the end, a time or a seq; the message there comes next. Its leases end."""
         return await self.run(looking_calls.seek(queue, group, to, dry_run))
 
-    async def report_progress(self, queue: str, group: str, seq: int) -> GroupFigures:
-        """Tell that an external group, a reader of the raw log, is done with all up to a seq; it never goes back."""
-        return await self.run(looking_calls.report_progress(queue, group, seq))
-
     async def delete_group(self, queue: str, group: str, *, dry_run: bool = False) -> GroupDeleted:
         """Forget a group of a queue, and its leases."""
         return await self.run(looking_calls.delete_group(queue, group, dry_run))

@@ -19,6 +19,7 @@ from skep.client.buffer import Buffer
 from skep.client.calls import PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
+from skep.client.following import Following
 from skep.client.looking import Looking
 from skep.client.message import Message
 from skep.client.outgoing import PushOptions, push_items
@@ -37,7 +38,7 @@ from skep.wire.messages import Ack, AckResult, Extended
 T = TypeVar("T")
 
 
-class Client(Looking):
+class Client(Looking, Following):
     """A client of one Skep, at one URL or several. Close it, or use it in a ``with``."""
 
     def __init__(

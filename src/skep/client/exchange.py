@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -28,7 +28,7 @@ class Request(Struct, frozen=True):
     method: str
     path: str
     body: bytes | None = None
-    query: Mapping[str, str] | None = None
+    query: Mapping[str, str | Sequence[str]] | None = None
     repeatable: bool = True
     wait_seconds: float = 0.0
     """How long the server may hold the answer back, on top of the usual time."""
@@ -40,7 +40,7 @@ class Request(Struct, frozen=True):
     @property
     def target(self) -> str:
         """The path with its query."""
-        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+        return f"{self.path}?{urlencode(self.query, doseq=True)}" if self.query else self.path
 
 
 class Answer(Struct, frozen=True):

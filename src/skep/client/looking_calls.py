@@ -22,9 +22,7 @@ from skep.wire.dead_letters import (
 from skep.wire.groups import (
     GroupDeleted,
     GroupDetail,
-    GroupFigures,
     GroupsResponse,
-    ProgressRequest,
     SeekRequest,
     SeekResponse,
     SeekTo,
@@ -226,11 +224,6 @@ def seek(queue: str, group: str, to: Position, dry_run: bool) -> Call[SeekRespon
         except ValueError:
             raise SkepError(Code.INVALID_REQUEST, f"seek to beginning, end, a time or a seq, not {to!r}") from None
     return post(f"{GROUPS}/{path_part(group)}/seek", SeekResponse, request)
-
-
-def report_progress(queue: str, group: str, seq: int) -> Call[GroupFigures]:
-    """Tell how far an external group has come."""
-    return post(f"{GROUPS}/{path_part(group)}/progress", GroupFigures, ProgressRequest(queue, seq))
 
 
 def delete_group(queue: str, group: str, dry_run: bool) -> Call[GroupDeleted]:

@@ -16,18 +16,21 @@ from skep.engine.batching import Lane
 from skep.engine.inflight import InFlight
 from skep.engine.logical import LogicalQueue
 from skep.engine.matching import Match, Matching
-from skep.engine.polls import Poll
+from skep.engine.polls import Poll, Waiters
 from skep.engine.timers import Timer, Timers
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import (
     FROM_BEGINNING,
+    NO_GROUP,
     QUEUE_MODE_GROUP,
     Delivery,
+    LogBounds,
     Outcome,
     PopRequest,
     PopResult,
     QueueKey,
+    Seq,
     Settlement,
     Start,
     Token,
@@ -36,6 +39,8 @@ from skep.store.protocol import Store
 
 EMPTY_PASSES = 100
 """The store may find nothing and yet say that there is more (its own walk is bounded); so often it is asked again."""
+FOLLOWS = 0
+"""What a call takes that only follows the log: nothing, so that a push wakes all of them."""
 GIVEN_BACK = "the consumer went away before it got the message"
 
 log = structlog.get_logger("skep.engine")
@@ -132,6 +137,25 @@ class Dispenser:
             if result.deliveries or self._in_flight.closed or self._clock.now() >= deadline:
                 return result
 
+    async def follow(self, key: QueueKey, after: Seq, wait_seconds: float) -> LogBounds:
+        """What the log holds, once that is more than up to ``after``, or the time is over. All who follow it are woken at once."""
+        queue = self._queue_of(key)
+        poll: Poll[LogicalQueue] = Poll(NO_GROUP, None, FOLLOWS)
+        waiters = self._park(poll, [queue], matching=False)[queue]
+        timer = self._timers.at(self._deadline(wait_seconds), poll.end)
+        try:
+            while True:
+                poll.signals.clear()
+                bounds = await self._store.log_bounds(key)
+                if bounds.last_seq > after or poll.over or self._in_flight.closed:
+                    return bounds
+                waiters.ready_at(None)
+                self._watch(queue)
+                await poll.sleep()
+        finally:
+            timer.cancel()
+            self._leave(poll, [queue])
+
     def queues_changed(self) -> None:
         """Queues came, went or changed: those who wait for a namespace or task look at the list anew."""
         self._matching.forget()
@@ -169,14 +193,9 @@ class Dispenser:
         return Instant(self._clock.now() + seconds(wait_seconds))
 
     async def _wait(self, queues: list[LogicalQueue], want: Want, deadline: Instant) -> PopResult:
-        most = self._settings.limits.parked_polls
-        if len(self._polls) >= most:
-            raise SkepError(Code.STORE_BUSY, "too many pops are waiting", limit=most)
         poll: Poll[LogicalQueue] = Poll(want.group, want.partition, want.batch)
         timer: Timer | None = None
-        self._polls[poll] = want.matching
-        # Parked before it looks for the first time, so that no push between the look and the sleep is missed.
-        poll.places = {queue: queue.parking.park(poll) for queue in queues}
+        poll.places = self._park(poll, queues, want.matching)
         look = queues
         try:
             while True:
@@ -194,9 +213,22 @@ class Dispenser:
         finally:
             if timer is not None:
                 timer.cancel()
-            del self._polls[poll]
-            for queue in queues:
-                queue.parking.leave(poll, pass_on=queue in poll.signals)
+            self._leave(poll, queues)
+
+    def _park(
+        self, poll: Poll[LogicalQueue], queues: Sequence[LogicalQueue], matching: bool
+    ) -> dict[LogicalQueue, Waiters[LogicalQueue]]:
+        """Put a poll where it waits: before it looks for the first time, so that no push before its sleep is missed."""
+        most = self._settings.limits.parked_polls
+        if len(self._polls) >= most:
+            raise SkepError(Code.STORE_BUSY, "too many calls are waiting", limit=most)
+        self._polls[poll] = matching
+        return {queue: queue.parking.park(poll) for queue in queues}
+
+    def _leave(self, poll: Poll[LogicalQueue], queues: Sequence[LogicalQueue]) -> None:
+        del self._polls[poll]
+        for queue in queues:
+            queue.parking.leave(poll, pass_on=queue in poll.signals)
 
     async def _take(self, queues: list[LogicalQueue], want: Want, poll: Poll[LogicalQueue] | None = None) -> PopResult:
         """What the queues have ready, in their order, up to the batch."""

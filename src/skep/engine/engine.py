@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from skep.clock import Clock, Instant
-from skep.config import MEBIBYTE, EngineSettings
+from skep.config import EngineSettings
 from skep.engine import validate
 from skep.engine.across import AcrossQueues
 from skep.engine.announcer import Announcer
@@ -24,6 +24,7 @@ from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.engine.logical import LogicalQueue, Surroundings
 from skep.engine.matching import Match
+from skep.engine.reading import Logs
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.engine.records import Records
 from skep.engine.registry import Registry
@@ -46,7 +47,6 @@ from skep.model import (
     FinishedLease,
     GroupStats,
     LeaseInfo,
-    LogBounds,
     MessageFilter,
     MessagePage,
     NewMessage,
@@ -110,6 +110,7 @@ class Engine:
             store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
         )
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
+        self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
 
     # --- its own life -------------------------------------------------------------------------------------------
@@ -207,21 +208,6 @@ class Engine:
             self._lifecycle.pushed(key, now)
             self._registry.get(key).parking.wake(len(rows))
             return appended
-
-    async def read_log(
-        self, key: QueueKey, first: Seq, last: Seq, *, max_rows: int = 10_000, max_bytes: int = 8 * MEBIBYTE
-    ) -> pa.RecordBatch:
-        """A range of the raw log as columns, as many rows as fit and at least one; no lease, no group."""
-        with self._in_flight:
-            validate.check_key(key)
-            validate.check_count(max_rows, self._limits.bulk_messages, "the number of rows")
-            return await self._store.read_log(key, first, min(last, Seq(validate.SEQ_MAX)), max_rows, max_bytes)
-
-    async def log_bounds(self, key: QueueKey) -> LogBounds:
-        """Which seqs the log holds."""
-        with self._in_flight:
-            validate.check_key(key)
-            return await self._store.log_bounds(key)
 
     # --- pop ----------------------------------------------------------------------------------------------------
 
@@ -421,16 +407,6 @@ class Engine:
             validate.check_start(start)
             stats = await self._store.seek(key, group, start, self._clock.now())
             self._wake(key)
-            return stats
-
-    async def report_progress(self, key: QueueKey, group: str, seq: Seq) -> GroupStats:
-        """Note that an external group, one that reads the raw log, is done with all up to ``seq``; it never goes back."""
-        with self._in_flight:
-            self._check_group(key, group)
-            if not 0 <= seq <= validate.SEQ_MAX:
-                raise SkepError(Code.INVALID_REQUEST, "a seq is 0 or a positive number")
-            stats = await self._store.report_progress(key, group, seq, self._clock.now())
-            self._lifecycle.settled(key, self._clock.now())
             return stats
 
     async def delete_group(self, key: QueueKey, group: str) -> bool:

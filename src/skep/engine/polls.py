@@ -91,7 +91,8 @@ class Waiters(Generic[Place]):
         """Wake as many sleeping polls as it takes for ``messages``; when all are awake, the first looks once more."""
         woken = False
         for poll in self.polls:
-            if poll.asleep:
+            # One that takes nothing leaves all for the next, and looks again even if it looks just now.
+            if poll.asleep or not poll.batch:
                 poll.signal(self._place)
                 woken = True
                 messages -= poll.batch

@@ -89,7 +89,17 @@ class App:
             *reference.operations(lambda: self.operations),
         ]
         served = [
-            (o, Endpoint(o.handler, limits, self.bodies, o.query_names, self.meter.route(o.method, o.path, o.verb)))
+            (
+                o,
+                Endpoint(
+                    o.handler,
+                    limits,
+                    self.bodies,
+                    o.query_names,
+                    self.meter.route(o.method, o.path, o.verb),
+                    o.repeatable,
+                ),
+            )
             for o in self.operations
         ]
         self._exact = {(o.method, o.path): endpoint for o, endpoint in served if "{" not in o.path}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from skep.columns import LOG_SCHEMA, check_names, checked, is_plain, written_out
 from skep.engine import Engine
@@ -46,45 +48,81 @@ def read_stream(body: bytes, most_bytes: int) -> pa.RecordBatch:
     return whole[0] if whole else pa.RecordBatch.from_pylist([], schema=schema)
 
 
-async def log_stream(
-    engine: Engine, key: QueueKey, first: int, last: int, limit: int, compression: str | None
-) -> AsyncGenerator[bytes, None]:
-    """A range of the log as a stream, one batch at a time, so that a slow reader holds one in memory."""
-    pieces = _Pieces()
-    writer = pa.ipc.new_stream(pieces, LOG_SCHEMA, options=pa.ipc.IpcWriteOptions(compression=compression))
-    yield pieces.take()
-    while first <= last and limit > 0:
-        batch = await engine.read_log(key, Seq(first), Seq(last), max_rows=min(limit, CHUNK_ROWS))
-        if not batch.num_rows:
-            break
-        writer.write_batch(batch)
-        yield pieces.take()
-        limit -= batch.num_rows
-        first = batch.column("seq")[-1].as_py() + 1
-    writer.close()
-    yield pieces.take()
+class LogWish(Struct, frozen=True):
+    """What a stream of the log is to have."""
+
+    first: int
+    last: int
+    limit: int
+    columns: Sequence[str] | None = None
+    partitions: Sequence[str] | None = None
+    compression: str | None = None
 
 
-class _Pieces:
-    """A file that hands on what was written to it."""
+async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> AsyncGenerator[bytes, None]:
+    """A range of the log as a stream, batch by batch. One is read ahead while another is sent, and no more."""
+    schema = LOG_SCHEMA if wish.columns is None else pa.schema([LOG_SCHEMA.field(name) for name in wish.columns])
+    encoder = StreamEncoder(schema, wish.compression)
+    yield encoder.head
+    left = wish.limit
+    reading = asyncio.ensure_future(_encoded(engine, key, wish, wish.first, left, encoder))
+    try:
+        while (part := await reading) is not None:
+            left -= part.rows
+            reading = asyncio.ensure_future(_encoded(engine, key, wish, part.through + 1, left, encoder))
+            if part.rows:
+                yield part.data
+        yield encoder.end
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
-    closed = False
 
-    def __init__(self) -> None:
-        self._written: list[bytes] = []
+class _Part(NamedTuple):
+    data: bytes
+    rows: int
+    through: int
 
-    def write(self, data: pa.Buffer | bytes) -> int:
-        self._written.append(bytes(data))
-        return len(self._written[-1])
 
-    def flush(self) -> None:
-        """Nothing is held back."""
+async def _encoded(
+    engine: Engine, key: QueueKey, wish: LogWish, first: int, left: int, encoder: StreamEncoder
+) -> _Part | None:
+    """The next part, or None after the last."""
+    if first > wish.last or left <= 0:
+        return None
+    piece = await engine.log.read(
+        key,
+        Seq(first),
+        Seq(wish.last),
+        max_rows=min(left, CHUNK_ROWS),
+        columns=wish.columns,
+        partitions=wish.partitions,
+    )
+    rows = piece.batch.num_rows
+    data = await asyncio.to_thread(encoder.encoded, piece.batch) if rows else b""
+    return _Part(data, rows, piece.through)
 
-    def take(self) -> bytes:
-        """What was written since the last time."""
-        whole = b"".join(self._written)
-        self._written.clear()
-        return whole
+
+class StreamEncoder:
+    """An Arrow stream in parts: its head, any number of batches, its end."""
+
+    end = b"\xff\xff\xff\xff\0\0\0\0"
+
+    def __init__(self, schema: pa.Schema, compression: str | None = None) -> None:
+        self._schema = schema
+        self._options = pa.ipc.IpcWriteOptions(compression=compression)
+        self.head = self._written(None)[: -len(self.end)].to_pybytes()
+
+    def encoded(self, batch: pa.RecordBatch) -> bytes:
+        """A batch as it stands in the stream: a stream of its own without head and end, copied once."""
+        return self._written(batch)[len(self.head) : -len(self.end)].to_pybytes()  # type: ignore[no-any-return] # untyped
+
+    def _written(self, batch: pa.RecordBatch | None) -> pa.Buffer:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._schema, options=self._options) as writer:
+            if batch is not None:
+                writer.write_batch(batch)
+        return sink.getvalue()
 
 
 def messages_of(batch: pa.RecordBatch, queue: str | None, tenant: str, most_bytes: int) -> list[NewMessage]:

@@ -26,11 +26,18 @@ log = structlog.get_logger("skep.http")
 class Endpoint:
     """One operation as an ASGI application."""
 
-    __slots__ = ("_bodies", "_handler", "_known", "_limits", "_meter")
+    __slots__ = ("_bodies", "_handler", "_known", "_limits", "_meter", "_repeatable")
 
     def __init__(
-        self, handler: Handler, limits: HttpLimits, bodies: Bodies, known: frozenset[str], meter: RouteMeter
+        self,
+        handler: Handler,
+        limits: HttpLimits,
+        bodies: Bodies,
+        known: frozenset[str],
+        meter: RouteMeter,
+        repeatable: frozenset[str] = frozenset(),
     ) -> None:
+        self._repeatable = repeatable
         self._handler = handler
         self._limits = limits
         self._bodies = bodies
@@ -39,7 +46,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
-        call = Call(scope, receive, self._limits, self._bodies)
+        call = Call(scope, receive, self._limits, self._bodies, self._repeatable)
         try:
             if scope["query_string"]:
                 check_known(call.query, self._known)

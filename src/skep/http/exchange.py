@@ -53,13 +53,22 @@ def json_answer(value: object, status: int = HTTPStatus.OK) -> Answer:
 class Call:
     """What a handler sees of a request."""
 
-    __slots__ = ("_bodies", "_limits", "_query", "_receive", "body_bytes", "scope", "waits")
+    __slots__ = ("_bodies", "_limits", "_pairs", "_query", "_receive", "_repeatable", "body_bytes", "scope", "waits")
 
-    def __init__(self, scope: Scope, receive: Receive, limits: HttpLimits, bodies: Bodies) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        limits: HttpLimits,
+        bodies: Bodies,
+        repeatable: frozenset[str] = frozenset(),
+    ) -> None:
         self.scope = scope
         self._receive = receive
         self._limits = limits
         self._bodies = bodies
+        self._repeatable = repeatable
+        self._pairs: list[tuple[str, str]] = []
         self.body_bytes = 0
         """How much of the body was read; `Bodies` wants so much back."""
         self._query: dict[str, str] | None = None
@@ -92,7 +101,7 @@ class Call:
 
     @property
     def query(self) -> dict[str, str]:
-        """The query's parameters; each may come once."""
+        """The query's parameters; each may come once, but for those that the route lets come often (see `values`)."""
         if self._query is None:
             try:
                 pairs = parse_qsl(
@@ -101,10 +110,16 @@ class Call:
                 )  # fmt: skip
             except ValueError:
                 raise SkepError(Code.INVALID_REQUEST, "the query is not what a URL may carry") from None
-            self._query = dict(pairs)
+            self._query, self._pairs = dict(pairs), pairs
             if len(self._query) < len(pairs):
-                raise SkepError(Code.INVALID_REQUEST, "a query parameter is given twice")
+                once = [name for name, _ in pairs if name not in self._repeatable]
+                if len(set(once)) < len(once):
+                    raise SkepError(Code.INVALID_REQUEST, "a query parameter is given twice")
         return self._query
+
+    def values(self, name: str) -> list[str]:
+        """All values of a parameter that may come often."""
+        return [value for given, value in self._pairs if given == name] if name in self.query else []
 
     async def json(self, decoder: msgspec.json.Decoder[T], empty: T | None = None, *, levels_above: int = 0) -> T:
         """The struct that the body writes, or ``empty`` when it writes nothing and may do so.

@@ -50,3 +50,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     def query_names(self) -> frozenset[str]:
         """The parameters that its query may have."""
         return frozenset(parameter.name for parameter in self.parameters if f"{{{parameter.name}}}" not in self.path)
+
+    @property
+    def repeatable(self) -> frozenset[str]:
+        """The parameters that may come often: those whose type is a list."""
+        return frozenset(parameter.name for parameter in self.parameters if parameter.type == list[str])

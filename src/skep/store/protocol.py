@@ -62,9 +62,7 @@ from skep.records import (
 from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    import pyarrow as pa
-
-    from skep.columns import NewRows
+    from skep.columns import LogPiece, LogRange, NewRows
 
 
 class Store(Protocol):
@@ -149,12 +147,26 @@ class Store(Protocol):
         """Append messages that have nothing but a partition and a payload, all of them or none (QUEUE_FULL, …)."""
         ...
 
-    async def read_log(self, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int) -> pa.RecordBatch:
-        """Messages from seq ``first`` to ``last`` in the shape of `LOG_SCHEMA`, as many as fit, and at least one."""
+    async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
+        """As many messages of a range as fit, and at least one if there is any; a bounded walk when it is for some partitions.
+
+        It ends with the message that reaches ``max_bytes``. It holds nothing open: reading on is another call.
+        """
         ...
 
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         """Which seqs the log holds."""
+        ...
+
+    async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
+        """The first seq whose message was created at or after an instant; the one after the last when there is none."""
+        ...
+
+    async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
+        """The last seq from ``first`` on such that payloads have at most ``max_bytes`` together, or just one has more.
+
+        It looks at ``max_rows`` seqs at most.
+        """
         ...
 
     # dead letters

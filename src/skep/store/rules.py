@@ -42,6 +42,9 @@ LEASE_EXPIRED = "lease expired"
 SEQ_MAX = 2**63 - 1
 """No database holds a greater one."""
 
+PARTITION_WALK_SEQS = 100_000
+"""How far along the log one read looks for the messages of some partitions, which may be far between."""
+
 _MAX_DOUBLINGS = 40
 
 DEAD_LETTER_SETTINGS = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_LETTER_QUEUE)

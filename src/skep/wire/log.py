@@ -22,12 +22,18 @@ class BulkPushResponse(Struct, rename="camel"):
 
 
 class LogBoundsResponse(Struct, rename="camel"):
-    """The seqs a log holds, both inclusive; it is empty when ``firstSeq`` is ``lastSeq`` + 1."""
+    """The seqs a log holds, both inclusive; it is empty when ``firstSeq`` is ``lastSeq`` + 1.
+
+    ``atSeq`` is the first seq at or after the time that was asked for (``lastSeq`` + 1 when there is none), ``throughSeq`` the
+    last one that fits.
+    """
 
     queue: str
     first_seq: int
     last_seq: int
     last_created_at: datetime | None
+    at_seq: int | None = None
+    through_seq: int | None = None
 
 
 class LoggedMessage(Struct, rename="camel", gc=False):

@@ -77,7 +77,7 @@ def operations(engine: Engine) -> list[Operation]:
     async def progress(call: Call) -> Answer:
         request = await call.json(_decode_progress)
         key = QueueKey(request.queue, call.tenant)
-        return json_answer(group_figures(await engine.report_progress(key, call.path("group"), Seq(request.seq))))
+        return json_answer(group_figures(await engine.log.report_progress(key, call.path("group"), Seq(request.seq))))
 
     async def delete(call: Call) -> Answer:
         name = call.path("group")

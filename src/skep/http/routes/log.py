@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import accumulate
 
 from msgspec import structs
@@ -12,6 +13,7 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Media, Operation, Parameter
+from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
 from skep.http.shown import json_payload
 from skep.ids import id_text
 from skep.model import MessageFilter, QueueKey, Seq, StoredMessage
@@ -28,8 +30,23 @@ PARAMETERS = (
     Parameter("from", int, "the first seq, 1 by default; below the log's first, it starts there"),
     Parameter("to", int, "the last seq, inclusive; the end of the log by default"),
     Parameter("limit", int, f"how many messages at most; {JSON_MESSAGES} by default, as Arrow {ARROW_MESSAGES}"),
-    Parameter("compression", str, "of an Arrow stream: lz4 or zstd; none by default"),
+    Parameter("columns", str, "of an Arrow stream: only these, separated by commas; all by default"),
+    Parameter(
+        "partition", list[str], "of an Arrow stream: only messages of this partition; may be given several times"
+    ),
+    Parameter("compression", str, "of an Arrow stream: lz4, zstd or none, which is the default"),
 )
+BOUNDS = (
+    Parameter("after", int, "with wait: answer when the log goes beyond this seq"),
+    Parameter("wait", bool, "wait until the log goes beyond ``after``"),
+    Parameter("timeout", float, f"how many seconds to wait; {DEFAULT_TIMEOUT_SECONDS:g} by default"),
+    Parameter("at", datetime, "a time; ``atSeq`` is then the first seq at or after it"),
+    Parameter("from", int, "with maxBytes: the seq to begin at"),
+    Parameter(
+        "maxBytes", int, "``throughSeq`` is then the last seq such that payloads from ``from`` on fit, at least one"
+    ),
+)
+_ARROW_ONLY = ("columns", "partition", "compression")
 
 
 def operations(engine: Engine) -> list[Operation]:
@@ -41,6 +58,10 @@ def operations(engine: Engine) -> list[Operation]:
         last = parameters.whole(call.query, "to", LAST_SEQ)
         if ARROW.encode() in (call.header(b"accept") or b""):
             return await read_arrow(call, key, first, last)
+        if wrong := [name for name in _ARROW_ONLY if name in call.query]:
+            raise SkepError(
+                Code.INVALID_REQUEST, f"{wrong[0]} is for an Arrow stream: ask for one with Accept: {ARROW}"
+            )
         limit = parameters.whole(call.query, "limit", JSON_MESSAGES)
         # Sizes first: the payloads of so many messages may be more than memory holds.
         wanted = MessageFilter(queue=key, after=Seq(first - 1), limit=limit, preview_bytes=0)
@@ -51,22 +72,28 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(LogResponse([_told(message) for message in page.messages if message.seq <= last]))
 
     async def read_arrow(call: Call, key: QueueKey, first: int, last: int) -> Answer:
-        from skep.http.arrow import log_stream
+        from skep.http.arrow import LogWish, log_stream
 
-        compression = call.query.get("compression")
-        if compression not in (None, "lz4", "zstd"):
-            raise SkepError(Code.INVALID_REQUEST, "compression is lz4 or zstd")
-        bounds = await engine.log_bounds(key)  # an unknown queue is told before the stream begins
-        limit = parameters.whole(call.query, "limit", ARROW_MESSAGES)
-        # What is pushed while the stream runs is not part of it, or it might never end.
-        stream = log_stream(engine, key, max(first, bounds.first_seq), min(last, bounds.last_seq), limit, compression)
-        return Answer(200, stream, ARROW.encode())
+        compression = call.query.get("compression", "none")
+        if compression not in ("none", "lz4", "zstd"):
+            raise SkepError(Code.INVALID_REQUEST, "compression is lz4, zstd or none")
+        columns = call.query["columns"].split(",") if "columns" in call.query else None
+        partitions = call.values("partition") or None
+        engine.log.check_wanted(columns, partitions)
+        bounds = await engine.log.bounds(key)  # an unknown queue is told before the stream begins
+        wish = LogWish(
+            max(first, bounds.first_seq),
+            # What is pushed while the stream runs is not part of it, or it might never end.
+            min(last, bounds.last_seq),
+            parameters.whole(call.query, "limit", ARROW_MESSAGES),
+            columns,
+            partitions,
+            None if compression == "none" else compression,
+        )
+        return Answer(200, log_stream(engine, key, wish), ARROW.encode())
 
     async def bounds(call: Call) -> Answer:
-        name = call.path("queue")
-        found = await engine.log_bounds(QueueKey(name, call.tenant))
-        last_at = None if found.last_at is None else to_datetime(found.last_at)
-        return json_answer(LogBoundsResponse(name, found.first_seq, found.last_seq, last_at))
+        return json_answer(await _bounds(engine, call))
 
     return [
         Operation(
@@ -76,10 +103,35 @@ def operations(engine: Engine) -> list[Operation]:
             description=f"With Accept: {ARROW} it comes as an Arrow stream, batch by batch.",
         ),
         Operation(
-            method="GET", path="/api/v1/log/{queue}/bounds", handler=bounds, answers={200: LogBoundsResponse},
-            summary="Which seqs the log holds", tag="Log",
+            method="GET", path="/api/v1/log/{queue}/bounds", handler=bounds, parameters=BOUNDS,
+            answers={200: LogBoundsResponse}, summary="Which seqs the log holds", tag="Log",
+            description="With after and wait=true it answers when there is more, or when the timeout is over.",
         ),
     ]  # fmt: skip
+
+
+async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:
+    query, key = call.query, QueueKey(call.path("queue"), call.tenant)
+    after, waits = parameters.position(query, "after"), parameters.flag(query, "wait")
+    timeout = parameters.number(query, "timeout")
+    if (after is None) == waits:
+        raise SkepError(Code.INVALID_REQUEST, "after and wait=true go together")
+    at, first = parameters.time(query, "at"), parameters.position(query, "from")
+    if (first is None) != ("maxBytes" not in query):
+        raise SkepError(Code.INVALID_REQUEST, "from and maxBytes go together")
+    if after is None:
+        found = await engine.log.bounds(key)
+    else:
+        call.waits = True
+        wait_seconds = DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
+        found = await call.unless_gone(engine.log.bounds(key, after=Seq(after), wait_seconds=wait_seconds))
+    at_seq = None if at is None else await engine.log.first_seq_at(key, at)
+    through_seq = None
+    if first is not None:
+        most = parameters.whole(query, "maxBytes", 0)
+        through_seq = await engine.log.last_seq_within(key, Seq(first), most)
+    last_at = None if found.last_at is None else to_datetime(found.last_at)
+    return LogBoundsResponse(key.name, found.first_seq, found.last_seq, last_at, at_seq, through_seq)
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:

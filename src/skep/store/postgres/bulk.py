@@ -1,4 +1,4 @@
-"""The log in bulk: batches of columns in as one COPY stream, ranges of the log out as columns.
+"""Pushing in bulk: batches of columns as one COPY stream.
 
 Arrow joins the parts of every row into PostgreSQL's binary COPY format (see `copying`); no Python runs per message.
 """
@@ -8,23 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import asyncpg
 import numpy as np
 import pyarrow as pa
 
 from skep.clock import Instant
-from skep.columns import LOG_SCHEMA, NewRows, column_of, fixed, joined, lengths, uuid_texts
+from skep.columns import NewRows, fixed, joined, lengths
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Depth, Ordering, QueueKey, Seq
-from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MESSAGE_COLUMNS, append_stream
 from skep.store.postgres.push import EnsureQueue, OpenLog, is_late, open_logs
 from skep.store.rules import queue_full_reason
-from skep.store.statements import load_statements
-
-SQL = load_statements(__package__, "bulk")
 
 PIECE_BYTES = 256 * 1024
 _NULL = b"\xff\xff\xff\xff"
@@ -96,38 +91,3 @@ async def _pieces(stream: pa.Buffer) -> AsyncIterator[bytes]:
     view = memoryview(stream)
     for start in range(0, len(view), PIECE_BYTES):
         yield bytes(view[start : start + PIECE_BYTES])
-
-
-async def read(
-    connection: Connection, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int
-) -> asyncpg.Record:
-    """Columns of the log, as many rows as fit and at least one."""
-    queue = await queues.need(connection, key)
-    bounds = await connection.fetchval("SELECT q.first_seq FROM queue q WHERE q.id = $1", queue.id)
-    row = await connection.fetchrow(SQL["read_log"], queue.id, max(first, bounds), last, max_rows, max_bytes)
-    assert row is not None
-    return row
-
-
-def columns_of(key: QueueKey, row: asyncpg.Record) -> pa.RecordBatch:
-    """The columns in Arrow's shape."""
-    if row["seqs"] is None:
-        return pa.RecordBatch.from_pylist([], schema=LOG_SCHEMA)
-    seqs = np.frombuffer(row["seqs"], ">i8").astype(np.int64)
-    times = np.frombuffer(row["times"], ">i8").astype(np.int64)
-    text = pa.string()
-    return pa.record_batch(
-        [
-            pa.repeat(pa.scalar(key.name), len(seqs)),
-            column_of(text, row["partition_sizes"], row["partitions"]),
-            pa.array(seqs),
-            uuid_texts(row["ids"]),
-            column_of(text, row["transaction_id_sizes"], row["transaction_ids"]),
-            uuid_texts(row["trace_ids"]),
-            column_of(pa.binary(), row["payload_sizes"], row["payloads"]),
-            column_of(text, row["content_type_sizes"], row["content_types"]),
-            column_of(text, row["header_sizes"], row["headers"]),
-            pa.array(times).cast(LOG_SCHEMA.field("created_at").type),
-        ],
-        schema=LOG_SCHEMA,
-    )

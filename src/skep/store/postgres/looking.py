@@ -157,6 +157,26 @@ async def log_bounds(connection: Connection, key: QueueKey) -> LogBounds:
     return LogBounds(row["first_seq"], row["last_seq"], row["last_at"])
 
 
+async def first_seq_at(connection: Connection, key: QueueKey, at: Instant) -> Seq:
+    """The first seq at or after an instant."""
+    queue = await queues.need(connection, key)
+    return Seq(await connection.fetchval(SQL["first_seq_at"], queue.id, at))
+
+
+async def last_seq_within(connection: Connection, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
+    """How far payloads fit, as far as the walk goes."""
+    bounds = await log_bounds(connection, key)
+    queue = await queues.need(connection, key)
+    low = max(first, bounds.first_seq)
+    high = min(bounds.last_seq, low + max_rows - 1)
+    if low > high:
+        return bounds.last_seq
+    beyond = await connection.fetchrow(SQL["beyond"], queue.id, low, high, max_bytes)
+    if beyond is None:
+        return Seq(high)
+    return Seq(beyond["seq"] if beyond["is_first"] else beyond["seq"] - 1)
+
+
 # --- messages -------------------------------------------------------------------------------------------------
 
 

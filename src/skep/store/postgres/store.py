@@ -78,9 +78,7 @@ from skep.store.postgres.schema import migrate
 from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    import pyarrow as pa
-
-    from skep.columns import NewRows
+    from skep.columns import LogPiece, LogRange, NewRows
 
 SHARDS = 16
 MAX_CONNECTIONS = 10
@@ -219,16 +217,24 @@ class PostgresStore:
         self._news.announce(watched)
         return appended
 
-    async def read_log(self, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int) -> pa.RecordBatch:
-        from skep.store.postgres import bulk
+    async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
+        from skep.store.postgres import reading
 
         async with self._pool.connection() as connection:
-            row = await bulk.read(connection, key, first, last, max_rows, max_bytes)
-        return await asyncio.to_thread(bulk.columns_of, key, row)
+            found = await reading.read(connection, key, wanted)
+        return await asyncio.to_thread(reading.piece_of, wanted, found)
 
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         async with self._pool.connection() as connection:
             return await looking.log_bounds(connection, key)
+
+    async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
+        async with self._pool.connection() as connection:
+            return await looking.first_seq_at(connection, key, at)
+
+    async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
+        async with self._pool.connection() as connection:
+            return await looking.last_seq_within(connection, key, first, max_bytes, max_rows)
 
     # dead letters
 

@@ -1,4 +1,4 @@
-"""The log in bulk: batches of columns in, ranges of the log out as columns.
+"""Pushing in bulk: batches of columns.
 
 A batch goes to SQLite as one blob (every row's id, partition and payload, one after the other) and one array that says where
 each row begins and how long its parts are; one statement cuts them out. No Python runs per message.
@@ -6,22 +6,20 @@ each row begins and how long its parts are; one statement cuts them out. No Pyth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import apsw
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.columns import LOG_SCHEMA, NewRows, fixed, joined, lengths, uuid_texts
+from skep.columns import NewRows, fixed, joined, lengths
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Ordering, QueueKey, QueueSettings, Seq
 from skep.store.rules import queue_full_reason
 from skep.store.sqlite.push import advance, depth_of, ids_are_near, next_place
 from skep.store.sqlite.queues import check_rules, make_queue
-from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
+from skep.store.sqlite.session import QueueRow, Session
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "bulk")
@@ -79,46 +77,3 @@ def _queue(session: Session, key: QueueKey, now: Instant, create_queue: bool) ->
         raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
     check_rules(session, key, QueueSettings())
     return make_queue(session, key, QueueSettings(), now)
-
-
-def read(session: Session, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int) -> list[Row]:
-    """Rows of the log, as many as fit and at least one."""
-    queue = session.queue(key)
-    low, high = max(first, queue.first_seq), min(last, queue.last_seq)
-    if low > high:
-        return []
-    found = session.rows(SQL["read_log"], (queue.base | low, queue.base | high, max_rows))
-    return list(_fitting(found, max_bytes))
-
-
-def _fitting(rows: Iterable[Row], max_bytes: int) -> Iterator[Row]:
-    for row in rows:
-        yield row
-        max_bytes -= len(row[5])
-        if max_bytes <= 0:
-            return
-
-
-def columns_of(key: QueueKey, rows: list[Row]) -> pa.RecordBatch:
-    """The rows as columns."""
-    if not rows:
-        return pa.RecordBatch.from_pylist([], schema=LOG_SCHEMA)
-    positions, partitions, ids, transaction_ids, trace_ids, payloads, content_types, headers, times = zip(
-        *rows, strict=True
-    )
-    seqs = np.fromiter(positions, np.int64, len(rows)) & MAX_SEQ
-    return pa.record_batch(
-        [
-            pa.repeat(pa.scalar(key.name), len(rows)),
-            pa.array(partitions, pa.string()),
-            pa.array(seqs),
-            uuid_texts(b"".join(ids)),
-            pa.array(transaction_ids, pa.string()),
-            uuid_texts(b"".join(trace_ids)),
-            pa.array(payloads, pa.binary()),
-            pa.array(content_types, pa.string()),
-            pa.array(headers, pa.binary()).cast(pa.string()),
-            pa.array(times, pa.int64()).cast(LOG_SCHEMA.field("created_at").type),
-        ],
-        schema=LOG_SCHEMA,
-    )

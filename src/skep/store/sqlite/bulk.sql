@@ -11,11 +11,3 @@ SELECT ?1 + c.rowid, ?2, ?3, 0,
        iif(?7, substr(?4, (c.value >> 35) + 1, 16), NULL),
        substr(?4, (c.value >> 35) + 17 + ((c.value >> 24) & 2047), c.value & 16777215)
 FROM carray(?5) AS c
-
--- name: read_log
--- The table's own b-tree.
-SELECT position, partition, id, transaction_id, coalesce(trace_id, id), payload, content_type, headers, created_at
-FROM message
-WHERE position BETWEEN ?1 AND ?2
-ORDER BY position
-LIMIT ?3

@@ -1,7 +1,8 @@
-"""Finding a time in the log: created_at never falls along it, so a time is found by binary search over seq."""
+"""Finding places in the log: created_at never falls along it, so a time is found by binary search over seq."""
 
 from __future__ import annotations
 
+from skep.model import QueueKey, Seq
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
 from skep.store.statements import load_statements
 
@@ -29,3 +30,16 @@ def first_seq_at(session: Session, queue: QueueRow, at: int) -> int:
             low = found[0] + 1
     found = message_at_or_after(session, queue, low) if low <= queue.last_seq else None
     return queue.last_seq + 1 if found is None else found[0]
+
+
+def last_seq_within(session: Session, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
+    """How far payloads fit, as far as the walk goes."""
+    queue = session.queue(key)
+    low, high = max(first, queue.first_seq), min(queue.last_seq, max(first, queue.first_seq) + max_rows - 1)
+    if low > high:
+        return Seq(queue.last_seq)
+    beyond = session.row(SQL["beyond"], (queue.base | low, queue.base | high, max_bytes))
+    if beyond is None:
+        return Seq(high)
+    seq, is_first = beyond[0] & MAX_SEQ, beyond[1]
+    return Seq(seq if is_first else seq - 1)

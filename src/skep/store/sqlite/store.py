@@ -68,6 +68,8 @@ from skep.store.sqlite import (
     claim,
     dead,
     entities,
+    groups,
+    log,
     progress,
     queues,
     receipts,
@@ -82,9 +84,7 @@ from skep.store.sqlite.writer import Reader, Work, Writer
 from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    import pyarrow as pa
-
-    from skep.columns import NewRows
+    from skep.columns import LogPiece, LogRange, NewRows
 
 T = TypeVar("T")
 
@@ -117,6 +117,9 @@ class SqliteStore:
         self._lock: FileLock | None = None
         self._writer: Writer | None = None
         self._reader: Reader | None = None
+        self._bulk_readers: list[Reader] = []
+        self._bulk_start = asyncio.Lock()
+        self._bulk_turn = 0
 
     @property
     def commits(self) -> int:
@@ -132,9 +135,7 @@ class SqliteStore:
         try:
             await self._writer.start()
             if self._path != MEMORY:
-                self._reader = Reader(
-                    "skep-sqlite-reader", self._path, self._connect_reader, knobs.max_waiting_calls, 1
-                )
+                self._reader = self._make_reader("reader")
                 await self._reader.start()
         except BaseException:
             await self.close()
@@ -151,15 +152,19 @@ class SqliteStore:
             raise
         return Session(db)
 
+    def _make_reader(self, name: str) -> Reader:
+        return Reader(f"skep-sqlite-{name}", self._path, self._connect_reader, self._knobs.max_waiting_calls, 1)
+
     def _connect_reader(self) -> Session:
         return Session(open_reader(self._path, self._knobs))
 
     async def close(self) -> None:
         """Finish what runs, then let go of the connections and of the file."""
-        for thread in (self._reader, self._writer):
+        for thread in (*self._bulk_readers, self._reader, self._writer):
             if thread is not None:
                 await thread.stop()
         self._reader = self._writer = None
+        self._bulk_readers = []
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -168,6 +173,18 @@ class SqliteStore:
         if self._writer is None:
             raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
         return await self._writer.call(work)
+
+    async def _read_bulk(self, work: Work[T]) -> T:
+        """Read much, out of the way of those who read little; several at once."""
+        if self._reader is None:
+            return await self._read(work)
+        async with self._bulk_start:
+            while len(self._bulk_readers) < self._knobs.bulk_readers:
+                reader = self._make_reader(f"bulk-reader-{len(self._bulk_readers)}")
+                await reader.start()
+                self._bulk_readers.append(reader)
+        self._bulk_turn += 1
+        return await self._bulk_readers[self._bulk_turn % len(self._bulk_readers)].call(work)
 
     async def _read(self, work: Work[T]) -> T:
         thread = self._reader or self._writer
@@ -236,16 +253,24 @@ class SqliteStore:
         packed = await asyncio.to_thread(bulk.pack, rows)
         return await self._write(lambda session: bulk.append(session, key, packed, now, create_queue))
 
-    async def read_log(self, key: QueueKey, first: Seq, last: Seq, max_rows: int, max_bytes: int) -> pa.RecordBatch:
-        """Messages by seq, as columns."""
-        from skep.store.sqlite import bulk
+    async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
+        """A range of the log, as columns."""
+        from skep.store.sqlite import reading
 
-        rows = await self._read(lambda session: bulk.read(session, key, first, last, max_rows, max_bytes))
-        return await asyncio.to_thread(bulk.columns_of, key, rows)
+        found = await self._read_bulk(lambda session: reading.read(session, key, wanted))
+        return await asyncio.to_thread(reading.piece_of, wanted, found)
 
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         """Which seqs the log holds."""
         return await self._read(lambda session: browse.log_bounds(session, key))
+
+    async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
+        """The first seq at or after an instant."""
+        return await self._read(lambda session: groups.seq_at(session, key, at))
+
+    async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
+        """How far payloads fit."""
+        return await self._read_bulk(lambda session: log.last_seq_within(session, key, first, max_bytes, max_rows))
 
     # dead letters
 

@@ -14,8 +14,9 @@ import asyncpg
 import pytest
 
 from skep.clock import ManualClock
+from skep.columns import LOG_SCHEMA
 from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Start
-from skep.store.postgres import PostgresStore
+from skep.store.postgres import PostgresStore, reading
 from skep.store.postgres.store import WATCH
 from skep.store.statements import load_statements
 from tests.contract.driver import Driver
@@ -37,7 +38,7 @@ WALKS = {
 FILES = sorted(
     entry.name.removesuffix(".sql")
     for entry in resources.files("skep.store.postgres").iterdir()
-    if entry.name.endswith(".sql")
+    if entry.name.endswith(".sql") and entry.name != "reading.sql"  # whose parts are put together
 )
 
 FILL = """
@@ -127,6 +128,18 @@ async def test_no_statement_of_the_files_walks_a_table_that_grows(planner: Plann
             assert found.keys() <= WALKS.keys(), f"{file}: {name}: {found}"
             seen |= found.keys()
     assert WALKS.keys() <= seen, "an exception that is not needed any more"
+
+
+@pytest.mark.parametrize(
+    ("source", "index"), [("range", "message_pkey"), ("range_of_partitions", "message_by_partition")]
+)
+async def test_ranges_of_the_log_are_read_by_an_index(planner: Planner, source: str, index: str) -> None:
+    for sql in (
+        reading.shape_of(source), reading.fitting(source), reading.values_of(LOG_SCHEMA.names, source),
+    ):  # fmt: skip
+        scans = await planner.plan(sql)
+        assert walks(scans) == []
+        assert {scan.index for scan in scans if scan.table == "message"} == {index}
 
 
 async def test_watching_finds_its_queues_by_name(planner: Planner) -> None:

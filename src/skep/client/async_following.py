@@ -1,0 +1,61 @@
+"""The raw log, for asyncio: the part of the client for those who read without leasing, such as Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from skep.client import log_calls
+from skep.client.exchange import Call
+from skep.client.log_calls import Compression
+from skep.wire.groups import GroupFigures
+from skep.wire.log import LogBoundsResponse
+
+T = TypeVar("T")
+
+
+class AsyncFollowing:
+    """What a client can read of logs, and tell of its reading."""
+
+    async def run(self, call: Call[T]) -> T:
+        """Make a call."""
+        raise NotImplementedError
+
+    async def read_log(
+        self,
+        queue: str,
+        first: int = 1,
+        last: int | None = None,
+        *,
+        limit: int | None = None,
+        columns: Sequence[str] | None = None,
+        partitions: Sequence[str] | None = None,
+        compression: Compression = "none",
+    ) -> bytes:
+        """A range of the log, both ends included, as an Arrow IPC stream: whole, or an error.
+
+        The columns are those of `skep.columns.LOG_SCHEMA`, or only the ones that are named; ids are the 16 bytes of a UUID.
+        """
+        return await self.run(log_calls.read_log(queue, first, last, limit, columns, partitions, compression))
+
+    async def log_bounds(
+        self,
+        queue: str,
+        *,
+        after: int | None = None,
+        wait_seconds: float = 0.0,
+        at: datetime | None = None,
+        first: int | None = None,
+        max_bytes: int | None = None,
+    ) -> LogBoundsResponse:
+        """Which seqs a log holds.
+
+        With ``after`` and ``wait_seconds`` it waits for one beyond that. ``at_seq`` is the first seq at or after the time ``at``,
+        ``through_seq`` the last one such that payloads from ``first`` on have at most ``max_bytes`` (at least one in any case).
+        """
+        return await self.run(log_calls.log_bounds(queue, after, wait_seconds, at, first, max_bytes))
+
+    async def report_progress(self, queue: str, group: str, seq: int) -> GroupFigures:
+        """Tell that an external group, a reader of the raw log, is done with all up to a seq; it never goes back."""
+        return await self.run(log_calls.report_progress(queue, group, seq))

@@ -1,0 +1,80 @@
+"""The calls of those who read the raw log and tell how far they have come. Nothing here sends anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from skep.client.exchange import Answer, Call, Request, path_part
+from skep.client.failures import unexpected
+from skep.client.looking_calls import GROUPS, post
+from skep.client.reading import reader
+from skep.wire.groups import GroupFigures, ProgressRequest
+from skep.wire.log import ARROW, LogBoundsResponse
+
+LOG = "/api/v1/log"
+ARROW_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""How an Arrow stream ends; one that was cut off does not."""
+
+Compression = Literal["none", "lz4", "zstd"]
+
+
+def read_log(
+    queue: str,
+    first: int,
+    last: int | None,
+    limit: int | None,
+    columns: Sequence[str] | None,
+    partitions: Sequence[str] | None,
+    compression: Compression,
+) -> Call[bytes]:
+    """A range of the log as an Arrow stream."""
+    query: dict[str, str | Sequence[str]] = {"from": str(first)}
+    if last is not None:
+        query["to"] = str(last)
+    if limit is not None:
+        query["limit"] = str(limit)
+    if columns is not None:
+        query["columns"] = ",".join(columns)
+    if partitions is not None:
+        query["partition"] = list(partitions)
+    if compression != "none":
+        query["compression"] = compression
+    return Call(Request("GET", f"{LOG}/{path_part(queue)}", query=query, headers={"Accept": ARROW}), arrow_stream)
+
+
+def arrow_stream(answer: Answer) -> bytes:
+    """The whole stream, if it is whole."""
+    body = bytes(answer.body)
+    if not body.endswith(ARROW_END):
+        raise unexpected(answer, ValueError("the Arrow stream was cut off"))
+    return body
+
+
+def log_bounds(
+    queue: str,
+    after: int | None,
+    wait_seconds: float,
+    at: datetime | None,
+    first: int | None,
+    max_bytes: int | None,
+) -> Call[LogBoundsResponse]:
+    """Which seqs a log holds."""
+    query: dict[str, str | Sequence[str]] = {}
+    if after is not None and wait_seconds > 0:
+        query |= {"after": str(after), "wait": "true", "timeout": repr(float(wait_seconds))}
+    if at is not None:
+        query["at"] = at.isoformat()
+    if first is not None and max_bytes is not None:
+        query |= {"from": str(first), "maxBytes": str(max_bytes)}
+    waits = max(0.0, wait_seconds) if after is not None else 0.0
+    return Call(Request("GET", f"{LOG}/{path_part(queue)}/bounds", query=query, wait_seconds=waits), _bounds)
+
+
+_bounds = reader(LogBoundsResponse)
+
+
+def report_progress(queue: str, group: str, seq: int) -> Call[GroupFigures]:
+    """Tell how far an external group has come."""
+    return post(f"{GROUPS}/{path_part(group)}/progress", GroupFigures, ProgressRequest(queue, seq))

@@ -1,0 +1,114 @@
+"""Reading the raw log by seq: no lease, no group, except that a reader may tell how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from skep.clock import Clock, Instant
+from skep.config import MEBIBYTE, EngineSettings
+from skep.engine import validate
+from skep.engine.dispenser import Dispenser
+from skep.engine.inflight import InFlight
+from skep.engine.lifecycle import Lifecycle
+from skep.errors import Code, SkepError
+from skep.model import GroupStats, LogBounds, QueueKey, Seq
+from skep.store.protocol import Store
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    from skep.columns import LogPiece
+
+CHUNK_ROWS = 20_000
+CHUNK_BYTES = 8 * MEBIBYTE
+WALK_ROWS = 1_000_000
+"""How far along the log one look goes for how many bytes its payloads have."""
+
+
+class Logs:
+    """The logs of all queues, as those see them who read without leasing."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        in_flight: InFlight,
+        settings: EngineSettings,
+        dispenser: Dispenser,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._in_flight = in_flight
+        self._limits = settings.limits
+        self._dispenser = dispenser
+        self._lifecycle = lifecycle
+
+    async def read(
+        self,
+        key: QueueKey,
+        first: Seq,
+        last: Seq,
+        *,
+        max_rows: int = CHUNK_ROWS,
+        max_bytes: int = CHUNK_BYTES,
+        columns: Sequence[str] | None = None,
+        partitions: Sequence[str] | None = None,
+    ) -> LogPiece:
+        """As much of a range as fits, as columns; see `skep.columns.LogPiece` for where the next piece begins."""
+        from skep.columns import LogRange
+
+        with self._in_flight:
+            validate.check_key(key)
+            validate.check_count(max_rows, self._limits.bulk_messages, "the number of rows")
+            self.check_wanted(columns, partitions)
+            last = min(last, Seq(validate.SEQ_MAX))
+            wanted = LogRange(
+                first=Seq(max(first, 0)), last=last, max_rows=max_rows, max_bytes=max_bytes,
+                columns=None if columns is None else tuple(columns),
+                partitions=None if partitions is None else tuple(dict.fromkeys(partitions)),
+            )  # fmt: skip
+            return await self._store.read_log(key, wanted)
+
+    def check_wanted(self, columns: Sequence[str] | None, partitions: Sequence[str] | None) -> None:
+        """Refuse columns that the log does not have and partitions that cannot be."""
+        from skep.columns import check_columns
+
+        if columns is not None:
+            check_columns(columns)
+        if partitions is not None:
+            validate.check_texts(partitions)
+            validate.check_count(len(partitions), self._limits.page, "the number of partitions")
+
+    async def bounds(self, key: QueueKey, *, after: Seq | None = None, wait_seconds: float = 0) -> LogBounds:
+        """Which seqs the log holds; with ``wait_seconds`` wait that long for one beyond ``after``."""
+        with self._in_flight:
+            validate.check_key(key)
+            if after is None or not wait_seconds:
+                return await self._store.log_bounds(key)
+            validate.check_wait_seconds(wait_seconds, self._limits)
+            return await self._dispenser.follow(key, after, wait_seconds)
+
+    async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
+        """The first seq whose message was created at or after an instant; the one after the last when there is none."""
+        with self._in_flight:
+            validate.check_key(key)
+            return await self._store.first_seq_at(key, at)
+
+    async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int) -> Seq:
+        """The last seq from ``first`` on such that payloads fit, or ``first`` has more alone; it looks only so far."""
+        with self._in_flight:
+            validate.check_key(key)
+            if max_bytes < 1 or not 0 <= first <= validate.SEQ_MAX:
+                raise SkepError(Code.INVALID_REQUEST, "a number of bytes is positive, a seq is 0 or more")
+            return await self._store.last_seq_within(key, first, min(max_bytes, validate.SEQ_MAX), WALK_ROWS)
+
+    async def report_progress(self, key: QueueKey, group: str, seq: Seq) -> GroupStats:
+        """Note that an external group, one that reads the raw log, is done with all up to ``seq``; it never goes back."""
+        with self._in_flight:
+            validate.check_key(key)
+            validate.check_name(group, "group")
+            if not 0 <= seq <= validate.SEQ_MAX:
+                raise SkepError(Code.INVALID_REQUEST, "a seq is 0 or a positive number")
+            stats = await self._store.report_progress(key, group, seq, self._clock.now())
+            self._lifecycle.settled(key, self._clock.now())
+            return stats

@@ -1,0 +1,55 @@
+-- Ranges of the log as columns. PostgreSQL puts the values of a column one after the other, so that there is one row for all
+-- messages and no Python object for each. A statement is `SELECT`, some of the columns, and one of the ranges.
+
+-- name: first_seq
+SELECT q.first_seq, last_seq(q.id, q.floor_seq) AS last_seq FROM queue q WHERE q.id = $1
+
+-- name: range
+-- The primary key, in whose order the values are put together.
+FROM (SELECT m.* FROM message m WHERE m.queue_id = $1 AND m.seq >= $2 AND m.seq <= $3 ORDER BY m.queue_id, m.seq LIMIT $4) t
+
+-- name: range_of_partitions
+-- The index on partitions, for each of them; the offset keeps the planner from the primary key, which leads through all messages.
+FROM (SELECT x.* FROM unnest($5::text[]) AS w (partition) CROSS JOIN LATERAL (
+          SELECT m.* FROM message m WHERE m.partition = w.partition AND m.queue_id = $1 AND m.seq >= $2 AND m.seq <= $3
+          ORDER BY m.partition, m.queue_id, m.seq OFFSET 0) x
+      ORDER BY x.seq LIMIT $4) t
+
+-- name: shape
+-- What is there, and what need not be read since it is the same for all. The length of a payload that is stored apart is known
+-- without reading it.
+SELECT count(*) AS messages, min(t.seq) AS first, max(t.seq) AS last, min(t.created_at) AS first_at, max(t.created_at) AS last_at,
+       coalesce(sum(octet_length(t.payload)), 0)::bigint AS payload_bytes, count(t.trace_id) AS traced,
+       count(t.transaction_id) AS transaction_ids, count(t.content_type) AS content_types, count(t.headers) AS headers
+
+-- name: fitting
+-- The seq of the message whose payload reaches so many bytes.
+SELECT b.seq FROM (SELECT t.seq, sum(octet_length(t.payload)) OVER (ORDER BY t.seq ROWS UNBOUNDED PRECEDING) AS through
+
+-- name: seq
+string_agg(int8send(t.seq), ''::bytea)
+
+-- name: created_at
+string_agg(int8send(t.created_at), ''::bytea)
+
+-- name: message_id
+string_agg(uuid_send(t.id), ''::bytea)
+
+-- name: trace_id
+string_agg(uuid_send(coalesce(t.trace_id, t.id)), ''::bytea)
+
+-- name: partition
+string_agg(int4send(octet_length(t.partition)), ''::bytea), string_agg(textsend(t.partition), ''::bytea)
+
+-- name: payload
+string_agg(int4send(octet_length(t.payload)), ''::bytea), string_agg(t.payload, ''::bytea)
+
+-- name: transaction_id
+-- What is null adds nothing to the values.
+string_agg(int4send(coalesce(octet_length(t.transaction_id), -1)), ''::bytea), string_agg(textsend(t.transaction_id), ''::bytea)
+
+-- name: content_type
+string_agg(int4send(coalesce(octet_length(t.content_type), -1)), ''::bytea), string_agg(textsend(t.content_type), ''::bytea)
+
+-- name: headers
+string_agg(int4send(coalesce(octet_length(t.headers), -1)), ''::bytea), string_agg(t.headers, ''::bytea)

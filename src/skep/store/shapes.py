@@ -1,0 +1,52 @@
+"""What a range of the log holds, seen before its columns are read: what all its messages share, or none has, is not read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from skep.columns import LOG_SCHEMA, times_of
+
+VARYING = frozenset({"partition", "payload", "transaction_id", "content_type", "headers"})
+"""Columns that come as lengths and values; the others as values alone."""
+
+
+class Shape(Struct, frozen=True):
+    """What a range holds: how many messages, from which seq to which, and of how many there is something to read."""
+
+    messages: int
+    first: int
+    last: int
+    first_at: int
+    last_at: int
+    payload_bytes: int
+    traced: int
+    transaction_ids: int
+    content_types: int
+    headers: int
+
+    def wants_reading(self, column: str) -> bool:
+        """Whether the column differs from message to message; otherwise its values follow from the shape."""
+        match column:
+            case "seq":
+                return self.last - self.first >= self.messages
+            case "created_at":
+                return self.first_at != self.last_at
+            case "transaction_id":
+                return self.transaction_ids > 0
+            case "content_type":
+                return self.content_types > 0
+            case "headers":
+                return self.headers > 0
+            case _:
+                return True
+
+
+def implied(name: str, shape: Shape) -> pa.Array:
+    """A column whose values are all the same, or come one after the other."""
+    if name == "seq":
+        return pa.array(np.arange(shape.first, shape.last + 1, dtype=np.int64))
+    if name == "created_at":
+        return times_of(np.full(shape.messages, shape.first_at, np.int64))
+    return pa.nulls(shape.messages, LOG_SCHEMA.field(name).type)

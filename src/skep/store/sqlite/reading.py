@@ -1,0 +1,115 @@
+"""Ranges of the log out as columns, without a Python object per message.
+
+SQLite joins the values of each column (`reading.sql`); numpy turns lengths into offsets. What all messages of a range share,
+or none has, is seen first and not read. Each call is a short transaction of its own, however slowly its caller reads on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from skep.columns import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
+from skep.model import QueueKey, Seq
+from skep.store.rules import PARTITION_WALK_SEQS
+from skep.store.shapes import VARYING, Shape, implied
+from skep.store.sqlite.session import QueueRow, Row, Session
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "reading")
+
+
+class Found(Struct, frozen=True):
+    """A range as SQLite gave it: its columns follow in the caller's thread."""
+
+    shape: Shape | None
+    values: dict[str, tuple[Any, ...]]
+    through: Seq
+
+
+def read(session: Session, key: QueueKey, wanted: LogRange) -> Found:
+    """As much of the range as fits, and at least one message if there is any."""
+    queue = session.queue(key)
+    low, high = max(wanted.first, queue.first_seq), min(wanted.last, queue.last_seq)
+    is_all = wanted.partitions is None
+    if not is_all:
+        high = min(high, low + PARTITION_WALK_SEQS - 1)
+    if low > high:
+        return Found(None, {}, wanted.last)
+    source, parameters = _source(queue, wanted, low, high)
+    row = session.row(f"{SQL['shape']} {source}", parameters)
+    assert row is not None
+    if row[0] and row[5] > wanted.max_bytes:
+        row = _cut(session, source, parameters, wanted.max_bytes)
+    if not row[0]:
+        return Found(None, {}, Seq(high))
+    shape = Shape(*row)
+    is_cut = shape.messages == wanted.max_rows or shape.payload_bytes >= wanted.max_bytes
+    through = shape.last if is_cut else high
+    return Found(
+        shape,
+        _values(session, shape, wanted, source, (parameters[0], queue.base | shape.last, *parameters[2:])),
+        Seq(through),
+    )
+
+
+def _source(queue: QueueRow, wanted: LogRange, low: int, high: int) -> tuple[str, tuple[int | str, ...]]:
+    """The range in SQL, with its parameters."""
+    ends = (queue.base | low, queue.base | high, wanted.max_rows)
+    if wanted.partitions is None:
+        return SQL["range"], ends
+    return SQL["range_of_partitions"], (*ends, msgspec.json.encode(wanted.partitions).decode())
+
+
+def _cut(session: Session, source: str, parameters: tuple[int | str, ...], max_bytes: int) -> Row:
+    """The shape of what has no more bytes than it may have, but for its last message."""
+    bound = (*parameters, *([None] * (4 - len(parameters))), max_bytes)
+    last = session.row(f"{SQL['fitting']} {source})", bound)
+    assert last is not None
+    row = session.row(f"{SQL['shape']} {source}", (parameters[0], last[0], *parameters[2:]))
+    assert row is not None
+    return row
+
+
+def _values(
+    session: Session, shape: Shape, wanted: LogRange, source: str, parameters: tuple[int | str, ...]
+) -> dict[str, tuple[Any, ...]]:
+    """What has to be read, in one walk over the range."""
+    read = [name for name in wanted.schema.names if shape.wants_reading(name)]
+    if not read:
+        return {}
+    row = session.row(f"SELECT {', '.join(SQL[name] for name in read)} {source}", parameters)
+    assert row is not None
+    parts = iter(row)
+    return {name: (next(parts), next(parts)) if name in VARYING else (next(parts),) for name in read}
+
+
+def piece_of(wanted: LogRange, found: Found) -> LogPiece:
+    """What was found, as columns."""
+    shape = found.shape
+    if shape is None:
+        return LogPiece(pa.RecordBatch.from_pylist([], schema=wanted.schema), found.through)
+    arrays = [_column(name, shape, found.values.get(name)) for name in wanted.schema.names]
+    return LogPiece(pa.record_batch(arrays, schema=wanted.schema), found.through)
+
+
+def _column(name: str, shape: Shape, values: tuple[Any, ...] | None) -> pa.Array:
+    kind = LOG_SCHEMA.field(name).type
+    if values is None:
+        return implied(name, shape)
+    match values:
+        case (bytes() as ids,):
+            return ids_of(ids)
+        case (str() as numbers,):
+            return pa.array(_numbers(numbers)) if name == "seq" else times_of(_numbers(numbers))
+        case (str() as sizes, data):
+            return column_of(kind, _numbers(sizes), data or b"")
+    raise AssertionError(f"{name} came as {[type(value) for value in values]}")
+
+
+def _numbers(text: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.fromstring(text, np.int64, sep=",")
