@@ -1,13 +1,13 @@
 """`skep bench soak`: very many messages through one server, and what it weighs after each tenth of them.
 
 Messages come as Arrow streams and leave as JSON. What is settled is deleted a second later, so the store does not grow with
-what went through, and neither may the server: its memory after the last tenth is compared with that after the first.
+what went through, and neither may the server: its memory after the last tenth is compared with that after the first. Pages
+of the store's file that are mapped into it are counted apart: the system takes them back when it needs them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import urllib.request
 from pathlib import Path
@@ -34,13 +34,15 @@ POP_MESSAGES = 500
 KEPT_SECONDS = 1.0
 LOOK_SECONDS = 0.5
 MEBIBYTE = 1024 * 1024
+KIBIBYTES_PER_MEBIBYTE = 1024
 log = structlog.get_logger("skep.bench")
 
 
 class Weight(Struct, frozen=True):
-    """What a server weighs: its resident memory now and at its highest, and its files."""
+    """What a server weighs: memory of its own, pages of files mapped into it, both at their highest, and the files."""
 
     memory_mib: float
+    mapped_mib: float
     highest_mib: float
     files_mib: float
 
@@ -81,8 +83,8 @@ async def soak(store: str, port: int, pid: int, folder: Path, messages: int, rep
     await driving
     report.rates[f"{store}.messages_per_second"] = messages / (time.perf_counter() - started)
     report.ratios[f"{store}.memory_last_over_first"] = found[-1].memory_mib / found[0].memory_mib
-    for name, values in (("highest", [one.highest_mib for one in found]), ("files", [one.files_mib for one in found])):
-        report.notes[f"{store}.{name}_mib"] = ", ".join(f"{value:.0f}" for value in values)
+    for name in ("mapped_mib", "highest_mib", "files_mib"):
+        report.notes[f"{store}.{name}"] = ", ".join(f"{getattr(one, name):.0f}" for one in found)
 
 
 def through(number: int, driven: Driven, queue: str, stream: bytes, pushed: int) -> Script:  # noqa: ARG001 - as all scripts
@@ -118,8 +120,11 @@ def completed(port: int, queue: str) -> int:
 
 def weigh(pid: int, folder: Path) -> Weight:
     """The server's memory, and the files beside it."""
-    resident = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    highest = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    own, mapped, highest = (_mib(status, name) for name in ("RssAnon", "RssFile", "VmHWM"))
     files = sum(path.stat().st_size for path in folder.glob("served.db*"))
-    return Weight(round(resident / MEBIBYTE, 1), round(highest / MEBIBYTE, 1), round(files / MEBIBYTE, 1))
+    return Weight(own, mapped, highest, round(files / MEBIBYTE, 1))
+
+
+def _mib(status: str, name: str) -> float:
+    return round(int(status.partition(f"{name}:")[2].split()[0]) / KIBIBYTES_PER_MEBIBYTE, 1)
