@@ -131,7 +131,7 @@ async def test_transactions_of_one_call_see_those_before_them(driver: Driver) ->
         [
             transaction("a", driver.effect(0, 1)),
             transaction("b", driver.effect(0, 1)),
-            transaction("a", driver.effect(1, 1, state=1)),
+            transaction("a", driver.effect(1, 1, state=1), driver.effect(0, 1, id_="never")),
             transaction("b", driver.effect(1, 2, state=1), driver.effect(0, 9, id_="2")),
             transaction("c", driver.effect(4, 1)),
         ],
@@ -141,7 +141,8 @@ async def test_transactions_of_one_call_see_those_before_them(driver: Driver) ->
     assert [o.conflict for o in outcomes] == [
         None, Code.ENTITY_CHANGED, Code.RECEIPT_EXISTS, None, Code.ENTITY_CHANGED,
     ]  # fmt: skip
-    assert await driver.counters("1", "2") == [(2, 3), (1, 9)]
+    assert await driver.counters("1", "2", "never") == [(2, 3), (1, 9), None]
+    assert [e.key.id for e in await driver.store.list_entities(driver.tenant, "Counter")] == ["1", "2"]
     assert await driver.recorded("a", "b", "c") == ['"done"', '"done"', None]
     assert payloads(await driver.pop()) == ["a", "b"]
 

@@ -125,3 +125,13 @@ async def test_many_pushes_with_receipts_at_once_store_each_key_once(driver: Dri
     for number in range(8):
         said = {outcomes[number].recorded for outcomes in answers}
         assert len(said) == 2, "one stored it, and all others got that one's answer"
+
+
+async def test_a_receipt_that_has_run_out_before_it_is_written_counts_for_nothing(driver: Driver) -> None:
+    late = driver.receipt("k", window_seconds=0)
+    batches = [driver.batch(driver.message(payload), receipt=late) for payload in "ab"]
+
+    assert [outcome.recorded for outcome in await driver.push_batches(*batches)] == [None, None]
+    assert (await driver.transact([], [], receipts=[late])).committed
+    assert (await driver.transact([], [], receipts=[driver.receipt("l"), late, late])).conflict_at == 2
+    assert await driver.recorded("k", "l") == [None, None]

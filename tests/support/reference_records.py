@@ -65,7 +65,8 @@ class ReferenceRecords(ReferenceViews):
     def record(self, effects: Sequence[Effect], receipts: Sequence[Receipt], now: Instant) -> tuple[Code, int] | None:
         """Write these up to the first that stands in the way, and say which that is."""
         for index, receipt in enumerate(receipts):
-            if self.living(receipt.key, now) is not None:
+            twice = receipt.key in {earlier.key for earlier in receipts[:index]}
+            if twice or self.living(receipt.key, now) is not None:
                 return Code.RECEIPT_EXISTS, index
             self.receipts_kept[receipt.key] = receipt
         for index, effect in enumerate(effects):

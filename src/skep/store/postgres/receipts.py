@@ -26,7 +26,8 @@ Columns = tuple[list[str], list[str], list[str]]
 class Taken:
     """The receipts of a call: those that were there before with their answers, and those that are ours to write."""
 
-    def __init__(self, ours: dict[ReceiptKey, Receipt], recorded: dict[ReceiptKey, bytes]) -> None:
+    def __init__(self, ours: dict[ReceiptKey, Receipt], recorded: dict[ReceiptKey, bytes], now: Instant) -> None:
+        self._now = now
         self._ours = ours
         self._recorded = recorded
         self._kept: dict[ReceiptKey, Receipt] = {}
@@ -34,7 +35,7 @@ class Taken:
     def recorded(self, key: ReceiptKey) -> bytes | None:
         """What was answered when this was done, before or earlier in this call; None when it was not done yet."""
         kept = self._kept.get(key)
-        return self._recorded.get(key) if kept is None else kept.answer
+        return kept.answer if kept is not None and kept.expires_at > self._now else self._recorded.get(key)
 
     def keep(self, receipt: Receipt) -> None:
         """It happened: the receipt stands."""
@@ -56,13 +57,13 @@ async def take(connection: Connection, wanted: Iterable[Receipt], now: Instant) 
     for receipt in wanted:
         first.setdefault(receipt.key, receipt)
     if not first:
-        return Taken({}, {})
+        return Taken({}, {}, now)
     rows = await connection.fetch(SQL["take"], *arrays(in_order(first.values())), now)
     taken = {ReceiptKey(row["scope"], row["key"], row["tenant"]) for row in rows}
     lost = [key for key in first if key not in taken]
     found = await receipts(connection, lost, now) if lost else []
     recorded = {receipt.key: receipt.answer for receipt in found if receipt is not None}
-    return Taken({key: receipt for key, receipt in first.items() if key in taken}, recorded)
+    return Taken({key: receipt for key, receipt in first.items() if key in taken}, recorded, now)
 
 
 async def push_plain_once(

@@ -37,12 +37,18 @@ def _transact_one(session: Session, transaction: Transaction, now: Instant, crea
 
 def _record(session: Session, transaction: Transaction, now: Instant) -> None:
     if transaction.receipts and not receipts.take_all(session, transaction.receipts, now):
-        first = next(i for i, receipt in enumerate(transaction.receipts) if not receipts.take(session, receipt, now))
-        raise _RefusedError(in_conflict(transaction, Code.RECEIPT_EXISTS, first))
+        raise _RefusedError(in_conflict(transaction, Code.RECEIPT_EXISTS, _first_taken(session, transaction, now)))
     if transaction.effects:
         changed = entities.apply(session, transaction.effects, now)
         if changed is not None:
             raise _RefusedError(in_conflict(transaction, Code.ENTITY_CHANGED, changed))
+
+
+def _first_taken(session: Session, transaction: Transaction, now: Instant) -> int:
+    """Which receipt is the first that lives, or that the transaction names a second time."""
+    keys = [receipt.key for receipt in transaction.receipts]
+    found = receipts.receipts(session, keys, now)
+    return next(i for i, key in enumerate(keys) if found[i] is not None or key in keys[:i])
 
 
 class _RefusedError(Exception):
