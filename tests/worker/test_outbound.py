@@ -132,6 +132,20 @@ async def test_one_message_at_a_time_probes_an_endpoint_and_its_failure_lets_it_
     assert place.depth("Notices") == 20
 
 
+async def test_an_endpoint_that_refuses_a_message_is_well_again(timed: tuple[Place, ManualClock]) -> None:
+    place, clock = timed
+    async with receiver() as there:
+        app = notices(place, there)
+        there.answers = [*[answer(503)] * FAILURES, answer(422), OK]
+        for number in range(8):
+            place.client.push("Notices", {"to": str(number), "text": "hello"}, partition=str(number))
+        await place.work(app, at_least=FAILURES, environment=ENVIRONMENT)
+        clock.advance(REST_SECONDS + 1)
+        await place.work(app, at_least=8, environment=ENVIRONMENT)
+    assert all(one.failures == 0 for one in place.client.endpoints())
+    assert place.depth("Notices") == 1
+
+
 async def test_410_stops_the_endpoint_until_it_is_reset_and_nothing_is_lost(timed: tuple[Place, ManualClock]) -> None:
     place, clock = timed
     async with receiver() as there:

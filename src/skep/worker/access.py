@@ -40,19 +40,14 @@ class Access:
         self._blocking: Client | None = None
 
     async def pop(self, batch: int, partitions: int, wait_seconds: float) -> list[PoppedMessage]:
-        """Lease messages; none when the queue is not there yet. ``partitions`` of 0 are as many as fill the batch."""
+        """Lease messages. ``partitions`` of 0 are as many as fill the batch."""
         options: PopOptions = {
             "batch": batch,
             "partitions": partitions,
             "lease_seconds": self._lease_seconds,
             "wait_seconds": wait_seconds,
         }
-        try:
-            popped = await self.client.run(calls.pop(self.queue, options))
-        except SkepError as error:
-            if error.code is Code.QUEUE_NOT_FOUND:
-                return []
-            raise
+        popped = await self.client.run(calls.pop(self.queue, options))
         if popped and self._keeper is None:
             self._keeper = asyncio.create_task(self.keeping.run())
         return popped
@@ -93,9 +88,15 @@ def failed(message: PoppedMessage, error: str) -> Ack:
     return Ack(message.lease_id, message.seq, AckStatus.FAILED, writable(error))
 
 
+def is_hopeless(error: SkepError) -> bool:
+    """Whether it is not about the messages: the server is away, or does not let this worker do anything."""
+    away = error.retryable and error.code is not Code.QUEUE_FULL
+    return away or error.code in (Code.UNAUTHENTICATED, Code.FORBIDDEN)
+
+
 def refused(message: PoppedMessage, error: SkepError) -> Ack:
-    """What is to be said of a message whose transaction was refused. Who may not ask at all gets the error raised."""
-    if error.code in (Code.UNAUTHENTICATED, Code.FORBIDDEN) or (error.retryable and error.code is not Code.QUEUE_FULL):
+    """What is to be said of a message whose transaction was refused; what is not about the message is raised."""
+    if is_hopeless(error):
         raise error
     return given_up(message, error) if error.code in OWN_FAULTS else failed(message, str(error))
 

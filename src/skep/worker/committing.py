@@ -1,7 +1,7 @@
 """Commands of the built-in entity store: events, state, receipt, what follows and the ack are one transaction.
 
 A batch is decided in memory, in the order of the messages, and committed whole. Who was slower than another worker is told so by the
-store, reads again and decides again; what stays refused is done message by message, so that one cannot hinder the others.
+store, reads again and decides again; what stays refused is halved until only the messages are left that it is refused for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from skep.wire.entities import (
     ReceiptItem,
 )
 from skep.wire.messages import AckStatus, PoppedMessage, PushItem, TransactionRequest, TransactionResponse
-from skep.worker.access import LOST, Access, completed, given_up, refused
+from skep.worker.access import LOST, Access, completed, given_up, is_hopeless, refused
 from skep.worker.claims import Claims
 from skep.worker.duty import Duty, Fields
 
@@ -80,9 +80,12 @@ class Committing:
         try:
             await self._commit(access, prepared)
         except SkepError as error:
-            if error.retryable and error.code is not Code.QUEUE_FULL:
+            if is_hopeless(error):
                 raise
-            await self._one_by_one(access, prepared)
+            # What was refused may be done already: then only the answer was lost, and with it all acks at once.
+            done = (await self._known(access, prepared)).done
+            await asyncio.gather(*(access.settle(completed(one.message)) for one in prepared if one.message.id in done))
+            await self._commit_parts(access, [one for one in prepared if one.message.id not in done], set())
 
     def _prepared(self, message: PoppedMessage) -> Prepared:
         fields: Fields = {}
@@ -106,26 +109,32 @@ class Committing:
                 # Somebody else was faster, and may be again if both go on at once.
                 await asyncio.sleep(self._random.random() * PAUSE_SECONDS * (tries - left))
 
-    async def _one_by_one(self, access: Access, prepared: Sequence[Prepared]) -> None:
-        # What was refused may be done already: then only the answer was lost, and with it all acks at once.
-        done = (await self._known(access, prepared)).done
-        await asyncio.gather(*(access.settle(completed(one.message)) for one in prepared if one.message.id in done))
-        ended: set[str] = set()
-        for one in [one for one in prepared if one.message.id not in done]:
-            lease = one.message.lease_id
-            if lease in ended:
-                continue
-            try:
-                await self._commit(access, [one], TRIES_ALONE)
-            except SkepError as error:
-                if error.code in LOST:
-                    log.warning("a lease was lost: seq %d of %s comes again", one.message.seq, self._duty.queue)
-                    ended.add(lease)
-                    continue
-                ack = refused(one.message, error)
-                await access.settle(ack)
-                if ack.status is AckStatus.FAILED and self._duty.ordered:
-                    ended.add(lease)
+    async def _commit_parts(self, access: Access, prepared: Sequence[Prepared], ended: set[str]) -> None:
+        """Halve what is refused, until only those are left that cannot be done. ``ended`` are leases that are over."""
+        prepared = [one for one in prepared if one.message.lease_id not in ended]
+        if not prepared:
+            return
+        try:
+            await self._commit(access, prepared, TRIES_ALONE if len(prepared) == 1 else TRIES)
+        except SkepError as error:
+            if is_hopeless(error):
+                raise
+            if len(prepared) == 1:
+                await self._refused(access, prepared[0].message, error, ended)
+                return
+            half = len(prepared) // 2
+            await self._commit_parts(access, prepared[:half], ended)
+            await self._commit_parts(access, prepared[half:], ended)
+
+    async def _refused(self, access: Access, message: PoppedMessage, error: SkepError, ended: set[str]) -> None:
+        if error.code in LOST:
+            log.warning("a lease was lost: seq %d of %s comes again", message.seq, self._duty.queue)
+            ended.add(message.lease_id)
+            return
+        ack = refused(message, error)
+        await access.settle(ack)
+        if ack.status is AckStatus.FAILED and self._duty.ordered:
+            ended.add(message.lease_id)
 
     async def _known(self, access: Access, prepared: Sequence[Prepared]) -> Known:
         ids = list(dict.fromkeys(one.accepted.id for one in prepared if one.accepted is not None))

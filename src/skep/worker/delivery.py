@@ -88,6 +88,8 @@ class Deliverer:
             return Outcome(Result.FAILED, f"{self.url}: no answer within {self._timeout_seconds:g} s")
         except SkepError as error:
             return Outcome(Result.FAILED, error.message)
+        except ValueError as error:  # a name that TLS does not take
+            return Outcome(Result.FAILED, f"{self.url}: {error}")
 
     async def _post(self, headers: dict[str, str], body: bytes) -> Answered:
         target = self._target

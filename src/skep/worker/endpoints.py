@@ -27,7 +27,8 @@ REASON_CHARACTERS = 500
 log = logging.getLogger("skep.worker")
 
 _REPORTS = {
-    Result.DELIVERED: Report.DELIVERED, Result.FAILED: Report.FAILED, Result.GONE: Report.GONE
+    Result.DELIVERED: Report.DELIVERED, Result.REFUSED: Report.DELIVERED, Result.FAILED: Report.FAILED,
+    Result.GONE: Report.GONE,
 }  # fmt: skip
 """What counts for or against an endpoint. One that refuses a message is well."""
 
@@ -67,9 +68,8 @@ class Breaker:
 
     async def report(self, outcome: Outcome) -> None:
         """Tell the store how a delivery went, when that changes anything."""
-        report = _REPORTS.get(outcome.result)
-        known_well = self._known is None or not self._known.failures
-        if report is None or (report is Report.DELIVERED and known_well):
+        report = _REPORTS[outcome.result]
+        if report is Report.DELIVERED and (self._known is None or not self._known.failures):
             return
         reason = outcome.reason[:REASON_CHARACTERS] or None
         try:
@@ -87,10 +87,7 @@ class Breaker:
     async def _refresh(self, now: Instant) -> None:
         self._fresh_until = Instant(now + seconds(REFRESH_SECONDS))
         try:
-            self._known = None
-            async for one in self._client.endpoints():
-                if one.url == self._url:
-                    self._known = one
-                    return
+            known = [one async for one in self._client.endpoints() if one.url == self._url]
+            self._known = known[0] if known else None
         except SkepError as error:
             log.warning("how %s is doing could not be asked: %s", self._url, error)

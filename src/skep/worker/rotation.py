@@ -74,10 +74,10 @@ class Rotation:
             self._turns.remove(turn)
             self._turns.append(turn)
 
-    def nothing(self, turn: Turn) -> None:
-        """There was nothing: the others first, and this one later."""
-        turn.pause = min(max(turn.pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
-        self.put_off(turn, 0.0 if len(self._turns) == 1 else turn.pause)
+    def nothing(self, turn: Turn, waited: bool) -> None:
+        """There was nothing: the others first, and this one later, unless the server has waited for it."""
+        turn.pause = 0.0 if waited else min(max(turn.pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+        self.put_off(turn, turn.pause)
 
     def put_off(self, turn: Turn, seconds: float) -> None:
         """Not before so long."""

@@ -11,10 +11,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from enum import Enum, auto
 
 from skep.clock import Clock, Instant
 from skep.entities import PERMANENT
-from skep.errors import SkepError
+from skep.errors import Code, SkepError
 from skep.spec.ir import Fairness
 from skep.wire.messages import AckStatus, PoppedMessage
 from skep.worker.access import Access, given_back, given_up
@@ -40,6 +41,15 @@ PAUSE_SECONDS = 1.0
 log = logging.getLogger("skep.worker")
 
 
+class Start(Enum):
+    """Whether a message is begun."""
+
+    NOW = auto()
+    NOT_YET = auto()
+    """Its rate limit or its endpoint does not let it, and there is no time left to wait."""
+    GIVEN_UP = auto()
+
+
 class Runner:
     """The work of one queue."""
 
@@ -58,6 +68,7 @@ class Runner:
         self._stopping = stopping
         self._batch = duty.spec.batch or (COMMAND_BATCH if self._whole else BATCH)
         self._places = Places(duty.spec.concurrency or (COMMAND_CONCURRENCY if self._whole else CONCURRENCY))
+        self._time = asyncio.get_running_loop().time
         self._tasks: set[asyncio.Task[None]] = set()
         self._popping_ended = asyncio.Event()
 
@@ -128,16 +139,18 @@ class Runner:
             batch, partitions = min(batch, share), 0
         if (breaker := self._breaker(access)) is not None and breaker.probing:
             batch, partitions = 1, 1
+        begun = self._time()
         try:
             popped = await access.pop(batch, partitions, self.rotation.wait_seconds if wait else 0.0)
         except SkepError as error:
-            if not error.retryable or not wait:
-                raise
-            log.warning("popping %s failed and is tried again: %s", self.duty.queue, error)
-            await self._either(asyncio.sleep(PAUSE_SECONDS))
-            popped = []
+            if error.code is not Code.QUEUE_NOT_FOUND:
+                if not error.retryable or not wait:
+                    raise
+                log.warning("popping %s failed and is tried again: %s", self.duty.queue, error)
+            self.rotation.put_off(turn, PAUSE_SECONDS if wait else 0.0)
+            return False
         if not popped:
-            self.rotation.nothing(turn)
+            self.rotation.nothing(turn, waited=not wait or self._time() - begun >= self.rotation.wait_seconds / 2 > 0)
             return False
         self.rotation.found(turn)
         self._begin(access, popped)
@@ -184,14 +197,14 @@ class Runner:
     async def _work_through(self, access: Access, chain: list[PoppedMessage]) -> None:
         lease = chain[0].lease_id
         for position, message in enumerate(chain):
-            if not await self._limited(access, message):
+            start = await self._start(access, message)
+            if start is Start.GIVEN_UP:
                 continue
-            reachable = await self._endpoint_is_up(access)
             if access.keeping.lost(lease):
                 log.warning("a lease was lost: %d messages of %s are not begun", len(chain) - position, self.duty.queue)
                 return
             # What came alone may be on its last attempt, and given back it would be a dead letter that nobody worked on.
-            if not reachable or (self._stopping.is_set() and len(chain) > 1):
+            if start is Start.NOT_YET or (self._stopping.is_set() and len(chain) > 1):
                 await self._give_back(access, chain[position:])
                 return
             ended = await self._one(access, message)
@@ -207,41 +220,34 @@ class Runner:
         said = await self._work.run(access, message)
         return said is None or said.status in (AckStatus.FAILED, AckStatus.RETRY)
 
-    async def _limited(self, access: Access, message: PoppedMessage) -> bool:
-        """Wait for the rate limit; False when the message has no key to count by, and was given up for that."""
-        if self._limiter is None:
-            return True
-        try:
-            key = self.duty.limited_by(self.duty.fields(message))
-        except SkepError as error:
-            if error.code not in PERMANENT:
-                raise
-            await access.settle(given_up(message, error))
-            self.handled += 1
-            return False
-        await self._held_until(self._limiter.take(f"{access.tenant} {key}", self._clock.now()))
-        return True
-
-    async def _endpoint_is_up(self, access: Access) -> bool:
-        """Wait while the endpoint rests; False when it is stopped, or the worker is while it rests."""
+    async def _start(self, access: Access, message: PoppedMessage) -> Start:
+        """Wait for the rate limit, then while the endpoint rests."""
+        if self._limiter is not None:
+            try:
+                key = self.duty.limited_by(self.duty.fields(message))
+            except SkepError as error:
+                if error.code not in PERMANENT:
+                    raise
+                await access.settle(given_up(message, error))
+                self.handled += 1
+                return Start.GIVEN_UP
+            if not await self._held_until(self._limiter.take(f"{access.tenant} {key}", self._clock.now())):
+                return Start.NOT_YET
         breaker = self._breaker(access)
-        if breaker is None:
-            return True
-        while (until := await breaker.rests_until()) is not None:
-            if breaker.stopped or self._stopping.is_set():
-                return False
-            await self._held_until(until)
-        return True
+        while breaker is not None and (until := await breaker.rests_until()) is not None:
+            if breaker.stopped or not await self._held_until(until):
+                return Start.NOT_YET
+        return Start.NOW
 
-    async def _held_until(self, until: Instant) -> None:
-        """Wait, and let others have the place meanwhile."""
-        if until <= self._clock.now():
-            return
-        self._places.give_back()
-        try:
-            await self._either(self._clock.sleep_until(until))
-        finally:
-            await self._places.wait_for_one()
+    async def _held_until(self, until: Instant) -> bool:
+        """Wait, and let others have the place meanwhile; False when the stop came before."""
+        if until > self._clock.now():
+            self._places.give_back()
+            try:
+                await self._either(self._clock.sleep_until(until))
+            finally:
+                await self._places.wait_for_one()
+        return until <= self._clock.now()
 
     async def _give_back(self, access: Access, rest: Sequence[PoppedMessage]) -> None:
         # Or the poll that is still under way would be handed what is given back.

@@ -20,7 +20,7 @@ from skep.client.settings import ClientSettings
 from skep.clock import Clock, SystemClock
 from skep.errors import Code, SkepError
 from skep.signals import stop_signals
-from skep.spec import App
+from skep.spec import App, from_json
 from skep.worker.access import Access
 from skep.worker.acting import Acting
 from skep.worker.addresses import Resolve, look_up
@@ -88,6 +88,7 @@ class Working:
             with signals:
                 runners = self._runners()
                 await self._meet_tenants(runners)
+                await self._compare()
                 log.info("%s is being worked on: %s", self._app.name, ", ".join(one.duty.queue for one in runners))
                 meeting = asyncio.create_task(self._keep_meeting(runners)) if self._takes_all else None
                 try:
@@ -105,6 +106,19 @@ class Working:
         # What was done may have led on to other queues.
         while not self._stopping.is_set() and any(await _all(one.until_empty() for one in runners)):
             await self._meet_tenants(runners)
+
+    async def _compare(self) -> None:
+        """Say so when the server works by another spec than this worker, or by none."""
+        client = await self._client(self._settings.tenant)
+        try:
+            applied = await client.app(self._app.name)
+        except SkepError as error:
+            if error.code is not Code.APP_NOT_FOUND:
+                raise
+            log.warning("%s is not applied on the server: skep spec apply would do it", self._app.name)
+            return
+        if from_json(bytes(applied.document).decode()) != self._app:
+            log.warning("%s is not what is applied on the server: apply it, or restart the worker", self._app.name)
 
     # --- queues ---
 

@@ -1,0 +1,144 @@
+"""What a worker does when things are not as it expects: leases lost, tenants that come, queues that are not there, stops in between."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import msgspec
+import pytest
+
+import skep
+from skep.client.async_client import AsyncClient
+from skep.clock import ManualClock
+from skep.spec import load
+from skep.worker.access import Access
+from skep.worker.claims import Claims
+from skep.worker.committing import Committing
+from skep.worker.duty import duties
+from tests.worker.place import Place
+from tests.worker.test_entities import ACCOUNTS, assert_sound
+
+LIMITED = """
+app Limited {
+  queue Calls {
+    rate_limit {
+      count: 1
+      per: 1h
+    }
+    map_to: command Call.Make {
+      n: message.n
+    }
+  }
+}
+"""
+
+
+async def test_a_lost_lease_takes_its_own_messages_out_of_the_batch_and_no_others(
+    timed: tuple[Place, ManualClock],
+) -> None:
+    place, clock = timed
+    app = place.app(ACCOUNTS)
+    for number in range(8):
+        place.client.push("Deposits", [{"account": f"a-{number}", "cents": 5}] * 3, partition=f"p-{number}")
+    duty = next(one for one in duties(app.spec, {}) if one.queue == "Deposits")
+    async with AsyncClient.like(place.client.settings, clock) as client:
+        access = Access(client, "Deposits", 30)
+        popped = await access.pop(100, 0, 0)
+        assert len(popped) == 24
+        clock.advance(20)
+        await client.renew(
+            *[skep.AsyncMessage.of(one, client) for one in popped if one.partition != "p-3"], lease_seconds=60
+        )
+        clock.advance(20)
+        [taken, *_] = place.client.pop("Deposits", batch=3)
+        assert taken.partition == "p-3"
+        await Committing(duty, clock, Claims(), Random(1)).run(access, popped)
+        await access.close()
+    for number in (0, 1, 2, 4, 5, 6, 7):
+        assert assert_sound(place, app, f"a-{number}")["state"]["cents"] == 15
+    assert place.depth("Deposits") == 3
+    clock.advance(3600)
+    await place.work(app, at_least=3)
+    assert assert_sound(place, app, "a-3")["state"]["cents"] == 15
+
+
+async def test_a_batch_that_is_too_large_is_halved_until_it_fits(place: Place) -> None:
+    app = place.app(ACCOUNTS)
+    for number in range(6):
+        owner = str(number) * 1_500_000  # in the event, the state and the receipt
+        place.client.push("Deposits", {"account": f"a-{number}", "cents": 5, "owner": owner}, partition=f"p-{number}")
+    await place.work(app, at_least=6)
+    assert [assert_sound(place, app, f"a-{n}")["state"]["cents"] for n in range(6)] == [5] * 6
+    assert place.dead("Deposits") == []
+
+
+async def test_an_app_whose_webhooks_take_tenants_is_worked_on_for_all_who_come(
+    timed: tuple[Place, ManualClock],
+) -> None:
+    place, _ = timed
+    text = ACCOUNTS.replace(
+        "  entity Account {",
+        "  webhook In {\n    queue: Deposits\n    verify: none\n    tenant: path\n"
+        "    message { account: payload.account, cents: int(payload.cents) }\n  }\n  entity Account {",
+    )
+    app = skep.App(load(text, "accounts.skep"))
+    place.client.apply(app.spec)
+    clients = {name: skep.Client(place.url, tenant=name) for name in ("default", "acme", "umbrella")}
+    try:
+        clients["default"].push("Deposits", {"account": "a-0", "cents": 1})
+        clients["acme"].push("Deposits", {"account": "a-0", "cents": 2})
+        assert await place.work(app, at_least=2) == 2
+        clients["umbrella"].push("Deposits", {"account": "a-0", "cents": 4})
+        assert await place.work(app, at_least=1) == 1
+        states = [msgspec.json.decode(client.entity("Account", "a-0").state) for client in clients.values()]
+        assert [state["cents"] for state in states] == [1, 2, 4]
+    finally:
+        for client in clients.values():
+            client.close()
+
+
+async def test_a_queue_that_is_not_there_yet_is_waited_for(place: Place) -> None:
+    app = skep.App(load(ACCOUNTS, "accounts.skep"))
+    working = place.working(app)
+    running = asyncio.create_task(working.run())
+    await asyncio.to_thread(place.client.push, "Deposits", {"account": "a-1", "cents": 5})
+    receipts = 0
+    async with asyncio.timeout(30):
+        while not receipts:  # asking is what passes the time
+            receipts = await asyncio.to_thread(lambda: len(list(place.client.entities("Account"))))
+    working.stop()
+    await running
+    assert assert_sound(place, app, "a-1")["state"]["cents"] == 5
+
+
+async def test_what_waits_for_its_rate_limit_at_a_stop_is_given_back_and_not_done(place: Place) -> None:
+    app = place.app(LIMITED)
+    done: list[object] = []
+    first = asyncio.Event()
+
+    @app.command("Call.Make")
+    async def make(given: dict[str, object]) -> None:
+        done.append(given["n"])
+        first.set()
+
+    for number in range(3):
+        place.client.push("Calls", {"n": number}, partition=f"p-{number}")
+    working = place.working(app)
+    running = asyncio.create_task(working.run())
+    async with asyncio.timeout(30):
+        await first.wait()
+    working.stop()
+    async with asyncio.timeout(30):
+        await running
+    assert len(done) == 1
+    assert place.depth("Calls") == 2
+    assert len(place.client.pop("Calls", batch=10)) == 2
+
+
+async def test_a_worker_says_when_the_server_works_by_another_spec(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = place.app(ACCOUNTS.replace("app Accounts", "app Compared"))
+    await place.work(app)
+    assert "Compared is not applied on the server" in caplog.text
