@@ -17,7 +17,7 @@ from skep.ids import Id
 DEFAULT_TENANT = "default"
 
 
-class ReceiptKey(Struct, frozen=True, order=True):
+class ReceiptKey(Struct, frozen=True, order=True, gc=False):
     """What was done once: a key within a scope, such as the key of a request to one webhook."""
 
     scope: str
@@ -25,7 +25,7 @@ class ReceiptKey(Struct, frozen=True, order=True):
     tenant: str = DEFAULT_TENANT
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Struct, frozen=True, gc=False):
     """That it was done, and what was answered. From ``expires_at`` on it counts no longer, and may be done again."""
 
     key: ReceiptKey

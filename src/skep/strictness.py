@@ -127,7 +127,7 @@ def _unique(pairs: list[tuple[str, object]]) -> None:
 
 def is_deeper(text: bytes, limit: int) -> bool:
     """Whether sound JSON is nested deeper than the limit."""
-    if len(text) <= 2 * limit:
+    if len(text) <= 2 * limit or text.count(b"{") + text.count(b"[") <= limit:
         return False
     if b"\\" in text:
         # What is escaped is inside a text. Backslashes pair up from the left, so the quotes that are left end texts.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from skep.clock import Instant
 from skep.config import Limits
@@ -26,20 +26,21 @@ Recording = Receipt | Callable[[Id], Receipt]
 def receipt_of(recording: Recording, id_: Id, limits: Limits) -> Receipt:
     """The receipt of a push whose first message has this id."""
     receipt = recording if isinstance(recording, Receipt) else recording(id_)
-    check_receipts([receipt], limits)
+    _check_receipt(receipt, limits)
     return receipt
 
 
 def check_receipts(receipts: Sequence[Receipt], limits: Limits) -> int:
     """Receipts to be written; how many bytes their answers have."""
     _check_number(receipts, limits, "receipts")
-    size = 0
-    for receipt in receipts:
-        check_receipt_key(receipt.key)
-        size += _json_size(receipt.answer, limits, "the answer of a receipt")
-        if not 0 < receipt.expires_at <= validate.INSTANT_MAX:
-            raise SkepError(Code.INVALID_TIME, "the time at which a receipt runs out is out of range")
-    return size
+    return sum(_check_receipt(receipt, limits) for receipt in receipts)
+
+
+def _check_receipt(receipt: Receipt, limits: Limits) -> int:
+    check_receipt_key(receipt.key)
+    if not 0 < receipt.expires_at <= validate.INSTANT_MAX:
+        raise SkepError(Code.INVALID_TIME, "the time at which a receipt runs out is out of range")
+    return _json_size(receipt.answer, limits, "the answer of a receipt")
 
 
 def check_effects(effects: Sequence[Effect], limits: Limits) -> int:
@@ -70,9 +71,10 @@ def check_size(size_bytes: int, limits: Limits) -> None:
 
 def check_receipt_key(key: ReceiptKey) -> None:
     """What a receipt is known by."""
-    validate.check_name(key.scope, "scope")
-    validate.check_name(key.key, "receipt")
-    validate.check_name(key.tenant, "tenant")
+    if not (validate.is_fit(key.scope) and validate.is_fit(key.key) and validate.is_fit(key.tenant)):
+        validate.check_name(key.scope, "scope")
+        validate.check_name(key.key, "receipt")
+        validate.check_name(key.tenant, "tenant")
     _check_key_bytes((key.scope, key.key, key.tenant))
 
 
@@ -103,8 +105,9 @@ def _check_number(things: Sequence[object], limits: Limits, what: str) -> None:
         validate.check_count(len(things), limits.settlements, f"the number of {what}")
 
 
-def _check_key_bytes(names: Iterable[str]) -> None:
-    if sum(len(name.encode()) for name in names) > KEY_BYTES:
+def _check_key_bytes(names: Sequence[str]) -> None:
+    # A character has at most four bytes, so most keys need not be encoded to be seen to fit.
+    if 4 * sum(map(len, names)) > KEY_BYTES and sum(len(name.encode()) for name in names) > KEY_BYTES:
         raise SkepError(Code.INVALID_NAME, f"the names of a key together have at most {KEY_BYTES} bytes")
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 
 from msgspec import Struct
 
 from skep.apps.compiled import CompiledApp, DeclaredQueue
+from skep.clock import seconds
+from skep.engine.validate import NAME_CHARACTERS
 from skep.entities import CompiledEntity, compile_entity
 from skep.spec import App, Expression, FieldMapping, compile_expression, compile_mapping, effective_idempotency
-from skep.spec.ir import CommandCall, Idempotency, IdempotencySource, OnInvalid, Scheme, Tenant, TenantSource, Webhook
+from skep.spec.ir import CommandCall, IdempotencySource, OnInvalid, Scheme, Tenant, TenantSource, Webhook
 from skep.spec.variables import ENVELOPE, WEBHOOK
 from skep.webhooks.signatures import Verifier, compile_verifier
 
@@ -36,11 +39,13 @@ class Call(Struct, frozen=True, eq=False):
 
 
 class CompiledWebhook(Struct, frozen=True, eq=False):
-    """A webhook. It has a target or a call. Names of headers are in small letters."""
+    """A webhook. It has a target or a call. Names of headers are in small letters; ``scope`` is that of its receipts."""
 
     name: str
+    scope: str
     verify: Verifier | None
-    idempotency: Idempotency
+    repeats_by: IdempotencySource
+    window_micros: int
     idempotency_header: bytes
     key: Expression | None
     keep_headers: frozenset[bytes]
@@ -49,11 +54,6 @@ class CompiledWebhook(Struct, frozen=True, eq=False):
     answers_challenge: bool
     target: Target | None
     call: Call | None
-
-    @property
-    def scope(self) -> str:
-        """The scope of its receipts."""
-        return f"hook:{self.name}"
 
 
 def compile_webhook(
@@ -65,8 +65,10 @@ def compile_webhook(
     by_header = idempotency.source is IdempotencySource.HEADER
     return CompiledWebhook(
         name=name,
+        scope=_scope(name),
         verify=compile_verifier(webhook.verify, environment),
-        idempotency=idempotency,
+        repeats_by=idempotency.source,
+        window_micros=seconds(idempotency.window_seconds),
         idempotency_header=_small(idempotency.value) if by_header else b"",
         key=compile_expression(idempotency.value, WEBHOOK) if by_key else None,
         keep_headers=frozenset(_small(header) for header in webhook.keep_headers),
@@ -76,6 +78,12 @@ def compile_webhook(
         target=_target(compiled.queues[webhook.queue], webhook) if webhook.queue is not None else None,
         call=_call(compiled.app, webhook.command) if webhook.command is not None else None,
     )
+
+
+def _scope(name: str) -> str:
+    """A scope is a name, and may be no longer than one."""
+    scope = f"hook:{name}"
+    return scope if len(scope) <= NAME_CHARACTERS else f"hook:{sha256(name.encode()).hexdigest()}"
 
 
 def _target(queue: DeclaredQueue, webhook: Webhook) -> Target:

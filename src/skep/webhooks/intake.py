@@ -11,7 +11,7 @@ from http import HTTPStatus
 import msgspec
 from msgspec import Struct
 
-from skep.clock import Instant, seconds
+from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.ids import Id, id_text
@@ -30,14 +30,14 @@ from skep.wire.webhooks import ChallengeResponse, HookResponse, QuarantineRespon
 _encode = msgspec.json.Encoder().encode
 
 
-class HookAnswer(Struct, frozen=True):
+class HookAnswer(Struct, frozen=True, gc=False):
     """A status and the JSON of its body."""
 
     status: int
     body: bytes
 
 
-class _Hook(Struct, frozen=True):
+class _Hook(Struct, frozen=True, gc=False):
     """One verified request on its way."""
 
     webhook: CompiledWebhook
@@ -116,7 +116,7 @@ class Intake:
         """A message that does not fit its queue is refused, or stored where someone can look at it."""
         if not target.quarantines:
             return await self._again_or(error, hook, key, HTTPStatus.ACCEPTED)
-        if key is None and hook.webhook.idempotency.source is not IdempotencySource.NONE:
+        if key is None and hook.webhook.repeats_by is not IdempotencySource.NONE:
             key = body_key(hook.request)
         message = _message(hook, target, unmade(target, hook.values, hook.request.body))
         recording = None if key is None else _Recording(hook, key, quarantined=True)
@@ -183,8 +183,7 @@ def _receipt_key(hook: _Hook, key: str) -> ReceiptKey:
 
 
 def _receipt(hook: _Hook, key: str, answer: bytes) -> Receipt:
-    expires_at = Instant(hook.now + seconds(hook.webhook.idempotency.window_seconds))
-    return Receipt(_receipt_key(hook, key), answer, expires_at)
+    return Receipt(_receipt_key(hook, key), answer, Instant(hook.now + hook.webhook.window_micros))
 
 
 def _repeated(hook: _Hook, status: HTTPStatus, recorded: bytes) -> HookAnswer:

@@ -18,10 +18,11 @@ UNFIT = frozenset({
 })  # fmt: skip
 """Codes of what makes a message unfit for its queue, for which the queue may have a quarantine."""
 
+_STARTS = {name: b'"%s":' % name.encode() for name in ENVELOPE}
 _encode = msgspec.json.Encoder().encode
 
 
-class Made(Struct, frozen=True):
+class Made(Struct, frozen=True, gc=False):
     """A message for a queue; ``headers`` say where it came from when its payload may not."""
 
     payload: bytes
@@ -49,8 +50,8 @@ def unmade(target: Target, values: Values, body: bytes) -> Made:
 
 def envelope(names: tuple[str, ...], values: Values, body: bytes) -> bytes:
     """The JSON of an envelope. The payload is the body's own bytes, and not what they would be written as again."""
-    parts = [b'"%s":%s' % (name.encode(), body if name == "payload" else _encode(values[name])) for name in names]
-    return b"{%s}" % b",".join(parts)
+    parts = [_STARTS[name] + (body if name == "payload" else _encode(values[name])) for name in names]
+    return b"{" + b",".join(parts) + b"}"
 
 
 def _origin(values: Values) -> bytes:

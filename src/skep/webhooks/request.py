@@ -12,7 +12,6 @@ from skep.entities.refusal import without_value
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_TENANT
 from skep.spec import ExpressionError, evaluate_json
-from skep.spec.instants import print_time
 from skep.spec.ir import IdempotencySource, TenantSource
 from skep.webhooks.compiled import CompiledWebhook
 from skep.webhooks.signatures import Headers
@@ -21,7 +20,7 @@ from skep.wire.times import to_datetime
 Values = dict[str, object]
 
 
-class HookRequest(Struct, frozen=True):
+class HookRequest(Struct, frozen=True, gc=False):
     """A request as it came: names of headers in small letters, the body's own bytes. ``tenant`` is the path's, if any."""
 
     name: str
@@ -45,7 +44,7 @@ def tenant_of(webhook: CompiledWebhook, request: HookRequest) -> str:
 
 def repeat_key(webhook: CompiledWebhook, request: HookRequest, values: Values) -> str | None:
     """The key by which a repeat is told; None when the webhook takes every request for a new one."""
-    match webhook.idempotency.source:
+    match webhook.repeats_by:
         case IdempotencySource.BODY:
             return body_key(request)
         case IdempotencySource.HEADER:
@@ -67,7 +66,7 @@ def values_of(webhook: CompiledWebhook, request: HookRequest, tenant: str, paylo
         "payload": payload,
         "headers": _kept(webhook, request.headers) if webhook.keep_headers else {},
         "source_ip": request.source_ip,
-        "received_at": print_time(to_datetime(now)),
+        "received_at": to_datetime(now).isoformat()[:-6] + "Z",
         "tenant": tenant,
     }
 

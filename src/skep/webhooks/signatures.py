@@ -66,10 +66,13 @@ def compile_verifier(verify: Verify | None, environment: Mapping[str, str]) -> V
 
 def header_value(headers: Headers, name: bytes) -> bytes | None:
     """The value of a header; a name that comes twice is refused, since two readers could take different ones."""
-    found = [value for key, value in headers if key == name]
-    if len(found) > 1:
-        raise SkepError(Code.SIGNATURE_MALFORMED, f"the header {name.decode()} is given twice")
-    return found[0].strip() if found else None
+    found: bytes | None = None
+    for key, value in headers:
+        if key == name:
+            if found is not None:
+                raise SkepError(Code.SIGNATURE_MALFORMED, f"the header {name.decode()} is given twice")
+            found = value
+    return found
 
 
 # --- schemes --------------------------------------------------------------------------------------------------
@@ -83,13 +86,12 @@ def _plain(
     algorithm: Algorithm = Algorithm.SHA256,
 ) -> Verifier:
     """An HMAC of the body; several signatures are divided by commas."""
-    name, start, size = header.lower().encode(), prefix.encode(), _DIGEST_BYTES[algorithm]
+    name, start, hash_name, size = header.lower().encode(), prefix.encode(), str(algorithm), _DIGEST_BYTES[algorithm]
     decode = _from_hex if encoding is Encoding.HEX else _from_base64
 
     def verify(headers: Headers, body: bytes, now: Instant) -> None:  # noqa: ARG001 - a verifier
-        parts = [part.strip() for part in _needed(headers, name, header).split(b",")]
-        given = _decoded([part[len(start) :] for part in parts if part.startswith(start)], decode, size, header)
-        _compare(given, [hmac.digest(key, body, algorithm) for key in keys])
+        given = _given(_needed(headers, name, header).split(b","), start, decode, size, header)
+        _compare(given, [hmac.digest(key, body, hash_name) for key in keys])
 
     return verify
 
@@ -99,11 +101,11 @@ def _stripe(keys: Sequence[bytes], tolerance_seconds: float) -> Verifier:
     name = STRIPE_HEADER.lower().encode()
 
     def verify(headers: Headers, body: bytes, now: Instant) -> None:
-        pairs = [part.strip().partition(b"=") for part in _needed(headers, name, STRIPE_HEADER).split(b",")]
-        times = [value for key, _, value in pairs if key == b"t"]
+        parts = [part.strip() for part in _needed(headers, name, STRIPE_HEADER).split(b",")]
+        times = [part[2:] for part in parts if part.startswith(b"t=")]
         if len(times) != 1:
             raise _malformed(STRIPE_HEADER)
-        given = _decoded([value for key, _, value in pairs if key == b"v1"], _from_hex, 32, STRIPE_HEADER)
+        given = _given(parts, b"v1=", _from_hex, 32, STRIPE_HEADER)
         _check_age(_timestamp(times[0], STRIPE_HEADER), now, tolerance_seconds)
         content = times[0] + b"." + body
         _compare(given, [hmac.digest(key, content, "sha256") for key in keys])
@@ -116,9 +118,9 @@ def _slack(keys: Sequence[bytes], tolerance_seconds: float) -> Verifier:
     name, time_name = SLACK_HEADER.lower().encode(), SLACK_TIMESTAMP.lower().encode()
 
     def verify(headers: Headers, body: bytes, now: Instant) -> None:
-        parts = [part.strip() for part in _needed(headers, name, SLACK_HEADER).split(b",")]
+        parts = _needed(headers, name, SLACK_HEADER).split(b",")
         time = _needed(headers, time_name, SLACK_TIMESTAMP)
-        given = _decoded([part[3:] for part in parts if part.startswith(b"v0=")], _from_hex, 32, SLACK_HEADER)
+        given = _given(parts, b"v0=", _from_hex, 32, SLACK_HEADER)
         _check_age(_timestamp(time, SLACK_TIMESTAMP), now, tolerance_seconds)
         content = b"v0:" + time + b":" + body
         _compare(given, [hmac.digest(key, content, "sha256") for key in keys])
@@ -134,7 +136,7 @@ def _standard(signers: Sequence[Webhook], tolerance_seconds: float) -> Verifier:
         parts = _needed(headers, name, STANDARD_HEADER).split()
         id_ = _text(_needed(headers, id_name, STANDARD_ID), STANDARD_ID)
         time = _timestamp(_needed(headers, time_name, STANDARD_TIMESTAMP), STANDARD_TIMESTAMP)
-        given = _decoded([part[3:] for part in parts if part.startswith(b"v1,")], _from_base64, 32, STANDARD_HEADER)
+        given = _given(parts, b"v1,", _from_base64, 32, STANDARD_HEADER)
         _check_age(time, now, tolerance_seconds)
         at, data = datetime.fromtimestamp(time, UTC), _text(body, "body")
         _compare(given, [base64.b64decode(signer.sign(id_, at, data)[3:]) for signer in signers])
@@ -156,19 +158,28 @@ def _compare(given: Sequence[bytes], expected: Sequence[bytes]) -> None:
 
 def _needed(headers: Headers, name: bytes, shown: str) -> bytes:
     value = header_value(headers, name)
-    if not value:
+    if not value or not (value := value.strip()):
         raise SkepError(Code.SIGNATURE_INVALID, f"the request is not signed: it has no {shown}")
     return value
 
 
-def _decoded(texts: Sequence[bytes], decode: Callable[[bytes], bytes], size: int, header: str) -> list[bytes]:
-    """The signatures that may be some. One that cannot be is passed over when there are others, as of another version."""
-    if len(texts) > SIGNATURES_MAX:
-        raise SkepError(Code.SIGNATURE_MALFORMED, f"{header} has more than {SIGNATURES_MAX} signatures")
-    found = []
-    for text in texts:
+def _given(
+    parts: Sequence[bytes], start: bytes, decode: Callable[[bytes], bytes], size: int, header: str
+) -> list[bytes]:
+    """The signatures among the parts of a header: those with the start of our version.
+
+    One that cannot be any is passed over when there are others, as one of another version is.
+    """
+    found, seen = [], 0
+    for part in parts:
+        text = part.strip()
+        if not text.startswith(start):
+            continue
+        seen += 1
+        if seen > SIGNATURES_MAX:
+            raise SkepError(Code.SIGNATURE_MALFORMED, f"{header} has more than {SIGNATURES_MAX} signatures")
         try:
-            signature = decode(text)
+            signature = decode(text[len(start) :])
         except (binascii.Error, ValueError):
             continue
         if len(signature) == size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class HookResponse(Struct):
+class HookResponse(Struct, gc=False):
     """The message is stored; a repeat with the same key gets the same answer and stores nothing."""
 
     queued: bool
