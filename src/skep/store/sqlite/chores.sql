@@ -31,8 +31,8 @@ DELETE FROM dedup WHERE (queue_id, transaction_id, partition) IN (
 
 -- name: sweep_receipts
 -- Index receipt_expiry.
-DELETE FROM receipt WHERE (tenant, scope, key) IN (
-    SELECT tenant, scope, key FROM receipt INDEXED BY receipt_expiry WHERE expires_at <= ?1 LIMIT ?2)
+DELETE FROM receipt WHERE rowid IN (
+    SELECT rowid FROM receipt INDEXED BY receipt_expiry WHERE expires_at <= ?1 LIMIT ?2)
 
 -- name: sweep_lease_history
 -- Histories grow in the order of time: only their left edge is looked at.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from itertools import chain
 
 from skep.clock import Instant
@@ -15,8 +16,19 @@ from skep.store.statements import load_statements, repeated
 SQL = load_statements(__package__, "receipts")
 
 
+NAME_BYTES = 64
+DIGEST_BYTES = 16
 _TAKE = {size: repeated(SQL["take"], size, first=2) for size in (100, 10, 1)}
 """By number of rows, the greatest first, as for messages (`push`)."""
+
+
+def name_of(key: ReceiptKey) -> bytes:
+    """What a receipt is found by: its key as it is while that is short, so that keys which rise stay together; else a hash.
+
+    Names have no control characters, so neither two keys nor a key and a hash can be the same text.
+    """
+    text = f"{key.scope}\0{key.tenant}\0{key.key}".encode()
+    return text if len(text) <= NAME_BYTES else b"\0" + blake2b(text, digest_size=DIGEST_BYTES).digest()
 
 
 def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool) -> list[PushOutcome]:
@@ -42,7 +54,7 @@ def take_all(session: Session, wanted: Sequence[Receipt], now: Instant) -> bool:
     """Write all receipts at once, or none when one of them lives, or is wanted twice: then each has to be looked at."""
     if len({receipt.key for receipt in wanted}) < len(wanted):
         return False
-    rows = [(r.key.tenant, r.key.scope, r.key.key, r.expires_at, r.answer) for r in wanted]
+    rows = [(name_of(r.key), r.key.tenant, r.key.scope, r.key.key, r.expires_at, r.answer) for r in wanted]
     db, start, taken = session.db, 0, 0
     db.execute("SAVEPOINT receipts")
     for size, statement in _TAKE.items():
@@ -57,13 +69,14 @@ def take_all(session: Session, wanted: Sequence[Receipt], now: Instant) -> bool:
 def take(session: Session, receipt: Receipt, now: Instant) -> bool:
     """Write a receipt, unless one of that key lives."""
     key = receipt.key
-    session.db.execute(_TAKE[1], (now, key.tenant, key.scope, key.key, receipt.expires_at, receipt.answer))
+    row = (name_of(key), key.tenant, key.scope, key.key, receipt.expires_at, receipt.answer)
+    session.db.execute(_TAKE[1], (now, *row))
     return session.db.changes() == 1
 
 
 def drop(session: Session, key: ReceiptKey) -> None:
     """Forget a receipt: what it stands for did not happen after all."""
-    session.db.execute(SQL["drop"], (key.tenant, key.scope, key.key))
+    session.db.execute(SQL["drop"], (name_of(key),))
 
 
 def recorded(session: Session, key: ReceiptKey, now: Instant) -> PushOutcome:
@@ -75,7 +88,7 @@ def recorded(session: Session, key: ReceiptKey, now: Instant) -> PushOutcome:
 
 def find(session: Session, key: ReceiptKey, now: Instant) -> Receipt | None:
     """The receipt of that key that lives, or None."""
-    row = session.row(SQL["find"], (key.tenant, key.scope, key.key, now))
+    row = session.row(SQL["find"], (name_of(key), now))
     return None if row is None else Receipt(key, *row)
 
 
