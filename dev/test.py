@@ -1,7 +1,8 @@
 """All checks, in the order of their cost: lint, format, types, import directions, tests.
 
 Every step runs even when an earlier one failed, so one run shows everything; pytest comes last, and with it its summary
-line. Flags of our own are `--fast` (pytest only) and `--all` (slow tests too); all other arguments go to pytest.
+line. Tests of one xdist group share a worker, and with it what takes long to start, such as a Spark. Flags of our own are
+`--fast` (pytest only) and `--all` (slow tests too); all other arguments go to pytest.
 """
 
 import subprocess
@@ -27,7 +28,7 @@ def main(arguments: list[str]) -> int:
     if failed:
         print(f"\nFAILED before the tests: {', '.join(failed)}")
     print("\n== pytest", flush=True)
-    command = [sys.executable, "-m", "pytest", "-n", str(WORKERS), "--dist", "worksteal"]
+    command = [sys.executable, "-m", "pytest", "-n", str(WORKERS), "--dist", "loadgroup"]
     command += [argument for argument in arguments if argument != "--fast"]
     status = subprocess.run(command, cwd=ROOT, check=False).returncode
     return status or (1 if failed else 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from typing import TypeVar
@@ -11,7 +13,7 @@ from typing import TypeVar
 from pyreqwest.client import ClientBuilder, SyncClientBuilder
 from pyreqwest.exceptions import RequestError
 from pyreqwest.request import RequestBuilder, SyncRequestBuilder
-from pyreqwest.response import Response, SyncResponse
+from pyreqwest.response import Response, SyncResponse, SyncResponseBodyReader
 
 from skep import __version__
 from skep.client.exchange import ERRORS, Answer, Request
@@ -22,6 +24,9 @@ from skep.errors import Code, SkepError
 SETTLE_SECONDS = 0.03
 """How long a program that used the asynchronous client waits when it exits. The thread of pyreqwest may be about to let go of
 Python objects; if the interpreter is being torn down by then, it aborts the process."""
+
+READ_AHEAD_BYTES = 8 * 1024 * 1024
+"""Of a body that is read while it comes: so many bytes are fetched before they are asked for."""
 
 B = TypeVar("B", RequestBuilder, SyncRequestBuilder)
 C = TypeVar("C", ClientBuilder, SyncClientBuilder)
@@ -48,9 +53,53 @@ class SyncTransport:
         except (ValueError, OverflowError) as error:
             raise _unsendable(error) from error
 
+    @contextmanager
+    def opened(self, url: str, request: Request) -> Iterator[Answer | Body | UnreachableError]:
+        """The server's answer with a body to be read while it comes, or whole when it tells of an error."""
+        with ExitStack() as stack:
+            try:
+                builder = self._client.request(request.method, url + request.target)
+                streamed = _prepared(builder, request, self._settings).streamed_read_buffer_limit(READ_AHEAD_BYTES)
+                response = stack.enter_context(streamed.build_streamed())
+                if response.status < ERRORS:
+                    body: Answer | Body | UnreachableError = Body(url, response.body_reader)
+                else:
+                    body = _answer(response, response.bytes().to_bytes())
+            except RequestError as error:
+                body = _unreachable(url, error)
+            except (ValueError, OverflowError) as error:
+                raise _unsendable(error) from error
+            yield body
+
     def close(self) -> None:
         """Let go of all connections."""
         self._client.close()
+
+
+class Body:
+    """The body of an answer as a file, read while it comes; it may end in an `UnreachableError`."""
+
+    closed = False
+
+    def __init__(self, url: str, reader: SyncResponseBodyReader) -> None:
+        self._url = url
+        self._reader = reader
+
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes, fewer only at the end; all that are left when no number is given."""
+        if size == 0:
+            return b""
+        parts: list[bytes] = []
+        try:
+            while size < 0 or size > 0:
+                part = self._reader.read(size) if size > 0 else self._reader.read()
+                if part is None:
+                    break
+                parts.append(part.to_bytes())
+                size -= len(part) if size > 0 else 0
+        except RequestError as error:
+            raise _unreachable(self._url, error) from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class AsyncTransport:

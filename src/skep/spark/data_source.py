@@ -1,0 +1,72 @@
+"""The data source `skep` as Spark knows it: it reads the options and hands over to who reads or writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+from skep.errors import Code, SkepError
+from skep.spark.options import SourceOptions, sink_options, source_options
+from skep.spark.schema import ddl, schema_of, wanted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+class SkepDataSource(DataSource):
+    """Queues as tables and streams: `spark.read`, `readStream`, `write` and `writeStream` with `format("skep")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What follows `format`."""
+        return "skep"
+
+    def schema(self) -> str:
+        """The schema of a read without one of its own."""
+        return ddl(_offered(source_options(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads a table."""
+        from skep.spark.source import MessageReader
+
+        options = source_options(self.options)
+        return MessageReader(options, wanted(schema, _offered(options, schema)))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """What reads a stream."""
+        from skep.spark.stream import MessageStream
+
+        options = source_options(self.options)
+        for name in ("table", "endingOffsets", "endingTimestamp"):
+            if self.options.get(name) is not None:
+                raise SkepError(Code.INVALID_REQUEST, f"the option {name} is for spark.read, not for readStream")
+        return MessageStream(options, wanted(schema, _offered(options, schema)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """What writes a table."""
+        from skep.spark.sink import TableWriter, checked
+
+        options = sink_options(self.options)
+        checked(schema, options, overwrite)
+        return TableWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """What writes a stream."""
+        from skep.spark.sink import StreamWriter, checked
+
+        options = sink_options(self.options)
+        checked(schema, options, overwrite)
+        return StreamWriter(options)
+
+
+def _offered(options: SourceOptions, schema: StructType | None = None) -> pa.Schema:
+    """The columns there are; with a user's schema also those that have to be asked for."""
+    return schema_of(options.columns or (schema.fieldNames() if schema is not None else ()))

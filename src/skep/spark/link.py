@@ -1,0 +1,209 @@
+"""The way from Spark to the server: the client's calls, patient with a server that is away for a while.
+
+A task that fails costs a batch and, on one machine, the whole query; so what may be asked again is asked again for
+`retrySeconds`. Each Python process has one link per connection, and with it its open sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import lru_cache
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import pyarrow as pa
+from msgspec import Struct
+
+from skep.client import Client
+from skep.client.exchange import Answer, Call, Request, path_part
+from skep.client.failures import UnreachableError, error_of
+from skep.client.reading import nothing
+from skep.client.servers import Servers
+from skep.client.transport import Body, SyncTransport
+from skep.clock import SystemClock
+from skep.errors import Code, SkepError
+from skep.spark.options import Connection
+from skep.wire.log import ARROW, LogBoundsResponse
+
+T = TypeVar("T")
+
+PAUSE_SECONDS = 0.5
+STREAM_SECONDS = 600.0
+"""How long one stream may take. What is left after that is asked for anew."""
+NEVER_OPEN = 1_000_000
+"""So many failures open a circuit: this link decides itself how long it tries."""
+
+
+class Log(Struct, frozen=True, kw_only=True):
+    """A stretch of a queue's log, both ends inclusive, and what of it is wanted."""
+
+    queue: str
+    first: int
+    last: int
+    columns: Sequence[str] = ()
+    partitions: Sequence[str] = ()
+    compression: str = "none"
+
+
+class Link:
+    """A connection to one Skep, at one URL or several."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        # Retries are ours, so that one deadline holds for all of them.
+        self.client = Client(
+            connection.urls, tenant=connection.tenant, token=connection.token, attempts=1, breaker_failures=NEVER_OPEN
+        )
+        self._clock = SystemClock()
+        self._servers = Servers(self.client.settings)
+        self._transport = SyncTransport(self.client.settings)
+
+    def run(self, call: Call[T]) -> T:
+        """Make a call, again while the server is away."""
+        return self.patiently(lambda: self.client.run(call))
+
+    def patiently(self, ask: Callable[[], T]) -> T:
+        """Ask until there is an answer, or for as long as the options say."""
+        deadline = time.monotonic() + self._connection.retry_seconds
+        while True:
+            try:
+                return ask()
+            except SkepError as error:
+                if not error.retryable:
+                    raise
+                if time.monotonic() + PAUSE_SECONDS > deadline:
+                    raise self.given_up(error) from error
+            time.sleep(PAUSE_SECONDS)
+
+    def given_up(self, error: SkepError) -> SkepError:
+        """The error after the last try."""
+        return SkepError(
+            error.code,
+            f"{error.message} — and so for {self._connection.retry_seconds:g} s. Is the server running, and are the URLs "
+            f"({', '.join(self._connection.urls)}) right as seen from this machine? The option retrySeconds says how long "
+            "to wait for it; a query with a checkpoint goes on where it was when it is started again.",
+        )
+
+    def bounds(self, queue: str) -> LogBoundsResponse:
+        """Which seqs a queue's log holds."""
+        return self.patiently(lambda: self.client.log_bounds(queue))
+
+    def next_bounds(self, queue: str, after: int, wait_seconds: float) -> LogBoundsResponse:
+        """The bounds once there is something after a seq, or after so many seconds. Not tried again: it is a wait."""
+        return self.client.log_bounds(queue, after=after, wait_seconds=wait_seconds)
+
+    def first_seq_at(self, queue: str, at: datetime) -> int:
+        """The seq of the first message created at or after a time; the one to come when there is none."""
+        found = self.patiently(lambda: self.client.log_bounds(queue, at=at)).at_seq
+        assert found is not None
+        return found
+
+    def last_seq_within(self, queue: str, first: int, most_bytes: int) -> int:
+        """The last seq such that the payloads from the first on have so many bytes; at least the first."""
+        found = self.patiently(lambda: self.client.log_bounds(queue, first=first, max_bytes=most_bytes)).through_seq
+        assert found is not None
+        return found
+
+    def queue_names(self) -> list[str]:
+        """All queues."""
+        return self.patiently(lambda: [queue.name for queue in self.client.queues(stats=False)])
+
+    def progress(self, queue: str, group: str) -> int:
+        """How far a group has come in a queue; 0 when there is no such group."""
+
+        def ask() -> int:
+            try:
+                return self.client.group(group, queue).queues[0].progress_seq
+            except SkepError as error:
+                if error.code is Code.GROUP_NOT_FOUND:
+                    return 0
+                raise
+
+        return self.patiently(ask)
+
+    def report_progress(self, queue: str, group: str, seq: int) -> None:
+        """Tell how far a group has come."""
+        self.patiently(lambda: self.client.report_progress(queue, group, seq))
+
+    def read(self, log: Log) -> Iterator[pa.RecordBatch]:
+        """The batches of a stretch, in order. A stream that breaks is asked for anew from where it broke."""
+        position, deadline = log.first, 0.0
+        while position <= log.last:
+            try:
+                with self.stream("GET", _log_path(log.queue), _log_query(log, position)) as batches:
+                    for batch in batches:
+                        deadline = 0.0
+                        if batch.num_rows:
+                            yield batch
+                            position = batch.column("seq")[-1].as_py() + 1
+                return
+            except SkepError as error:
+                deadline = self._pause(error, deadline)
+
+    @contextmanager
+    def stream(self, method: str, path: str, query: Sequence[tuple[str, str]]) -> Iterator[pa.RecordBatchReader]:
+        """An Arrow stream, read while it comes."""
+        target = f"{path}?{urlencode(query)}" if query else path
+        request = Request(method, target, headers={"Accept": ARROW}, wait_seconds=STREAM_SECONDS)
+        failure: SkepError | None = None
+        for index in self._servers.candidates(self._clock.now()):
+            with self._transport.opened(self._servers.urls[index], request) as answer:
+                if isinstance(answer, Body):
+                    self._servers.succeeded(index)
+                    try:
+                        with pa.ipc.open_stream(answer) as batches:
+                            yield batches
+                            return
+                    except (pa.ArrowInvalid, OSError) as error:
+                        raise UnreachableError(f"the answer ended too early: {error}", sent=True) from error
+                failure = error_of(answer) if isinstance(answer, Answer) else answer
+            if not failure.retryable:
+                raise failure
+            self._servers.failed(index, self._clock.now())
+        raise failure or self._servers.closed_to_all(self._clock.now())
+
+    def send(self, path: str, body: bytes, read: Callable[[Answer], T], query: dict[str, str] | None = None) -> T:
+        """Send an Arrow stream that may be sent twice."""
+        return self.run(Call(Request("POST", path, body, query, headers={"Content-Type": ARROW}), read))
+
+    def delete(self, path: str) -> None:
+        """Delete something; it may be gone already."""
+        self.run(Call(Request("DELETE", path), nothing))
+
+    def _pause(self, error: SkepError, deadline: float) -> float:
+        """Wait before the next try; the moment when trying ends, which the first failure in a row sets."""
+        now = time.monotonic()
+        deadline = deadline or now + self._connection.retry_seconds
+        if not error.retryable:
+            raise error
+        if now + PAUSE_SECONDS > deadline:
+            raise self.given_up(error) from error
+        time.sleep(PAUSE_SECONDS)
+        return deadline
+
+
+def link(connection: Connection) -> Link:
+    """The link of this process; a process that was forked has its own."""
+    return _link(connection, os.getpid())
+
+
+@lru_cache(maxsize=8)
+def _link(connection: Connection, process: int) -> Link:  # noqa: ARG001 - sockets are not shared over a fork
+    return Link(connection)
+
+
+def _log_path(queue: str, rest: str = "") -> str:
+    return f"/api/v1/log/{path_part(queue)}{rest}"
+
+
+def _log_query(log: Log, first: int) -> list[tuple[str, str]]:
+    query = [("from", str(first)), ("to", str(log.last)), ("limit", str(log.last - first + 1))]
+    query += [("columns", ",".join(log.columns))] if log.columns else []
+    query += [("partition", key) for key in log.partitions]
+    if log.compression != "none":
+        query.append(("compression", log.compression))
+    return query

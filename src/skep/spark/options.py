@@ -1,0 +1,272 @@
+"""The options of source and sink: parsed and checked once, on the driver; what they cannot mean is said with its cure.
+
+Names follow Spark's Kafka source where it has one, and case does not matter, as with all options of Spark.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
+
+import re2
+from msgspec import Struct
+
+from skep.client.settings import DEFAULT_URL
+from skep.errors import Code, SkepError
+from skep.model import DEFAULT_TENANT
+
+T = TypeVar("T")
+Table = Literal["leases", "dead_letters", "queues", "groups"]
+Compression = Literal["none", "lz4", "zstd"]
+Offsets = Literal["earliest", "latest", "group"] | dict[str, int]
+
+CONNECTION = ("url", "token", "tenant", "retrySeconds")
+SOURCE = (
+    "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "partitions", "groupId",
+    "fetchRows", "compression", "waitSeconds", "table",
+)  # fmt: skip
+SINK = ("queue", "delivery", "writeId", "stageRows")
+SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
+"""What Spark hands on with our own: `.load("orders")` comes as a path."""
+
+EARLIEST, LATEST = -2, -1
+"""As the Kafka source writes them in JSON."""
+TABLES: tuple[Table, ...] = ("leases", "dead_letters", "queues", "groups")
+FETCH_ROWS = 250_000
+STAGE_ROWS = 50_000
+RETRY_SECONDS = 60.0
+WAIT_SECONDS = 2.0
+
+
+class Connection(Struct, frozen=True):
+    """Where the server is, and as whom to talk to it."""
+
+    urls: tuple[str, ...]
+    tenant: str
+    token: str | None
+    retry_seconds: float
+    """For so long a server that is away is waited for, before a task or a query fails."""
+
+
+class SourceOptions(Struct, frozen=True, kw_only=True):
+    """What to read, from where to where, and in which portions."""
+
+    connection: Connection
+    queues: tuple[str, ...]
+    pattern: str | None
+    starting: Offsets
+    starting_at: datetime | None
+    ending: Offsets
+    ending_at: datetime | None
+    max_offsets: int | None
+    max_bytes: int | None
+    min_partitions: int | None
+    fail_on_data_loss: bool
+    columns: tuple[str, ...]
+    partitions: tuple[str, ...]
+    group: str | None
+    fetch_rows: int
+    compression: Compression
+    wait_seconds: float
+    table: Table | None
+
+    @property
+    def described(self) -> str:
+        """What is subscribed to, as the user wrote it."""
+        return ", ".join(self.queues) if self.pattern is None else f"/{self.pattern}/"
+
+
+class SinkOptions(Struct, frozen=True, kw_only=True):
+    """Where to write, and with which promise."""
+
+    connection: Connection
+    queue: str | None
+    delivery: Literal["exactly-once", "at-least-once"]
+    write_id: str | None
+    stage_rows: int
+
+
+def source_options(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> SourceOptions:
+    """What the options of a read mean."""
+    said = _Said(given, SOURCE, "a read")
+    queues, pattern = _subscription(said)
+    starting, starting_at = _place(said, "starting", "earliest")
+    ending, ending_at = _place(said, "ending", "latest")
+    if ending == "group":
+        raise said.refusal("endingOffsets", 'is latest, or JSON such as {"orders": 1200}')
+    group = said.text("groupId")
+    if starting == "group" and group is None:
+        raise said.refusal("startingOffsets", "is group, so give groupId the name of the group whose progress is meant")
+    return SourceOptions(
+        connection=_connection(said, os.environ if environment is None else environment),
+        queues=queues, pattern=pattern, starting=starting, starting_at=starting_at, ending=ending, ending_at=ending_at,
+        max_offsets=said.count("maxOffsetsPerTrigger"), max_bytes=said.count("maxBytesPerTrigger"),
+        min_partitions=said.count("minPartitions"), fail_on_data_loss=said.flag("failOnDataLoss", True),
+        columns=said.names("columns"), partitions=said.names("partitions"), group=group,
+        fetch_rows=said.count("fetchRows") or FETCH_ROWS,
+        compression=said.one_of("compression", ("none", "lz4", "zstd")),
+        wait_seconds=said.number("waitSeconds", WAIT_SECONDS),
+        table=None if said.text("table") is None else said.one_of("table", TABLES),
+    )  # fmt: skip
+
+
+def sink_options(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> SinkOptions:
+    """What the options of a write mean."""
+    said = _Said(given, SINK, "a write")
+    return SinkOptions(
+        connection=_connection(said, os.environ if environment is None else environment),
+        queue=said.text("queue") or said.text("path"),
+        delivery=said.one_of("delivery", ("exactly-once", "at-least-once")),
+        write_id=said.text("writeId"),
+        stage_rows=said.count("stageRows") or STAGE_ROWS,
+    )
+
+
+def _connection(said: _Said, environment: Mapping[str, str]) -> Connection:
+    urls = said.text("url") or environment.get("SKEP_URL") or DEFAULT_URL
+    return Connection(
+        urls=tuple(url.strip() for url in urls.split(",") if url.strip()),
+        tenant=said.text("tenant") or environment.get("SKEP_TENANT") or DEFAULT_TENANT,
+        token=said.text("token") or environment.get("SKEP_TOKEN") or None,
+        retry_seconds=said.number("retrySeconds", RETRY_SECONDS),
+    )
+
+
+def _subscription(said: _Said) -> tuple[tuple[str, ...], str | None]:
+    queues = said.names("subscribe") or said.names("path")
+    pattern = said.text("subscribePattern")
+    if pattern is not None:
+        if queues:
+            raise said.refusal("subscribePattern", "and subscribe (or a path) exclude each other: give one of them")
+        try:
+            re2.compile(pattern)
+        except re2.error as error:
+            raise said.refusal("subscribePattern", f"is a regular expression (RE2): {error}") from None
+    elif not queues and said.text("table") is None:
+        raise SkepError(
+            Code.INVALID_REQUEST, 'say which queue to read: .option("subscribe", "orders"), or subscribePattern'
+        )
+    return tuple(dict.fromkeys(queues)), pattern
+
+
+def _place(said: _Said, end: str, default: Literal["earliest", "latest"]) -> tuple[Offsets, datetime | None]:
+    """Where to start or end: by offsets, or by a time."""
+    offsets, at = said.text(f"{end}Offsets"), said.text(f"{end}Timestamp")
+    if offsets is not None and at is not None:
+        raise said.refusal(f"{end}Offsets", f"and {end}Timestamp exclude each other: give one of them")
+    if at is not None:
+        return default, said.instant(f"{end}Timestamp", at)
+    match (offsets or default).strip():
+        case "earliest":
+            return "earliest", None
+        case "latest":
+            return "latest", None
+        case "group":
+            return "group", None
+        case text:
+            return said.offsets(f"{end}Offsets", text), None
+
+
+class _Said:
+    """Options as they were given, each read once, with errors that name the option and what it may be."""
+
+    def __init__(self, given: Mapping[str, str], own: tuple[str, ...], what: str) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        known = {name.lower(): name for name in (*CONNECTION, *own)}
+        for name in self._given.keys() - known.keys() - SPARK_OWN:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(sorted(known.values()))}"
+            raise SkepError(Code.INVALID_REQUEST, f"{what} has no option {name}; {meant}")
+
+    def text(self, name: str) -> str | None:
+        """What was said, if anything was."""
+        value = self._given.get(name.lower())
+        return value.strip() or None if value is not None else None
+
+    def refusal(self, name: str, what: str) -> SkepError:
+        """The error that an option does not fit."""
+        return SkepError(Code.INVALID_REQUEST, f"the option {name} {what}")
+
+    def count(self, name: str) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdecimal() and int(text) > 0):
+            raise self.refusal(name, f"is a whole number above 0, not {text!r}")
+        return int(text)
+
+    def number(self, name: str, default: float) -> float:
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= 86_400:
+            raise self.refusal(name, f"is a number of seconds, not {text!r}")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        if text is not None and text.lower() not in ("true", "false"):
+            raise self.refusal(name, f"is true or false, not {text!r}")
+        return default if text is None else text.lower() == "true"
+
+    def one_of(self, name: str, words: tuple[T, ...]) -> T:
+        """One of some words; the first when nothing was said."""
+        text = self.text(name)
+        if text is None:
+            return words[0]
+        for word in words:
+            if word == text.lower():
+                return word
+        raise self.refusal(name, f"is one of {', '.join(map(str, words))}, not {text!r}")
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Names divided by commas, or a JSON list of them when they have commas of their own."""
+        text = self.text(name)
+        if text is None:
+            return ()
+        if text.startswith("["):
+            found = self._json(name, text)
+            if not (isinstance(found, list) and all(isinstance(one, str) for one in found)):
+                raise self.refusal(name, f"is a list of names, or a JSON list of strings, not {text!r}")
+            return tuple(found)
+        return tuple(one.strip() for one in text.split(",") if one.strip())
+
+    def offsets(self, name: str, text: str) -> dict[str, int]:
+        """Offsets by queue."""
+        found = self._json(name, text)
+        fits = isinstance(found, dict) and all(type(value) is int and value >= EARLIEST for value in found.values())
+        if not fits:
+            raise self.refusal(
+                name,
+                f'is earliest, latest, group or JSON such as {{"orders": 1200}}: the last seq that is behind it, '
+                f"or -2 for earliest and -1 for latest; not {text!r}",
+            )
+        offsets: dict[str, int] = found
+        return offsets
+
+    def instant(self, name: str, text: str) -> datetime:
+        """A time, as RFC 3339 or as milliseconds since 1970."""
+        try:
+            if text.isascii() and text.isdecimal():
+                return datetime.fromtimestamp(int(text) / 1_000, UTC)
+            at = datetime.fromisoformat(text)
+        except (ValueError, OverflowError, OSError):
+            at = None
+        if at is None or at.tzinfo is None:
+            raise self.refusal(name, f"is a time with its offset (2026-01-31T12:00:00Z) or milliseconds, not {text!r}")
+        return at
+
+    def _json(self, name: str, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise self.refusal(name, f"is not JSON: {error}") from None

@@ -1,0 +1,146 @@
+"""From options to offsets: which queues, from where to where, and whether all that lies between is still there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import re2
+
+from skep.errors import Code, SkepError
+from skep.spark.link import Link
+from skep.spark.offsets import Offsets
+from skep.spark.options import EARLIEST, LATEST, SourceOptions
+from skep.wire.log import LogBoundsResponse as Bounds
+
+log = logging.getLogger("skep.spark")
+
+
+def subscribed(link: Link, options: SourceOptions) -> tuple[str, ...]:
+    """The queues that are read, by name; those that match the pattern at this moment."""
+    if options.pattern is None:
+        return tuple(sorted(options.queues))
+    matches = re2.compile(options.pattern).fullmatch
+    return tuple(name for name in sorted(link.queue_names()) if matches(name))
+
+
+def bounds_of(link: Link, queue: str) -> Bounds:
+    """What a queue holds; an error that names the cure when it is not there."""
+    try:
+        return link.bounds(queue)
+    except SkepError as error:
+        if error.code is Code.QUEUE_NOT_FOUND:
+            raise gone(queue) from error
+        raise
+
+
+def gone(queue: str) -> SkepError:
+    """The error for a queue that is not there."""
+    return SkepError(
+        Code.QUEUE_NOT_FOUND,
+        f"there is no queue {queue!r}. Make it first (a push does), correct the option subscribe, or look whether url and "
+        "tenant are the right ones. A stream whose queue was deleted goes on without it with failOnDataLoss=false.",
+    )
+
+
+def starting(link: Link, options: SourceOptions, all_bounds: Mapping[str, Bounds]) -> Offsets:
+    """Where reading begins."""
+    _check_named(options.starting, all_bounds, "startingOffsets")
+    return {queue: _start_of(link, options, queue, bounds) for queue, bounds in all_bounds.items()}
+
+
+def _start_of(link: Link, options: SourceOptions, queue: str, bounds: Bounds) -> int:
+    earliest = bounds.first_seq - 1
+    if options.starting_at is not None:
+        return max(earliest, link.first_seq_at(queue, options.starting_at) - 1)
+    match options.starting:
+        case "earliest":
+            return earliest
+        case "latest":
+            return bounds.last_seq
+        case "group":
+            assert options.group is not None
+            return max(earliest, link.progress(queue, options.group))
+        case offsets:
+            return _named(queue, offsets.get(queue, EARLIEST), bounds, "startingOffsets")
+
+
+def ending(link: Link, options: SourceOptions, all_bounds: Mapping[str, Bounds]) -> Offsets:
+    """Where a read that is no stream ends."""
+    _check_named(options.ending, all_bounds, "endingOffsets")
+    return {queue: _end_of(link, options, queue, bounds) for queue, bounds in all_bounds.items()}
+
+
+def _end_of(link: Link, options: SourceOptions, queue: str, bounds: Bounds) -> int:
+    if options.ending_at is not None:
+        return link.first_seq_at(queue, options.ending_at) - 1
+    if isinstance(options.ending, dict):
+        return _named(queue, options.ending.get(queue, LATEST), bounds, "endingOffsets")
+    return bounds.first_seq - 1 if options.ending == "earliest" else bounds.last_seq
+
+
+def _named(queue: str, offset: int, bounds: Bounds, option: str) -> int:
+    if offset == EARLIEST:
+        return bounds.first_seq - 1
+    if offset == LATEST:
+        return bounds.last_seq
+    if offset > bounds.last_seq:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"the option {option} says {offset} for {queue}, whose last seq is {bounds.last_seq}; say at most that, or latest",
+        )
+    return offset
+
+
+def _check_named(offsets: object, all_bounds: Mapping[str, Bounds], option: str) -> None:
+    if isinstance(offsets, dict) and (others := offsets.keys() - all_bounds.keys()):
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"the option {option} names {', '.join(sorted(others))}, which is not subscribed to; there is "
+            f"{', '.join(all_bounds) or 'no queue'}",
+        )
+
+
+def check_kept(options: SourceOptions, queue: str, offset: int, bounds: Bounds) -> int:
+    """The offset to go on from: the same, if all that follows it is still there; else an error, or a warning and a later one."""
+    if offset > bounds.last_seq:
+        lose(
+            options,
+            f"{queue} ends at seq {bounds.last_seq}, before the offset {offset} of this query: the queue was deleted and "
+            "made anew, or the server was set back to an older state",
+        )
+        return bounds.first_seq - 1
+    if offset + 1 < bounds.first_seq:
+        lose(options, lost(queue, offset + 1, bounds.first_seq - 1))
+        return bounds.first_seq - 1
+    return offset
+
+
+def lost(queue: str, first: int, last: int) -> str:
+    """What is said of messages that are no longer there."""
+    return (
+        f"the messages {first} to {last} of {queue} have been removed by retention or by clearing before they were read"
+    )
+
+
+def lose(options: SourceOptions, what: str) -> None:
+    """Fail because of lost messages, or warn when the options say so."""
+    if not options.fail_on_data_loss:
+        log.warning("%s; going on without them, since failOnDataLoss is false", what)
+        return
+    raise SkepError(
+        Code.MESSAGE_NOT_FOUND,
+        f"{what}. To go on with what is there, set failOnDataLoss to false (or, for a new query, start at earliest with a "
+        "checkpoint of its own). To keep it from happening, raise the queue's retention_seconds or give the query a "
+        "groupId: retention waits for the progress of groups.",
+    )
+
+
+def check_checkpoint(options: SourceOptions, start: Mapping[str, int]) -> None:
+    """Refuse to go on from the offsets of a query that read other queues."""
+    if options.pattern is None and (others := start.keys() - set(options.queues)):
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"the checkpoint has offsets of {', '.join(sorted(others))}, and this query reads {options.described}: it is the "
+            "checkpoint of another query. Give this one a checkpointLocation of its own, or subscribe to those queues too.",
+        )

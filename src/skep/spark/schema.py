@@ -1,0 +1,154 @@
+"""The constant schemas of what Spark reads, and how columns of the wire become them.
+
+Spark takes Arrow batches as they are and only if their schema is exactly the one it expects: names, order, types, nullability.
+Nothing here makes a Python object per message, except for headers that differ from message to message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+HEADERS = pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string()))
+INSTANT = pa.timestamp("us", tz="UTC")
+MESSAGES = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("partition", pa.string()),
+        ("seq", pa.int64()),
+        ("message_id", pa.string()),
+        ("transaction_id", pa.string()),
+        ("trace_id", pa.string()),
+        ("payload", pa.string()),
+        ("headers", HEADERS),
+        ("created_at", INSTANT),
+    ]
+)
+"""A message as Spark sees it."""
+FURTHER = pa.schema([("content_type", pa.string())])
+"""What comes only when `columns` asks for it."""
+
+SQL_TYPES = {
+    pa.string(): "string",
+    pa.int64(): "bigint",
+    pa.int32(): "int",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    INSTANT: "timestamp",
+    HEADERS: "map<string,string>",
+}
+_HEX = np.frombuffer(b"".join(b"%02x%02x" % (pair & 255, pair >> 8) for pair in range(65_536)), "<u4")
+"""Two bytes, as they lie in memory, to their four digits."""
+_DASHES = (8, 13, 18, 23)
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def schema_of(names: Sequence[str]) -> pa.Schema:
+    """The schema of some columns of the messages, of all when none is named; the order is that of the names."""
+    if not names:
+        return MESSAGES
+    known = {field.name: field for field in (*MESSAGES, *FURTHER)}
+    for name in names:
+        if name not in known:
+            raise SkepError(Code.INVALID_REQUEST, f"messages have no column {name!r}; there are {', '.join(known)}")
+    if len(set(names)) < len(names):
+        raise SkepError(Code.INVALID_REQUEST, "the option columns names a column twice")
+    return pa.schema([known[name] for name in names])
+
+
+def ddl(schema: pa.Schema) -> str:
+    """The schema as Spark writes it."""
+    return ", ".join(f"`{field.name}` {SQL_TYPES[field.type]}" for field in schema)
+
+
+def wanted(schema: StructType, offered: pa.Schema) -> pa.Schema:
+    """What a user's own schema leaves of the one there is; an error when it is not part of it."""
+    known = {field.name: field for field in offered}
+    for field in schema.fields:
+        mine = known.get(field.name)
+        if mine is None:
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"the schema has a column {field.name!r} that is not there; there are {', '.join(known)}",
+            )
+        if field.dataType.simpleString() != SQL_TYPES[mine.type]:
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"the column {field.name} is {SQL_TYPES[mine.type]}, not {field.dataType.simpleString()}; "
+                "read it so, and cast it in the query",
+            )
+    fields = [known[field.name].with_nullable(field.nullable) for field in schema.fields]
+    return pa.schema(fields)
+
+
+def rows_of(batch: pa.RecordBatch, queue: str, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of the log, as it comes over the wire, as one that Spark takes."""
+    columns: dict[str, pa.Array] = {}
+    for field in schema:
+        columns[field.name] = _column(batch, field, queue, columns)
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, queue: str, before: dict[str, pa.Array]) -> pa.Array:
+    if field.name == "queue":
+        return pa.repeat(pa.scalar(queue), batch.num_rows)
+    index = batch.schema.get_field_index(field.name)
+    if index < 0:
+        raise SkepError(
+            Code.INTERNAL, f"the server did not send the column {field.name}; is it older than this client?"
+        )
+    column = batch.column(index)
+    if field.name == "headers":
+        return header_maps(column)
+    if field.name == "trace_id" and "message_id" in before and column.equals(batch.column("message_id")):
+        return before["message_id"]  # nobody gave one, most often
+    return fitted(column, field.type)
+
+
+def fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column as another type: ids as their texts, bytes as the text they are, the rest by a cast."""
+    if column.type == kind:
+        return column
+    if pa.types.is_fixed_size_binary(column.type) and kind == pa.string():
+        return id_texts(column)
+    if pa.types.is_binary(column.type) and kind == pa.string():
+        # Spark's strings are bytes. They are not looked at here, so that a payload is the same to the last byte.
+        return pa.Array.from_buffers(kind, len(column), column.buffers(), column.null_count, column.offset)
+    return column.cast(kind)
+
+
+def id_texts(column: pa.FixedSizeBinaryArray) -> pa.StringArray:
+    """Ids of 16 bytes in their usual written form; null where there is none."""
+    raw = np.frombuffer(column.buffers()[1], "<u2", 8 * len(column), 16 * column.offset).reshape(-1, 8)
+    digits = _HEX[raw].view(np.uint8).reshape(-1, 32)
+    texts = np.empty((len(raw), 36), np.uint8)
+    texts[:, _DASHES] = ord("-")
+    for place, begin, end in ((0, 0, 8), (9, 8, 12), (14, 12, 16), (19, 16, 20), (24, 20, 32)):
+        texts[:, place : place + end - begin] = digits[:, begin:end]
+    offsets = np.arange(len(raw) + 1, dtype=np.int32) * 36
+    written = pa.StringArray.from_buffers(len(raw), pa.py_buffer(offsets), pa.py_buffer(texts))
+    return pc.if_else(column.is_valid(), written, pa.scalar(None, pa.string())) if column.null_count else written
+
+
+def header_maps(column: pa.Array) -> pa.MapArray:
+    """Headers as maps. They come as JSON, and most often many messages have the same: each text is read once."""
+    if column.null_count == len(column):
+        return pa.nulls(len(column), HEADERS)
+    coded = column.dictionary_encode()
+    read = [_decode_headers(text) for text in coded.dictionary.to_pylist()]
+    offsets = np.zeros(len(read) + 1, np.int32)
+    np.cumsum([len(one) for one in read], out=offsets[1:])
+    keys = pa.array([key for one in read for key in one], pa.string())
+    values = pa.array([value for one in read for value in one.values()], pa.string())
+    maps = pa.MapArray.from_arrays(pa.array(offsets), keys, values).cast(HEADERS)
+    return maps.take(coded.indices)

@@ -1,0 +1,205 @@
+"""`spark.readStream.format("skep")`: a queue as a stream. Offsets are one number per queue; nothing is polled in vain.
+
+Spark asks for the latest offset again and again. When there was nothing twice in a row the answer waits, on the server, for
+the next push: so an idle query costs a request every other second, and a message is seen as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import TimeoutError as WaitedTooLongError
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from skep.errors import Code, SkepError
+from skep.spark import planning
+from skep.spark.link import Link, link
+from skep.spark.offsets import Offsets, in_order, shares, split, stretches
+from skep.spark.options import SourceOptions
+from skep.spark.source import Portion, messages, portions
+from skep.wire.log import LogBoundsResponse as Bounds
+
+WATCHED_QUEUES = 16
+"""So many queues are waited for at once; with more of them, the others are seen when the wait is over."""
+PATTERN_SECONDS = 10.0
+"""So often it is looked for new queues that match."""
+
+
+class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a log batch by batch. One lives in a process of the driver; copies of it, without state, in the tasks."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._seen: dict[str, Bounds] = {}
+        self._target: Offsets | None = None
+        self._idle = False
+        self._queues: tuple[str, ...] = ()
+        self._queues_at = float("-inf")
+        self._reported: Offsets = {}
+
+    @property
+    def _server(self) -> Link:
+        return link(self._options.connection)
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Where the stream begins when there is no checkpoint yet."""
+        return in_order(planning.starting(self._server, self._options, self._look()))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """From now on, what there is at this moment is all there is."""
+        self._target = {queue: bounds.last_seq for queue, bounds in self._look().items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """What Spark passes back with each request for an offset, unless it wants everything at once."""
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """How far the next batch goes."""
+        planning.check_checkpoint(self._options, start)
+        found = self._look()
+        end = self._end(start, found)
+        self._report(start)
+        if end == start and self._idle and self._target is None:
+            self._wait(start)
+            found = self._look()
+            end = self._end(start, found)
+        self._idle = end == start
+        return in_order(end if isinstance(limit, ReadAllAvailable) else self._limited(start, end))
+
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
+        """The end of the log as last seen, for Spark's own figures."""
+        return in_order({queue: bounds.last_seq for queue, bounds in self._seen.items()}) or None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Even portions of a batch. After a restart the batch was planned by another process, so it is looked at again."""
+        planning.check_checkpoint(self._options, end)
+        if not self._seen:
+            self._look()
+        begin = {queue: self._kept(queue, start[queue]) for queue in end if queue in start}
+        # A queue that is not in the start is new, and begins where its log does.
+        begin |= {queue: self._seen[queue].first_seq - 1 for queue in end if queue not in start and queue in self._seen}
+        whole = [stretch for stretch in stretches(begin, end) if stretch.queue in self._seen]
+        return portions(split(whole, self._options.min_partitions))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a portion; this runs in a task."""
+        assert isinstance(partition, Portion)
+        return messages(self._server, self._options, self._schema, partition.stretch)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Everything up to here is done with: Spark says so when it begins the next batch."""
+        self._report(end)
+
+    def stop(self) -> None:
+        """Nothing is held that would have to be given back."""
+
+    def _report(self, done: Mapping[str, int]) -> None:
+        """Move the group. Spark never commits the last batch to its source, but where it starts from is done with, too:
+        it looks for a new batch only after the one before is in its commit log.
+        """
+        if self._options.group is not None:
+            for queue, seq in done.items():
+                if queue in self._seen and self._reported.get(queue) != seq:
+                    self._server.report_progress(queue, self._options.group, seq)
+                    self._reported[queue] = seq
+
+    def _look(self) -> dict[str, Bounds]:
+        """What all queues hold now."""
+        if self._options.pattern is None:
+            self._queues = tuple(sorted(self._options.queues))
+        elif time.monotonic() >= self._queues_at + PATTERN_SECONDS:
+            self._queues = planning.subscribed(self._server, self._options)
+            self._queues_at = time.monotonic()
+        found = {queue: self._bounds(queue) for queue in self._queues}
+        self._seen = {queue: bounds for queue, bounds in found.items() if bounds is not None}
+        return self._seen
+
+    def _bounds(self, queue: str) -> Bounds | None:
+        try:
+            return planning.bounds_of(self._server, queue)
+        except SkepError as error:
+            if error.code is not Code.QUEUE_NOT_FOUND or (self._options.pattern is None and not self._seen):
+                raise
+            planning.lose(self._options, f"the queue {queue} was deleted")
+            return None
+
+    def _end(self, start: Mapping[str, int], found: Mapping[str, Bounds]) -> Offsets:
+        """The end of what there is; a queue that is gone stays where it was."""
+        for queue in start.keys() - found.keys():
+            planning.lose(self._options, f"the queue {queue} was deleted")
+        end = {queue: bounds.last_seq for queue, bounds in found.items()}
+        if self._target is not None:
+            end = {queue: min(seq, self._target.get(queue, 0)) for queue, seq in end.items()}
+            end = {queue: seq for queue, seq in end.items() if queue in self._target or queue in start}
+        for queue, offset in start.items():
+            if queue in found and self._kept(queue, offset) == offset:
+                end[queue] = max(end.get(queue, 0), offset)
+        return {**{queue: offset for queue, offset in start.items() if queue not in found}, **end}
+
+    def _kept(self, queue: str, offset: int) -> int:
+        if queue not in self._seen:
+            return offset
+        return planning.check_kept(self._options, queue, offset, self._seen[queue])
+
+    def _limited(self, start: Mapping[str, int], end: Offsets) -> Offsets:
+        """No more messages, and no more bytes, than a batch may have; each queue has its share."""
+        begin = {
+            queue: start.get(queue, self._seen[queue].first_seq - 1 if queue in self._seen else 0) for queue in end
+        }
+        wanted = {queue: end[queue] - begin[queue] for queue in end if end[queue] > begin[queue]}
+        if not wanted:
+            return end
+        if self._options.max_offsets is not None:
+            wanted = shares(wanted, self._options.max_offsets)
+        if self._options.max_bytes is not None:
+            most = max(1, self._options.max_bytes // len(wanted))
+            for queue, count in wanted.items():
+                if count:
+                    last = self._server.last_seq_within(queue, begin[queue] + 1, most)
+                    wanted[queue] = min(count, last - begin[queue])
+        return {**end, **{queue: begin[queue] + count for queue, count in wanted.items()}}
+
+    def _wait(self, start: Mapping[str, int]) -> None:
+        """Return when one of the queues has something new, or after a while."""
+        seconds = self._options.wait_seconds
+        watched = sorted(self._seen)[:WATCHED_QUEUES]
+        if not (watched and seconds):
+            return
+        if len(watched) == 1:
+            self._news(watched[0], start)
+            return
+        # Those that hear nothing end by themselves when their time is over.
+        pool = ThreadPoolExecutor(len(watched))
+        try:
+            for told in as_completed([pool.submit(self._news, queue, start) for queue in watched], seconds):
+                if told.result():
+                    return
+        except WaitedTooLongError:
+            return
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _news(self, queue: str, start: Mapping[str, int]) -> bool:
+        """Wait for a message after the start; whether there is one. A server that is away is the next call's business."""
+        offset = start.get(queue, 0)
+        try:
+            return self._server.next_bounds(queue, offset, self._options.wait_seconds).last_seq > offset
+        except SkepError:
+            time.sleep(min(1.0, self._options.wait_seconds))
+            return False

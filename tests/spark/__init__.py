@@ -1,0 +1,1 @@
+"""Source, sink and pipelines on a real Spark and a real server."""

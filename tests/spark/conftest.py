@@ -1,0 +1,77 @@
+"""One Spark for the whole run, since it takes long to start, and with it one xdist worker for all of these tests."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+
+import skep
+from skep.spark.session import start_session
+from skep.testing.server import RunningServer, running_server
+
+FOLDER = Path(__file__).parent
+TENANTS = (f"spark-{number}" for number in itertools.count(1))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+class Lake(Struct, frozen=True):
+    """A server with a tenant of the test's own, as Spark sees it."""
+
+    spark: SparkSession
+    client: skep.Client
+    url: str
+    tenant: str
+    folder: Path
+
+    @property
+    def connection(self) -> dict[str, str]:
+        return {"url": self.url, "tenant": self.tenant, "retrySeconds": "20"}
+
+    def read(self, queue: str, **options: Any) -> DataFrame:
+        return self.spark.read.format("skep").options(**self.connection, **options).load(queue)
+
+    def stream(self, queue: str, **options: Any) -> DataFrame:
+        return self.spark.readStream.format("skep").options(**self.connection, waitSeconds="0.2", **options).load(queue)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session of all tests: stop it in none."""
+    # The Python workers find this checkout as the tests do.
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(FOLDER.parents[1] / "src"), str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")]
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = start_session("skep tests", master="local[2]", quick_start=True)
+        session.sparkContext.setLogLevel("OFF")  # what goes wrong on purpose need not be told
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_server() -> Iterator[RunningServer]:
+    """A server that lasts the session: stop none of its parts."""
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture
+def lake(spark: SparkSession, spark_server: RunningServer, tmp_path: Path) -> Iterator[Lake]:
+    """Spark beside an empty server."""
+    tenant = next(TENANTS)
+    with skep.Client(spark_server.url, tenant=tenant) as client:
+        yield Lake(spark, client, spark_server.url, tenant, tmp_path)
