@@ -1,0 +1,53 @@
+"""Which delivery each message had: the lease history, which has a row per call, spread over the messages it speaks of.
+
+A row names the first and last seq, how many messages and how many of them were completed. In an ordered queue these are the
+messages of that partition from the first to the last, the completed ones before the others. Where messages of a lease were
+settled out of order, or the queue is unordered, a row may cover a message that another row speaks of, too; a message counts
+as completed when the first row says so.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+BIN_SEQS = 1024
+"""Rows and messages meet in bins of so many seqs, since a join by range alone compares everything with everything."""
+
+RELEASED = "released"
+"""A delivery that reached nobody: it counts nowhere."""
+
+
+def attempts(messages: DataFrame, leases: DataFrame) -> DataFrame:
+    """One row per message and delivery: `queue, partition, seq, group, created_at, attempt, leased_at, settled_at, outcome`.
+
+    ``outcome`` is what became of this message: `completed`, `retried`, `expired` or `dead`.
+    """
+    bins = F.sequence(_bin(F.col("first_seq")), _bin(F.col("last_seq")))
+    spread = leases.where(F.col("outcome") != RELEASED).withColumn("bin", F.explode(bins))
+    logged = messages.select("queue", "partition", "seq", "created_at").withColumn("bin", _bin(F.col("seq")))
+    met = logged.join(spread, ["queue", "partition", "bin"]).where(
+        F.col("seq").between(F.col("first_seq"), F.col("last_seq"))
+    )
+    place = F.row_number().over(Window.partitionBy("queue", "position").orderBy("seq"))
+    outcome = F.when(place <= F.col("completed"), "completed").otherwise(F.col("outcome"))
+    return met.select(
+        "queue",
+        "partition",
+        "seq",
+        "group",
+        "created_at",
+        "attempt",
+        "leased_at",
+        "settled_at",
+        outcome.alias("outcome"),
+    )
+
+
+def seconds_between(earlier: str, later: str) -> Column:
+    """How long it is from one time to another; never below 0, though clocks may disagree."""
+    return F.greatest(F.lit(0.0), F.unix_micros(F.col(later)) / 1e6 - F.unix_micros(F.col(earlier)) / 1e6)
+
+
+def _bin(seq: Column) -> Column:
+    return F.floor(seq / BIN_SEQS)

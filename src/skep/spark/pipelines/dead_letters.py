@@ -1,0 +1,171 @@
+"""dead-letters: what messages were given up for, grouped by the error they have in common, and what sets them apart.
+
+Two errors are the same when they differ only in numbers, ids and quoted texts. What sets a group apart is a field of the
+payload whose value, or the shape of whose value, most of its letters have and few healthy messages of the same queue have.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+PLACEHOLDERS = (
+    (r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", "<id>"),
+    (r"'[^']*'|\"[^\"]*\"", "<text>"),
+    (r"0x[0-9a-fA-F]+|\b[0-9a-fA-F]{16,}\b", "<hex>"),
+    (r"\d+(?:[.,:]\d+)*", "<n>"),
+    (r"\s+", " "),
+)
+NO_ERROR = "(no error was given)"
+NO_JSON = "(no JSON)"
+ABSENT = "(absent)"
+DEPTH = 3
+"""So deep into the payload fields are compared."""
+TREND_PARTS = 12
+LEAST_GAP = 0.5
+"""By more than this share a field has to be so among dead letters than among healthy messages, to be named."""
+MOST_FIELDS = 5
+SAMPLE_MESSAGES = 10_000
+"""So many healthy messages of each queue are compared with, spread over its log."""
+
+
+def pattern(error: Column) -> Column:
+    """An error without what differs from message to message."""
+    text = F.coalesce(error, F.lit(NO_ERROR))
+    for regex, word in PLACEHOLDERS:
+        text = F.regexp_replace(text, regex, word)
+    return F.trim(text)
+
+
+def fingerprint(error: Column) -> Column:
+    """Twelve digits that are the same for errors of one pattern."""
+    return F.substring(F.sha2(pattern(error), 256), 1, 12)
+
+
+def dead_letter_groups(letters: DataFrame, messages: DataFrame) -> DataFrame:
+    """One row per queue, group and pattern of error, those with most letters first.
+
+    ``messages`` are the messages of the queues the letters came from; those that died are left out of them. ``trend`` counts
+    the letters in twelve equal parts of the time from the first to the last letter of all, ``fields`` names what sets them apart.
+    """
+    marked = letters.select(
+        "*", pattern(F.col("error")).alias("pattern"), fingerprint(F.col("error")).alias("fingerprint")
+    )
+    keys = ["source_queue", "group", "fingerprint"]
+    newest = F.max_by(
+        F.struct("error", "payload", "message_id", "trace_id", "source_seq"), F.struct("failed_at", "seq")
+    )
+    grouped = marked.groupBy(*keys).agg(
+        F.first("pattern").alias("pattern"),
+        F.count(F.lit(1)).alias("letters"),
+        F.count_distinct("partition").alias("partitions"),
+        F.collect_set("reason").alias("reasons"),
+        F.max("attempts").alias("most_attempts"),
+        F.min("failed_at").alias("first_at"),
+        F.max("failed_at").alias("last_at"),
+        newest.alias("sample"),
+    )
+    trends = _trends(marked, keys)
+    apart = _apart(marked, messages, keys)
+    return (
+        grouped.join(trends, keys, "left")
+        .join(apart, keys, "left")
+        .withColumn("fields", F.coalesce("fields", F.array().cast(apart.schema["fields"].dataType)))
+        .orderBy(F.desc("letters"), *keys)
+    )
+
+
+def _trends(marked: DataFrame, keys: list[str]) -> DataFrame:
+    """How many letters came in each part of the time."""
+    ends = marked.agg(F.min("failed_at").alias("from_at"), F.max("failed_at").alias("to_at"))
+    micros = {name: F.unix_micros(F.col(name)) for name in ("failed_at", "from_at", "to_at")}
+    share = (micros["failed_at"] - micros["from_at"]) / F.greatest(F.lit(1), micros["to_at"] - micros["from_at"])
+    part = F.least(F.lit(TREND_PARTS - 1), F.floor(share * TREND_PARTS)).cast("int")
+    counted = (
+        marked.crossJoin(F.broadcast(ends)).groupBy(*keys, part.alias("part")).agg(F.count(F.lit(1)).alias("letters"))
+    )
+    found = counted.groupBy(*keys).agg(F.map_from_entries(F.collect_list(F.struct("part", "letters"))).alias("parts"))
+    parts = F.sequence(F.lit(0), F.lit(TREND_PARTS - 1))
+    every = F.transform(parts, lambda place: F.coalesce(F.element_at("parts", place), F.lit(0)))
+    return found.select(*keys, every.alias("trend"))
+
+
+def _apart(marked: DataFrame, messages: DataFrame, keys: list[str]) -> DataFrame:
+    """What the letters of a group have in common that healthy messages have not."""
+    dead = marked.select("source_queue", "source_seq").distinct()
+    healthy = _sampled(
+        messages.select(F.col("queue").alias("source_queue"), F.col("seq").alias("source_seq"), "payload")
+        .join(F.broadcast(dead.select("source_queue").distinct()), "source_queue", "leftsemi")
+        .join(dead, ["source_queue", "source_seq"], "leftanti")
+    )
+    sizes = healthy.groupBy("source_queue").agg(F.count(F.lit(1)).alias("healthy"))
+    usual = _features(healthy, ["source_queue"]).withColumnRenamed("count", "healthy_count")
+    size = marked.groupBy(*keys).agg(F.count(F.lit(1)).alias("size"))
+    common = (
+        _features(marked, keys)
+        .join(size, keys)
+        .join(sizes, "source_queue", "left")
+        .join(usual, ["source_queue", "field", "kind", "value"], "left")
+        .withColumn("dead_share", F.col("count") / F.col("size"))
+        .withColumn("healthy_share", F.coalesce(F.col("healthy_count") / F.col("healthy"), F.lit(0.0)))
+        .where(F.col("healthy").isNotNull())
+        .withColumn("gap", F.col("dead_share") - F.col("healthy_share"))
+        .where(F.col("gap") > LEAST_GAP)
+    )
+    # A field is named once: by its value where that tells as much as its shape.
+    best = Window.partitionBy(*keys, "field").orderBy(F.desc("gap"), F.desc("kind"), "value")
+    order = Window.partitionBy(*keys).orderBy(F.desc("gap"), "field")
+    kept = (
+        common.withColumn("among", F.row_number().over(best))
+        .where(F.col("among") == 1)
+        .withColumn("place", F.row_number().over(order))
+        .where(F.col("place") <= MOST_FIELDS)
+    )
+    named = F.struct("place", "field", "kind", "value", "dead_share", "healthy_share")
+    listed = F.transform(F.array_sort(F.collect_list(named)), lambda one: one.dropFields("place"))
+    return kept.groupBy(*keys).agg(listed.alias("fields"))
+
+
+def _sampled(healthy: DataFrame) -> DataFrame:
+    """At most so many messages of each queue, the same ones every time."""
+    spread = Window.partitionBy("source_queue").orderBy(F.xxhash64("source_seq"))
+    return healthy.withColumn("place", F.row_number().over(spread)).where(F.col("place") <= SAMPLE_MESSAGES)
+
+
+def _features(rows: DataFrame, keys: list[str]) -> DataFrame:
+    """How many of the rows have each field with each value, and with each shape of a value."""
+    unread = F.struct(F.lit("payload").alias("field"), F.lit(NO_JSON).alias("value"))
+    fields = F.coalesce(_leaves(F.col("payload")), F.array(unread))
+    flat = rows.select(*keys, F.explode(fields).alias("one")).select(*keys, "one.field", "one.value")
+    flat = flat.where(F.length("value") <= 200)
+    kinds = F.array(
+        F.struct(F.lit("value").alias("kind"), F.col("value").alias("value")),
+        F.struct(F.lit("shape").alias("kind"), shape(F.col("value")).alias("value")),
+        F.struct(F.lit("presence").alias("kind"), F.lit("(there)").alias("value")),
+    )
+    both = flat.select(*keys, "field", F.explode(kinds).alias("one")).select(*keys, "field", "one.kind", "one.value")
+    return both.groupBy(*keys, "field", "kind", "value").count()
+
+
+def shape(value: Column) -> Column:
+    """A value with every run of digits as 9 and every run of letters as a: `12,50` is `9,9`."""
+    return F.regexp_replace(F.regexp_replace(value, r"\p{L}+", "a"), r"\d+", "9")
+
+
+def _leaves(payload: Column) -> Column:
+    """The fields of a JSON object with their values as text; null when it is none. Deeper ones have a dot in their name."""
+
+    def level(text: Column, before: Column | None, depth: int) -> Column:
+        entries = F.map_entries(F.from_json(text, "map<string,string>"))
+
+        def flattened(entry: Column) -> Column:
+            name = entry["key"] if before is None else F.concat(before, F.lit("."), entry["key"])
+            value = F.coalesce(entry["value"], F.lit("null"))
+            leaf = F.array(F.struct(name.alias("field"), value.alias("value")))
+            if depth == DEPTH:
+                return leaf
+            return F.when(value.startswith("{"), F.coalesce(level(value, name, depth + 1), leaf)).otherwise(leaf)
+
+        return F.flatten(F.transform(entries, flattened))
+
+    return level(payload, None, 1)

@@ -1,0 +1,193 @@
+"""journeys: what became of a trace on its way through the queues.
+
+A hop is a message and a group that reads it. What pushed a message is not written down anywhere, but the times tell: a push in
+the transaction of an ack has the very time of that ack, and any other push falls into the time someone worked on the hop
+before. Following that back from what ended last gives the critical path: the hops that decided how long it all took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from skep.spark.pipelines.attempts import attempts, seconds_between
+
+HOP = (
+    "created_at", "queue", "seq", "group", "partition", "state", "attempts", "errors", "leased_at", "ended_at",
+    "wait_seconds", "work_seconds", "pause_seconds",
+)  # fmt: skip
+"""The fields of a hop. The first four give the order."""
+STEP = ("queue", "seq", "group", "wait_seconds", "work_seconds", "pause_seconds")
+NONE = -1
+
+
+def hops(messages: DataFrame, leases: DataFrame) -> DataFrame:
+    """One row per message and group that has it, or is to get it: its state, and how long it waited and was worked on.
+
+    ``state`` is `done`, `dead`, `open` (delivered, not settled), `waiting` (not delivered yet), or `unread` where no group
+    reads the queue. ``pause_seconds`` is the time between attempts. A group that went past a message in its partition without
+    ever getting it was not meant (a replayed dead letter is for one group), and has no hop for it.
+    """
+    tried = attempts(messages, leases)
+    done = F.col("outcome") == "completed"
+    found = tried.groupBy("queue", "seq", "group").agg(
+        F.count(F.lit(1)).cast("int").alias("attempts"),
+        F.sum(F.when(done, 0).otherwise(1)).cast("int").alias("errors"),
+        F.min("leased_at").alias("leased_at"),
+        F.min(F.when(done, F.col("settled_at"))).alias("done_at"),
+        F.max("settled_at").alias("last_at"),
+        F.max(F.when(F.col("outcome") == "dead", 1).otherwise(0)).alias("died"),
+        F.sum(seconds_between("leased_at", "settled_at")).alias("work_seconds"),
+    )
+    logged = messages.select("trace_id", "queue", "seq", "partition", "created_at")
+    groups = F.broadcast(leases.select("queue", "group").distinct())
+    reached = leases.groupBy("queue", "group", "partition").agg(F.max("last_seq").alias("reached_seq"))
+    joined = (
+        logged.join(groups, "queue", "left")
+        .join(found, ["queue", "seq", "group"], "left")
+        .join(reached, ["queue", "group", "partition"], "left")
+    )
+    meant = F.col("attempts").isNotNull() | F.col("reached_seq").isNull() | (F.col("reached_seq") < F.col("seq"))
+    state = (
+        F.when(F.col("group").isNull(), "unread")
+        .when(F.col("done_at").isNotNull(), "done")
+        .when(F.col("died") == 1, "dead")
+        .when(F.col("attempts").isNotNull(), "open")
+        .otherwise("waiting")
+    )
+    ended = F.coalesce("done_at", F.when(F.col("died") == 1, F.col("last_at")))
+    return (
+        joined.where(meant)
+        .withColumns({"state": state, "ended_at": ended, "wait_seconds": seconds_between("created_at", "leased_at")})
+        .withColumn("wait_seconds", F.when(F.col("leased_at").isNotNull(), F.col("wait_seconds")))
+        .withColumn("pause_seconds", F.greatest(F.lit(0.0), seconds_between("leased_at", "last_at") - F.col("work_seconds")))
+        .withColumns({"attempts": F.coalesce("attempts", F.lit(0)), "errors": F.coalesce("errors", F.lit(0))})
+        .select("trace_id", *HOP)
+    )  # fmt: skip
+
+
+def journeys(messages: DataFrame, leases: DataFrame) -> DataFrame:
+    """One row per trace, with its hops in order and its critical path.
+
+    ``state`` is `broken` when a message of it died and no later one of the same queue and partition took its place, `open` when
+    something of it is still to do, else `done`.
+    """
+    ordered = F.array_sort(F.collect_list(F.struct(*HOP)))
+    traced = hops(messages, leases).groupBy("trace_id").agg(ordered.alias("hops"))
+    walked = traced.withColumn("causes", _causes()).withColumn("path", _path())
+    steps = F.transform("path", lambda place: _step(F.get("hops", place)))
+    return (
+        walked.withColumn("critical_path", steps)
+        .select(
+            "trace_id",
+            _state().alias("state"),
+            F.array_min(F.transform("hops", lambda hop: hop["created_at"])).alias("started_at"),
+            F.array_max(F.transform("hops", _end)).alias("ended_at"),
+            F.size(F.array_distinct(F.transform("hops", lambda hop: F.struct(hop["queue"], hop["seq"])))).alias("messages"),
+            F.array_distinct(F.transform("hops", lambda hop: hop["queue"])).alias("queues"),
+            _total(lambda hop: hop["errors"], "int").alias("errors"),
+            "hops",
+            "critical_path",
+            _total(lambda hop: hop["wait_seconds"], "double", "critical_path").alias("wait_seconds"),
+            _total(lambda hop: hop["work_seconds"], "double", "critical_path").alias("work_seconds"),
+            _total(lambda hop: hop["pause_seconds"], "double", "critical_path").alias("pause_seconds"),
+        )
+        .withColumn("duration_seconds", seconds_between("started_at", "ended_at"))
+    )  # fmt: skip
+
+
+def slowest(found: DataFrame, count: int = 10) -> DataFrame:
+    """The journeys that took longest."""
+    return found.orderBy(F.desc("duration_seconds"), "trace_id").limit(count)
+
+
+def broken(found: DataFrame) -> DataFrame:
+    """The journeys that ended with a dead letter, the newest first, and which hop it was."""
+    dead = F.filter("hops", lambda hop: hop["state"] == "dead")
+    return (
+        found.where(F.col("state") == "broken")
+        .withColumn("broken_at", F.element_at(dead, -1)["queue"])
+        .orderBy(F.desc("ended_at"), "trace_id")
+    )
+
+
+def by_queue(found: DataFrame) -> DataFrame:
+    """How much of the critical paths was spent in each queue and group: where it pays to be quicker."""
+    steps = found.select("trace_id", F.explode("critical_path").alias("step")).select("trace_id", "step.*")
+    return (
+        steps.groupBy("queue", "group")
+        .agg(
+            F.count_distinct("trace_id").alias("journeys"),
+            *[F.sum(f"{name}_seconds").alias(f"{name}_seconds") for name in ("wait", "work", "pause")],
+        )
+        .orderBy(F.desc(F.col("wait_seconds") + F.col("work_seconds") + F.col("pause_seconds")))
+    )
+
+
+def _end(hop: Column) -> Column:
+    return F.coalesce(hop["ended_at"], hop["leased_at"], hop["created_at"])
+
+
+def _causes() -> Column:
+    """For each hop the place of the hop during which it was pushed; NONE for the first of a journey."""
+
+    def cause(hop: Column, place: Column) -> Column:
+        before = F.slice("hops", F.lit(1), place)
+        begun = F.filter(before, lambda one: one["leased_at"].isNotNull() & (one["leased_at"] <= hop["created_at"]))
+        ranked = F.transform(
+            begun,
+            lambda one: F.struct(
+                F.coalesce(one["ended_at"] == hop["created_at"], F.lit(False)),
+                (one["ended_at"].isNull() | (one["ended_at"] >= hop["created_at"])),
+                one["leased_at"],
+                (F.array_position(F.col("hops"), one) - 1).cast("int").alias("place"),
+            ),
+        )
+        return F.coalesce(F.array_max(ranked)["place"], F.lit(NONE))
+
+    return F.transform("hops", cause)
+
+
+def _path() -> Column:
+    """The places of the hops of the critical path: back from what ended last, cause by cause."""
+    ends = F.transform("hops", lambda hop, place: F.struct(_end(hop).alias("at"), place.alias("place")))
+    last = F.array_max(ends)["place"]
+    start = F.struct(F.array(last).alias("path"), F.get("causes", last).alias("at"))
+
+    def back(walked: Column, _: Column) -> Column:
+        longer = F.struct(
+            F.concat(F.array(walked["at"]), walked["path"]).alias("path"),
+            F.coalesce(F.get("causes", walked["at"]), F.lit(NONE)).alias("at"),
+        )
+        return F.when(walked["at"] == NONE, walked).otherwise(longer)
+
+    return F.aggregate("hops", start, back, lambda walked: walked["path"])
+
+
+def _step(hop: Column) -> Column:
+    return F.struct(*[hop[name].alias(name) for name in STEP])
+
+
+def _state() -> Column:
+    """A dead hop is made good by a later message of the same queue and partition that is done: a replay."""
+
+    def lost(hop: Column) -> Column:
+        again = F.exists(
+            "hops",
+            lambda other: (
+                (other["queue"] == hop["queue"])
+                & (other["partition"] == hop["partition"])
+                & other["group"].eqNullSafe(hop["group"])
+                & (other["seq"] > hop["seq"])
+            ),
+        )
+        return (hop["state"] == "dead") & ~again
+
+    unfinished = F.exists("hops", lambda hop: hop["state"].isin("open", "waiting"))
+    return F.when(F.exists("hops", lost), "broken").when(unfinished, "open").otherwise("done")
+
+
+def _total(part: Callable[[Column], Column], kind: str, of: str = "hops") -> Column:
+    return F.aggregate(of, F.lit(0).cast(kind), lambda total, hop: total + F.coalesce(part(hop), F.lit(0)).cast(kind))

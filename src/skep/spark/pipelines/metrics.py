@@ -1,0 +1,142 @@
+"""metrics: what happened per window of time, queue, partition bucket and group, and how long it took.
+
+Everything is counted by when it happened: pushes by the time of the push, deliveries by the time they ended. So a window can
+be computed again at any time from the same rows, and data that comes late belongs where it belongs: `late_since` says from
+where windows have to be computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from skep.spark.pipelines.attempts import RELEASED, attempts, seconds_between
+
+KEYS = ("window_start", "window_end", "queue", "bucket", "group")
+COUNTS = ("pushed", "delivered", "settled", "retried", "dead")
+LATENCIES = {
+    "wait": "from the push to the first delivery",
+    "work": "of a delivery",
+    "total": "from the push to the ack",
+}
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+ACCURACY = 10_000
+FACTS = {
+    "window_start": "timestamp", "window_end": "timestamp", "queue": "string", "bucket": "int", "group": "string",
+    "pushed": "bigint", "delivered": "bigint", "settled": "bigint", "open": "bigint", "buried": "bigint",
+    "letters": "bigint", "wait": "double", "work": "double", "total": "double",
+}  # fmt: skip
+
+
+def metrics(
+    messages: DataFrame,
+    leases: DataFrame,
+    dead_letters: DataFrame | None = None,
+    *,
+    window: str | None = "1 minute",
+    buckets: int = 1,
+) -> DataFrame:
+    """One row per window, queue, bucket and group, with counts and latencies in seconds.
+
+    ``window`` is a duration of Spark's, or None for all of the time in one row. A message counts as pushed once for every
+    group of its queue (and with no group when there is none), so that a row's figures can be set against each other.
+    ``buckets`` divides the partitions of a queue by the CRC-32 of their names.
+    """
+    ended = leases.where(F.col("outcome") != RELEASED)
+    facts = [
+        _pushed(messages, leases, window, buckets),
+        _delivered(ended, window, buckets),
+        _latencies(attempts(messages, leases), window, buckets),
+    ]
+    if dead_letters is not None:
+        facts.append(_letters(dead_letters, window, buckets))
+    together = reduce(DataFrame.unionByName, facts).groupBy(*KEYS).agg(*_sums(), *_quantiles())
+    # A lease that ended with one message retried and another buried is `retried` in the history; the letters know better.
+    dead = F.greatest("buried", "letters")
+    retried = F.greatest(F.lit(0), F.col("open") - (dead - F.col("buried")))
+    names = [f"{name}_{label}_seconds" for name in LATENCIES for label in QUANTILES]
+    counts = [F.col(name) for name in ("pushed", "delivered", "settled")]
+    return together.select(*KEYS, *counts, retried.alias("retried"), dead.alias("dead"), *names)
+
+
+def late_since(newest: datetime, window_seconds: float, late_seconds: float) -> datetime:
+    """From which window on a run computes anew, when the run before saw times up to ``newest``: earlier ones are final."""
+    reach = newest - timedelta(seconds=late_seconds)
+    return reach - timedelta(seconds=reach.timestamp() % window_seconds)
+
+
+def _pushed(messages: DataFrame, leases: DataFrame, window: str | None, buckets: int) -> DataFrame:
+    groups = F.broadcast(leases.select("queue", "group").distinct())
+    counted = messages.select("queue", *_windowed("created_at", window), _bucket(buckets))
+    counted = counted.groupBy("window_start", "window_end", "queue", "bucket").agg(F.count(F.lit(1)).alias("pushed"))
+    return _facts(counted.join(groups, "queue", "left"))
+
+
+def _delivered(ended: DataFrame, window: str | None, buckets: int) -> DataFrame:
+    left = F.col("messages") - F.col("completed")
+    return _facts(
+        ended.select(
+            "queue", "group", *_windowed("settled_at", window), _bucket(buckets),
+            F.col("messages").alias("delivered"), F.col("completed").alias("settled"),
+            F.when(F.col("outcome").isin("retried", "expired"), left).alias("open"),
+            F.when(F.col("outcome") == "dead", left).alias("buried"),
+        )
+    )  # fmt: skip
+
+
+def _latencies(tried: DataFrame, window: str | None, buckets: int) -> DataFrame:
+    done = F.col("outcome") == "completed"
+    return _facts(
+        tried.select(
+            "queue", "group", *_windowed("settled_at", window), _bucket(buckets),
+            F.when(F.col("attempt") == 1, seconds_between("created_at", "leased_at")).alias("wait"),
+            seconds_between("leased_at", "settled_at").alias("work"),
+            F.when(done, seconds_between("created_at", "settled_at")).alias("total"),
+        )
+    )  # fmt: skip
+
+
+def _letters(dead_letters: DataFrame, window: str | None, buckets: int) -> DataFrame:
+    counted = dead_letters.where(F.col("group").isNotNull() & (F.col("group") != "")).select(
+        F.col("source_queue").alias("queue"), "group", *_windowed("failed_at", window), _bucket(buckets)
+    )
+    return _facts(counted.withColumn("letters", F.lit(1)))
+
+
+def _windowed(column: str, window: str | None) -> Sequence[Column]:
+    """Begin and end of the window a time is in; null when all time is one."""
+    if window is None:
+        return F.lit(None).cast("timestamp").alias("window_start"), F.lit(None).cast("timestamp").alias("window_end")
+    found = F.window(column, window)
+    return found["start"].alias("window_start"), found["end"].alias("window_end")
+
+
+def _bucket(buckets: int) -> Column:
+    return (F.crc32(F.encode(F.col("partition"), "UTF-8")) % buckets).cast("int").alias("bucket")
+
+
+def _facts(frame: DataFrame) -> DataFrame:
+    """The columns that all facts have; those that this one says nothing of are null."""
+    return frame.select(
+        *[
+            (F.col(name) if name in frame.columns else F.lit(None)).cast(kind).alias(name)
+            for name, kind in FACTS.items()
+        ]
+    )
+
+
+def _sums() -> list[Column]:
+    names = ("pushed", "delivered", "settled", "open", "buried", "letters")
+    return [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]
+
+
+def _quantiles() -> list[Column]:
+    return [
+        F.percentile_approx(name, share, ACCURACY).alias(f"{name}_{label}_seconds")
+        for name in LATENCIES
+        for label, share in QUANTILES.items()
+    ]

@@ -1,0 +1,42 @@
+"""replay: rows of the lake as messages to push again.
+
+The transaction id is made of queue and seq, so that a row that is replayed a second time, by a run that was ended and started
+anew, is a duplicate within the queue's deduplication window and stored once.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+REPLAYED = ("queue", "partition", "payload", "transaction_id", "trace_id", "headers")
+"""What the sink is given."""
+ORIGIN = ("source_queue", "source_seq")
+
+
+def replay(
+    rows: DataFrame,
+    *,
+    where: Column | None = None,
+    payload: Column | None = None,
+    to: str | None = None,
+    label: str = "replay",
+) -> DataFrame:
+    """The rows for which ``where`` holds as new messages, in the order of their queue and seq.
+
+    ``payload`` is what they carry instead of their own, ``to`` the queue they go to instead of their own. Another ``label`` makes
+    them other messages than those of a replay before. `source_queue` and `source_seq` say where they are from.
+    """
+    chosen = rows if where is None else rows.where(where)
+    origin = F.concat_ws("/", F.lit(label), F.col("queue"), F.col("seq").cast("string"))
+    headers = F.coalesce(F.col("headers"), F.create_map().cast("map<string,string>"))
+    return chosen.select(
+        (F.col("queue") if to is None else F.lit(to)).alias("queue"),
+        "partition",
+        (F.col("payload") if payload is None else payload).alias("payload"),
+        origin.alias("transaction_id"),
+        "trace_id",
+        headers.alias("headers"),
+        F.col("queue").alias("source_queue"),
+        F.col("seq").alias("source_seq"),
+    ).orderBy("source_queue", "source_seq")

@@ -1,0 +1,44 @@
+"""archive: rows as the lake keeps them, to the byte."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from skep.spark.pipelines.archive import LAKE_COLUMNS, archive, plain_archive, with_body
+from tests.spark.frames import message, messages_of
+
+DAY_SECONDS = 86_400
+
+
+def test_the_payload_stays_as_it_is_and_the_body_can_be_asked(spark: SparkSession) -> None:
+    payload = '{ "b": 1.0,  "a": {"ü": [1, 2]} }'
+    frame = archive(messages_of(spark, message("orders", 1, 0, payload=payload)))
+    assert tuple(frame.columns) == LAKE_COLUMNS
+    [row] = frame.select("payload", "date", F.try_variant_get("body", "$.a.ü[1]", "int").alias("second")).collect()
+    assert (row["payload"], row["date"], row["second"]) == (payload, date(2026, 1, 31), 2)
+
+
+def test_a_payload_that_is_no_json_has_no_body(spark: SparkSession) -> None:
+    [row] = archive(messages_of(spark, message("orders", 1, 0, payload="<xml/>"))).select("payload", "body").collect()
+    assert (row["payload"], row["body"]) == ("<xml/>", None)
+
+
+def test_the_date_is_that_of_utc_whatever_the_session_says(spark: SparkSession) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
+    try:
+        frame = archive(messages_of(spark, message("orders", 1, 0), message("orders", 2, DAY_SECONDS)))
+        found = [row["date"] for row in frame.orderBy("seq").select("date").collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+    assert found == [date(2026, 1, 31), date(2026, 2, 1)]
+
+
+def test_formats_without_variant_get_the_body_back_on_reading(spark: SparkSession) -> None:
+    plain = plain_archive(messages_of(spark, message("orders", 1, 0, payload='{"a": 1}')))
+    assert "body" not in plain.columns
+    [row] = with_body(plain).select(F.try_variant_get("body", "$.a", "int").alias("a")).collect()
+    assert row["a"] == 1

@@ -1,0 +1,73 @@
+"""dead-letters: errors that are the same, and what those letters have in common."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from skep.spark.pipelines.dead_letters import dead_letter_groups, pattern
+from tests.spark.frames import dicts, letter, letters_of, message, messages_of
+
+
+def order(number: int, **more: Any) -> str:
+    return json.dumps({"number": number, "amount": f"{number}.50", "to": {"country": "AT"}, **more})
+
+
+def test_errors_are_the_same_but_for_numbers_ids_and_quoted_texts(spark: SparkSession) -> None:
+    errors = [
+        "cannot read the amount '12,50'",
+        'order 17 of 0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2d: no rate for "XXX" at 12:30',
+        None,
+    ]
+    frame = spark.createDataFrame([(error,) for error in errors], "error string")
+    found = [row[0] for row in frame.select(pattern(F.col("error"))).collect()]
+    assert found == [
+        "cannot read the amount <text>", "order <n> of <id>: no rate for <text> at <n>", "(no error was given)",
+    ]  # fmt: skip
+
+
+def test_letters_are_grouped_with_counts_trend_and_newest_sample(spark: SparkSession) -> None:
+    letters = letters_of(
+        spark,
+        letter(1, 0, "timeout after 31 s", payload="a"), letter(2, 60, "timeout after 9 s", payload="b"),
+        letter(3, 120, "timeout after 12 s", payload="c"), letter(4, 120, "refused", reason="rejected"),
+    )  # fmt: skip
+    first, second = dicts(dead_letter_groups(letters, messages_of(spark)).collect())
+    assert (first["pattern"], first["letters"], first["reasons"]) == ("timeout after <n> s", 3, ["max_attempts"])
+    assert first["trend"] == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
+    assert (first["sample"]["payload"], first["sample"]["error"]) == ("c", "timeout after 12 s")
+    assert (second["pattern"], second["letters"], second["trend"][-1], second["fields"]) == ("refused", 1, 1, [])
+    assert first["fingerprint"] != second["fingerprint"]
+
+
+def test_fields_that_set_letters_apart_are_named_by_value_shape_or_presence(spark: SparkSession) -> None:
+    healthy = [message("orders", seq, seq, payload=order(seq)) for seq in range(1, 11)]
+    dead = [order(seq, amount=f"{seq},50", to={"country": "XX"}, note="x" * seq) for seq in (20, 21)]
+    messages = messages_of(
+        spark, *healthy, *(message("orders", 20 + n, 20, payload=text) for n, text in enumerate(dead))
+    )
+    letters = letters_of(spark, *(letter(20 + n, 30, f"bad {n}", payload=text) for n, text in enumerate(dead)))
+    [row] = dicts(dead_letter_groups(letters, messages).collect())
+    found = {
+        field["field"]: (field["kind"], field["value"], field["dead_share"], field["healthy_share"])
+        for field in row["fields"]
+    }
+    assert found == {
+        "amount": ("shape", "9,9", 1.0, 0.0),
+        "to.country": ("value", "XX", 1.0, 0.0),
+        "note": ("shape", "a", 1.0, 0.0),
+    }
+
+
+def test_a_payload_that_is_no_json_is_said_to_be_none(spark: SparkSession) -> None:
+    healthy = messages_of(spark, *(message("orders", seq, seq, payload=order(seq)) for seq in range(1, 4)))
+    letters = letters_of(spark, letter(9, 1, "bad", payload="<xml/>"), letter(10, 1, "bad", payload="[1, 2"))
+    [row] = dicts(dead_letter_groups(letters, healthy).collect())
+    assert [(field["field"], field["value"]) for field in row["fields"]] == [("payload", "(no JSON)")]
+
+
+def test_no_letters_make_no_groups(spark: SparkSession) -> None:
+    assert dead_letter_groups(letters_of(spark), messages_of(spark, message("orders", 1, 0))).collect() == []

@@ -1,0 +1,92 @@
+"""journeys on traces that can be followed with a finger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from skep.spark.pipelines.journeys import broken, by_queue, hops, journeys, slowest
+from tests.spark.frames import at, dicts, lease, leases_of, message, messages_of
+
+
+def shop(spark: SparkSession) -> Any:
+    """t1: an order (billed and audited), paid at the second try, shipped. t2: an order whose payment died. t3: waits."""
+    messages = messages_of(
+        spark,
+        message("orders", 1, 0, trace="t1"), message("payments", 1, 4, trace="t1"), message("shipments", 1, 20, trace="t1"),
+        message("orders", 2, 1, trace="t2"), message("payments", 2, 5, trace="t2"),
+        message("orders", 3, 2, trace="t3"),
+    )  # fmt: skip
+    leases = leases_of(
+        spark,
+        lease("orders", (1, 1), (3, 4), group="billing"), lease("orders", (2, 2), (3, 5), group="billing"),
+        lease("orders", (1, 2), (3.5, 9), group="audit"),
+        lease("payments", (1, 1), (6, 7), "retried", group="bank"),
+        lease("payments", (1, 1), (15, 20), group="bank", attempt=2),
+        lease("payments", (2, 2), (8, 9), "dead", group="bank"),
+        lease("shipments", (1, 1), (21, 22), group="parcels"),
+    )  # fmt: skip
+    return messages, leases
+
+
+def test_each_hop_has_its_wait_work_pause_and_state(spark: SparkSession) -> None:
+    found = {(row["queue"], row["seq"], row["group"]): row for row in hops(*shop(spark)).collect()}
+    paid = found["payments", 1, "bank"]
+    assert (paid["state"], paid["attempts"], paid["errors"]) == ("done", 2, 1)
+    assert (paid["wait_seconds"], paid["work_seconds"], paid["pause_seconds"]) == (2.0, 6.0, 8.0)
+    assert found["payments", 2, "bank"]["state"] == "dead"
+    assert found["orders", 3, "audit"]["state"] == "waiting"
+    assert found["orders", 3, "audit"]["wait_seconds"] is None
+    assert len(found) == 9
+
+
+def test_a_journey_is_followed_across_queues_along_its_critical_path(spark: SparkSession) -> None:
+    found = {row["trace_id"]: row for row in dicts(journeys(*shop(spark)).collect())}
+    first = found["t1"]
+    assert [(hop["queue"], hop["group"]) for hop in first["hops"]] == [
+        ("orders", "audit"), ("orders", "billing"), ("payments", "bank"), ("shipments", "parcels"),
+    ]  # fmt: skip
+    # Audit was at work on the order, too, when the payment was pushed; but the payment has the time of billing's ack.
+    assert [(step["queue"], step["group"]) for step in first["critical_path"]] == [
+        ("orders", "billing"), ("payments", "bank"), ("shipments", "parcels"),
+    ]  # fmt: skip
+    assert (first["state"], first["duration_seconds"], first["messages"], first["errors"]) == ("done", 22.0, 3, 1)
+    assert (first["wait_seconds"], first["work_seconds"], first["pause_seconds"]) == (3 + 2 + 1, 1 + 6 + 1, 8)
+    assert first["queues"] == ["orders", "payments", "shipments"]
+    assert (found["t2"]["state"], found["t3"]["state"]) == ("broken", "open")
+
+
+def test_a_replayed_message_makes_good_what_died(spark: SparkSession) -> None:
+    messages = messages_of(spark, message("payments", 1, 0), message("payments", 9, 100))
+    leases = leases_of(spark, lease("payments", (1, 1), (1, 2), "dead"), lease("payments", (9, 9), (101, 102)))
+    [row] = journeys(messages, leases).collect()
+    assert (row["state"], row["errors"]) == ("done", 1)
+
+
+def test_a_group_that_was_not_meant_has_no_hop(spark: SparkSession) -> None:
+    messages = messages_of(spark, message("payments", 1, 0), message("payments", 2, 100), message("payments", 3, 101))
+    leases = leases_of(
+        spark,
+        lease("payments", (1, 3), (101, 102)),
+        lease("payments", (1, 1), (1, 2), group="audit"),
+        lease("payments", (3, 3), (101, 102), group="audit"),
+    )
+    found = {(row["seq"], row["group"]) for row in hops(messages, leases).collect()}
+    assert found == {(1, "g"), (2, "g"), (3, "g"), (1, "audit"), (3, "audit")}
+
+
+def test_the_slowest_the_broken_and_the_costly_are_picked_out(spark: SparkSession) -> None:
+    found = journeys(*shop(spark)).cache()
+    assert [row["trace_id"] for row in slowest(found, 2).collect()] == ["t1", "t2"]
+    assert [(row["trace_id"], row["broken_at"]) for row in broken(found).collect()] == [("t2", "payments")]
+    first = by_queue(found).first()
+    assert first is not None
+    # t2: 3 of wait and 1 of work; the path of t2 ends where audit ended, at the same time as the payment.
+    assert (first["queue"], first["group"]) == ("payments", "bank")
+    found.unpersist()
+
+
+def test_a_queue_that_nobody_reads_ends_a_journey(spark: SparkSession) -> None:
+    [row] = journeys(messages_of(spark, message("audit", 1, 0)), leases_of(spark)).collect()
+    assert (row["state"], row["duration_seconds"], row["started_at"].timestamp()) == ("done", 0.0, at(0).timestamp())
