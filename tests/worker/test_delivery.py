@@ -15,10 +15,11 @@ from standardwebhooks.webhooks import Webhook
 
 from skep.clock import ManualClock, SystemClock, seconds
 from skep.errors import Code, SkepError
+from skep.loop import run
 from skep.spec.ir import Deliver
 from skep.worker.addresses import is_public
 from skep.worker.delivery import Deliverer, Result
-from tests.worker.receiver import answer, receiver
+from tests.worker.receiver import OK, answer, receiver
 
 ID = "0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2d"
 SECRETS = {
@@ -27,8 +28,8 @@ SECRETS = {
 }
 
 
-def deliverer(url: str, **more: object) -> Deliverer:
-    spec = Deliver(url=url, headers={"X-Shop": "main"}, secret_env=["NEW", "OLD"], timeout_seconds=0.3)
+def deliverer(url: str, timeout_seconds: float = 20, **more: object) -> Deliverer:
+    spec = Deliver(url=url, headers={"X-Shop": "main"}, secret_env=["NEW", "OLD"], timeout_seconds=timeout_seconds)
     return Deliverer(spec, SECRETS, SystemClock(), allow_private=True, **more)  # type: ignore[arg-type] # given by tests
 
 
@@ -88,7 +89,7 @@ async def test_no_answer_in_time_and_no_connection_are_failures() -> None:
     async with receiver() as there:
         there.answers = [None]
         begun = time.monotonic()
-        outcome = await deliverer(there.url).deliver(ID, b"{}")
+        outcome = await deliverer(there.url, 0.3).deliver(ID, b"{}")
         assert outcome.result is Result.FAILED
         assert "within 0.3 s" in outcome.reason
         assert time.monotonic() - begun < 5
@@ -118,6 +119,18 @@ async def test_an_answer_is_heard_before_a_large_message_was_read() -> None:
         there.reads_body = False
         there.answers = [answer(413, "too large")]
         assert (await deliverer(there.url).deliver(ID, b"x" * 3_000_000)).result is Result.REFUSED
+
+
+def test_deliveries_work_on_the_event_loop_that_workers_run_on() -> None:
+    async def main() -> list[Result]:
+        async with receiver() as there:
+            one = deliverer(there.url)
+            there.answers = [OK, answer(503), b"", answer(413)]
+            found = [(await one.deliver(ID, b"{}")).result for _ in range(3)]
+            there.reads_body = False
+            return [*found, (await one.deliver(ID, b"x" * 3_000_000)).result]
+
+    assert run(main()) == [Result.DELIVERED, Result.FAILED, Result.FAILED, Result.REFUSED]
 
 
 # --- addresses ------------------------------------------------------------------------------------------------

@@ -82,6 +82,15 @@ async def test_what_follows_is_pushed_with_the_ack_from_queue_to_queue(place: Pl
     assert archived.partition == order.partition == "c-1"
 
 
+async def test_a_message_that_is_done_twice_leads_on_once(place: Place) -> None:
+    app = chain(place)
+    place.client.push("Orders", {"order": "o-1", "customer": "c-1", "cents": 500})
+    assert await place.work(app, at_least=2) == 2
+    place.client.seek("Orders", "__QUEUE_MODE__", "beginning")
+    assert await place.work(app, at_least=1) == 1  # the function again, and nothing after it
+    assert place.payloads("Invoices") == [{"order": "o-1", "total": 1000}]
+
+
 async def test_a_message_whose_follower_finds_no_room_comes_again_and_follows_once(
     timed: tuple[Place, ManualClock],
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from typing import cast
 from urllib.parse import quote, urlsplit
 
 import httptools
@@ -101,8 +102,8 @@ class _Exchange(asyncio.Protocol):
     # the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self._request)
+        # uvloop's transports are of no class of asyncio's.
+        cast("asyncio.Transport", transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
         if self.answered.done():
