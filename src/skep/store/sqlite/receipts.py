@@ -9,7 +9,7 @@ from itertools import chain
 from skep.clock import Instant
 from skep.model import PushBatch, PushOutcome
 from skep.records import Receipt, ReceiptKey
-from skep.store.sqlite.push import push_batch
+from skep.store.sqlite.push import push_batch, push_batches
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements, repeated
 
@@ -34,15 +34,18 @@ def name_of(key: ReceiptKey) -> bytes:
 def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool) -> list[PushOutcome]:
     """Append every batch that is not refused; one with a receipt only while no such receipt lives."""
     wanted = [batch.receipt for batch in batches if batch.receipt is not None]
-    if not wanted:
-        return [push_batch(session, batch, now, create_queues) for batch in batches]
-    taken = take_all(session, wanted, now)
-    return [_push_once(session, batch, now, create_queues, taken) for batch in batches]
+    if wanted and not take_all(session, wanted, now):
+        return [_push_once(session, batch, now, create_queues) for batch in batches]
+    outcomes = push_batches(session, batches, now, create_queues)
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        if batch.receipt is not None and outcome.refused:
+            drop(session, batch.receipt.key)
+    return outcomes
 
 
-def _push_once(session: Session, batch: PushBatch, now: Instant, create_queues: bool, taken: bool) -> PushOutcome:
+def _push_once(session: Session, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
     receipt = batch.receipt
-    if receipt is not None and not taken and not take(session, receipt, now):
+    if receipt is not None and not take(session, receipt, now):
         return recorded(session, receipt.key, now)
     outcome = push_batch(session, batch, now, create_queues)
     if receipt is not None and outcome.refused:
