@@ -147,7 +147,14 @@ def run_app(settings: ServerSettings, target: str, workers: int, *, allow_privat
 
 async def _apply(app: App, url: str) -> None:
     async with AsyncClient(url) as client:
-        await client.apply(app.spec)
+        applied = await client.apply(app.spec)
+    for change in applied.changes:
+        for setting in change.changes:
+            if setting.danger:
+                log.warning(
+                    "a setting was changed that could lose something", queue=change.queue, setting=setting.setting,
+                    before=setting.before, after=setting.after, danger=setting.danger,
+                )  # fmt: skip
 
 
 async def _first(serving: asyncio.Task[None], other: object) -> None:

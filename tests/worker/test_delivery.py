@@ -54,6 +54,26 @@ async def test_bytes_that_are_no_text_are_signed_as_they_are() -> None:
     assert (there.received[0].body, there.received[0].headers["content-type"]) == (b"\xff\xfe", "image/png")
 
 
+async def test_a_password_is_sent_and_never_told_and_headers_of_the_request_are_its_own() -> None:
+    async with receiver() as there:
+        there.answers = [answer(500)]
+        spec = Deliver(
+            url=f"http://ann:p%40ss@127.0.0.1:{there.port}/in",
+            headers={"Host": "evil", "Content-Length": "1", "X-A": "b"},
+        )
+        one = Deliverer(spec, {}, SystemClock(), allow_private=True)
+        outcome = await one.deliver(ID, b"{}")
+    [got] = there.received
+    assert got.headers["authorization"] == "Basic " + base64.b64encode(b"ann:p@ss").decode()
+    assert (got.headers["host"], got.headers["content-length"], got.headers["x-a"]) == (
+        f"127.0.0.1:{there.port}",
+        "2",
+        "b",
+    )
+    assert one.url == f"http://127.0.0.1:{there.port}/in"
+    assert "p%40ss" not in outcome.reason
+
+
 @pytest.mark.parametrize(
     ("status", "result"),
     [

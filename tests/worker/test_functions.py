@@ -100,6 +100,44 @@ async def test_a_function_may_settle_its_message_itself(place: Place) -> None:
     assert [one.error for one in place.dead("Alerts")] == ["not a", "not b"]
 
 
+async def test_a_function_of_a_declared_command_gets_its_input_whole_with_its_defaults(place: Place) -> None:
+    app = place.app("""
+    app Doors {
+      queue Rings {
+        map_to: command Door.Ring {
+          door: string(message.door)
+          times: message.times
+        }
+      }
+      entity Door {
+        id: input.door
+        command Ring {
+          input {
+            door: string
+            times: int
+            loud: bool = true
+          }
+          emits Rung {}
+        }
+      }
+    }
+    """)
+    rung: list[dict[str, object]] = []
+
+    @app.command("Door.Ring")
+    def ring(given: dict[str, object]) -> None:
+        rung.append(given)
+
+    place.client.push("Rings", [{"door": "front", "times": 2}, {"door": "back", "times": "two"}])
+    await place.work(app, at_least=2)
+    assert rung == [{"door": "front", "times": 2, "loud": True}]
+    [letter] = place.dead("Rings")
+    assert letter.error == (
+        "MAPPING_FAILED: map_to Door.Ring: field 'times' does not fit: expected int, not \"two\", made by `message.times`"
+    )
+    assert list(place.client.entities("Door")) == []
+
+
 async def test_a_failing_function_is_tried_five_times_at_1_2_4_8_seconds_then_the_message_is_a_dead_letter(
     timed: tuple[Place, ManualClock],
 ) -> None:

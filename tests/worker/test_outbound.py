@@ -60,6 +60,16 @@ async def test_a_message_is_posted_as_it_is_with_its_id_and_a_signature(place: P
     assert place.depth("Notices") == 0
 
 
+async def test_what_is_no_json_is_delivered_as_it_was_pushed(place: Place) -> None:
+    async with receiver() as there:
+        app = place.app(f'app Files {{ queue Files {{ deliver: "http://127.0.0.1:{there.port}/in" }} }}')
+        place.client.push("Files", b"\x89PNG", content_type="image/png")
+        assert await place.work(app, at_least=1) == 1
+    [got] = there.received
+    assert (got.body, got.headers["content-type"]) == (b"\x89PNG", "image/png")
+    assert place.dead("Files") == []
+
+
 async def test_a_refused_message_is_tried_again_under_the_same_id_and_dies_of_its_attempts(
     timed: tuple[Place, ManualClock],
 ) -> None:

@@ -51,8 +51,9 @@ async def test_a_lost_lease_takes_its_own_messages_out_of_the_batch_and_no_other
             *[skep.AsyncMessage.of(one, client) for one in popped if one.partition != "p-3"], lease_seconds=60
         )
         clock.advance(20)
-        [taken, *_] = place.client.pop("Deposits", batch=3)
-        assert taken.partition == "p-3"
+        while not (taken := place.client.pop("Deposits", batch=3)):
+            pass  # a pop that meets a chore of the server may find nothing
+        assert {one.partition for one in taken} == {"p-3"}
         await Committing(duty, clock, Claims(), Random(1)).run(access, popped)
         await access.close()
     for number in (0, 1, 2, 4, 5, 6, 7):

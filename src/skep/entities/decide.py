@@ -64,12 +64,12 @@ class Decision(Struct, frozen=True):
     answer: dict[str, object]
 
 
-def accept(entity: CompiledEntity, command: str, input_: dict[str, object]) -> Accepted:
-    """Hold an input against what the command takes, and find out which entity it is for."""
+def accept(entity: CompiledEntity, command: str, input_: dict[str, object], *, checked: bool = False) -> Accepted:
+    """Hold an input against what the command takes, unless that was done, and find out which entity it is for."""
     compiled = entity.commands.get(command)
     if compiled is None:
         raise SkepError(Code.MAPPING_FAILED, f"the entity {entity.name} has no command {command!r}")
-    unfit = misfit_of(compiled.input, input_)
+    unfit = None if checked else misfit_of(compiled.input, input_)
     if unfit is not None:
         raise unfit_input(unfit, f"{entity.name}.{command}")
     filled = with_defaults(compiled.input, dict(input_))

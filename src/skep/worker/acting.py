@@ -61,7 +61,7 @@ class Acting:
     async def run(self, access: Access, message: PoppedMessage) -> Ack | None:
         """Do a message and settle it; returns what was said of it, None when nothing could be said."""
         try:
-            fields = self._duty.fields(message)
+            fields = self._duty.fields(message) if self._duty.reads else {}
             done = await self._act(access, message, fields)
             follows = done.ack.status is AckStatus.COMPLETED and not done.said
             items = self._duty.pushes(message, fields, done.result) if follows else []

@@ -91,7 +91,8 @@ class Committing:
         fields: Fields = {}
         try:
             fields = self._duty.fields(message)
-            return Prepared(message, fields, accept(self._entity, self._command, self._duty.mapped(fields)), None)
+            input_ = self._duty.mapped(fields)  # which has held it against the command's input
+            return Prepared(message, fields, accept(self._entity, self._command, input_, checked=True), None)
         except SkepError as error:
             return Prepared(message, fields, None, error)
 

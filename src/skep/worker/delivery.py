@@ -33,6 +33,8 @@ _PREFIX = "whsec_"
 _GONE = 410
 _OVERLOADED = frozenset({408, 425, 429})
 _JSON = "application/json"
+_OURS = frozenset({"host", "content-length", "connection", "transfer-encoding"})
+"""Headers that nobody else may say, or the request would be another one."""
 
 
 class Result(StrEnum):
@@ -68,10 +70,11 @@ class Deliverer:
         resolve: Resolve = look_up,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        self.url = deliver.url
         self._target = Target.of(deliver.url)
+        self.url = self._target.shown
         self._keys = [signing_key(name, environment.get(name, "")) for name in deliver.secret_env]
-        self._headers = {name.lower(): value for name, value in deliver.headers.items()}
+        self._headers = {} if self._target.credentials is None else {"authorization": self._target.credentials}
+        self._headers |= {name.lower(): value for name, value in deliver.headers.items() if name.lower() not in _OURS}
         self._timeout_seconds = deliver.timeout_seconds
         self._clock = clock
         self._allow_private = allow_private

@@ -76,6 +76,11 @@ class Duty(Struct, frozen=True):
         call = self.spec.map_to
         return "" if call is None else f"{call.entity}.{call.command}"
 
+    @property
+    def reads(self) -> bool:
+        """Whether a message is looked into at all; one that is only delivered need not even be JSON."""
+        return self.validator is not None or self.mapping is not None or bool(self.following)
+
     def fields(self, message: PoppedMessage) -> Fields:
         """What expressions can read of a message."""
         payload = payload_bytes(message.payload, message.content_type)
@@ -101,14 +106,14 @@ class Duty(Struct, frozen=True):
             raise without_value(error, f"map_to {self.command}") from error
         if self.input is not None and (unfit := misfit_of(self.input, made)) is not None:
             raise cannot_apply(self.mapping, unfit, f"map_to {self.command}")
-        return made
+        return made if self.input is None else with_defaults(self.input, made)
 
-    def limited_by(self, fields: Fields) -> str:
+    def limited_by(self, message: PoppedMessage) -> str:
         """The key that the rate limit counts by."""
         if self.limit_key is None:
             return ""
         try:
-            value = evaluate(self.limit_key, fields)
+            value = evaluate(self.limit_key, self.fields(message))
         except ExpressionError as error:
             raise without_value(error, "rate_limit") from error
         if not isinstance(value, str | int) or isinstance(value, bool):

@@ -7,9 +7,10 @@ is wanted: no pool, no proxy of the environment, no decompression.
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 from typing import cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httptools
 from msgspec import Struct
@@ -30,6 +31,10 @@ class Target(Struct, frozen=True):
     port: int
     path: str
     authority: str
+    shown: str
+    """The URL without the password that may be in it."""
+    credentials: str | None
+    """What is said in the Authorization header when the URL has a user."""
 
     @classmethod
     def of(cls, url: str) -> Target:
@@ -41,7 +46,12 @@ class Target(Struct, frozen=True):
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         name = f"[{host}]" if ":" in host else _ascii(host)
         authority = name if port == (443 if secure else 80) else f"{name}:{port}"
-        return cls(secure, _ascii(host), port, quote(path, safe=_SAFE), authority)
+        shown = f"{parts.scheme}://{authority}{path}"
+        user = None
+        if parts.username is not None:
+            plain = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            user = f"Basic {base64.b64encode(plain.encode()).decode()}"
+        return cls(secure, _ascii(host), port, quote(path, safe=_SAFE), authority, shown, user)
 
 
 class Answered(Struct, frozen=True):

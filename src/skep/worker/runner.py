@@ -224,7 +224,7 @@ class Runner:
         """Wait for the rate limit, then while the endpoint rests."""
         if self._limiter is not None:
             try:
-                key = self.duty.limited_by(self.duty.fields(message))
+                key = self.duty.limited_by(message)
             except SkepError as error:
                 if error.code not in PERMANENT:
                     raise
