@@ -59,6 +59,10 @@ class Intake:
         # The payload stands in an envelope, and the whole must be no deeper than what can be pushed.
         self._json_depth = json_depth - 1
 
+    def check(self, name: str) -> None:
+        """Raise when there is no such webhook, or none that can be served here."""
+        self._hooks.find(name)
+
     async def receive(self, request: HookRequest) -> HookAnswer:
         """The answer to a request; raises what it is refused for."""
         webhook = self._hooks.find(request.name)

@@ -25,12 +25,12 @@ def operations(intake: Intake) -> list[Operation]:
     """Webhooks."""
 
     async def receive(call: Call) -> Answer:
+        name = call.path("webhook")
+        intake.check(name)  # the body of a request that goes nowhere need not be taken in
         body = await call.body()
         client = call.scope["client"]
         tenant = call.path("tenant") if "tenant" in call.scope["path_params"] else None
-        request = HookRequest(
-            call.path("webhook"), tenant, call.scope["headers"], body, client[0] if client is not None else ""
-        )
+        request = HookRequest(name, tenant, call.scope["headers"], body, client[0] if client is not None else "")
         try:
             answer = await intake.receive(request)
         except SkepError as error:
