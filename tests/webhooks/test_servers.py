@@ -127,3 +127,44 @@ def test_a_server_that_was_restarted_knows_its_webhooks_and_their_keys(tmp_path:
 
     assert answers[0] == answers[1]
     assert depths == [1, 1]
+
+
+def test_commands_that_come_to_different_servers_all_count_once(postgres_dsn: str) -> None:
+    spec = f"""
+        app Doors {{
+          entity Door {{
+            id: input.door
+            state {{ rings: int = 0 }}
+            command Ring {{
+              input {{ door: string }}
+              emits Rung {{}}
+            }}
+            event Rung {{ rings: state.rings + 1 }}
+          }}
+          webhook Bell {{
+            command: Door.Ring {{ door: payload.door }}
+            {SIGNED}
+            idempotency {{ key: payload.id }}
+          }}
+        }}
+    """
+    with running_server(postgres_dsn, environment=SECRETS) as one:
+        first = Sender(one, ManualClock())
+        first.apply(spec)
+        with running_server(postgres_dsn, environment=SECRETS) as other:
+
+            def ring(number: int) -> list[int]:
+                mine = Sender(other if number % 2 else one, ManualClock())
+                try:
+                    return [mine.signed("Bell", {"door": "front", "id": f"{number // 4}-{n}"}).status for n in range(5)]
+                finally:
+                    mine.close()
+
+            with ThreadPoolExecutor(4) as pool:
+                statuses = [status for found in pool.map(ring, range(32)) for status in found]
+            door = first.entity("Door", "front")
+        first.close()
+
+    assert statuses == [200] * 160
+    assert door["state"] == {"rings": 40}
+    assert door["version"] == 40
