@@ -113,6 +113,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     discover_seconds: Annotated[
         float, Meta(gt=0, description="how often queues of other servers are looked for, when the store is shared")
     ] = 60.0
+    staging_seconds: Annotated[
+        float, Meta(gt=0, description="staged messages that nobody published are removed after this long")
+    ] = 86_400.0
+    published_seconds: Annotated[
+        float,
+        Meta(gt=0, description="how long it is remembered that an epoch was published, so that a repeat does nothing"),
+    ] = 7_776_000.0
     limits: Limits = Limits()
 
 

@@ -10,6 +10,7 @@ import pytest
 import skep
 from skep.errors import Code
 from skep.model import ClearScope, Ordering
+from skep.wire.staging import Attempt
 
 TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
 
@@ -152,3 +153,24 @@ def test_the_log_is_read_as_arrow(client: skep.Client) -> None:
     assert table.to_pydict() == {"seq": [2, 3], "payload": [b"22", b"333"]}
     assert (bounds.first_seq, bounds.last_seq, bounds.at_seq, bounds.through_seq) == (1, 4, 1, 2)
     assert len(client.read_log("orders", limit=1, compression="zstd")) > 0
+
+
+def test_messages_are_staged_and_published_once(client: skep.Client) -> None:
+    rows = pa.record_batch({"payload": ["1", "2"]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    stream = sink.getvalue().to_pybytes()
+
+    client.stage("query/1", 0, 0, 4, stream, queue="orders")
+    client.stage("query/1", 0, 0, 5, stream, queue="orders")
+    client.abort_staging("query/1", 0, partition=0, attempt=4)
+    assert [one.attempt for one in client.staging("query/1", 0).attempts] == [5]
+    first = client.publish("query/1", 0, [Attempt(0, 5, 2)])
+
+    assert client.publish("query/1", 0, [Attempt(0, 5, 2)]) == first
+    assert (first.messages, client.staging("query/1", 0).published, client.log_bounds("orders").last_seq) == (
+        2,
+        True,
+        2,
+    )

@@ -54,11 +54,11 @@ from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
 from tests.support.reference_claims import ReferenceClaims
-from tests.support.reference_records import ReferenceRecords
 from tests.support.reference_settling import ReferenceSettling
+from tests.support.reference_staging import ReferenceStaging
 
 
-class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceRecords):
+class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
     """A store in memory, naive and slow, that the real ones are compared with."""
 
     async def open(self) -> None:
@@ -91,6 +91,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceRecords):
         """Deleted queues are gone at once; keys that ran out are dropped."""
         for log in self.logs.values():
             log.dedup = {key: entry for key, entry in log.dedup.items() if entry[2] > now}
+        self.chunks = {at: chunk for at, chunk in self.chunks.items() if chunk.expires_at > now}
         self.receipts_kept = {key: kept for key, kept in self.receipts_kept.items() if kept.expires_at > now}
         return Chore()
 

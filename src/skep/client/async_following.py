@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -11,12 +11,13 @@ from skep.client.exchange import Call
 from skep.client.log_calls import Compression
 from skep.wire.groups import GroupFigures
 from skep.wire.log import LogBoundsResponse
+from skep.wire.staging import Attempt, PublishedAnswer, StagingAborted, StagingResponse, StagingView
 
 T = TypeVar("T")
 
 
 class AsyncFollowing:
-    """What a client can read of logs, and tell of its reading."""
+    """What a client can read of logs, tell of its reading, and stage."""
 
     async def run(self, call: Call[T]) -> T:
         """Make a call."""
@@ -59,3 +60,39 @@ class AsyncFollowing:
     async def report_progress(self, queue: str, group: str, seq: int) -> GroupFigures:
         """Tell that an external group, a reader of the raw log, is done with all up to a seq; it never goes back."""
         return await self.run(log_calls.report_progress(queue, group, seq))
+
+    # staging
+
+    async def stage(
+        self,
+        query: str,
+        epoch: int,
+        partition: int,
+        attempt: int,
+        stream: bytes,
+        *,
+        chunk: int = 0,
+        queue: str | None = None,
+    ) -> StagingResponse:
+        """Stage an Arrow IPC stream of messages under (query, epoch, partition, attempt), in no log until it is published.
+
+        An attempt may come in chunks, numbered in their order; one that is sent again takes the place of the first.
+        """
+        return await self.run(log_calls.stage(query, epoch, partition, attempt, stream, chunk, queue))
+
+    async def publish(self, query: str, epoch: int, attempts: Iterable[Attempt]) -> PublishedAnswer:
+        """Let one attempt of each partition enter its logs, all at once and once; a repeat gets the same answer.
+
+        Each `Attempt` says how many messages it staged, so that it is noticed when some are gone.
+        """
+        return await self.run(log_calls.publish(query, epoch, attempts))
+
+    async def staging(self, query: str, epoch: int) -> StagingView:
+        """Whether an epoch is published, and what is staged of it."""
+        return await self.run(log_calls.staging(query, epoch))
+
+    async def abort_staging(
+        self, query: str, epoch: int, *, partition: int | None = None, attempt: int | None = None
+    ) -> StagingAborted:
+        """Forget what is staged of an epoch, or of one attempt of a partition; what is published stays."""
+        return await self.run(log_calls.abort_staging(query, epoch, partition, attempt))

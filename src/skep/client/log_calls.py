@@ -1,17 +1,18 @@
-"""The calls of those who read the raw log and tell how far they have come. Nothing here sends anything."""
+"""The calls of those who read the raw log, tell how far they have come, and stage messages. Nothing here sends anything."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
 from skep.client.exchange import Answer, Call, Request, path_part
 from skep.client.failures import unexpected
-from skep.client.looking_calls import GROUPS, post
+from skep.client.looking_calls import GROUPS, delete, get, post
 from skep.client.reading import reader
 from skep.wire.groups import GroupFigures, ProgressRequest
 from skep.wire.log import ARROW, LogBoundsResponse
+from skep.wire.staging import Attempt, PublishedAnswer, PublishRequest, StagingAborted, StagingResponse, StagingView
 
 LOG = "/api/v1/log"
 ARROW_END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -78,3 +79,37 @@ _bounds = reader(LogBoundsResponse)
 def report_progress(queue: str, group: str, seq: int) -> Call[GroupFigures]:
     """Tell how far an external group has come."""
     return post(f"{GROUPS}/{path_part(group)}/progress", GroupFigures, ProgressRequest(queue, seq))
+
+
+# staging
+
+
+def stage(
+    query: str, epoch: int, partition: int, attempt: int, stream: bytes, chunk: int, queue: str | None
+) -> Call[StagingResponse]:
+    """Stage an Arrow stream of messages. It may be repeated: the chunk takes the place of the first."""
+    parameters = {"chunk": str(chunk)} if queue is None else {"chunk": str(chunk), "queue": queue}
+    path = f"{_epoch(query, epoch)}/{partition}/{attempt}"
+    return Call(Request("POST", path, stream, query=parameters, headers={"Content-Type": ARROW}), _staged)
+
+
+_staged = reader(StagingResponse)
+
+
+def publish(query: str, epoch: int, attempts: Iterable[Attempt]) -> Call[PublishedAnswer]:
+    """Publish an epoch. It may be repeated: it happens once."""
+    return post(f"{_epoch(query, epoch)}/publish", PublishedAnswer, PublishRequest(list(attempts)))
+
+
+def staging(query: str, epoch: int) -> Call[StagingView]:
+    """What is known of an epoch."""
+    return get(_epoch(query, epoch), StagingView)
+
+
+def abort_staging(query: str, epoch: int, partition: int | None, attempt: int | None) -> Call[StagingAborted]:
+    """Forget what is staged."""
+    return delete(_epoch(query, epoch), StagingAborted, {"partition": partition, "attempt": attempt})
+
+
+def _epoch(query: str, epoch: int) -> str:
+    return f"/api/v1/staging/{path_part(query)}/{epoch}"

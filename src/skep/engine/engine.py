@@ -30,6 +30,7 @@ from skep.engine.records import Records
 from skep.engine.registry import Registry
 from skep.engine.replaying import Replay, purge_all, replay_all
 from skep.engine.settings import check_settings
+from skep.engine.staging import Staging
 from skep.engine.timers import Timers
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
@@ -111,6 +112,7 @@ class Engine:
         )
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
+        self.staging = Staging(store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
 
     # --- its own life -------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from skep.http.routes import (
     push,
     queues,
     reference,
+    staging,
     status,
     transaction,
 )
@@ -56,6 +57,7 @@ def all_operations(
         *ack.operations(engine, meter),
         *transaction.operations(engine, meter),
         *log.operations(engine),
+        *staging.operations(engine, meter),
         *queues.operations(engine),
         *overview.operations(engine),
         *messages.operations(engine),

@@ -59,6 +59,7 @@ from skep.records import (
     ReceiptKey,
     Report,
 )
+from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
@@ -167,6 +168,37 @@ class Store(Protocol):
 
         It looks at ``max_rows`` seqs at most.
         """
+        ...
+
+    # messages that are staged: in no log until they are published
+
+    async def stage(self, chunk: Chunk, now: Instant) -> None:
+        """Keep a chunk; one that is sent again takes the place of the first. EPOCH_PUBLISHED when it is too late."""
+        ...
+
+    async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:
+        """The attempts that are staged, in the order of partition and attempt, each with its number of chunks."""
+        ...
+
+    async def publish(
+        self,
+        epoch: EpochKey,
+        attempts: list[Attempt],
+        first_id: int,
+        expires_at: Instant,
+        now: Instant,
+        create_queues: bool = True,
+    ) -> Published:
+        """Append these attempts in the order of partition, chunk and place, in one transaction, and forget all others.
+
+        Once: until ``expires_at`` a repeat gets the first one's answer and changes nothing. All rules of a push hold, and a
+        refusal (QUEUE_FULL, …) leaves everything as it was. STAGING_INCOMPLETE when an attempt is not there in full. The
+        messages get the ids from ``first_id`` on.
+        """
+        ...
+
+    async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
+        """Forget what is staged of an epoch, or of one attempt; how many chunks that was."""
         ...
 
     # dead letters

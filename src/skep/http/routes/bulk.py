@@ -34,7 +34,7 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
     body = await call.body(most_bytes)
     batch = await asyncio.to_thread(read_stream, body, most_bytes)
     name = call.query.get("queue")
-    if name is None or not PLAIN_COLUMNS.issuperset(batch.schema.names) or _names_messages(engine, name, call.tenant):
+    if name is None or not PLAIN_COLUMNS.issuperset(batch.schema.names) or names_messages(engine, name, call.tenant):
         limit = engine.settings.limits.push_messages
         if batch.num_rows > limit:
             raise SkepError(
@@ -62,5 +62,6 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
     return json_answer(told, HTTPStatus.CREATED)
 
 
-def _names_messages(engine: Engine, queue: str, tenant: str) -> bool:
+def names_messages(engine: Engine, queue: str, tenant: str) -> bool:
+    """Whether messages of a queue get a transaction id, so that they are no mere columns."""
     return engine.declared is not None and engine.declared.names_messages(QueueKey(queue, tenant))

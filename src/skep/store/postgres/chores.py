@@ -132,6 +132,7 @@ async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
     for name, age in (
         ("sweep_dedup", 0),
         ("sweep_receipts", 0),
+        ("sweep_staged", 0),
         ("sweep_samples", SAMPLE_SECONDS),
         ("sweep_replays", REPLAY_HISTORY_SECONDS),
         ("sweep_retention", RETENTION_HISTORY_SECONDS),

@@ -109,6 +109,13 @@ WITH old AS (SELECT r.ctid FROM receipt r WHERE r.expires_at <= $1 ORDER BY r.ex
      gone AS (DELETE FROM receipt r USING old o WHERE r.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 
+-- name: sweep_staged
+-- What nobody published or aborted.
+WITH old AS (
+         SELECT s.ctid FROM staged_chunk s WHERE s.expires_at <= $1 ORDER BY s.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
+     gone AS (DELETE FROM staged_chunk s USING old o WHERE s.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
 -- name: sweep_samples
 WITH old AS (SELECT s.ctid FROM sample s WHERE s.at <= $1 ORDER BY s.at LIMIT $2),
      gone AS (DELETE FROM sample s USING old o WHERE s.ctid = o.ctid RETURNING 1)

@@ -58,6 +58,7 @@ from skep.records import (
     ReceiptKey,
     Report,
 )
+from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.postgres import (
     apps,
     chores,
@@ -70,6 +71,7 @@ from skep.store.postgres import (
     queues,
     receipts,
     settle,
+    staging,
     transact,
 )
 from skep.store.postgres.connection import Connection, Pool, translated
@@ -235,6 +237,35 @@ class PostgresStore:
     async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
         async with self._pool.connection() as connection:
             return await looking.last_seq_within(connection, key, first, max_bytes, max_rows)
+
+    # messages that are staged
+
+    async def stage(self, chunk: Chunk, now: Instant) -> None:
+        await self._pool.transaction(lambda c: staging.stage(c, chunk, now))
+
+    async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:
+        async with self._pool.connection() as connection:
+            return await staging.attempts(connection, epoch)
+
+    async def publish(
+        self,
+        epoch: EpochKey,
+        attempts: list[Attempt],
+        first_id: int,
+        expires_at: Instant,
+        now: Instant,
+        create_queues: bool = True,
+    ) -> Published:
+        ensure = queues.ensure if create_queues else None
+        published, watched = await self._pool.transaction(
+            lambda c: staging.publish(c, epoch, attempts, first_id, expires_at, now, ensure)
+        )
+        self._news.announce(watched)
+        return published
+
+    async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
+        async with self._pool.connection() as connection:
+            return await staging.abort(connection, epoch, partition, attempt)
 
     # dead letters
 

@@ -36,6 +36,7 @@ CUT_LOG_BYTES = 128 * 1024 * 1024
 _AGED = (
     ("sweep_keys", "next_key_expiry", 0.0),
     ("sweep_receipts", "next_receipt_expiry", 0.0),
+    ("sweep_staged", "next_staged_expiry", 0.0),
     ("sweep_lease_history", "next_lease_history", KEEP_LEASE_HISTORY_SECONDS),
     ("sweep_samples", "next_sample", KEEP_SAMPLES_SECONDS),
     ("sweep_retention_history", "next_retention_history", KEEP_RETENTION_HISTORY_SECONDS),

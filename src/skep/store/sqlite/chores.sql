@@ -56,6 +56,13 @@ DELETE FROM replay_history WHERE position IN (
 -- name: next_key_expiry
 SELECT expires_at FROM dedup INDEXED BY dedup_expiry ORDER BY expires_at LIMIT 1
 
+-- name: sweep_staged
+-- Index staged_chunk_expiry. What nobody published or aborted.
+DELETE FROM staged_chunk WHERE rowid IN (SELECT rowid FROM staged_chunk WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
+
+-- name: next_staged_expiry
+SELECT expires_at FROM staged_chunk ORDER BY expires_at LIMIT 1
+
 -- name: next_receipt_expiry
 SELECT expires_at FROM receipt INDEXED BY receipt_expiry ORDER BY expires_at LIMIT 1
 

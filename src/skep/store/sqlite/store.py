@@ -60,6 +60,7 @@ from skep.records import (
     ReceiptKey,
     Report,
 )
+from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.sqlite import (
     apps,
     browse,
@@ -75,6 +76,7 @@ from skep.store.sqlite import (
     receipts,
     retain,
     settle,
+    staging,
     stats,
     transact,
 )
@@ -271,6 +273,34 @@ class SqliteStore:
     async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
         """How far payloads fit."""
         return await self._read_bulk(lambda session: log.last_seq_within(session, key, first, max_bytes, max_rows))
+
+    # messages that are staged
+
+    async def stage(self, chunk: Chunk, now: Instant) -> None:
+        """Keep a chunk of messages that are in no log yet."""
+        await self._write(lambda session: staging.stage(session, chunk, now))
+
+    async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:
+        """What is staged of an epoch."""
+        return await self._read(lambda session: staging.attempts(session, epoch))
+
+    async def publish(
+        self,
+        epoch: EpochKey,
+        attempts: list[Attempt],
+        first_id: int,
+        expires_at: Instant,
+        now: Instant,
+        create_queues: bool = True,
+    ) -> Published:
+        """Append what was staged, once."""
+        return await self._write(
+            lambda session: staging.publish(session, epoch, attempts, first_id, expires_at, now, create_queues)
+        )
+
+    async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
+        """Forget what is staged."""
+        return await self._write(lambda session: staging.abort(session, epoch, partition, attempt))
 
     # dead letters
 

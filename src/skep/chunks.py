@@ -1,0 +1,83 @@
+"""Staged messages as bytes: an Arrow stream of our own making, compressed, that a store keeps whole and reads back once.
+
+Messages of one queue with nothing but a partition and a payload stay columns from end to end; others carry every field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from skep.columns import NewRows
+from skep.ids import Id
+from skep.model import NewMessage, QueueKey
+
+_QUEUE = b"queue"
+_RICH = pa.schema(
+    [
+        pa.field("queue", pa.string()),
+        pa.field("payload", pa.large_binary()),
+        pa.field("partition", pa.string()),
+        pa.field("transaction_id", pa.string()),
+        pa.field("trace_id", pa.binary()),
+        pa.field("headers", pa.binary()),
+        pa.field("content_type", pa.string()),
+        pa.field("deliver_at", pa.int64()),
+        pa.field("priority", pa.int64()),
+    ]
+)
+
+
+def plain_chunk(queue: str, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray) -> bytes:
+    """Partitions and payloads of one queue."""
+    schema = pa.schema(
+        [pa.field("partition", pa.large_binary()), pa.field("payload", pa.large_binary())], {_QUEUE: queue.encode()}
+    )
+    return _written(pa.record_batch([partition, payload], schema=schema))
+
+
+def rich_chunk(messages: Sequence[NewMessage]) -> bytes:
+    """Messages with all they may have."""
+    columns = [
+        [m.queue.name for m in messages], [m.payload for m in messages], [m.partition for m in messages],
+        [m.transaction_id for m in messages], [m.trace_id for m in messages], [m.headers for m in messages],
+        [m.content_type for m in messages], [m.deliver_at for m in messages], [m.priority for m in messages],
+    ]  # fmt: skip
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _RICH, strict=True)]
+    return _written(pa.record_batch(arrays, schema=_RICH))
+
+
+def _written(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    # It is written once and read once, so what matters is that it is fast.
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return] # pyarrow is untyped
+
+
+class Unpacked:
+    """A chunk read back: columns of one queue, or messages."""
+
+    def __init__(self, data: bytes, tenant: str) -> None:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            self._batch = reader.read_next_batch()
+        self._tenant = tenant
+        named = (self._batch.schema.metadata or {}).get(_QUEUE)
+        self.queue = None if named is None else QueueKey(named.decode(), tenant)
+        """The one queue of columns; None for messages."""
+
+    def rows(self, first_id: int) -> NewRows:
+        """The columns, with ids from this one on."""
+        return NewRows(self._batch.column("partition"), self._batch.column("payload"), first_id)
+
+    def messages(self) -> list[NewMessage]:
+        """The messages."""
+        keys = {name: QueueKey(name, self._tenant) for name in self._batch.column("queue").unique().to_pylist()}
+        columns = [column.to_pylist() for column in self._batch.columns]
+        return [NewMessage(keys[name], *rest) for name, *rest in zip(*columns, strict=True)]
+
+
+def ids_from(first_id: int, count: int) -> list[Id]:
+    """Ids one after the other."""
+    return [Id(number.to_bytes(16, "big")) for number in range(first_id, first_id + count)]

@@ -1,0 +1,183 @@
+"""Staged messages: checked like any push when they are staged, so that publishing them can only fail for want of room.
+
+Reached as ``engine.staging``. A writer that may be run twice, such as a Spark task, stages what it has; whoever knows which
+runs count publishes these, all at once and once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from skep.clock import Clock, Instant, seconds
+from skep.config import EngineSettings
+from skep.engine import validate
+from skep.engine.declared import Declared
+from skep.engine.inflight import InFlight
+from skep.engine.record_checks import check_receipt_key
+from skep.errors import Code, SkepError
+from skep.ids import IdMint
+from skep.model import NewMessage, QueueKey
+from skep.records import ReceiptKey
+from skep.staging import Attempt, Chunk, EpochKey, Published
+from skep.store.protocol import Store
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    import pyarrow as pa
+
+NUMBER_MAX = 2**63 - 1
+ATTEMPTS_MAX = 100_000
+"""Partitions that one epoch may have."""
+
+
+class Place(Struct, frozen=True):
+    """Where messages are staged."""
+
+    epoch: EpochKey
+    partition: int
+    attempt: int
+    chunk: int = 0
+
+
+class Epoch(Struct, frozen=True):
+    """What is known of an epoch: what it was answered when it was published, or None, and what is staged."""
+
+    answer: bytes | None
+    attempts: list[tuple[Attempt, int]]
+
+
+class Staging:
+    """The engine's face for messages that are in no log yet."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdMint,
+        in_flight: InFlight,
+        settings: EngineSettings,
+        declared: Callable[[], Declared | None],
+        pushed: Callable[[QueueKey, Instant], None],
+    ) -> None:
+        """``declared`` tells what looks at messages, if anything does; ``pushed`` is told of a queue that got some."""
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._in_flight = in_flight
+        self._settings = settings
+        self._limits = settings.limits
+        self._declared = declared
+        self._pushed = pushed
+
+    async def stage_columns(self, place: Place, key: QueueKey, batch: pa.RecordBatch) -> int:
+        """Stage partitions and payloads of one queue; how many messages that is."""
+        from skep.chunks import plain_chunk
+        from skep.columns import checked
+        from skep.engine.bulk import check_columns, fit_columns
+
+        with self._in_flight:
+            _check_place(place)
+            validate.check_key(key)
+            partition, payload = await asyncio.to_thread(lambda: check_columns(checked(batch), self._limits))
+            declared = self._declared()
+            if declared is not None and declared.looks_at(key):
+                partition = await fit_columns(declared, key, partition, payload)
+            data = await asyncio.to_thread(plain_chunk, key.name, partition, payload)
+            await self._stage(place, len(payload), [key.name], data)
+            return len(payload)
+
+    async def stage_messages(self, place: Place, messages: Sequence[NewMessage]) -> int:
+        """Stage messages with all they may have; how many they are."""
+        from skep.chunks import rich_chunk
+
+        with self._in_flight:
+            _check_place(place)
+            messages = list(messages)
+            declared = self._declared()
+            if declared is not None:
+                messages = await declared.fit(messages)
+            await asyncio.to_thread(self._check, messages)
+            data = await asyncio.to_thread(rich_chunk, messages)
+            await self._stage(place, len(messages), list({m.queue.name: None for m in messages}), data)
+            return len(messages)
+
+    def _check(self, messages: list[NewMessage]) -> None:
+        validate.check_count(len(messages), self._limits.bulk_messages, "the number of messages")
+        size = 0
+        for index, message in enumerate(messages):
+            validate.check_key(message.queue)
+            refusal = validate.refusal_of(message, self._limits, False)
+            if refusal is not None:
+                raise SkepError(refusal.code, f"message {index}: {refusal.reason}", index=index)
+            size += len(message.payload) + len(message.headers or b"")
+        if size > self._limits.bulk_bytes:
+            raise SkepError(
+                Code.PAYLOAD_TOO_LARGE, f"a chunk has at most {self._limits.bulk_bytes} bytes of payloads", bytes=size
+            )
+
+    async def _stage(self, place: Place, messages: int, queues: list[str], data: bytes) -> None:
+        now = self._clock.now()
+        chunk = Chunk(
+            epoch=place.epoch, partition=place.partition, attempt=place.attempt, number=place.chunk, messages=messages,
+            queues=queues, data=data, expires_at=Instant(now + seconds(self._settings.staging_seconds)),
+        )  # fmt: skip
+        await self._store.stage(chunk, now)
+
+    async def publish(self, epoch: EpochKey, attempts: Sequence[Attempt]) -> Published:
+        """Let these attempts enter their logs, all at once and once; a repeat gets the first one's answer."""
+        with self._in_flight:
+            _check_epoch(epoch)
+            if len(attempts) > ATTEMPTS_MAX or len({a.partition for a in attempts}) < len(attempts):
+                raise SkepError(Code.INVALID_REQUEST, f"name each partition once, at most {ATTEMPTS_MAX}")
+            for attempt in attempts:
+                _check_number(attempt.partition, "a partition")
+                _check_number(attempt.attempt, "an attempt")
+                _check_number(attempt.messages, "a number of messages", 2**40)
+            now = self._clock.now()
+            first_id = self._ids.mint_range(max(1, sum(attempt.messages for attempt in attempts)))
+            expires_at = Instant(now + seconds(self._settings.published_seconds))
+            create = self._settings.create_queues_on_push
+            published = await self._store.publish(epoch, list(attempts), first_id, expires_at, now, create)
+            for key in published.queues:
+                self._pushed(key, now)
+            return published
+
+    async def epoch(self, epoch: EpochKey) -> Epoch:
+        """What is known of an epoch."""
+        with self._in_flight:
+            _check_epoch(epoch)
+            (receipt,) = await self._store.receipts([epoch.receipt], self._clock.now())
+            return Epoch(None if receipt is None else receipt.answer, await self._store.staged(epoch))
+
+    async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
+        """Forget what is staged of an epoch, or of one attempt; how many chunks that was."""
+        with self._in_flight:
+            _check_epoch(epoch)
+            if (partition is None) != (attempt is None):
+                raise SkepError(Code.INVALID_REQUEST, "partition and attempt go together")
+            if partition is not None and attempt is not None:
+                _check_number(partition, "a partition")
+                _check_number(attempt, "an attempt")
+            return await self._store.abort(epoch, partition, attempt)
+
+
+def _check_epoch(epoch: EpochKey) -> None:
+    validate.check_name(epoch.tenant, "tenant")
+    validate.check_name(epoch.query, "query")
+    _check_number(epoch.epoch, "an epoch")
+    check_receipt_key(ReceiptKey(epoch.receipt.scope, epoch.receipt.key, epoch.tenant))
+
+
+def _check_place(place: Place) -> None:
+    _check_epoch(place.epoch)
+    _check_number(place.partition, "a partition")
+    _check_number(place.attempt, "an attempt")
+    _check_number(place.chunk, "a chunk")
+
+
+def _check_number(value: int, what: str, most: int = NUMBER_MAX) -> None:
+    if not 0 <= value <= most:
+        raise SkepError(Code.INVALID_REQUEST, f"{what} is a number from 0 to {most}")

@@ -1,0 +1,134 @@
+"""`/api/v1/staging…`: messages that enter their logs all at once, and once, when someone says which of them count."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+import msgspec
+
+from skep.engine import Engine
+from skep.engine.staging import Place
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Media, Operation, Parameter
+from skep.http.routes.bulk import ENVELOPE_BYTES, names_messages
+from skep.model import QueueKey
+from skep.observe.metrics import Meter
+from skep.staging import EpochKey
+from skep.wire.log import ARROW
+from skep.wire.staging import (
+    PublishedAnswer,
+    PublishRequest,
+    StagedAttempt,
+    StagingAborted,
+    StagingResponse,
+    StagingView,
+)
+
+TAG = "Staging"
+QUERY = Parameter("query", str, "what writes: a streaming query's id, or a batch job's")
+EPOCH = Parameter("epoch", int, "which of its units of work: a streaming query's batch")
+PARTITION = Parameter("partition", int, "the number of the task's partition")
+ATTEMPT = Parameter("attempt", int, "the number of the task's attempt")
+EPOCH_PATH = "/api/v1/staging/{query}/{epoch}"
+
+_decode = msgspec.json.Decoder(PublishRequest)
+_decode_answer = msgspec.json.Decoder(PublishedAnswer)
+
+
+def operations(engine: Engine, meter: Meter) -> list[Operation]:
+    """Staging."""
+
+    async def stage(call: Call) -> Answer:
+        place = Place(
+            epoch_of(call), path_number(call, "partition"), path_number(call, "attempt"),
+            parameters.whole(call.query, "chunk", 0),
+        )  # fmt: skip
+        messages = await _stage(engine, call, place)
+        told = StagingResponse(
+            place.epoch.query, place.epoch.epoch, place.partition, place.attempt, place.chunk, messages
+        )
+        return json_answer(told, HTTPStatus.CREATED)
+
+    async def publish(call: Call) -> Answer:
+        epoch = epoch_of(call)
+        published = await engine.staging.publish(epoch, (await call.json(_decode)).attempts)
+        if published.queues:
+            for name, told in _decode_answer.decode(published.answer).queues.items():
+                meter.queue(epoch.tenant, name).pushed += told.messages
+        return Answer(HTTPStatus.OK, published.answer)
+
+    async def show(call: Call) -> Answer:
+        epoch = epoch_of(call)
+        found = await engine.staging.epoch(epoch)
+        answer = None if found.answer is None else _decode_answer.decode(found.answer)
+        attempts = [StagedAttempt(a.partition, a.attempt, a.messages, chunks) for a, chunks in found.attempts]
+        return json_answer(StagingView(epoch.query, epoch.epoch, answer is not None, answer, attempts))
+
+    async def abort(call: Call) -> Answer:
+        epoch = epoch_of(call)
+        partition, attempt = (parameters.position(call.query, name) for name in ("partition", "attempt"))
+        chunks = await engine.staging.abort(epoch, partition, attempt)
+        return json_answer(StagingAborted(epoch.query, epoch.epoch, chunks))
+
+    return [
+        Operation(
+            method="POST", path=EPOCH_PATH + "/{partition}/{attempt}", handler=stage, tag=TAG, request=Media(ARROW),
+            parameters=(
+                QUERY, EPOCH, PARTITION, ATTEMPT,
+                Parameter("chunk", int, "which part of the attempt this is, 0 by default; sent again it replaces the first"),
+                Parameter("queue", str, "the queue of a stream without a column queue"),
+            ),
+            answers={201: StagingResponse}, summary="Stage messages: they are kept, but in no log",
+            description="The body is an Arrow stream as for a push. 409 when the epoch is published already.",
+        ),
+        Operation(
+            method="POST", path=EPOCH_PATH + "/publish", handler=publish, tag=TAG, parameters=(QUERY, EPOCH),
+            request=PublishRequest, answers={200: PublishedAnswer},
+            summary="Let one attempt of each partition enter its logs, all at once and once",
+            description="In the order of partition and chunk. The other attempts are dropped. Sent again, it gets the same "
+            "answer and changes nothing. 409 when an attempt is not there in full.",
+            example={"attempts": [{"partition": 0, "attempt": 17, "messages": 1000}]},
+        ),
+        Operation(
+            method="GET", path=EPOCH_PATH, handler=show, tag=TAG, parameters=(QUERY, EPOCH),
+            answers={200: StagingView}, summary="Whether an epoch is published, and what is staged of it",
+        ),
+        Operation(
+            method="DELETE", path=EPOCH_PATH, handler=abort, tag=TAG, parameters=(QUERY, EPOCH, PARTITION, ATTEMPT),
+            answers={200: StagingAborted}, summary="Forget what is staged of an epoch, or of one attempt",
+            description="What is published stays.",
+        ),
+    ]  # fmt: skip
+
+
+def epoch_of(call: Call) -> EpochKey:
+    """The epoch that the path names."""
+    return EpochKey(call.path("query"), path_number(call, "epoch"), call.tenant)
+
+
+def path_number(call: Call, name: str) -> int:
+    """A whole number in the path."""
+    return parameters.whole({name: call.path(name)}, name, 0)
+
+
+async def _stage(engine: Engine, call: Call, place: Place) -> int:
+    try:
+        from skep.engine.bulk import PLAIN_COLUMNS
+        from skep.http.arrow import messages_of, read_stream
+    except ModuleNotFoundError:
+        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
+
+    if call.header(b"content-type") != ARROW.encode():
+        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, f"the body must be {ARROW}")
+    most_bytes = engine.settings.limits.bulk_bytes + ENVELOPE_BYTES
+    body = await call.body(most_bytes)
+    batch = await asyncio.to_thread(read_stream, body, most_bytes)
+    name = call.query.get("queue")
+    is_plain = PLAIN_COLUMNS.issuperset(batch.schema.names)
+    if name is not None and is_plain and not names_messages(engine, name, call.tenant):
+        return await engine.staging.stage_columns(place, QueueKey(name, call.tenant), batch)
+    messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes)
+    return await engine.staging.stage_messages(place, messages)

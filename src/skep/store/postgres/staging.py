@@ -1,0 +1,123 @@
+"""Staged messages: kept chunk by chunk, and put into their logs in one transaction, once (I15)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from skep.clock import Instant
+from skep.model import PushBatch, QueueKey
+from skep.records import Receipt
+from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
+from skep.store.postgres import push, receipts
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.push import EnsureQueue, open_logs
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "staging")
+
+
+async def stage(connection: Connection, chunk: Chunk, now: Instant) -> None:
+    """Keep a chunk; EPOCH_PUBLISHED when it is too late."""
+    epoch = chunk.epoch
+    (known,) = await receipts.receipts(connection, [epoch.receipt], now)
+    if known is not None:
+        raise already_published(epoch)
+    await connection.execute(
+        SQL["stage"], *_key(epoch), chunk.partition, chunk.attempt, chunk.number, chunk.messages, chunk.expires_at,
+        chunk.queues, chunk.data,
+    )  # fmt: skip
+
+
+def _key(epoch: EpochKey) -> tuple[str, str, int]:
+    return epoch.tenant, epoch.query, epoch.epoch
+
+
+async def attempts(connection: Connection, epoch: EpochKey) -> list[tuple[Attempt, int]]:
+    """What is staged, and in how many chunks each."""
+    rows = await connection.fetch(SQL["attempts"], *_key(epoch))
+    return [(Attempt(row["partition"], row["attempt"], row["messages"]), row["chunks"]) for row in rows]
+
+
+async def publish(
+    connection: Connection,
+    epoch: EpochKey,
+    wanted: list[Attempt],
+    first_id: int,
+    expires_at: Instant,
+    now: Instant,
+    ensure_queue: EnsureQueue | None,
+) -> tuple[Published, list[int]]:
+    """Append the attempts in the order of their partitions, and forget all others; also which queues someone waits for."""
+    # The receipt first: two servers that publish one epoch wait for each other here.
+    taken = await receipts.take(connection, [Receipt(epoch.receipt, b"null", expires_at)], now)
+    recorded = taken.recorded(epoch.receipt)
+    if recorded is not None:
+        return Published(recorded, []), []
+    chunks, found = [], dict[tuple[int, int], int]()
+    for one in sorted(wanted):
+        for row in await connection.fetch(SQL["chunks"], *_key(epoch), one.partition, one.attempt):
+            chunks.append((one, row))
+            at = one.partition, one.attempt
+            found[at] = found.get(at, 0) + row["messages"]
+    check_staged(epoch, wanted, found)
+    names = {name for _, row in chunks for name in row["queues"]}
+    await _lock(connection, [QueueKey(name, epoch.tenant) for name in names], now, ensure_queue)
+    tally, watched = Tally(epoch), set[int]()
+    for one, row in chunks:
+        data = await connection.fetchval(SQL["data"], *_key(epoch), one.partition, one.attempt, row["number"])
+        watched |= set(await _append(connection, epoch, data, first_id, tally, now, ensure_queue))
+        first_id += row["messages"]
+    published = tally.published()
+    taken.keep(Receipt(epoch.receipt, published.answer, expires_at))
+    await taken.write(connection)
+    await connection.execute(SQL["drop_epoch"], *_key(epoch))
+    return published, sorted(watched)
+
+
+async def _lock(
+    connection: Connection, keys: Iterable[QueueKey], now: Instant, ensure_queue: EnsureQueue | None
+) -> None:
+    """Take the locks of all logs at once, in their order, since chunk by chunk two publishers might deadlock."""
+    keys = list(keys)
+    if not keys:
+        return
+    logs = await open_logs(connection, keys, now)
+    missing = [key for key in keys if key not in logs]
+    if missing and ensure_queue is not None:
+        for key in missing:
+            await ensure_queue(connection, key, now)
+        await open_logs(connection, keys, now)
+
+
+async def _append(
+    connection: Connection,
+    epoch: EpochKey,
+    data: bytes,
+    first_id: int,
+    tally: Tally,
+    now: Instant,
+    ensure_queue: EnsureQueue | None,
+) -> list[int]:
+    """One chunk, so that no more than one is in memory."""
+    from skep.chunks import Unpacked, ids_from
+    from skep.store.postgres import bulk
+
+    chunk = await asyncio.to_thread(Unpacked, data, epoch.tenant)
+    if chunk.queue is not None:
+        rows = chunk.rows(first_id)
+        appended, watched = await bulk.append(connection, chunk.queue, rows, now, ensure_queue)
+        tally.appended(chunk.queue.name, len(rows), appended)
+        return watched
+    messages = await asyncio.to_thread(chunk.messages)
+    batch = PushBatch(messages, ids_from(first_id, len(messages)))
+    (outcome,), watched = await push.push(connection, [batch], now, ensure_queue)
+    tally.pushed([m.queue.name for m in messages], outcome)
+    return watched
+
+
+async def abort(connection: Connection, epoch: EpochKey, partition: int | None, attempt: int | None) -> int:
+    """Forget what is staged: all of an epoch, or one attempt; how many chunks that was."""
+    if partition is None or attempt is None:
+        return int(await connection.fetchval(SQL["drop_epoch"], *_key(epoch)))
+    return int(await connection.fetchval(SQL["drop_attempt"], *_key(epoch), partition, attempt))

@@ -1,0 +1,91 @@
+"""Staged messages: kept chunk by chunk, and put into their logs in one transaction, once (I15)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.clock import Instant
+from skep.model import PushBatch
+from skep.records import Receipt
+from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
+from skep.store.sqlite import receipts
+from skep.store.sqlite.push import push_batch
+from skep.store.sqlite.session import Session
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "staging")
+
+
+def stage(session: Session, chunk: Chunk, now: Instant) -> None:
+    """Keep a chunk; EPOCH_PUBLISHED when it is too late."""
+    epoch = chunk.epoch
+    if receipts.find(session, epoch.receipt, now) is not None:
+        raise already_published(epoch)
+    session.db.execute(
+        SQL["stage"],
+        (*_key(epoch), chunk.partition, chunk.attempt, chunk.number, chunk.messages, chunk.expires_at,
+         msgspec.json.encode(chunk.queues).decode(), chunk.data),
+    )  # fmt: skip
+
+
+def _key(epoch: EpochKey) -> tuple[str, str, int]:
+    return epoch.tenant, epoch.query, epoch.epoch
+
+
+def attempts(session: Session, epoch: EpochKey) -> list[tuple[Attempt, int]]:
+    """What is staged, and in how many chunks each."""
+    rows = session.rows(SQL["attempts"], _key(epoch))
+    return [(Attempt(partition, attempt, messages), chunks) for partition, attempt, messages, chunks in rows]
+
+
+def publish(
+    session: Session,
+    epoch: EpochKey,
+    wanted: list[Attempt],
+    first_id: int,
+    expires_at: Instant,
+    now: Instant,
+    create_queues: bool,
+) -> Published:
+    """Append the attempts in the order of their partitions, and forget all others."""
+    known = receipts.find(session, epoch.receipt, now)
+    if known is not None:
+        return Published(known.answer, [])
+    check_staged(epoch, wanted, {(a.partition, a.attempt): a.messages for a, _ in attempts(session, epoch)})
+    tally = Tally(epoch)
+    for one in sorted(wanted):
+        for rowid, messages in session.rows(SQL["chunks"], (*_key(epoch), one.partition, one.attempt)):
+            _append(session, epoch, rowid, first_id, tally, now, create_queues)
+            first_id += messages
+    published = tally.published()
+    receipts.take(session, Receipt(epoch.receipt, published.answer, expires_at), now)
+    session.db.execute(SQL["drop_epoch"], _key(epoch))
+    return published
+
+
+def _append(
+    session: Session, epoch: EpochKey, rowid: int, first_id: int, tally: Tally, now: Instant, create_queues: bool
+) -> None:
+    """One chunk, so that no more than one is in memory."""
+    from skep.chunks import Unpacked, ids_from
+    from skep.store.sqlite import bulk
+
+    row = session.row(SQL["data"], (rowid,))
+    assert row is not None
+    chunk = Unpacked(row[0], epoch.tenant)
+    if chunk.queue is not None:
+        packed = bulk.pack(chunk.rows(first_id))
+        tally.appended(chunk.queue.name, packed.count, bulk.append(session, chunk.queue, packed, now, create_queues))
+        return
+    messages = chunk.messages()
+    batch = PushBatch(messages, ids_from(first_id, len(messages)))
+    tally.pushed([m.queue.name for m in messages], push_batch(session, batch, now, create_queues))
+
+
+def abort(session: Session, epoch: EpochKey, partition: int | None, attempt: int | None) -> int:
+    """Forget what is staged: all of an epoch, or one attempt; how many chunks that was."""
+    if partition is None or attempt is None:
+        session.db.execute(SQL["drop_epoch"], _key(epoch))
+    else:
+        session.db.execute(SQL["drop_attempt"], (*_key(epoch), partition, attempt))
+    return session.db.changes()

@@ -1,0 +1,84 @@
+"""Staged messages of the reference store: a dict of chunks, published by pushing them one after the other."""
+
+from __future__ import annotations
+
+import copy
+
+from skep.chunks import Unpacked, ids_from
+from skep.clock import Instant
+from skep.ids import Id
+from skep.model import NewMessage, PushBatch, PushOutcome
+from skep.records import Receipt
+from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
+from tests.support.reference_records import ReferenceRecords
+
+
+class ReferenceStaging(ReferenceRecords):
+    """Verbs for what is in no log yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chunks: dict[tuple[EpochKey, int, int, int], Chunk] = {}
+
+    def _push(self, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
+        raise NotImplementedError
+
+    async def stage(self, chunk: Chunk, now: Instant) -> None:
+        if self.living(chunk.epoch.receipt, now) is not None:
+            raise already_published(chunk.epoch)
+        self.chunks[chunk.epoch, chunk.partition, chunk.attempt, chunk.number] = chunk
+
+    async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:
+        found: dict[tuple[int, int], list[int]] = {}
+        for (of, partition, attempt, _), chunk in sorted(self.chunks.items()):
+            if of == epoch:
+                found.setdefault((partition, attempt), []).append(chunk.messages)
+        return [(Attempt(*at, sum(messages)), len(messages)) for at, messages in found.items()]
+
+    async def publish(
+        self,
+        epoch: EpochKey,
+        attempts: list[Attempt],
+        first_id: int,
+        expires_at: Instant,
+        now: Instant,
+        create_queues: bool = True,
+    ) -> Published:
+        known = self.living(epoch.receipt, now)
+        if known is not None:
+            return Published(known.answer, [])
+        check_staged(epoch, attempts, {(a.partition, a.attempt): a.messages for a, _ in await self.staged(epoch)})
+        before, tally = copy.deepcopy(self.logs), Tally(epoch)
+        try:
+            for one in sorted(attempts):
+                for at in sorted(self.chunks):
+                    if at[:3] == (epoch, one.partition, one.attempt):
+                        self._publish_chunk(self.chunks[at], first_id, tally, now, create_queues)
+                        first_id += self.chunks[at].messages
+        except BaseException:
+            self.logs = before
+            raise
+        published = tally.published()
+        self.receipts_kept[epoch.receipt] = Receipt(epoch.receipt, published.answer, expires_at)
+        await self.abort(epoch)
+        return published
+
+    def _publish_chunk(self, chunk: Chunk, first_id: int, tally: Tally, now: Instant, create_queues: bool) -> None:
+        unpacked = Unpacked(chunk.data, chunk.epoch.tenant)
+        if unpacked.queue is None:
+            messages, ids = unpacked.messages(), ids_from(first_id, chunk.messages)
+        else:
+            rows = unpacked.rows(first_id)
+            ids = [Id(bytes(id_)) for id_ in rows.ids()]
+            messages = [
+                NewMessage(unpacked.queue, payload.as_py(), partition.as_py().decode())
+                for partition, payload in zip(rows.partition, rows.payload, strict=True)
+            ]
+        outcome = self._push(PushBatch(messages, ids), now, create_queues)
+        tally.pushed([message.queue.name for message in messages], outcome)
+
+    async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
+        meant = [at for at in self.chunks if at[0] == epoch and (partition is None or at[1:3] == (partition, attempt))]
+        for at in meant:
+            del self.chunks[at]
+        return len(meant)
