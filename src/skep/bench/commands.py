@@ -108,6 +108,8 @@ async def one_round(subject: Subject, commands: int, size: int) -> Round:
 
 async def measure(subject: Subject, rounds: int, commands: int, size: int, report: Report) -> None:
     """Rounds of commands; the median counts."""
+    async with skep.AsyncClient(f"http://127.0.0.1:{subject.port}") as client:
+        await client.apply(load_spec(SPEC, "commands.skep"))
     done = [await one_round(subject, commands, size) for _ in range(rounds)]
     report.rates[f"{subject.name}.commands"] = middle([one.rate for one in done])
     report.notes[f"{subject.name}.commands"] = (

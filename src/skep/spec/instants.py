@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
+TIMES_KEPT = 4_096
+"""A message's times are read and written again by its mapping, its events and its state; what is kept is small and never changes."""
 DURATION_MAX = timedelta(seconds=315_576_000_000)
 
 _TIME = re.compile(
@@ -25,6 +28,7 @@ _UNIT_NANOSECONDS = {
 }
 
 
+@lru_cache(maxsize=TIMES_KEPT)
 def parse_time(text: str) -> datetime:
     """An RFC 3339 time, in UTC; raises ValueError."""
     match = _TIME.fullmatch(text)
@@ -39,6 +43,7 @@ def parse_time(text: str) -> datetime:
         raise ValueError("there is no such time") from None
 
 
+@lru_cache(maxsize=TIMES_KEPT)
 def print_time(value: datetime) -> str:
     """RFC 3339 in UTC, with none, three or six digits of the second's fraction."""
     text = value.astimezone(UTC).replace(tzinfo=None, microsecond=0).isoformat()
