@@ -160,3 +160,13 @@ def test_options_of_a_table_are_refused_for_a_stream(lake: Lake) -> None:
 
     with pytest.raises(StreamingQueryException, match=r"endingOffsets is for spark\.read"):
         finish(start(lake.stream("orders", endingOffsets="latest"), lake.folder))
+
+
+def test_a_group_follows_the_query_to_its_last_batch(lake: Lake) -> None:
+    lake.client.push("orders", list(range(10)))
+
+    finish(start(lake.stream("orders", groupId="lake", maxOffsetsPerTrigger=4), lake.folder))
+    lake.client.push("orders", [10, 11])
+
+    [group] = lake.client.group("lake", "orders").queues
+    assert (group.external, group.progress_seq, group.lag) == (True, 10, 2)

@@ -69,4 +69,6 @@ class SkepDataSource(DataSource):
 
 def _offered(options: SourceOptions, schema: StructType | None = None) -> pa.Schema:
     """The columns there are; with a user's schema also those that have to be asked for."""
+    if options.table is not None:
+        raise SkepError(Code.INVALID_REQUEST, "the option table is not supported by this version")
     return schema_of(options.columns or (schema.fieldNames() if schema is not None else ()))

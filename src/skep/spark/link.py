@@ -21,7 +21,6 @@ from msgspec import Struct
 from skep.client import Client
 from skep.client.exchange import Answer, Call, Request, path_part
 from skep.client.failures import UnreachableError, error_of
-from skep.client.reading import nothing
 from skep.client.servers import Servers
 from skep.client.transport import Body, SyncTransport
 from skep.clock import SystemClock
@@ -169,10 +168,6 @@ class Link:
     def send(self, path: str, body: bytes, read: Callable[[Answer], T], query: dict[str, str] | None = None) -> T:
         """Send an Arrow stream that may be sent twice."""
         return self.run(Call(Request("POST", path, body, query, headers={"Content-Type": ARROW}), read))
-
-    def delete(self, path: str) -> None:
-        """Delete something; it may be gone already."""
-        self.run(Call(Request("DELETE", path), nothing))
 
     def _pause(self, error: SkepError, deadline: float) -> float:
         """Wait before the next try; the moment when trying ends, which the first failure in a row sets."""

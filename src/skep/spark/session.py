@@ -41,6 +41,9 @@ LOCAL: dict[str, str] = {
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For runs of a minute or two: a third less time to start, against slower code once it is warm."""
 
+TASK_ATTEMPTS = 4
+"""As often as on a cluster by default."""
+
 QUIET_LOGGER = "SQLQueryContextLogger"
 
 
@@ -64,7 +67,7 @@ def start_session(
         return builder.remote(remote).config(map={**(config or {})}).getOrCreate()
     _prepare_environment(master)
     settings = {**settings_for(master, quick_start=quick_start), **(config or {})}
-    session = builder.master(master).config(map={**settings}).getOrCreate()
+    session = builder.master(patient(master)).config(map={**settings}).getOrCreate()
     _silence(session)
     return session
 
@@ -78,6 +81,16 @@ def settings_for(master: str, *, quick_start: bool = False) -> dict[str, str]:
     if quick_start:
         settings["spark.driver.extraJavaOptions"] = QUICK_START
     return settings
+
+
+def patient(master: str) -> str:
+    """A local master that runs a failed task again, as clusters do: `local[2]` would give up at the first killed worker."""
+    inside = master.removeprefix("local[").removesuffix("]")
+    if master == "local":
+        inside = "1"
+    elif not (master.startswith("local[") and inside.replace("*", "1").isdecimal()):
+        return master
+    return f"local[{inside},{TASK_ATTEMPTS}]"
 
 
 def cores_of(master: str) -> int:

@@ -23,7 +23,7 @@ from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION
 from skep.spark.link import Link, link
 from skep.spark.options import SinkOptions
-from skep.spark.staging import Epoch
+from skep.wire.staging import Attempt
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -58,7 +58,7 @@ class Written(WriterCommitMessage):
     query: str
     epoch: int
     partition: int
-    attempt: str
+    attempt: int
     rows: int
 
 
@@ -99,20 +99,26 @@ class Writing:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         # The number of Spark's own attempt begins anew with every restart of the driver.
-        told = Written(query, epoch, partition, uuid4().hex, 0)
+        told = Written(query, epoch, partition, uuid4().int >> 65, 0)
         server = link(self._options.connection)
         if self._options.delivery == "at-least-once":
             told.rows = self._push(server, batches)
             return told
-        staged = Epoch(server, query, epoch)
-        if staged.is_published():
-            for _ in batches:
-                pass  # a batch that is run again after all of it was done
-            return told
+        if server.patiently(lambda: server.client.staging(query, epoch)).published:
+            return _passed_over(batches, told)
         for chunk, rows in enumerate(gathered(batches, self._options.stage_rows)):
-            staged.stage(partition, told.attempt, chunk, encoded(rows), self._options.queue)
+            try:
+                self._stage(server, told, chunk, encoded(rows))
+            except SkepError as error:
+                if error.code is Code.EPOCH_PUBLISHED:
+                    return _passed_over(batches, told)
+                raise
             told.rows += sum(batch.num_rows for batch in rows)
         return told
+
+    def _stage(self, server: Link, told: Written, chunk: int, rows: bytes) -> None:
+        where = (told.query, told.epoch, told.partition, told.attempt)
+        server.patiently(lambda: server.client.stage(*where, rows, chunk=chunk, queue=self._options.queue))
 
     def _push(self, server: Link, batches: Iterator[pa.RecordBatch]) -> int:
         count = 0
@@ -131,17 +137,26 @@ class Writing:
         """Make visible what the tasks of an epoch staged."""
         told = [message for message in messages if isinstance(message, Written) and message.rows]
         if told and self._options.delivery == "exactly-once":
-            epoch = Epoch(link(self._options.connection), told[0].query, told[0].epoch)
-            epoch.publish([(message.partition, message.attempt) for message in told])
+            server = link(self._options.connection)
+            attempts = [Attempt(message.partition, message.attempt, message.rows) for message in told]
+            server.patiently(lambda: server.client.publish(told[0].query, told[0].epoch, attempts))
 
     def forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the tasks of an epoch staged; what cannot be dropped now the server's reaper does."""
         told = [message for message in messages if isinstance(message, Written)]
         if told and self._options.delivery == "exactly-once":
             try:
-                Epoch(link(self._options.connection), told[0].query, told[0].epoch).drop()
+                link(self._options.connection).client.abort_staging(told[0].query, told[0].epoch)
             except SkepError as error:
                 log.warning("what was staged stays until the server clears it: %s", error)
+
+
+def _passed_over(batches: Iterator[pa.RecordBatch], told: Written) -> Written:
+    """A batch is run again after all of it was done: its rows are read to their end, as Spark expects, and left alone."""
+    for _ in batches:
+        pass
+    told.rows = 0
+    return told
 
 
 class TableWriter(DataSourceArrowWriter):
