@@ -98,6 +98,8 @@ def test_many_ways_through_the_queues_cost_no_time() -> None:
         ("0 9 * * 1-5", "Europe/Berlin", ""),
         ("0 9 * *", "UTC", "not a cron expression"),
         ("99 * * * *", "UTC", "not a cron expression"),
+        ("*/10 * * * * *", "UTC", "not a cron expression"),
+        ("0 9 * * * 1", "UTC", "not a cron expression"),
         ("0 0 30 2 *", "UTC", "not a cron expression|never comes"),
         ("0 0 * * *", "Mars/Olympus", "no time zone"),
         ("0 0 * * *", "../../etc/passwd", "no time zone"),

@@ -39,6 +39,7 @@ RATE_COUNT_MAX = 1_000_000
 RATE_PER_SECONDS_MAX = 86_400.0
 DELIVER_TIMEOUT_SECONDS_MAX = 300.0
 CYCLE_SHOWN = 12
+CRON_FIELDS = 5
 
 
 def validate(app: App, spans: Spans | None = None) -> list[Problem]:
@@ -233,6 +234,8 @@ def _note_cycle(checking: Checking, cycle: list[str]) -> None:
 def _check_schedule(checking: Checking, name: str, schedule: Schedule, path: Path) -> None:
     checking.fit_name(path, "a schedule", name)
     try:
+        if len(schedule.cron.split()) != CRON_FIELDS:  # the library takes seconds too
+            raise CronSimError
         next(CronSim(schedule.cron, datetime(2026, 1, 1, tzinfo=UTC)))
     except CronSimError:
         wrong = f"{schedule.cron[:60]!r} is not a cron expression"
