@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.http.driver import Api
 from tests.webhooks.driver import SIGNED, Sender
 
 TENANTS = f"""
@@ -77,6 +78,22 @@ def test_tenants_share_neither_keys_nor_depth(shops: Sender) -> None:
     for tenant in ("north", "south"):
         assert [shops.signed(f"ByPath/{tenant}", {"order": n}).status for n in (1, 2, 3)] == [202, 202, 503]
         assert len(shops.stored("Placed", tenant)) == 2
+
+
+def test_the_first_message_of_a_tenant_may_be_one_for_the_quarantine_of_its_spec(sender: Sender) -> None:
+    sender.apply(TENANTS.replace("message_type", "on_invalid: quarantine\n delivery { dead_letter_queue: Odd }\n message_type")
+                 .replace("webhook ByPath", "queue Odd {}\n webhook ByPath"))  # fmt: skip
+
+    mapped = sender.signed("ByPath/north", {"order": "none"})
+
+    assert (mapped.status, mapped.json["quarantined"]) == (202, True)
+
+    for_north = Api(sender.server, "north")
+    letters = for_north.get("/api/v1/dlq?queue=Odd").json["deadLetters"]
+    settings = for_north.get("/api/v1/resources/queues/Placed").json
+    for_north.close()
+    assert [(letter["sourceQueue"], letter["reason"]) for letter in letters] == [("Placed", "invalid")]
+    assert "Odd" in json.dumps(settings)
 
 
 def test_a_tenant_is_held_to_what_names_are(shops: Sender) -> None:

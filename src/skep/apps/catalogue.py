@@ -167,6 +167,13 @@ class Catalogue:
                 await self._tenants.make(app.app, key)
         return found
 
+    async def prepare(self, key: QueueKey) -> None:
+        """Make a tenant's queue as its spec says, before it is used in another way than by a push."""
+        declared = self.queue(key)
+        app = None if declared is None else self._apps.get(declared.app)
+        if app is not None and key.tenant != DEFAULT_TENANT and not self._tenants.knows(key):
+            await self._tenants.make(app.app, key)
+
     def _fit(self, messages: list[NewMessage]) -> tuple[list[NewMessage], list[tuple[DeclaredQueue, QueueKey]]]:
         found = messages
         missing: dict[QueueKey, DeclaredQueue] = {}

@@ -20,7 +20,7 @@ class Hooks:
     """What the catalogue's apps declare as webhooks."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._by_app: dict[str, tuple[CompiledApp, dict[str, CompiledWebhook | None]]] = {}
         self._found: dict[str, CompiledWebhook | None] = {}
         catalogue.on_change(self._take)
@@ -37,7 +37,7 @@ class Hooks:
 
     def _take(self) -> None:
         known, self._by_app = self._by_app, {}
-        for name, app in self._catalogue.apps.items():
+        for name, app in self.catalogue.apps.items():
             same = name in known and known[name][0] is app
             self._by_app[name] = known[name] if same else (app, self._compiled(app))
         self._found = {name: webhook for _, hooks in self._by_app.values() for name, webhook in hooks.items()}
@@ -46,7 +46,7 @@ class Hooks:
         found: dict[str, CompiledWebhook | None] = {}
         for name, webhook in app.app.webhooks.items():
             try:
-                found[name] = compile_webhook(app, name, webhook, self._catalogue.environment)
+                found[name] = compile_webhook(app, name, webhook, self.catalogue.environment)
             except SkepError as error:
                 log.error("a webhook cannot be served", app=app.name, webhook=name, error=error.message)
                 found[name] = None

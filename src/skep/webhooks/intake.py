@@ -124,6 +124,7 @@ class Intake:
             key = body_key(hook.request)
         message = _message(hook, target, unmade(target, hook.values, hook.request.body))
         recording = None if key is None else _Recording(hook, key, quarantined=True)
+        await self._hooks.catalogue.prepare(message.queue)
         outcome = await self._engine.records.quarantine(message, error.message, recording)
         if outcome.recorded is not None:
             return _repeated(hook, HTTPStatus.ACCEPTED, outcome.recorded)
