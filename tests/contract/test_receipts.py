@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from skep.errors import Code
-from skep.model import PushStatus
+from skep.ids import id_text
+from skep.model import PushBatch, PushStatus
 from tests.contract.driver import PLENTY, Driver, payloads
 
 
@@ -108,6 +109,27 @@ async def test_duplicates_and_receipts_know_nothing_of_each_other(driver: Driver
 
     assert [r.status for r in outcome.results] == [PushStatus.DUPLICATE]
     assert await driver.recorded("k") == ['"done"']
+
+
+async def test_I3_the_receipt_of_a_duplicate_names_the_message_that_is_stored(driver: Driver) -> None:
+    message = driver.message("a", transaction_id="t")
+    (first,) = (await driver.push_messages(message)).results
+    batch, other = driver.batch(message), driver.batch(driver.message("b", transaction_id="u"))
+    named = [
+        PushBatch(one.messages, one.ids, driver.receipt(key, f'{{"id":"{id_text(one.ids[0])}"}}'))
+        for key, one in (("k", batch), ("l", other))
+    ]
+
+    await driver.push_batches(*named)
+    # the second way through the store: one of the receipts lives
+    again = await driver.push_batches(
+        named[0], driver.batch(message, receipt=driver.receipt("m", f'"{id_text(batch.ids[0])}"'))
+    )
+
+    assert await driver.recorded("k", "l") == [
+        f'{{"id":"{id_text(first.id)}"}}', f'{{"id":"{id_text(other.ids[0])}"}}',
+    ]  # fmt: skip
+    assert again[0].recorded == f'{{"id":"{id_text(first.id)}"}}'.encode()
 
 
 async def test_many_pushes_with_receipts_at_once_store_each_key_once(driver: Driver) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa
@@ -140,7 +141,10 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
             return PushOutcome([], {}, known.answer)
         outcome = self._push(batch, now, create_queues)
         if batch.receipt is not None and not outcome.refused:
-            self.receipts_kept[batch.receipt.key] = batch.receipt
+            answer = batch.receipt.answer
+            for id_, result in zip(batch.ids, outcome.results, strict=True):
+                answer = answer.replace(str(UUID(bytes=id_)).encode(), str(UUID(bytes=result.id)).encode())
+            self.receipts_kept[batch.receipt.key] = msgspec.structs.replace(batch.receipt, answer=answer)
         return outcome
 
     async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:

@@ -166,6 +166,29 @@ def test_a_repeat_is_told_by_an_expression_or_by_the_body(alerts: Sender) -> Non
     assert len(alerts.stored("Ingress")) == 3
 
 
+def test_a_repeat_names_the_message_that_its_queue_had_already(sender: Sender) -> None:
+    """A delivery that is new to the webhook may bring what the queue, by a key of its own, has stored before."""
+    sender.apply(f"""
+    app Twice {{
+      queue Orders {{
+        message_type {{ payload: json }}
+        idempotency {{ key: string(payload.order) }}
+      }}
+      webhook Order {{
+        queue: Orders
+        {SIGNED}
+        idempotency {{ header: "X-Delivery" }}
+      }}
+    }}
+    """)
+    stored = sender.signed("Order", {"order": 1}, X_Delivery="a").json["message_id"]
+
+    told = [sender.signed("Order", {"order": 1}, X_Delivery="b").json["message_id"] for _ in range(2)]
+
+    assert told == [stored, stored]
+    assert sender.stored("Orders") == [{"payload": {"order": 1}}]
+
+
 def test_a_webhook_may_take_every_request_for_a_new_one(alerts: Sender) -> None:
     first, again = alerts.signed("Always", {"id": 1}), alerts.signed("Always", {"id": 1})
 

@@ -116,7 +116,8 @@ class Store(Protocol):
         """Append every batch that is not refused, in one transaction and in order; each is whole or not at all.
 
         When one message of a batch is refused, the others of that batch are refused with BATCH_REFUSED. A batch whose receipt
-        exists already is not stored, and its outcome has what was recorded; that of a refused batch is not written.
+        exists already is not stored, and its outcome has what was recorded; that of a refused batch is not written. Where a
+        message is a duplicate, an answer that names its id names that of the first one instead.
         """
         ...
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from skep.clock import MICROS_PER_MS, Instant, seconds
 from skep.errors import Code, SkepError
-from skep.ids import Id
+from skep.ids import Id, id_text
 from skep.model import (
     DEAD_LETTER_SUFFIX,
     NO_DEAD_LETTER_QUEUE,
@@ -27,7 +27,7 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
-from skep.records import Endpoint, Report
+from skep.records import Endpoint, Receipt, Report
 from skep.transactions import Transaction, TransactionOutcome
 
 JITTER_SHARE = 0.2
@@ -157,6 +157,18 @@ def in_conflict(transaction: Transaction, conflict: Code, index: int) -> Transac
     """The answer for a transaction that a receipt or an entity's version stood in the way of."""
     settled = [_UNDONE] * len(transaction.settlements)
     return TransactionOutcome(False, settled, undone_push(transaction.push), conflict, index)
+
+
+def receipt_after(batch: PushBatch, outcome: PushOutcome) -> Receipt | None:
+    """The receipt of a batch that was stored, its answer naming what is stored: the first one's id where a message is a duplicate."""
+    receipt = batch.receipt
+    if receipt is None:
+        return None
+    answer = receipt.answer
+    for id_, result in zip(batch.ids, outcome.results, strict=True):
+        if result.status is PushStatus.DUPLICATE:
+            answer = answer.replace(id_text(id_).encode(), id_text(result.id).encode())
+    return receipt if answer == receipt.answer else Receipt(receipt.key, answer, receipt.expires_at)
 
 
 def undone(transaction: Transaction, settled: list[SettleResult], pushed: PushOutcome) -> TransactionOutcome:

@@ -29,7 +29,7 @@ from skep.model import (
 from skep.store.postgres import receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MessageRow, append_rows
-from skep.store.rules import TRACE_SLACK_MICROS, queue_full_reason
+from skep.store.rules import TRACE_SLACK_MICROS, queue_full_reason, receipt_after
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "push")
@@ -165,7 +165,7 @@ def _add_once(writer: _Appender, taken: receipts.Taken, batch: PushBatch) -> Pus
         return PushOutcome([], {}, recorded)
     outcome = writer.add(batch)
     if not outcome.refused:
-        taken.keep(receipt)
+        taken.keep(receipt_after(batch, outcome) or receipt)
     return outcome
 
 

@@ -15,7 +15,8 @@ CROSS JOIN LATERAL (SELECT r.answer, r.expires_at FROM receipt r
 WHERE r.expires_at > $4
 
 -- name: rewrite
--- The first of several that wanted one receipt was refused, so that of the next one stands. We hold the row.
+-- The first of several that wanted one receipt was refused, so that of the next one stands; or its message was a duplicate.
+-- We hold the row.
 UPDATE receipt r SET answer = $4, expires_at = $5 WHERE r.key = $1 AND r.scope = $2 AND r.tenant = $3
 
 -- name: drop

@@ -9,6 +9,7 @@ from itertools import chain
 from skep.clock import Instant
 from skep.model import PushBatch, PushOutcome
 from skep.records import Receipt, ReceiptKey
+from skep.store.rules import receipt_after
 from skep.store.sqlite.push import push_batch, push_batches
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements, repeated
@@ -38,8 +39,8 @@ def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_qu
         return [_push_once(session, batch, now, create_queues) for batch in batches]
     outcomes = push_batches(session, batches, now, create_queues)
     for batch, outcome in zip(batches, outcomes, strict=True):
-        if batch.receipt is not None and outcome.refused:
-            drop(session, batch.receipt.key)
+        if batch.receipt is not None:
+            _put_right(session, batch, outcome)
     return outcomes
 
 
@@ -48,9 +49,18 @@ def _push_once(session: Session, batch: PushBatch, now: Instant, create_queues: 
     if receipt is not None and not take(session, receipt, now):
         return recorded(session, receipt.key, now)
     outcome = push_batch(session, batch, now, create_queues)
-    if receipt is not None and outcome.refused:
-        drop(session, receipt.key)
+    if receipt is not None:
+        _put_right(session, batch, outcome)
     return outcome
+
+
+def _put_right(session: Session, batch: PushBatch, outcome: PushOutcome) -> None:
+    """A refused batch leaves no receipt, and that of a duplicate names the message that is stored."""
+    assert batch.receipt is not None
+    if outcome.refused:
+        drop(session, batch.receipt.key)
+    elif (right := receipt_after(batch, outcome)) is not batch.receipt and right is not None:
+        session.db.execute(SQL["rewrite"], (name_of(right.key), right.answer))
 
 
 def take_all(session: Session, wanted: Sequence[Receipt], now: Instant) -> bool:
