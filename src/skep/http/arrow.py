@@ -20,7 +20,7 @@ from skep.http.pushing import parse_trace_id
 from skep.http.unpacking import unpacked_bytes
 from skep.model import DEFAULT_PARTITION, NewMessage, QueueKey, Seq
 
-CHUNK_ROWS = 10_000
+CHUNK_ROWS = 5_000
 BATCHES = 10_000
 """In one pushed stream. Each takes memory beside what it holds, which may be nothing."""
 COLUMNS = frozenset({
@@ -99,7 +99,14 @@ async def _encoded(
         partitions=wish.partitions,
     )
     rows = piece.batch.num_rows
-    data = await asyncio.to_thread(encoder.encoded, piece.batch) if rows else b""
+    if not rows:
+        return _Part(b"", 0, piece.through)
+    # What is not compressed is copied once: that is done sooner than another thread is asked.
+    data = (
+        encoder.encoded(piece.batch)
+        if wish.compression is None
+        else await asyncio.to_thread(encoder.encoded, piece.batch)
+    )
     return _Part(data, rows, piece.through)
 
 
@@ -114,8 +121,10 @@ class StreamEncoder:
         self.head = self._written(None)[: -len(self.end)].to_pybytes()
 
     def encoded(self, batch: pa.RecordBatch) -> bytes:
-        """A batch as it stands in the stream: a stream of its own without head and end, copied once."""
-        return self._written(batch)[len(self.head) : -len(self.end)].to_pybytes()  # type: ignore[no-any-return] # untyped
+        """A batch as it stands in the stream: a stream of its own without head and end."""
+        if self._options.compression is None:
+            return batch.serialize().to_pybytes()  # type: ignore[no-any-return] # pyarrow is untyped
+        return self._written(batch)[len(self.head) : -len(self.end)].to_pybytes()  # type: ignore[no-any-return] # the same
 
     def _written(self, batch: pa.RecordBatch | None) -> pa.Buffer:
         sink = pa.BufferOutputStream()

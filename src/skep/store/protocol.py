@@ -150,9 +150,10 @@ class Store(Protocol):
         ...
 
     async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
-        """As many messages of a range as fit, and at least one if there is any; a bounded walk when it is for some partitions.
+        """As many messages of a range as fit: it ends with the one that reaches ``max_bytes``.
 
-        It ends with the message that reaches ``max_bytes``. It holds nothing open: reading on is another call.
+        The walk is bounded, so a piece may be empty where a stretch of the log is, or is of other partitions. It holds nothing
+        open: reading on is another call.
         """
         ...
 

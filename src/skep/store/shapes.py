@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
@@ -26,7 +28,15 @@ class Shape(Struct, frozen=True):
     content_types: int
     headers: int
 
-    def wants_reading(self, column: str) -> bool:
+    def read_as(self, column: str) -> str:
+        """The column to read for this one: a message that nobody gave a trace has its own id for one."""
+        return "message_id" if column == "trace_id" and not self.traced else column
+
+    def to_read(self, columns: Sequence[str]) -> list[str]:
+        """What has to be read for these columns."""
+        return [name for name in dict.fromkeys(map(self.read_as, columns)) if self._differs(name)]
+
+    def _differs(self, column: str) -> bool:
         """Whether the column differs from message to message; otherwise its values follow from the shape."""
         match column:
             case "seq":

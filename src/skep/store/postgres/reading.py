@@ -16,7 +16,6 @@ from msgspec import Struct
 from skep.columns import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
 from skep.errors import Code, SkepError
 from skep.model import QueueKey, Seq
-from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.rules import PARTITION_WALK_SEQS
 from skep.store.shapes import VARYING, Shape, implied
@@ -43,7 +42,7 @@ def shape_of(source: str) -> str:
 
 def fitting(source: str) -> str:
     """What finds the last seq of a range that is not too long; the bytes are the last parameter."""
-    most = 5 if source == "range" else 6
+    most = 4 if source == "range" else 6
     return f"{SQL['fitting']} {SQL[source]}) b WHERE b.through >= ${most} LIMIT 1"
 
 
@@ -54,16 +53,16 @@ def values_of(columns: Sequence[str], source: str) -> str:
 
 async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> Found:
     """As much of the range as fits, and at least one message if there is any."""
-    queue = await queues.need(connection, key)
     for _ in range(TRIES):
-        bounds = await connection.fetchrow(SQL["first_seq"], queue.id)
-        assert bounds is not None
+        bounds = await connection.fetchrow(SQL["bounds"], key.tenant, key.name)
+        if bounds is None:
+            raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
         low, high = max(wanted.first, bounds["first_seq"]), min(wanted.last, bounds["last_seq"])
-        if wanted.partitions is not None:
-            high = min(high, low + PARTITION_WALK_SEQS - 1)
+        # So many seqs hold no more messages, and to bound these costs more.
+        high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
         if low > high:
             return Found(None, {}, wanted.last)
-        found = await _read(connection, queue.id, wanted, low, high)
+        found = await _read(connection, bounds["id"], wanted, low, high)
         if found is not None:
             return found
     raise SkepError(Code.STORE_BUSY, f"the log of {key.name!r} is being deleted while it is read")
@@ -72,7 +71,7 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> Found
 async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: int, high: int) -> Found | None:
     """None when something was deleted meanwhile."""
     source = "range" if wanted.partitions is None else "range_of_partitions"
-    rest = [wanted.max_rows] if wanted.partitions is None else [wanted.max_rows, list(wanted.partitions)]
+    rest = [] if wanted.partitions is None else [list(wanted.partitions), wanted.max_rows]
     shape = _shape(await connection.fetchrow(shape_of(source), queue_id, low, high, *rest))
     is_cut = shape.payload_bytes > wanted.max_bytes
     if is_cut:
@@ -83,7 +82,7 @@ async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: in
     if not shape.messages:
         return Found(None, {}, Seq(high))
     values: dict[str, tuple[bytes, ...]] = {}
-    if names := [name for name in wanted.schema.names if shape.wants_reading(name)]:
+    if names := shape.to_read(wanted.schema.names):
         row = await connection.fetchrow(values_of(names, source), queue_id, shape.first, shape.last, *rest)
         assert row is not None
         count, *parts = row
@@ -105,7 +104,7 @@ def piece_of(wanted: LogRange, found: Found) -> LogPiece:
     shape = found.shape
     if shape is None:
         return LogPiece(pa.RecordBatch.from_pylist([], schema=wanted.schema), found.through)
-    arrays = [_column(name, shape, found.values.get(name)) for name in wanted.schema.names]
+    arrays = [_column(name, shape, found.values.get(shape.read_as(name))) for name in wanted.schema.names]
     return LogPiece(pa.record_batch(arrays, schema=wanted.schema), found.through)
 
 

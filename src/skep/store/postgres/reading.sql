@@ -1,19 +1,21 @@
 -- Ranges of the log as columns. PostgreSQL puts the values of a column one after the other, so that there is one row for all
 -- messages and no Python object for each. A statement is `SELECT`, some of the columns, and one of the ranges.
 
--- name: first_seq
-SELECT q.first_seq, last_seq(q.id, q.floor_seq) AS last_seq FROM queue q WHERE q.id = $1
+-- name: bounds
+-- By the unique index on the names of queues that are not deleted, then by the primary key, backwards.
+SELECT q.id, q.first_seq, last_seq(q.id, q.floor_seq) AS last_seq FROM queue q
+WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
 
 -- name: range
 -- The primary key, in whose order the values are put together.
-FROM (SELECT m.* FROM message m WHERE m.queue_id = $1 AND m.seq >= $2 AND m.seq <= $3 ORDER BY m.queue_id, m.seq LIMIT $4) t
+FROM (SELECT m.* FROM message m WHERE m.queue_id = $1 AND m.seq >= $2 AND m.seq <= $3 ORDER BY m.queue_id, m.seq) t
 
 -- name: range_of_partitions
 -- The index on partitions, for each of them; the offset keeps the planner from the primary key, which leads through all messages.
-FROM (SELECT x.* FROM unnest($5::text[]) AS w (partition) CROSS JOIN LATERAL (
+FROM (SELECT x.* FROM unnest($4::text[]) AS w (partition) CROSS JOIN LATERAL (
           SELECT m.* FROM message m WHERE m.partition = w.partition AND m.queue_id = $1 AND m.seq >= $2 AND m.seq <= $3
           ORDER BY m.partition, m.queue_id, m.seq OFFSET 0) x
-      ORDER BY x.seq LIMIT $4) t
+      ORDER BY x.seq LIMIT $5) t
 
 -- name: shape
 -- What is there, and what need not be read since it is the same for all. The length of a payload that is stored apart is known

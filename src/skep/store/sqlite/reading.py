@@ -35,9 +35,8 @@ def read(session: Session, key: QueueKey, wanted: LogRange) -> Found:
     """As much of the range as fits, and at least one message if there is any."""
     queue = session.queue(key)
     low, high = max(wanted.first, queue.first_seq), min(wanted.last, queue.last_seq)
-    is_all = wanted.partitions is None
-    if not is_all:
-        high = min(high, low + PARTITION_WALK_SEQS - 1)
+    # So many seqs hold no more messages, and to bound these costs more.
+    high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
     if low > high:
         return Found(None, {}, wanted.last)
     source, parameters = _source(queue, wanted, low, high)
@@ -59,10 +58,10 @@ def read(session: Session, key: QueueKey, wanted: LogRange) -> Found:
 
 def _source(queue: QueueRow, wanted: LogRange, low: int, high: int) -> tuple[str, tuple[int | str, ...]]:
     """The range in SQL, with its parameters."""
-    ends = (queue.base | low, queue.base | high, wanted.max_rows)
+    ends = (queue.base | low, queue.base | high)
     if wanted.partitions is None:
         return SQL["range"], ends
-    return SQL["range_of_partitions"], (*ends, msgspec.json.encode(wanted.partitions).decode())
+    return SQL["range_of_partitions"], (*ends, msgspec.json.encode(wanted.partitions).decode(), wanted.max_rows)
 
 
 def _cut(session: Session, source: str, parameters: tuple[int | str, ...], max_bytes: int) -> Row:
@@ -79,7 +78,7 @@ def _values(
     session: Session, shape: Shape, wanted: LogRange, source: str, parameters: tuple[int | str, ...]
 ) -> dict[str, tuple[Any, ...]]:
     """What has to be read, in one walk over the range."""
-    read = [name for name in wanted.schema.names if shape.wants_reading(name)]
+    read = shape.to_read(wanted.schema.names)
     if not read:
         return {}
     row = session.row(f"SELECT {', '.join(SQL[name] for name in read)} {source}", parameters)
@@ -93,7 +92,7 @@ def piece_of(wanted: LogRange, found: Found) -> LogPiece:
     shape = found.shape
     if shape is None:
         return LogPiece(pa.RecordBatch.from_pylist([], schema=wanted.schema), found.through)
-    arrays = [_column(name, shape, found.values.get(name)) for name in wanted.schema.names]
+    arrays = [_column(name, shape, found.values.get(shape.read_as(name))) for name in wanted.schema.names]
     return LogPiece(pa.record_batch(arrays, schema=wanted.schema), found.through)
 
 

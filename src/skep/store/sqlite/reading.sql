@@ -2,15 +2,16 @@
 -- message and the interpreter is free meanwhile. A statement is `SELECT`, some of the columns, and one of the ranges.
 
 -- name: range
--- The table's own b-tree, in whose order the values are put together.
-FROM (SELECT * FROM message WHERE position BETWEEN ?1 AND ?2 ORDER BY position LIMIT ?3)
+-- The table's own b-tree and no other, for the values are put together in its order.
+FROM message NOT INDEXED WHERE position BETWEEN ?1 AND ?2
 
 -- name: range_of_partitions
--- Index message_partition, for each partition of the JSON array ?4: its entries end with the position.
-FROM (SELECT * FROM message WHERE position IN (
-          SELECT m.position FROM json_each(?4) AS wanted CROSS JOIN message AS m INDEXED BY message_partition
-          WHERE m.queue_id = ?1 >> 40 AND m.partition = wanted.value AND m.position BETWEEN ?1 AND ?2)
-      ORDER BY position LIMIT ?3)
+-- Index message_partition, for each partition of the JSON array ?3, at most ?4 messages in all: its entries end with the position.
+-- The positions are sorted before the table is looked at.
+FROM message NOT INDEXED WHERE position IN (
+    SELECT m.position FROM json_each(?3) AS wanted CROSS JOIN message AS m INDEXED BY message_partition
+    WHERE m.queue_id = ?1 >> 40 AND m.partition = wanted.value AND m.position BETWEEN ?1 AND ?2
+    ORDER BY m.position LIMIT ?4)
 
 -- name: shape
 -- What is there, and what need not be read since it is the same for all. A payload's length is known without reading it.

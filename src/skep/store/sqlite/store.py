@@ -259,8 +259,7 @@ class SqliteStore:
         """A range of the log, as columns."""
         from skep.store.sqlite import reading
 
-        found = await self._read_bulk(lambda session: reading.read(session, key, wanted))
-        return await asyncio.to_thread(reading.piece_of, wanted, found)
+        return await self._read_bulk(lambda session: reading.piece_of(wanted, reading.read(session, key, wanted)))
 
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         """Which seqs the log holds."""

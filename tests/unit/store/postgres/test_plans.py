@@ -134,6 +134,7 @@ async def test_no_statement_of_the_files_walks_a_table_that_grows(planner: Plann
     ("source", "index"), [("range", "message_pkey"), ("range_of_partitions", "message_by_partition")]
 )
 async def test_ranges_of_the_log_are_read_by_an_index(planner: Planner, source: str, index: str) -> None:
+    assert walks(await planner.plan(reading.SQL["bounds"])) == []
     for sql in (
         reading.shape_of(source), reading.fitting(source), reading.values_of(LOG_SCHEMA.names, source),
     ):  # fmt: skip
