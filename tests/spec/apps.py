@@ -10,6 +10,7 @@ from skep.model import Ordering, QueueChanges
 from skep.spec.ir import (
     Algorithm,
     App,
+    Check,
     Command,
     CommandCall,
     Deliver,
@@ -20,6 +21,7 @@ from skep.spec.ir import (
     Fairness,
     Idempotency,
     IdempotencySource,
+    OnFail,
     OnInvalid,
     Queue,
     RateLimit,
@@ -119,6 +121,7 @@ queues = st.builds(
     fairness=st.none() | st.sampled_from(Fairness),
     concurrency=st.none() | st.integers(0, 99),
     batch=st.none() | st.integers(0, 99),
+    checks=tables(st.builds(Check, holds=expressions, on_fail=st.sampled_from(OnFail))),
 )
 verifies = st.one_of(
     st.just(Verify(scheme=Scheme.NONE)),

@@ -8,8 +8,8 @@ import pytest
 from skep.engine.settings import check_settings
 from skep.errors import SkepError
 from skep.model import QueueChanges
-from skep.spec import App, Severity, check, missing_secrets, parse_app, secret_variables, validate
-from skep.spec.ir import Idempotency, IdempotencySource, Queue, Scheme, Then, Verify, Webhook
+from skep.spec import App, Severity, check, load, missing_secrets, parse_app, secret_variables, validate
+from skep.spec.ir import Check, Idempotency, IdempotencySource, OnFail, Queue, Scheme, Then, Verify, Webhook
 from skep.spec.ranges import NUMBERS
 from skep.spec.types import parse_field
 from skep.spec.validate_webhook import effective_idempotency
@@ -241,3 +241,46 @@ def test_an_app_built_in_python_is_validated_by_path() -> None:
 def test_queues_are_held_to_what_makes_sense(line: str, told: str) -> None:
     rendered = check(f"app A {{ queue Q {{\n {line}\n }} }}", "a.skep").rendered
     assert rendered == [] if not told else any(told in problem for problem in rendered)
+
+
+CHECKED = """
+app Shop {
+  queue Orders {
+    message_type {
+      cents: int
+    }
+    check Positive {
+      holds: cents > 0
+      on_fail: drop
+    }
+    check Small {
+      holds: cents < 100000
+    }
+  }
+}
+"""
+
+
+def test_checks_are_read_with_their_default() -> None:
+    checks = load(CHECKED, "shop.skep").queues["Orders"].checks
+    assert checks == {
+        "Positive": Check(holds="cents > 0", on_fail=OnFail.DROP),
+        "Small": Check(holds="cents < 100000", on_fail=OnFail.WARN),
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("cents > 0", "cents + 1", "this is int"),
+        ("cents > 0", "euros > 0", "no field 'euros'"),
+        ("on_fail: drop", "on_fail: ignore", "not known here"),
+        ("holds: cents < 100000", "", "says nothing"),
+        ("check Small", "check Positive", "two of check"),
+        ("check Small", "check", "has no name"),
+        ('check Small', 'check "a b"', "cannot name a check"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_checks_is_told(before: str, after: str, told: str) -> None:
+    found = check(CHECKED.replace(before, after), "shop.skep")
+    assert any(told in text for text in found.rendered)

@@ -39,6 +39,14 @@ class OnInvalid(StrEnum):
     QUARANTINE = "quarantine"
 
 
+class OnFail(StrEnum):
+    """What a pipeline does with a row for which a check does not hold: it is counted, quarantined, or ends the run."""
+
+    WARN = "warn"
+    DROP = "drop"
+    FAIL = "fail"
+
+
 class Fairness(StrEnum):
     """Who gets an equal share of a queue's workers."""
 
@@ -95,6 +103,13 @@ class RateLimit(_Part, frozen=True):
     key: str | None = None
 
 
+class Check(_Part, frozen=True):
+    """What must hold for a queue's messages to be good data, and what becomes of those for which it does not."""
+
+    holds: str
+    on_fail: OnFail = OnFail.WARN
+
+
 class Queue(_Part, frozen=True):
     """A queue. Without a ``message_type`` it takes any JSON. ``settings`` are the engine's; what is unset stays as it is."""
 
@@ -111,6 +126,7 @@ class Queue(_Part, frozen=True):
     fairness: Fairness | None = None
     concurrency: int | None = None
     batch: int | None = None
+    checks: dict[str, Check] = {}
 
 
 class Scheme(StrEnum):

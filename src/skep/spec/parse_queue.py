@@ -10,12 +10,14 @@ import msgspec
 from skep.model import Ordering, QueueChanges
 from skep.spec.faults import TextError
 from skep.spec.ir import (
+    Check,
     CommandCall,
     Deliver,
     ExtraFields,
     Fairness,
     Idempotency,
     IdempotencySource,
+    OnFail,
     OnInvalid,
     Queue,
     RateLimit,
@@ -42,6 +44,7 @@ _SWITCHES = frozenset({"paused", "retention_ignores_groups"})
 _PARTS = (
     "message_type", "extra_fields", "on_invalid", "retention", "delivery", "key", "idempotency", "idempotency_key",
     "idempotency_window", "map_to", "then", "deliver", "rate_limit", "fairness", "concurrency", "batch",
+    "check",
 )  # fmt: skip
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)", re.ASCII)
 _WHEN = re.compile(r"\s+when\b", re.ASCII)
@@ -51,7 +54,7 @@ def parse_queue(reading: Reading, block: Block, path: Path) -> Queue:
     """A queue from its block."""
     found: dict[str, object] = {}
     settings: dict[str, object] = {}
-    for entry in reading.entries(block, (*OF_QUEUE, *_PARTS), "a queue", repeated=("then",)):
+    for entry in reading.entries(block, (*OF_QUEUE, *_PARTS), "a queue", repeated=("then", "check")):
         if entry.name in OF_QUEUE:
             _setting(reading, entry, entry.name, settings, path)
         elif entry.name in ("retention", "delivery"):
@@ -85,6 +88,8 @@ def _part(reading: Reading, entry: Entry, found: dict[str, object], path: Path) 
             found["map_to"] = parse_call(reading, entry, at, leading="command")
         case "then":
             _then(reading, entry, found, path)
+        case "check":
+            _check(reading, entry, found, path)
         case "deliver":
             found["deliver"] = _deliver(reading, entry, at)
         case "rate_limit":
@@ -182,6 +187,28 @@ def _then(reading: Reading, entry: Entry, found: dict[str, object], path: Path) 
     fields = reading.expressions(entry.block, (*at, "fields"), "the message") if entry.block else {}
     if queue is not None:
         chain.append(Then(queue=queue, fields=fields, when=when.text if when else None))
+
+
+def _check(reading: Reading, entry: Entry, found: dict[str, object], path: Path) -> None:
+    checks = found.setdefault("checks", {})
+    assert isinstance(checks, dict)
+    name = reading.label(entry, (*path, "checks"), checks)
+    at = (*path, "checks", name or "")
+    block = reading.block(entry, at, labelled=True)
+    if name is None or block is None:
+        return
+    holds: str | None = None
+    on_fail: str | None = None
+    noted = len(reading.problems)
+    for part in reading.entries(block, ("holds", "on_fail"), "a check"):
+        if part.name == "holds":
+            holds = reading.expression(part, (*at, "holds"))
+        else:
+            on_fail = reading.value(part, (*at, "on_fail"), word_of(*OnFail))
+    if holds is not None:
+        checks[name] = Check(holds=holds, on_fail=OnFail(on_fail) if on_fail else OnFail.WARN)
+    elif len(reading.problems) == noted:
+        reading.problem(entry.span, "the check says nothing", "holds: and an expression")
 
 
 def split_when(value: Value) -> tuple[Value, Value | None]:

@@ -6,6 +6,7 @@ from msgspec import UNSET
 
 from skep.spec.ir import (
     App,
+    Check,
     Command,
     CommandCall,
     Deliver,
@@ -124,6 +125,14 @@ def _queue(queue: Queue) -> list[Entry]:
     if queue.deliver is not None:
         entries.append(_deliver(queue.deliver))
     entries += [_then(then) for then in queue.then]
+    entries += [_labelled("check", name, _check(check)) for name, check in queue.checks.items()]
+    return entries
+
+
+def _check(check: Check) -> list[Entry]:
+    entries = [_value("holds", expression_text(check.holds))]
+    if check.on_fail is not Check(holds="").on_fail:
+        entries.append(_value("on_fail", str(check.on_fail)))
     return entries
 
 

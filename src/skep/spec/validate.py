@@ -105,6 +105,9 @@ def _check_work(checking: Checking, queue: Queue, path: Path, variables: dict[st
         _check_deliver(checking, queue.deliver, (*path, "deliver"))
     if queue.rate_limit is not None:
         _check_rate_limit(checking, queue.rate_limit, (*path, "rate_limit"), variables)
+    for name, check in queue.checks.items():
+        checking.identifier((*path, "checks", name), "a check", name)
+        checking.condition((*path, "checks", name, "holds"), check.holds, variables)
     variables = of_then(queue)
     for index, then in enumerate(queue.then):
         at = (*path, "then", index)

@@ -1,0 +1,46 @@
+"""Columns that are used more than once, computed once: each gets a name in the frame, in as many layers as they need each other.
+
+A Spark column has no names for its parts. Without this, a text that is looked at five times is made five times, and its parts five times
+five; Spark finds that out by itself only where nothing is conditional.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from skep.spark.columns.values import Value
+
+PREFIX = "__skep_"
+
+
+class Binder:
+    """The named parts of all expressions over one frame."""
+
+    def __init__(self, prefix: str = PREFIX) -> None:
+        self._prefix = prefix
+        self._layers: list[dict[str, Column]] = []
+        self._count = 0
+
+    def name(self, column: Column, layer: int) -> Column:
+        """The same column by a name, which is there from the next layer on."""
+        while len(self._layers) <= layer:
+            self._layers.append({})
+        self._count += 1
+        name = f"{self._prefix}{self._count}"
+        self._layers[layer][name] = column
+        return F.col(name)
+
+    def bind(self, value: Value) -> Value:
+        """The same value, its columns named."""
+        column = self.name(value.column, value.layer)
+        null = None if value.null is None else self.name(value.null, value.layer)
+        return replace(value, column=column, null=null, base=None, path="", layer=value.layer + 1)
+
+    def applied(self, frame: DataFrame) -> DataFrame:
+        """A frame with all the names."""
+        for layer in self._layers:
+            frame = frame.withColumns(layer)
+        return frame

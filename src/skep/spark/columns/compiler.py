@@ -1,0 +1,350 @@
+"""The compiler: a checked tree to a column, node by node.
+
+`&&`, `||`, `all` and `exists` need no care: where one side decides, SQL's three-valued logic does not ask for the other either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from skep.spark.columns import operations
+from skep.spark.columns.binding import Binder
+from skep.spark.columns.cost import reach
+from skep.spark.columns.functions import FUNCTIONS
+from skep.spark.columns.instants import micros_of, span_of
+from skep.spark.columns.message import MessageColumns
+from skep.spark.columns.output import UNQUOTABLE
+from skep.spark.columns.patterns import SHORT_CHARACTERS, to_java
+from skep.spark.columns.values import (
+    Uncompiled,
+    Value,
+    as_json,
+    as_list,
+    as_map,
+    as_text,
+    constant,
+    is_map,
+    nothing,
+    taken_as,
+)
+from skep.spec.ast import Bound, Call, Comprehension, ListOf, Literal, MapOf, Node, Select, Variable, children
+from skep.spec.expressions import Expression
+from skep.spec.instants import parse_duration, parse_time
+from skep.spec.types import BOOL, DURATION, JSON, STRING, TIME, Kind, Type, list_of, map_of
+
+__all__ = ["Compiled", "Uncompiled", "compile_column"]
+
+EXPANSION_MAX = 4_000
+"""How many columns an expression may become. Dynamic types multiply, and the code that Spark makes of them has a limit too."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """An expression as a column. ``sure`` is where it may be used: a message, or a list in it, may be too long for the budget.
+
+    ``copies`` means that its texts need no escapes where those of the message need none.
+    """
+
+    expression: Expression
+    value: Value
+    sure: Column
+    copies: bool
+
+
+def compile_column(expression: Expression, message: MessageColumns) -> Compiled:
+    """An expression over a message; raises `Uncompiled` with the reason when it is left to the evaluator."""
+    found = reach(expression.tree)
+    if not found.length:
+        raise Uncompiled("it could take more than its budget on messages of any length")
+    sure = F.octet_length(message.payload) <= found.length
+    if found.elements is not None:
+        for name in sorted(found.lists):
+            sure &= F.coalesce(F.size(message.fields[name].column) <= found.elements, F.lit(True))
+    value = _Compiler(message.fields, message.binder).value(expression.tree, {})
+    return Compiled(expression, value, sure, not _has_unquotable(expression.tree))
+
+
+def _has_unquotable(tree: Node) -> bool:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Literal) and isinstance(node.value, str) and not UNQUOTABLE.isdisjoint(node.value):
+            return True
+        waiting.extend(children(node))
+    return False
+
+
+class _Compiler:
+    def __init__(self, fields: Mapping[str, Value], binder: Binder) -> None:
+        self._fields = fields
+        self._binder = binder
+        self._made = 0
+        self._layers = [0]
+
+    def value(self, node: Node, bound: dict[int, Value]) -> Value:
+        """The value of a node, named unless it is simple or depends on an element of a list."""
+        self._made += 1
+        if self._made > EXPANSION_MAX:
+            raise Uncompiled("it is too large")
+        self._layers.append(0)
+        value = self._value(node, bound)
+        value = replace(value, layer=max(self._layers.pop(), value.layer))
+        if isinstance(node, Call | Comprehension | ListOf | MapOf) and not _is_open(node):
+            value = self._binder.bind(value)
+        self._layers[-1] = max(self._layers[-1], value.layer)
+        return value
+
+    def _value(self, node: Node, bound: dict[int, Value]) -> Value:
+        match node:
+            case Literal():
+                return constant(node.value)
+            case Variable():
+                return self._fields[node.name]
+            case Bound():
+                return bound[node.slot]
+            case Select():
+                operand = self.value(node.operand, bound)
+                return _has(operand, node.field) if node.test else operations.selected(operand, node.field)
+            case ListOf():
+                return _list([self.value(item, bound) for item in node.items])
+            case MapOf():
+                return self._map(node, bound)
+            case Comprehension():
+                return self._comprehension(node, bound)
+            case Call():
+                return self._call(node, bound)
+
+    # --- operators and functions ---
+
+    def _call(self, node: Call, bound: dict[int, Value]) -> Value:
+        if (spelled := _spelled_out(node)) is not None:
+            return spelled
+        arguments = [self.value(argument, bound) for argument in node.arguments]
+        match node.function:
+            case "?:":
+                return _ternary(*arguments)
+            case "in":
+                quick = _literal_in(node, arguments[0])
+                return Value(BOOL, operations.within(*arguments) if quick is None else quick)
+            case "[]":
+                return self._element(node, arguments)
+            case "matches":
+                return _matches(node, arguments)
+        function = _OPERATORS.get(node.function) or FUNCTIONS[node.function]
+        return function(*arguments)
+
+    def _element(self, node: Call, arguments: list[Value]) -> Value:
+        container, key = arguments
+        literal = node.arguments[1]
+        if container.kind is Kind.JSON and isinstance(literal, Literal) and isinstance(literal.value, str):
+            return operations.selected(container, literal.value)
+        return operations.element(container, key)
+
+    def _map(self, node: MapOf, bound: dict[int, Value]) -> Value:
+        keys = [taken_as(self.value(key, bound), STRING) for key, _ in node.entries]
+        if not keys:
+            return Value(map_of(STRING, JSON), F.try_variant_get(F.parse_json(F.lit("{}")), "$", "map<string,variant>"))
+        values = [self.value(value, bound) for _, value in node.entries]
+        type_, columns = _common(values)
+        # Of two equal keys Spark keeps neither but throws, so they are compared before the map is made.
+        distinct = F.size(F.array_distinct(F.array(*keys))) == len(keys)
+        pairs = [column for pair in zip(keys, columns, strict=True) for column in pair]
+        safe_keys = [F.when(distinct, key).otherwise(F.lit(f"{index}")) for index, key in enumerate(keys)]
+        made = F.create_map(*[column for pair in zip(safe_keys, columns, strict=True) for column in pair])
+        return Value(map_of(STRING, type_), F.when(distinct & _all_there(pairs), made), finite=_finite(values))
+
+    # --- comprehensions ---
+
+    def _comprehension(self, node: Comprehension, bound: dict[int, Value]) -> Value:
+        over = self.value(node.range, bound)
+        elements = _elements(over, in_order=node.macro in ("filter", "map"))
+        kind = elements.type.element or JSON
+
+        def element(column: Column) -> dict[int, Value]:
+            return {**bound, node.slot: Value(kind, column, finite=elements.finite)}
+
+        def holds(column: Column) -> Column:
+            if node.predicate is None:
+                return F.lit(True)
+            return operations.truth(self.value(node.predicate, element(column)))
+
+        match node.macro:
+            case "exists":
+                return Value(BOOL, F.exists(elements.column, holds))
+            case "all":
+                return Value(BOOL, F.forall(elements.column, holds))
+            case "exists_one":
+                kept = F.when(_all_decided(elements.column, holds), F.filter(elements.column, holds))
+                return Value(BOOL, F.when(kept.isNotNull(), F.size(kept) == 1))
+        kept = elements.column
+        if node.predicate is not None:
+            kept = F.when(_all_decided(elements.column, holds), F.filter(elements.column, holds))
+        if node.transform is None:
+            return Value(elements.type, kept, finite=elements.finite)
+        return self._transformed(node.transform, kept, element)
+
+    def _transformed(self, transform: Node, kept: Column, element: Callable[[Column], dict[int, Value]]) -> Value:
+        found: list[Value] = []
+
+        def made(column: Column) -> Column:
+            value = self.value(transform, element(column))
+            if value.null is not None or value.kind is Kind.NULL:
+                value = as_json(value)
+            found.append(value)
+            return value.column
+
+        column = F.transform(kept, made)
+        value = found[0]
+        return Value(
+            list_of(value.type), F.when(F.forall(column, lambda item: item.isNotNull()), column), finite=value.finite
+        )
+
+
+def _is_open(node: Node) -> bool:
+    """Whether a part of an expression depends on a variable of a comprehension around it."""
+    inside: set[int] = set()
+    used: set[int] = set()
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Comprehension):
+            inside.add(one.slot)
+        elif isinstance(one, Bound):
+            used.add(one.slot)
+        waiting.extend(children(one))
+    return not used <= inside
+
+
+def _all_decided(column: Column, holds: Callable[[Column], Column]) -> Column:
+    return F.forall(column, lambda item: holds(item).isNotNull())
+
+
+def _elements(over: Value, in_order: bool) -> Value:
+    match over.kind:
+        case Kind.LIST:
+            return over
+        case Kind.MAP:
+            return Value(list_of(STRING), F.map_keys(over.column))
+        case Kind.JSON:
+            keys = F.map_keys(as_map(over))
+            # A variant's keys are in another order than the message's.
+            keys = F.when(F.size(keys) <= 1, keys) if in_order else keys
+            return Value(list_of(JSON), F.coalesce(as_list(over), F.transform(keys, lambda key: key.cast("variant"))))
+    return Value(list_of(JSON), nothing(list_of(JSON)))
+
+
+_OPERATORS: dict[str, Callable[..., Value]] = {
+    "&&": lambda one, other: Value(BOOL, operations.truth(one) & operations.truth(other)),
+    "||": lambda one, other: Value(BOOL, operations.truth(one) | operations.truth(other)),
+    "!": lambda one: Value(BOOL, ~operations.truth(one)),
+    "==": lambda one, other: Value(BOOL, operations.equal(one, other)),
+    "!=": lambda one, other: Value(BOOL, ~operations.equal(one, other)),
+    "negate": operations.negate,
+    **{sign: partial(operations.compared, sign) for sign in ("<", "<=", ">", ">=")},
+    **{sign: partial(operations.arithmetic, sign) for sign in "+-*/%"},
+}
+
+
+# --- parts ------------------------------------------------------------------------------------------------------
+
+
+def _has(operand: Value, field: str) -> Value:
+    found = operations.selected(operand, field).column.isNotNull()
+    if operand.kind is Kind.MAP:
+        return Value(BOOL, F.when(operand.column.isNotNull(), F.map_contains_key(operand.column, F.lit(field))))
+    return Value(BOOL, F.when(found, F.lit(True)).when(is_map(operand), F.lit(False)))
+
+
+def _all_there(columns: list[Column]) -> Column:
+    return reduce(lambda one, other: one & other, [column.isNotNull() for column in columns], F.lit(True))
+
+
+def _finite(values: list[Value]) -> bool:
+    return all(value.finite for value in values)
+
+
+def _common(values: list[Value]) -> tuple[Type, list[Column]]:
+    """Values in one type: their own, or json."""
+    first = values[0].type
+    if all(value.type == first and value.null is None for value in values):
+        return first, [value.column for value in values]
+    return JSON, [as_json(value).column for value in values]
+
+
+def _list(items: list[Value]) -> Value:
+    if not items:
+        return Value(list_of(JSON), F.try_variant_get(F.parse_json(F.lit("[]")), "$", "array<variant>"))
+    type_, columns = _common(items)
+    return Value(list_of(type_), F.when(_all_there(columns), F.array(*columns)), finite=_finite(items))
+
+
+def _ternary(condition: Value, then: Value, otherwise: Value) -> Value:
+    test = operations.truth(condition)
+    if then.kind is Kind.NULL and otherwise.kind is not Kind.NULL:
+        then = replace(constant(None), type=otherwise.type, column=nothing(otherwise.type))
+    elif otherwise.kind is Kind.NULL and then.kind is not Kind.NULL:
+        otherwise = replace(constant(None), type=then.type, column=nothing(then.type))
+    finite = then.finite and otherwise.finite
+    then, otherwise = _alike(then, otherwise), _alike(otherwise, then)
+    if then.type != otherwise.type or then.kind is Kind.JSON:
+        one, other = as_json(then), as_json(otherwise)
+        return Value(JSON, F.when(test, one.column).when(~test, other.column), finite=finite)
+    null = None
+    if then.null is not None or otherwise.null is not None:
+        flags = [F.lit(False) if value.null is None else value.null for value in (then, otherwise)]
+        null = F.when(test, flags[0]).when(~test, flags[1])
+    return Value(then.type, F.when(test, then.column).when(~test, otherwise.column), null, finite)
+
+
+def _alike(value: Value, other: Value) -> Value:
+    """A json beside a plain value is most likely of the same type; where it is not, the evaluator knows."""
+    if value.kind is Kind.JSON and other.kind in (Kind.STRING, Kind.INT, Kind.BOOL) and other.null is None:
+        return Value(other.type, taken_as(value, other.type))
+    return value
+
+
+def _spelled_out(node: Call) -> Value | None:
+    """A time or duration that is written in the expression."""
+    if node.function not in ("timestamp", "duration") or not isinstance(node.arguments[0], Literal):
+        return None
+    text = node.arguments[0].value
+    if not isinstance(text, str):
+        return None
+    try:
+        if node.function == "timestamp":
+            return Value(TIME, F.lit(micros_of(parse_time(text))).cast("bigint"))
+        return Value(DURATION, F.lit(span_of(parse_duration(text))).cast("bigint"))
+    except ValueError:
+        type_ = TIME if node.function == "timestamp" else DURATION
+        return Value(type_, nothing(type_))
+
+
+def _literal_in(node: Call, item: Value) -> Column | None:
+    """``field in ['a', 'b']``, the frequent case, which Spark has a quick way for."""
+    container = node.arguments[1]
+    if not isinstance(container, ListOf) or item.kind is not Kind.STRING or item.null is not None:
+        return None
+    words = [part.value for part in container.items if isinstance(part, Literal) and isinstance(part.value, str)]
+    if not words or len(words) != len(container.items):
+        return None
+    return item.column.isin(*words)
+
+
+def _matches(node: Call, arguments: list[Value]) -> Value:
+    pattern = node.arguments[1]
+    if not isinstance(pattern, Literal):
+        raise Uncompiled("a pattern that comes with the message")
+    java = to_java(str(pattern.value))
+    if java is None:
+        raise Uncompiled("a pattern that Java may understand differently")
+    text = arguments[0].column if arguments[0].kind is Kind.STRING else as_text(arguments[0])
+    if arguments[0].kind not in (Kind.STRING, Kind.JSON):
+        text = nothing(STRING)
+    if java.short_only:
+        text = F.when(F.length(text) <= SHORT_CHARACTERS, text)
+    return Value(BOOL, text.rlike(java.text))

@@ -1,0 +1,151 @@
+"""How much an evaluation can cost at most, by the length of the message: where that is beyond the budget, only the evaluator can tell.
+
+The evaluator stops after so many steps (`skep.spec.scope`), and a column does not count. So for each expression there is a length
+of messages, and if need be of the lists it goes over, up to which no message can make it take that many; others go to the evaluator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from skep.spec.ast import Bound, Call, Comprehension, ListOf, Literal, MapOf, Node, Select, Variable, children, measure
+from skep.spec.expressions import RESULT_PARTS
+from skep.spec.scope import BUDGET
+from skep.spec.types import TEXTUAL, Kind
+
+LENGTHS = tuple(1 << power for power in range(20, 6, -1))
+"""The lengths of messages that are tried, in bytes."""
+ENOUGH_BYTES = 16_384
+ELEMENTS = (None, 1_000, 200, 50, 20)
+"""How many elements a list may have, as far as lists are looked at before; None does not look."""
+
+_PLAIN = frozenset({Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.TIME, Kind.DURATION, Kind.NULL})
+_PLAIN_SIZE = 40
+
+
+class Reach(NamedTuple):
+    """Up to which length of messages in bytes, and of the lists and maps among their fields, an expression keeps its budget."""
+
+    length: int
+    elements: int | None
+    lists: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """At most so many steps, for a result of at most that many characters and elements, so many of them at its top."""
+
+    steps: float
+    size: float
+    count: float = 1
+
+
+def reach(tree: Node) -> Reach:
+    """How far an expression may be trusted; of length 0 when not at all."""
+    lists = frozenset(_iterated(tree))
+    best = Reach(0, None, lists)
+    for elements in ELEMENTS if lists else ELEMENTS[:1]:
+        length = next((one for one in LENGTHS if _within(_Bounding(one, elements).bounds(tree, {}))), 0)
+        if length > best.length:
+            best = Reach(length, elements, lists)
+        if best.length >= ENOUGH_BYTES:
+            break
+    return best
+
+
+def _within(bounds: Bounds) -> bool:
+    return bounds.steps <= BUDGET and bounds.size <= RESULT_PARTS
+
+
+def _iterated(tree: Node) -> list[str]:
+    found: list[str] = []
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        over = node.range if isinstance(node, Comprehension) else None
+        if isinstance(over, Variable) and over.type.kind in (Kind.LIST, Kind.MAP):
+            found.append(over.name)
+        waiting.extend(children(node))
+    return found
+
+
+class _Bounding:
+    def __init__(self, length: int, elements: int | None) -> None:
+        self._length = length
+        self._elements = elements
+
+    def bounds(self, node: Node, bound: dict[int, float]) -> Bounds:
+        match node:
+            case Literal():
+                return Bounds(0, len(node.value) if isinstance(node.value, str) else 1)
+            case Variable():
+                return self._variable(node)
+            case Bound():
+                size = bound[node.slot]
+                return Bounds(0, min(size, _PLAIN_SIZE) if node.type.kind in _PLAIN else size, size / 2 + 1)
+            case Select():
+                inner = self.bounds(node.operand, bound)
+                return Bounds(inner.steps, 1 if node.test else inner.size, inner.count)
+            case Comprehension():
+                return self._loop(node, bound)
+            case ListOf():
+                return _together([self.bounds(item, bound) for item in node.items])
+            case MapOf():
+                return _together([self.bounds(part, bound) for entry in node.entries for part in entry])
+            case Call():
+                return self._call(node, [self.bounds(argument, bound) for argument in node.arguments])
+
+    def _variable(self, node: Variable) -> Bounds:
+        if node.type.kind in _PLAIN:
+            return Bounds(0, _PLAIN_SIZE)
+        count = self._length / 2 + 1  # an element takes two characters at least
+        if node.type.kind not in (Kind.LIST, Kind.MAP):
+            return Bounds(0, self._length, count)
+        if self._elements is not None:
+            count = min(count, self._elements)
+        return Bounds(count, self._length, count)
+
+    def _loop(self, node: Comprehension, bound: dict[int, float]) -> Bounds:
+        """Many small elements, and a large one: no other way to share out the same text costs more than both together."""
+        over = self.bounds(node.range, bound)
+        parts = [part for part in (node.predicate, node.transform) if part is not None]
+        small = [self.bounds(part, {**bound, node.slot: 2}) for part in parts]
+        large = [self.bounds(part, {**bound, node.slot: over.size}) for part in parts]
+        cost = 2 + sum(measure(part)[0] for part in parts)
+        steps = over.steps + over.count * (cost + sum(one.steps for one in small)) + sum(one.steps for one in large)
+        size = over.size if node.transform is None else over.count * (small[-1].size + 1) + large[-1].size
+        return Bounds(steps, size, over.count)
+
+    def _call(self, node: Call, arguments: list[Bounds]) -> Bounds:
+        steps, sizes = sum(one.steps for one in arguments), [one.size for one in arguments]
+        total, count = sum(sizes), sum(one.count for one in arguments)
+        kinds = {argument.type.kind for argument in node.arguments}
+        match node.function:
+            case "?:":
+                return Bounds(steps, max(sizes[1:]), max(one.count for one in arguments[1:]))
+            case "replace":
+                total = sizes[0] + (sizes[0] + 1) * sizes[2]
+            case "join":
+                total = (
+                    sizes[0] + (arguments[0].count + 1) * (sizes[1] if len(sizes) > 1 else 0) + arguments[0].count * 32
+                )
+            case "split":
+                return Bounds(steps + 2 * sizes[0] + 4, 2 * sizes[0] + 2, sizes[0] + 1)
+            case "matches":
+                steps += total
+            case "[]" | "dyn":
+                return Bounds(steps, sizes[0], arguments[0].count)
+        # Building a text takes a step for 32 characters; comparing and adding lists one for each element.
+        if kinds <= _PLAIN:
+            own = 0.0
+        elif kinds <= _PLAIN | TEXTUAL or node.function == "join":
+            own = total / 32 + 12
+        else:
+            own = total + 4
+        return Bounds(steps + own, _PLAIN_SIZE if node.type.kind in _PLAIN else total + _PLAIN_SIZE, count)
+
+
+def _together(parts: list[Bounds]) -> Bounds:
+    size = sum(part.size for part in parts) + len(parts) + 1
+    return Bounds(sum(part.steps for part in parts) + len(parts) + 1, size, len(parts))

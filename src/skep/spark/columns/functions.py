@@ -1,0 +1,292 @@
+"""What the functions do in columns; each as `skep.spec.functions` has it, or with no value where that cannot be promised."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from skep.spark.columns import instants
+from skep.spark.columns.values import (
+    Value,
+    as_float,
+    as_int,
+    as_list,
+    as_map,
+    as_text,
+    nothing,
+    taken_as,
+)
+from skep.spec.types import BOOL, DURATION, FLOAT, INT, STRING, TIME, Kind, list_of
+
+Function = Callable[..., Value]
+
+INT_PATTERN = r"\A[+-]?[0-9]{1,20}\z"
+FLOAT_PATTERN = r"\A[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?\z"
+SPACES = "".join(
+    map(
+        chr,
+        (
+            *range(9, 14),
+            *range(28, 33),
+            0x85,
+            0xA0,
+            0x1680,
+            *range(0x2000, 0x200B),
+            0x2028,
+            0x2029,
+            0x202F,
+            0x205F,
+            0x3000,
+        ),
+    )
+)
+"""What Python takes for white space; Spark would trim blanks only."""
+DIGITS_CERTAIN = 15
+"""A number of no more digits has one spelling; with more, Java before 19 may give one digit too many."""
+
+
+def size(value: Value) -> Value:
+    """Characters of a string, elements of a list, keys of a map."""
+    match value.kind:
+        case Kind.STRING:
+            found = F.length(value.column)
+        case Kind.LIST | Kind.MAP:
+            found = F.when(value.column.isNotNull(), F.size(value.column))
+        case Kind.JSON:
+            counted = [F.when(column.isNotNull(), F.size(column)) for column in (as_list(value), as_map(value))]
+            found = F.coalesce(F.length(as_text(value)), *counted)
+        case _:
+            return Value(INT, nothing(INT))
+    return Value(INT, found.cast("bigint"))
+
+
+# --- strings ----------------------------------------------------------------------------------------------------
+
+
+def _texts(*values: Value) -> list[Column]:
+    return [taken_as(value, STRING) for value in values]
+
+
+def contains(value: Value, part: Value) -> Value:
+    """Whether a string has another in it."""
+    return Value(BOOL, F.contains(*_texts(value, part)))
+
+
+def starts_with(value: Value, part: Value) -> Value:
+    """Whether a string starts with another."""
+    return Value(BOOL, F.startswith(*_texts(value, part)))
+
+
+def ends_with(value: Value, part: Value) -> Value:
+    """Whether a string ends with another."""
+    return Value(BOOL, F.endswith(*_texts(value, part)))
+
+
+def _ascii_only(text: Column, ascii_way: Column, from_: str, to: str) -> Column:
+    """The quick way for texts without other letters, which Spark would change too."""
+    return F.when(F.octet_length(text) == F.length(text), ascii_way).otherwise(F.translate(text, from_, to))
+
+
+def lower(value: Value) -> Value:
+    """A string with A to Z made small."""
+    (text,) = _texts(value)
+    return Value(STRING, _ascii_only(text, F.lower(text), string.ascii_uppercase, string.ascii_lowercase))
+
+
+def upper(value: Value) -> Value:
+    """A string with a to z made large."""
+    (text,) = _texts(value)
+    return Value(STRING, _ascii_only(text, F.upper(text), string.ascii_lowercase, string.ascii_uppercase))
+
+
+def trim(value: Value) -> Value:
+    """A string without white space at its ends."""
+    (text,) = _texts(value)
+    return Value(STRING, F.btrim(text, F.lit(SPACES)))
+
+
+def replace(value: Value, old: Value, new: Value) -> Value:
+    """A string with every occurrence of one part replaced."""
+    text, part, other = _texts(value, old, new)
+    return Value(STRING, F.replace(text, F.when(part != "", part), other))
+
+
+def split(value: Value, separator: Value) -> Value:
+    """The parts of a string between separators; without a separator, its characters."""
+    text, mark = _texts(value, separator)
+    quoted = F.when((mark != "") & ~F.contains(mark, F.lit("\\E")), F.concat(F.lit("\\Q"), mark, F.lit("\\E")))
+    letters = F.transform(F.sequence(F.lit(1), F.length(text)), lambda at: F.substring(text, at, F.lit(1)))
+    characters = F.when(F.length(text) == 0, F.array().cast("array<string>")).otherwise(letters)
+    return Value(list_of(STRING), F.when(mark == "", characters).otherwise(F.split(text, quoted, F.lit(-1))))
+
+
+def join(value: Value, separator: Value | None = None) -> Value:
+    """The strings of a list as one."""
+    parts = taken_as(value, list_of(STRING))
+    if separator is None:
+        return Value(STRING, F.array_join(parts, ""))
+    (mark,) = _texts(separator)
+    return Value(STRING, F.when(mark.isNotNull(), F.call_function("array_join", parts, mark)))
+
+
+def substring(value: Value, start: Value, end: Value | None = None) -> Value:
+    """The characters of a string from one position up to another."""
+    (text,) = _texts(value)
+    first = taken_as(start, INT)
+    last = F.length(text).cast("bigint") if end is None else taken_as(end, INT)
+    fine = (first >= 0) & (first <= last) & (last <= F.length(text))
+    return Value(
+        STRING,
+        F.when(fine, F.substring(text, F.try_add(first, F.lit(1)).try_cast("int"), (last - first).try_cast("int"))),
+    )
+
+
+# --- conversions ------------------------------------------------------------------------------------------------
+
+
+def to_string(value: Value) -> Value:
+    """A value's spelling."""
+    return Value(STRING, _spelled(value))
+
+
+def _spelled(value: Value) -> Column:
+    match value.kind:
+        case Kind.STRING:
+            return value.column
+        case Kind.INT | Kind.BOOL:
+            return value.column.cast("string")
+        case Kind.FLOAT:
+            return _print_float(value.column)
+        case Kind.TIME:
+            return instants.print_time(value.column)
+        case Kind.DURATION:
+            return instants.print_duration(value.column)
+        case Kind.JSON:
+            number = _print_float(as_float(value))
+            return F.coalesce(
+                as_text(value), as_int(value).cast("string"), taken_as(value, BOOL).cast("string"), number
+            )
+    return nothing(STRING)
+
+
+def _print_float(number: Column) -> Column:
+    size_ = F.abs(number)
+    text = F.regexp_replace(number.cast("string"), r"\.0\z", "")
+    usual = ((size_ >= 1e-3) & (size_ < 1e7)) | (size_ == 0.0)
+    return F.when(usual & (F.length(text) <= DIGITS_CERTAIN), text)
+
+
+def to_int(value: Value) -> Value:
+    """A whole number: a float is cut towards zero, a time is its seconds since 1970."""
+    match value.kind:
+        case Kind.INT:
+            found = value.column
+        case Kind.FLOAT:
+            found = _cut(value.column)
+        case Kind.STRING:
+            found = _read_int(value.column)
+        case Kind.TIME:
+            found = instants.floor(value.column, instants.SECOND)
+        case Kind.JSON:
+            found = F.coalesce(as_int(value), _cut(as_float(value)), _read_int(as_text(value)))
+        case _:
+            found = nothing(INT)
+    return Value(INT, found)
+
+
+def _cut(number: Column) -> Column:
+    return F.when((number > -(2.0**63)) & (number < 2.0**63), number).try_cast("bigint")
+
+
+def _read_int(text: Column) -> Column:
+    return F.when(text.rlike(INT_PATTERN), text).try_cast("bigint")
+
+
+def to_double(value: Value) -> Value:
+    """A float."""
+    match value.kind:
+        case Kind.INT:
+            return Value(FLOAT, value.column.cast("double"))
+        case Kind.FLOAT:
+            return value
+        case Kind.STRING:
+            return Value(FLOAT, _read_float(value.column), finite=False)
+        case Kind.JSON:
+            found = F.coalesce(as_int(value).cast("double"), as_float(value), _read_float(as_text(value)))
+            return Value(FLOAT, found, finite=False)
+    return Value(FLOAT, nothing(FLOAT))
+
+
+def _read_float(text: Column) -> Column:
+    return F.when(text.rlike(FLOAT_PATTERN), text).try_cast("double")
+
+
+def to_bool(value: Value) -> Value:
+    """A bool, from its usual spellings too."""
+    if value.kind is Kind.BOOL:
+        return value
+    (text,) = _texts(value)
+    spelled = F.when(text.isin("1", "t", "true", "TRUE", "True"), F.lit(True)).when(
+        text.isin("0", "f", "false", "FALSE", "False"), F.lit(False)
+    )
+    return Value(BOOL, F.coalesce(taken_as(value, BOOL), spelled) if value.kind is Kind.JSON else spelled)
+
+
+def to_time(value: Value) -> Value:
+    """A time, from RFC 3339 or seconds since 1970."""
+    match value.kind:
+        case Kind.TIME:
+            return value
+        case Kind.INT:
+            found = _since_1970(value.column)
+        case Kind.STRING:
+            found = instants.parse_time(value.column)
+        case Kind.JSON:
+            found = F.coalesce(instants.parse_time(as_text(value)), _since_1970(as_int(value)))
+        case _:
+            found = nothing(TIME)
+    return Value(TIME, found)
+
+
+def _since_1970(seconds: Column) -> Column:
+    return instants.within_years(F.try_multiply(seconds, F.lit(instants.SECOND).cast("bigint")))
+
+
+def to_duration(value: Value) -> Value:
+    """A duration. Its spellings are many; one that is not written in the expression itself is read by the evaluator."""
+    return value if value.kind is Kind.DURATION else Value(DURATION, nothing(DURATION))
+
+
+def dyn(value: Value) -> Value:
+    """The same value."""
+    return value
+
+
+def part(name: str) -> Function:
+    """A part of a time or a duration."""
+
+    def found(value: Value) -> Value:
+        if value.kind is Kind.TIME:
+            return Value(INT, instants.part_of_time(name, value.column))
+        of_both = name in ("getHours", "getMinutes", "getSeconds", "getMilliseconds")
+        if value.kind is Kind.DURATION and of_both:
+            return Value(INT, instants.part_of_duration(name, value.column))
+        return Value(INT, nothing(INT))
+
+    return found
+
+
+PARTS = (
+    "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds",
+    "getMilliseconds",
+)  # fmt: skip
+FUNCTIONS: dict[str, Function] = {
+    "size": size, "contains": contains, "startsWith": starts_with, "endsWith": ends_with, "lowerAscii": lower,
+    "upperAscii": upper, "trim": trim, "replace": replace, "split": split, "join": join, "substring": substring,
+    "string": to_string, "int": to_int, "double": to_double, "bool": to_bool, "timestamp": to_time, "duration": to_duration,
+    "dyn": dyn, **{name: part(name) for name in PARTS},
+}  # fmt: skip
+"""All but the operators, and `matches`, which needs its pattern and not its column."""

@@ -1,0 +1,117 @@
+"""Times and durations in columns: microseconds since 1970, and their spellings. No session's time zone has a say in it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from skep.spec.instants import DURATION_MAX
+
+SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+LONGEST = DURATION_MAX // _MICROSECOND
+
+TIME_PATTERN = (
+    r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])\z"
+)
+"""The usual spelling. Whoever writes times otherwise is understood by the evaluator."""
+
+
+def micros_of(value: datetime) -> int:
+    """A time as columns hold it."""
+    return (value - _EPOCH) // _MICROSECOND
+
+
+def span_of(value: timedelta) -> int:
+    """A duration as columns hold it."""
+    return value // _MICROSECOND
+
+
+def parse_time(text: Column) -> Column:
+    """A time from its usual spelling; no value for another one, or a day that does not exist."""
+    micros = F.unix_micros(F.when(text.rlike(TIME_PATTERN), text.try_cast("timestamp")))
+    return within_years(micros)
+
+
+def within_years(micros: Column) -> Column:
+    """The same time, if it lies in the years 1 to 9999."""
+    return F.when(micros.between(FIRST, LAST), micros)
+
+
+def within_span(micros: Column) -> Column:
+    """The same duration, if it is one that expressions know."""
+    return F.when(micros.between(-LONGEST, LONGEST), micros)
+
+
+def print_time(micros: Column) -> Column:
+    """RFC 3339 in UTC, with none, three or six digits of the second's fraction."""
+    clock = F.pmod(micros, F.lit(DAY))
+    parts = [
+        date_of(micros).cast("string"), F.lit("T"), _two(whole(clock, HOUR)), F.lit(":"), _two(whole(clock, MINUTE) % 60),
+        F.lit(":"), _two(whole(clock, SECOND) % 60), _fraction(F.pmod(micros, F.lit(SECOND))), F.lit("Z"),
+    ]  # fmt: skip
+    return F.concat(*parts)
+
+
+def print_duration(micros: Column) -> Column:
+    """Seconds, with none, three or six digits after the point."""
+    length = F.abs(micros)
+    sign = F.when(micros < 0, F.lit("-")).otherwise(F.lit(""))
+    return F.concat(sign, whole(length, SECOND).cast("string"), _fraction(length % SECOND), F.lit("s"))
+
+
+def whole(micros: Column, unit: int) -> Column:
+    """How often a unit goes into microseconds, cut towards zero."""
+    return F.call_function("div", micros, F.lit(unit).cast("bigint"))
+
+
+def floor(micros: Column, unit: int) -> Column:
+    """The same, rounded down."""
+    return whole(micros - F.pmod(micros, F.lit(unit).cast("bigint")), unit)
+
+
+def date_of(micros: Column) -> Column:
+    """The day in UTC."""
+    return F.date_from_unix_date(floor(micros, DAY).cast("int"))
+
+
+def part_of_time(name: str, micros: Column) -> Column:
+    """One of CEL's parts of a time."""
+    date, clock = date_of(micros), F.pmod(micros, F.lit(DAY))
+    found = {
+        "getFullYear": lambda: F.year(date),
+        "getMonth": lambda: F.month(date) - 1,
+        "getDate": lambda: F.dayofmonth(date),
+        "getDayOfMonth": lambda: F.dayofmonth(date) - 1,
+        "getDayOfWeek": lambda: F.dayofweek(date) - 1,
+        "getDayOfYear": lambda: F.dayofyear(date) - 1,
+        "getHours": lambda: whole(clock, HOUR),
+        "getMinutes": lambda: whole(clock, MINUTE) % 60,
+        "getSeconds": lambda: whole(clock, SECOND) % 60,
+        "getMilliseconds": lambda: whole(clock % SECOND, 1000),
+    }[name]()
+    return found.cast("bigint")
+
+
+def part_of_duration(name: str, micros: Column) -> Column:
+    """One of CEL's parts of a duration, with its sign."""
+    if name == "getMilliseconds":
+        return whole(micros % SECOND, 1000)
+    return whole(micros, {"getHours": HOUR, "getMinutes": MINUTE, "getSeconds": SECOND}[name])
+
+
+def _two(number: Column) -> Column:
+    return F.lpad(number.cast("string"), 2, "0")
+
+
+def _fraction(micros: Column) -> Column:
+    return (
+        F.when(micros == 0, F.lit(""))
+        .when(micros % 1000 == 0, F.concat(F.lit("."), F.lpad(whole(micros, 1000).cast("string"), 3, "0")))
+        .otherwise(F.concat(F.lit("."), F.lpad(micros.cast("string"), 6, "0")))
+    )

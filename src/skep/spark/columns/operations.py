@@ -1,0 +1,321 @@
+"""Operators in columns. Each looks at the types it is given, like those of `skep.spec.operations`; nothing here throws.
+
+Spark's ANSI mode fails a whole job for one overflow, so only functions that answer null are used: `try_add` and its kin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from skep.spark.columns.instants import within_span, within_years
+from skep.spark.columns.values import (
+    Uncompiled,
+    Value,
+    as_float,
+    as_int,
+    as_json,
+    as_list,
+    as_map,
+    as_number,
+    as_text,
+    is_float,
+    nothing,
+    of_json,
+    taken_as,
+)
+from skep.spec.types import BOOL, DURATION, FLOAT, INT, JSON, STRING, TIME, Kind, Type, list_of
+
+Pair = tuple[Kind, Kind]
+NUMBERS = (Kind.INT, Kind.FLOAT)
+INT_MIN = -(2**63)
+_COMPARE: dict[str, Callable[[Column, Column], Column]] = {
+    "<": lambda one, other: one < other,
+    "<=": lambda one, other: one <= other,
+    ">": lambda one, other: one > other,
+    ">=": lambda one, other: one >= other,
+}
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------
+
+
+def arithmetic(sign: str, left: Value, right: Value) -> Value:
+    """``left sign right`` for + - * / and %."""
+    if Kind.JSON in (left.kind, right.kind):
+        return _of_json(sign, left, right)
+    return _arithmetic(sign, left, right)
+
+
+def _arithmetic(sign: str, left: Value, right: Value) -> Value:
+    one, other = left.column, right.column
+    match sign, left.kind, right.kind:
+        case _, Kind.INT, Kind.INT:
+            return Value(INT, _whole(sign, one, other))
+        case (("+" | "-" | "*" | "/"), Kind.FLOAT, Kind.FLOAT):
+            # A division by zero is infinite or no number, depending on signs: the evaluator knows.
+            signs = {"+": one + other, "-": one - other, "*": one * other, "/": F.try_divide(one, other)}
+            return Value(FLOAT, signs[sign], finite=False)
+        case "+", Kind.STRING, Kind.STRING:
+            return Value(STRING, F.concat(one, other))
+        case "+", Kind.LIST, Kind.LIST:
+            type_ = left.type if left.type == right.type else list_of(JSON)
+            return Value(type_, F.concat(taken_as(left, type_), taken_as(right, type_)))
+        case (("+" | "-"), Kind.TIME, Kind.DURATION):
+            return Value(TIME, within_years(one + other if sign == "+" else one - other))
+        case "+", Kind.DURATION, Kind.TIME:
+            return Value(TIME, within_years(one + other))
+        case "-", Kind.TIME, Kind.TIME:
+            return Value(DURATION, within_span(one - other))
+        case (("+" | "-"), Kind.DURATION, Kind.DURATION):
+            return Value(DURATION, within_span(one + other if sign == "+" else one - other))
+    return Value(left.type, nothing(left.type))
+
+
+def _whole(sign: str, one: Column, other: Column) -> Column:
+    match sign:
+        case "+":
+            return F.try_add(one, other)
+        case "-":
+            return F.try_subtract(one, other)
+        case "*":
+            return F.try_multiply(one, other)
+        case "%":
+            return F.try_mod(one, other)
+    # What would throw is divided by null instead.
+    divisor = F.when((other != 0) & (other != -1), other)
+    return F.when(other == -1, F.try_subtract(F.lit(0).cast("bigint"), one)).otherwise(
+        F.call_function("div", one, divisor)
+    )
+
+
+def _of_json(sign: str, left: Value, right: Value) -> Value:
+    """One side or both may be anything: the other side says what is meant, or the first type that both are."""
+    known = left.type if left.kind is not Kind.JSON else right.type if right.kind is not Kind.JSON else None
+    if known is not None:
+        if known.kind in (Kind.TIME, Kind.DURATION):
+            return Value(TIME, nothing(TIME))  # JSON has neither
+        type_ = list_of(JSON) if known.kind is Kind.LIST else known
+        result = _arithmetic(sign, _seen(left, type_), _seen(right, type_))
+        return Value(result.type, result.column, finite=False)
+    types = [INT] if sign == "%" else [INT, FLOAT] if sign in "-*/" else [INT, FLOAT, STRING, list_of(JSON)]
+    results = [as_json(_arithmetic(sign, _seen(left, type_), _seen(right, type_))).column for type_ in types]
+    return Value(JSON, F.coalesce(*results), finite=False)
+
+
+def _seen(value: Value, type_: Type) -> Value:
+    return Value(type_, taken_as(value, type_))
+
+
+def negate(value: Value) -> Value:
+    """``-value``"""
+    zero = F.lit(0).cast("bigint")
+    match value.kind:
+        case Kind.INT:
+            return Value(INT, F.try_subtract(zero, value.column))
+        case Kind.FLOAT:
+            return Value(FLOAT, F.negative(value.column), finite=value.finite)
+        case Kind.JSON:
+            number = F.negative(as_float(value)).cast("variant")
+            return Value(JSON, F.coalesce(F.try_subtract(zero, as_int(value)).cast("variant"), number), finite=False)
+    return Value(INT, nothing(INT))
+
+
+def truth(value: Value) -> Column:
+    """A bool; where it is none, no value."""
+    return taken_as(value, BOOL)
+
+
+# --- comparing --------------------------------------------------------------------------------------------------
+
+
+def ordered(sign: str, left: Value, right: Value) -> Column:
+    """``left sign right`` for < <= > and >=."""
+    compare = _COMPARE[sign]
+    if left.kind is Kind.JSON or right.kind is Kind.JSON:
+        return _ordered_json(compare, left, right)
+    if left.kind is right.kind and left.kind in (Kind.INT, Kind.STRING, Kind.BOOL, Kind.TIME, Kind.DURATION):
+        return compare(left.column, right.column)
+    if left.kind in NUMBERS and right.kind in NUMBERS:
+        return _numbers(compare, left, right)
+    return nothing(BOOL)
+
+
+def compared(sign: str, left: Value, right: Value) -> Value:
+    """The same as a value."""
+    return Value(BOOL, ordered(sign, left, right))
+
+
+def _ordered_json(compare: Callable[[Column, Column], Column], left: Value, right: Value) -> Column:
+    kinds = {left.kind, right.kind} - {Kind.JSON}
+    if not kinds:
+        types = [INT, STRING, BOOL]
+        found = [compare(taken_as(left, type_), taken_as(right, type_)) for type_ in types]
+        return F.coalesce(*found, compare(as_number(left), as_number(right)))
+    (kind,) = kinds
+    if kind in NUMBERS:
+        exact = [compare(taken_as(left, INT), taken_as(right, INT))] if kind is Kind.INT else []
+        return F.coalesce(*exact, _numbers(compare, left, right))
+    if kind in (Kind.STRING, Kind.BOOL):
+        type_ = STRING if kind is Kind.STRING else BOOL
+        return compare(taken_as(left, type_), taken_as(right, type_))
+    return nothing(BOOL)
+
+
+def _numbers(compare: Callable[[Column, Column], Column], left: Value, right: Value) -> Column:
+    """Two numbers as floats. Spark thinks that NaN is the largest of all and equals itself; that is left to the evaluator."""
+    one, other = as_number(left), as_number(right)
+    found = compare(one, other)
+    doubtful = [F.isnan(column) for column, value in ((one, left), (other, right)) if not value.finite]
+    return F.when(~reduce(lambda a, b: a | b, doubtful), found) if doubtful else found
+
+
+def equal(left: Value, right: Value) -> Column:
+    """Whether two values are the same."""
+    if left.null is not None or right.null is not None:
+        return _equal_nullable(left, right)
+    if Kind.JSON in (left.kind, right.kind):
+        return _equal_json(left, right) if right.kind is Kind.JSON else _equal_json(right, left)
+    if left.kind in NUMBERS and right.kind in NUMBERS:
+        if left.kind is right.kind is Kind.INT:
+            return left.column == right.column
+        return _numbers(lambda one, other: one == other, left, right)
+    if left.kind is not right.kind:
+        return F.when(left.there() & right.there(), F.lit(False))
+    if left.kind in (Kind.LIST, Kind.MAP):
+        if left.type == right.type and left.kind is Kind.LIST and _is_plain(left.type.element):
+            return left.column == right.column
+        return _equal_deep(as_json(left), as_json(right))
+    return left.column == right.column
+
+
+def _is_plain(element: Type | None) -> bool:
+    return element is not None and element.kind in (Kind.STRING, Kind.INT, Kind.BOOL, Kind.TIME, Kind.DURATION)
+
+
+def _equal_nullable(left: Value, right: Value) -> Column:
+    if left.kind is Kind.JSON or right.kind is Kind.JSON:
+        return _with_null(as_json(left), right) if right.kind is Kind.NULL else _with_null(as_json(right), left)
+    one, other = _null_of(left), _null_of(right)
+    plain = (
+        F.lit(False)
+        if Kind.NULL in (left.kind, right.kind)
+        else equal(
+            Value(left.type, left.column, finite=left.finite), Value(right.type, right.column, finite=right.finite)
+        )
+    )
+    both_known = left.there() & right.there()
+    return F.when(both_known, F.when(one & other, F.lit(True)).when(one | other, F.lit(False)).otherwise(plain))
+
+
+def _with_null(json: Value, other: Value) -> Column:
+    null = F.is_variant_null(json.column)
+    there = json.column.isNotNull()
+    if other.kind is Kind.NULL:
+        return F.when(there, null)
+    plain = equal(json, Value(other.type, other.column, finite=other.finite))
+    return F.when(there & other.there(), F.when(_null_of(other), null).otherwise(plain))
+
+
+def _null_of(value: Value) -> Column:
+    return F.lit(False) if value.null is None else F.coalesce(value.null, F.lit(False))
+
+
+def _equal_json(other: Value, json: Value) -> Column:
+    """A json on the right; on the left anything."""
+    there = json.column.isNotNull()
+    match other.kind:
+        case Kind.JSON | Kind.LIST | Kind.MAP:
+            return _equal_deep(as_json(other), json)
+        case Kind.STRING:
+            return F.when(there & other.column.isNotNull(), F.coalesce(as_text(json) == other.column, F.lit(False)))
+        case Kind.BOOL:
+            found = F.coalesce(taken_as(json, BOOL) == other.column, F.lit(False))
+            return F.when(there & other.column.isNotNull(), found)
+        case Kind.INT | Kind.FLOAT:
+            exact = as_int(json) == other.column if other.kind is Kind.INT else nothing(BOOL)
+            number = _numbers(lambda one, two: one == two, other, json)
+            other_kind = F.when(
+                there & other.column.isNotNull() & ~is_float(json) & as_int(json).isNull(), F.lit(False)
+            )
+            return F.coalesce(exact, number, other_kind)
+    return F.when(there & other.there(), F.lit(False))
+
+
+def _equal_deep(left: Value, right: Value) -> Column:
+    """Two json by their texts, where keys are in order. Texts that differ may still be equal numbers, so floats are not decided."""
+    if not (left.finite and right.finite):
+        return nothing(BOOL)
+    one, other = F.to_json(left.column), F.to_json(right.column)
+    uncertain = [
+        F.schema_of_variant(value.column).rlike("DECIMAL|DOUBLE|VARIANT") | value.column.isNull()
+        for value in (left, right)
+    ]
+    certain = F.when(~(uncertain[0] | uncertain[1]), F.lit(False))
+    number = as_number(left) == as_number(right)
+    return F.when((one == other) & ~one.contains("NaN"), F.lit(True)).otherwise(F.coalesce(certain, number))
+
+
+# --- lists and maps ---------------------------------------------------------------------------------------------
+
+
+def within(item: Value, container: Value) -> Column:
+    """``item in container``"""
+    match container.kind:
+        case Kind.LIST:
+            return _in_list(item, container)
+        case Kind.MAP:
+            return F.when(
+                item.there(),
+                F.coalesce(F.map_contains_key(container.column, taken_as(item, STRING)), _false(container)),
+            )
+        case Kind.JSON:
+            as_keys = Value(Type(Kind.MAP, element=JSON, key=STRING), as_map(container))
+            return F.coalesce(_in_list(item, Value(list_of(JSON), as_list(container))), within(item, as_keys))
+    return nothing(BOOL)
+
+
+def _false(container: Value) -> Column:
+    return F.when(container.column.isNotNull(), F.lit(False))
+
+
+def _in_list(item: Value, container: Value) -> Column:
+    element = container.type.element or JSON
+    found = F.exists(container.column, lambda one: equal(item, Value(element, one, finite=False)))
+    return F.when(item.there(), found)
+
+
+def element(container: Value, key: Value) -> Value:
+    """``container[key]``"""
+    match container.kind:
+        case Kind.LIST:
+            type_ = container.type.element or JSON
+            return Value(type_, F.get(container.column, _index(taken_as(key, INT))), finite=False)
+        case Kind.MAP:
+            type_ = container.type.element or JSON
+            return Value(type_, F.try_element_at(container.column, taken_as(key, STRING)), finite=False)
+        case Kind.JSON:
+            of_list = F.get(as_list(container), _index(taken_as(key, INT)))
+            of_map = F.try_element_at(as_map(container), taken_as(key, STRING))
+            return Value(JSON, F.coalesce(of_list, of_map))
+    raise Uncompiled("this has no elements")
+
+
+def _index(position: Column) -> Column:
+    return F.when(position.between(0, 2**31 - 2), position).cast("int")
+
+
+def selected(container: Value, name: str) -> Value:
+    """``container.name``"""
+    if container.kind is Kind.MAP:
+        key = Value(STRING, F.lit(name))
+        return element(container, key)
+    if container.kind is not Kind.JSON:
+        raise Uncompiled("this has no fields")
+    base, path = (container.base, container.path) if container.base is not None else (container.column, "$")
+    if "'" in name or "\\" in name or len(path) > 500:
+        return Value(JSON, F.try_element_at(as_map(container), F.lit(name)))
+    return of_json(base, f"{path}['{name}']")

@@ -1,0 +1,163 @@
+"""Values as JSON text, for the input of a command or any row of JSON, and held against the type they are meant for."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from skep.spark.columns.instants import TIME_PATTERN, parse_time, print_duration, print_time
+from skep.spark.columns.values import (
+    Value,
+    as_bool,
+    as_float,
+    as_int,
+    as_json,
+    as_text,
+    nothing,
+    spelled,
+)
+from skep.spec.types import STRING, Kind, Type
+
+UUID_PATTERN = r"\A[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\z"
+UNQUOTABLE = frozenset('"\\' + "".join(map(chr, range(32))))
+"""What JSON escapes."""
+_KEEP_NULLS = {"ignoreNullFields": "false"}
+
+
+def json_text(value: Value, wanted: Type | None, plain: Column | None) -> Column:
+    """The value as JSON; no value where it does not fit ``wanted``.
+
+    ``plain`` is true where no text of the message has a character that JSON escapes, so that texts are copied as they are.
+    """
+    text = _fitting(value, wanted, plain) if wanted is not None else _written(value, plain)
+    if value.null is None:
+        return text
+    takes_null = wanted is None or wanted.optional or wanted.kind is Kind.JSON
+    return F.when(value.null, F.lit("null")).otherwise(text) if takes_null else text
+
+
+def quoted(text: Column, plain: Column | None) -> Column:
+    """A string in quotes."""
+    written = F.to_json(F.array(text))
+    exact = F.substring(written, F.lit(2), F.length(written) - 2)
+    exact = F.when(text.isNotNull(), exact)
+    copied = F.concat(F.lit('"'), text, F.lit('"'))
+    return exact if plain is None else F.when(plain, copied).otherwise(exact)
+
+
+def _written(value: Value, plain: Column | None) -> Column:
+    match value.kind:
+        case Kind.STRING:
+            return quoted(value.column, plain)
+        case Kind.INT | Kind.BOOL:
+            return value.column.cast("string")
+        case Kind.FLOAT:
+            return _number(value)
+        case Kind.TIME:
+            return _in_quotes(print_time(value.column))
+        case Kind.DURATION:
+            return _in_quotes(print_duration(value.column))
+        case Kind.NULL:
+            return F.lit("null")
+        case Kind.JSON:
+            return _json(value)
+    return _container(value)
+
+
+def _in_quotes(text: Column) -> Column:
+    return F.concat(F.lit('"'), text, F.lit('"'))
+
+
+def _number(value: Value) -> Column:
+    text = value.column.cast("string")
+    return text if value.finite else F.when(F.abs(value.column) < float("inf"), text)
+
+
+def _json(value: Value) -> Column:
+    """A json. A variant does not tell 1.0 from 1 when it is written, so those with such floats are left out."""
+    kind = spelled(value)
+    floats = kind.rlike(r"DECIMAL\([0-9]+,0\)|DOUBLE|VARIANT|ARRAY<.*DECIMAL")
+    return F.when(~floats, F.to_json(value.column))
+
+
+def _container(value: Value) -> Column:
+    element = value.type.element
+    assert element is not None
+    match element.kind:
+        case Kind.STRING | Kind.INT | Kind.BOOL:
+            return F.when(value.column.isNotNull(), F.to_json(value.column, _KEEP_NULLS))
+        case Kind.TIME | Kind.DURATION:
+            printing = print_time if element.kind is Kind.TIME else print_duration
+            if value.kind is Kind.LIST:
+                return F.to_json(F.transform(value.column, printing))
+            return F.to_json(F.transform_values(value.column, lambda _, item: printing(item)))
+        case Kind.FLOAT:
+            items = value.column if value.kind is Kind.LIST else F.map_values(value.column)
+            finite = F.forall(items, lambda item: F.abs(item) < float("inf"))
+            return F.when(finite, F.to_json(value.column))
+        case Kind.LIST | Kind.MAP if _holds(element, Kind.FLOAT, Kind.TIME, Kind.DURATION):
+            return nothing(STRING)
+    return _json(as_json(value))
+
+
+def _holds(type_: Type, *kinds: Kind) -> bool:
+    return type_.kind in kinds or (type_.element is not None and _holds(type_.element, *kinds))
+
+
+# --- fitting ----------------------------------------------------------------------------------------------------
+
+
+def _fitting(value: Value, wanted: Type, plain: Column | None) -> Column:
+    if wanted.kind is Kind.JSON:
+        return _written(value, plain)
+    if value.kind is Kind.JSON:
+        return _fitting_json(value, wanted, plain)
+    match wanted.kind:
+        case Kind.STRING | Kind.UUID | Kind.ENUM if value.kind is Kind.STRING:
+            return quoted(fitting_text(value.column, wanted), plain)
+        case Kind.LIST | Kind.MAP if value.kind is wanted.kind:
+            return _written(value, plain) if _fits_inside(value.type, wanted) else nothing(STRING)
+        case Kind.DURATION | Kind.RECORD | Kind.NULL:
+            return nothing(STRING)
+    return _written(value, plain) if value.kind is wanted.kind else nothing(STRING)
+
+
+def _fits_inside(given: Type, wanted: Type) -> bool:
+    """Whether elements fit by their types alone; what would have to be looked at one by one is left to the evaluator."""
+    one, other = given.element, wanted.element
+    if one is None or other is None or (wanted.key is not None and wanted.key.kind is not Kind.STRING):
+        return False
+    if other.kind is Kind.JSON:
+        return True
+    if one.kind is not other.kind:
+        return False
+    return one.kind in (Kind.STRING, Kind.INT, Kind.BOOL, Kind.FLOAT, Kind.TIME) or _fits_inside(one, other)
+
+
+def fitting_text(text: Column, wanted: Type) -> Column:
+    """A string if it is one of the type's."""
+    if wanted.kind is Kind.UUID:
+        return F.when(text.rlike(UUID_PATTERN), text)
+    if wanted.kind is Kind.ENUM:
+        return F.when(text.isin(*wanted.choices), text)
+    if wanted.kind is Kind.TIME:
+        return F.when(text.rlike(TIME_PATTERN) & parse_time(text).isNotNull(), text)
+    return text
+
+
+def _fitting_json(value: Value, wanted: Type, plain: Column | None) -> Column:
+    match wanted.kind:
+        case Kind.STRING | Kind.UUID | Kind.ENUM | Kind.TIME:
+            text = quoted(fitting_text(as_text(value), wanted), plain)
+        case Kind.INT:
+            text = as_int(value).cast("string")
+        case Kind.BOOL:
+            text = as_bool(value).cast("string")
+        case Kind.FLOAT:
+            text = F.coalesce(as_int(value).cast("string"), as_float(value).cast("string"))
+        case _:
+            is_loose = wanted.element is not None and wanted.element.kind is Kind.JSON
+            if not is_loose or (wanted.key is not None and wanted.key.kind is not Kind.STRING):
+                return nothing(STRING)
+            text = F.when(spelled(value).startswith("ARRAY" if wanted.kind is Kind.LIST else "OBJECT"), _json(value))
+    return F.when(F.is_variant_null(value.column), F.lit("null")).otherwise(text) if wanted.optional else text

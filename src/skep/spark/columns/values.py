@@ -1,0 +1,248 @@
+"""Values in columns: which SQL type holds which type of the spec, and how one is looked at as another without changing it.
+
+| spec | SQL |
+|---|---|
+| string, uuid, enum | string |
+| int, float, bool | bigint, double, boolean |
+| time, duration | bigint, in microseconds |
+| list<T>, map<K, T> | array, map<string, …>; what may be null in them is kept as json |
+| json | variant |
+
+A null column means "no value here" (see the package). The null of CEL is said beside it, by `Value.null`; a variant has one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from skep.spec.types import BOOL, FLOAT, INT, JSON, STRING, TEXTUAL, Kind, Type, list_of, map_of
+
+LARGE = 9.2e18
+"""From here on, a number of a variant may have been an int that is longer than 64 bits."""
+
+_SQL = {
+    Kind.STRING: "string", Kind.INT: "bigint", Kind.FLOAT: "double", Kind.BOOL: "boolean", Kind.TIME: "bigint",
+    Kind.DURATION: "bigint", Kind.JSON: "variant", Kind.NULL: "string",
+}  # fmt: skip
+
+
+class Uncompiled(Exception):  # noqa: N818 - it says what is so, and nothing is wrong
+    """An expression that is left to the evaluator, and why."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A column with the type it is of. ``null`` is true where the value is CEL's null, None where it never is.
+
+    ``finite`` is False for floats that may be no number. Of a json, ``base`` and ``path`` say where it was taken from, so that one
+    call follows a whole path. ``layer`` says how many layers of names must be there before it (see `binding`).
+    """
+
+    type: Type
+    column: Column
+    null: Column | None = None
+    finite: bool = True
+    base: Column | None = None
+    path: str = ""
+    layer: int = 0
+
+    @property
+    def kind(self) -> Kind:
+        """What kind of value it is."""
+        return self.type.kind
+
+    def there(self) -> Column:
+        """Whether it has a value, be it null."""
+        return (
+            self.column.isNotNull()
+            if self.null is None
+            else F.coalesce(self.null, F.lit(False)) | self.column.isNotNull()
+        )
+
+
+def held(type_: Type) -> Type:
+    """The type that a column holds for one of the spec: texts are strings, and what may be null inside of something is json."""
+    if type_.kind in TEXTUAL:
+        return STRING
+    if type_.kind is Kind.LIST:
+        return list_of(_inner(type_.element))
+    if type_.kind is Kind.MAP:
+        return map_of(STRING, _inner(type_.element))
+    if type_.kind is Kind.RECORD:
+        raise Uncompiled("records are not read by columns")
+    return Type(type_.kind)
+
+
+def _inner(element: Type | None) -> Type:
+    return JSON if element is None or element.optional else held(element)
+
+
+def sql_type(type_: Type) -> str:
+    """The SQL type of a held type."""
+    if type_.kind is Kind.LIST:
+        return f"array<{sql_type(type_.element or JSON)}>"
+    if type_.kind is Kind.MAP:
+        return f"map<string,{sql_type(type_.element or JSON)}>"
+    return _SQL[type_.kind]
+
+
+def nothing(type_: Type) -> Column:
+    """A column without a value."""
+    return F.lit(None).cast(sql_type(type_))
+
+
+def json_null() -> Column:
+    """The null of JSON."""
+    return F.parse_json(F.lit("null"))
+
+
+def of_json(base: Column, path: str = "$") -> Value:
+    """What is at a path of a variant."""
+    column = base if path == "$" else F.try_variant_get(base, path, "variant")
+    return Value(JSON, column, base=base, path=path)
+
+
+def taken(value: Value, sql: str) -> Column:
+    """What a json is when Spark casts it: some types turn into others by that, so who asks looks at the kind as well."""
+    base = value.base if value.base is not None else value.column
+    return F.try_variant_get(base, value.path or "$", sql)
+
+
+# --- looking at a json as something else ------------------------------------------------------------------------
+
+
+def spelled(value: Value) -> Column:
+    """The kind of a json's value, in Spark's words."""
+    return F.schema_of_variant(value.column)
+
+
+def as_text(value: Value) -> Column:
+    """A string. Nothing but a string can be cast to bytes, so this takes one call."""
+    return taken(value, "binary").cast("string")
+
+
+def as_int(value: Value) -> Column:
+    """An int."""
+    return F.when(spelled(value) == "BIGINT", taken(value, "bigint"))
+
+
+def is_float(value: Value) -> Column:
+    """Whether it is a float, or an int of more than 64 bits."""
+    kind = spelled(value)
+    return kind.startswith("DECIMAL") | (kind == "DOUBLE")
+
+
+def as_float(value: Value) -> Column:
+    """A float, without those that a variant does not tell from others: minus zero, and ints of more than 64 bits."""
+    number = taken(value, "double")
+    return F.when(is_float(value) & (F.abs(number) < LARGE) & (number != 0.0), number)
+
+
+def as_number(value: Value) -> Column:
+    """An int or a float, as a float."""
+    if value.kind is Kind.JSON:
+        return F.coalesce(as_int(value).cast("double"), as_float(value))
+    return value.column.cast("double")
+
+
+def as_bool(value: Value) -> Column:
+    """A bool."""
+    return F.when(spelled(value) == "BOOLEAN", taken(value, "boolean"))
+
+
+def as_list(value: Value) -> Column:
+    """A list of json."""
+    return taken(value, "array<variant>")
+
+
+def as_map(value: Value) -> Column:
+    """A map to json. Its keys are in the order of the alphabet, not in the message's."""
+    return taken(value, "map<string,variant>")
+
+
+def is_map(value: Value) -> Column:
+    """Whether a json is an object."""
+    return spelled(value).startswith("OBJECT")
+
+
+_AS: dict[Kind, Callable[[Value], Column]] = {
+    Kind.STRING: as_text, Kind.INT: as_int, Kind.FLOAT: as_float, Kind.BOOL: as_bool,
+}  # fmt: skip
+
+
+def taken_as(value: Value, wanted: Type) -> Column:
+    """The value's column if it is of that type; where it is not, there is no value."""
+    if value.kind is wanted.kind:
+        if value.type != wanted and value.kind in (Kind.LIST, Kind.MAP):
+            return _inside_as(value, wanted)
+        return value.column
+    if wanted.kind is Kind.JSON:
+        return as_json(value).column
+    if value.kind is not Kind.JSON:
+        return nothing(wanted)
+    if wanted.kind in _AS:
+        return _AS[wanted.kind](value)
+    if wanted.kind is Kind.LIST:
+        return _inside_as(Value(list_of(JSON), as_list(value)), wanted)
+    if wanted.kind is Kind.MAP:
+        return _inside_as(Value(map_of(STRING, JSON), as_map(value)), wanted)
+    return nothing(wanted)
+
+
+def _inside_as(value: Value, wanted: Type) -> Column:
+    """A list or map whose elements are looked at as another type; one that is not of it leaves no value."""
+    given, inner = value.type.element or JSON, wanted.element or JSON
+    if given == inner:
+        return value.column
+
+    def look(item: Column) -> Column:
+        return taken_as(Value(given, item), inner)
+
+    if value.kind is Kind.LIST:
+        found = F.transform(value.column, look)
+        return F.when(F.forall(found, lambda item: item.isNotNull()), found)
+    found = F.transform_values(value.column, lambda _, item: look(item))
+    return F.when(F.forall(F.map_values(found), lambda item: item.isNotNull()), found)
+
+
+def as_json(value: Value) -> Value:
+    """The value as a json."""
+    match value.kind:
+        case Kind.JSON:
+            return value
+        case Kind.NULL:
+            return Value(JSON, json_null())
+        case Kind.LIST | Kind.MAP:
+            if _holds_times(value.type):
+                raise Uncompiled("times and durations are not mixed with json")
+            column = F.to_variant_object(value.column)
+        case Kind.TIME | Kind.DURATION:
+            raise Uncompiled("times and durations are not mixed with json")
+        case _:
+            column = value.column.cast("variant")
+    return Value(
+        JSON, column if value.null is None else F.when(value.null, json_null()).otherwise(column), finite=value.finite
+    )
+
+
+def _holds_times(type_: Type) -> bool:
+    return type_.kind in (Kind.TIME, Kind.DURATION) or (type_.element is not None and _holds_times(type_.element))
+
+
+def constant(value: object) -> Value:
+    """A plain value that is the same for every message."""
+    match value:
+        case None:
+            return Value(Type(Kind.NULL), nothing(STRING), F.lit(True))
+        case bool():
+            return Value(BOOL, F.lit(value))
+        case int():
+            return Value(INT, F.lit(value).cast("bigint"))
+        case float():
+            return Value(FLOAT, F.lit(value).cast("double"), finite=abs(value) < float("inf"))
+        case _:
+            return Value(STRING, F.lit(str(value)))

@@ -1,0 +1,85 @@
+"""Commands: the messages of a queue as what its `map_to` makes of them, and those that cannot be mapped with the reason.
+
+The mapping is one column, without Python for each row. A row for which the column has no value, because the message does not fit or
+because only the evaluator can tell, goes to the evaluator in the same pass; so the outcome is the worker's for every message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from skep.errors import Code, SkepError
+from skep.spark.columns.mapping import mapping_column
+from skep.spark.columns.message import message_columns
+from skep.spark.columns.values import Uncompiled, nothing
+from skep.spark.judging import judged_mapping, mapped
+from skep.spec import App
+from skep.spec.types import STRING
+
+KEPT = ("queue", "partition", "seq", "message_id", "transaction_id", "trace_id", "created_at")
+"""What both frames keep of a message, as far as it is there."""
+_INPUT, _DOUBTFUL, _VERDICT = "__skep_input", "__skep_doubtful", "__skep_verdict"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """What became of a queue's messages.
+
+    ``outcomes`` has a row for each of them, in one pass: `input` or `error` is null. ``commands`` and ``rejects`` are its two halves; whoever
+    writes both persists ``outcomes`` before, or reads the queue twice. ``left_out`` names the fields that the evaluator makes for
+    every message, and why.
+    """
+
+    outcomes: DataFrame
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def commands(self) -> DataFrame:
+        """`entity`, `command` and `input` (JSON), beside what is kept of the message."""
+        kept = [name for name in self.outcomes.columns if name in KEPT]
+        return self.outcomes.where("error is null").select(*kept, "entity", "command", "input")
+
+    @property
+    def rejects(self) -> DataFrame:
+        """`payload`, `code`, `error`, `field`, `expression` and `value`, beside what is kept of the message."""
+        kept = [name for name in self.outcomes.columns if name in KEPT]
+        told = ("payload", "code", "error", "field", "expression", "value")
+        return self.outcomes.where("error is not null").select(*kept, *told)
+
+    def explain(self) -> str:
+        """How it is done, in words."""
+        if not self.left_out:
+            return "every field is made by columns; messages that columns have no value for go to the evaluator"
+        lines = [f"  {name}: {reason}" for name, reason in self.left_out.items()]
+        return "\n".join(["every message goes to the evaluator, since columns cannot make:", *lines])
+
+
+def commands(messages: DataFrame, app: App, queue: str, *, payload: str = "payload") -> Commands:
+    """The commands of a queue's messages, by a valid app."""
+    spec = app.queues.get(queue)
+    if spec is None or spec.map_to is None:
+        raise SkepError(Code.INVALID_REQUEST, f"the queue {queue!r} of {app.name} has no map_to", queue=queue)
+    kept = [name for name in messages.columns if name in KEPT]
+    try:
+        message = message_columns(messages, spec, payload)
+        made = mapping_column(mapped(app, queue).mapping, message)
+        column, left_out, frame = made.column, made.left_out, made.frame
+    except Uncompiled as reason:
+        column, left_out, frame = nothing(STRING), {"message_type": str(reason)}, messages
+    # The evaluator is given what columns have no value for, and nothing of the rest.
+    frame = frame.select(*kept, F.col(payload).alias("payload"), column.alias(_INPUT))
+    doubtful = F.when(F.col(_INPUT).isNull(), F.coalesce(F.col("payload"), F.lit("")))
+    frame = frame.select(*kept, _INPUT, doubtful.alias(_DOUBTFUL))
+    verdict = F.col(_VERDICT)
+    outcomes = frame.withColumn(_VERDICT, judged_mapping(app, queue, F.col(_DOUBTFUL))).select(
+        *kept,
+        F.lit(spec.map_to.entity).alias("entity"),
+        F.lit(spec.map_to.command).alias("command"),
+        F.coalesce(F.col(_INPUT), verdict["made"]).alias("input"),
+        F.when(verdict["error"].isNotNull(), F.col(_DOUBTFUL)).alias("payload"),
+        *[verdict[name].alias(name) for name in ("code", "error", "field", "expression", "value")],
+    )
+    return Commands(outcomes, left_out)

@@ -1,0 +1,78 @@
+"""Many expressions over many messages in few Spark jobs: each expression is a column, each message a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from skep.errors import SkepError
+from skep.spark.columns import Uncompiled, compile_column, message_columns
+from skep.spark.columns.output import json_text
+from skep.spark.judging import reading
+from skep.spec import Expression, compile_expression, evaluate_json
+from skep.spec.ir import Queue
+from skep.spec.variables import of_queue
+
+COLUMNS_A_JOB = 60
+
+
+@contextmanager
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Without the Java code that Spark makes of a plan, which takes far longer than a few rows do."""
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def by_columns(
+    spark: SparkSession, queue: Queue, expressions: Sequence[str], payloads: Sequence[str]
+) -> dict[str, list[str | None]]:
+    """What each expression is for each payload, by columns: JSON, or None. Those that are not compiled are left out."""
+    rows = [(index, payload) for index, payload in enumerate(payloads)]
+    frame = spark.createDataFrame(rows, "row int, payload string").coalesce(1)
+    results: dict[str, list[str | None]] = {}
+    for start in range(0, len(expressions), COLUMNS_A_JOB):
+        message = message_columns(frame, queue)
+        columns = []
+        names: dict[str, str] = {}
+        for number, text in enumerate(expressions[start : start + COLUMNS_A_JOB]):
+            try:
+                found = compile_column(compile_expression(text, of_queue(queue)), message)
+            except Uncompiled:
+                continue
+            written = json_text(found.value, None, message.plain if found.copies else None)
+            names[f"e{number}"] = text
+            columns.append(F.when(F.col("fits") & found.sure, written).alias(f"e{number}"))
+        frame_ = message.binder.applied(message.frame.withColumn("fits", message.fits))
+        found_rows = frame_.select("row", *columns).orderBy("row").collect()
+        for name, text in names.items():
+            results[text] = [row[name] for row in found_rows]
+    return results
+
+
+def by_evaluator(queue: Queue, text: str, payload: str) -> str | None:
+    """What the worker has for it: JSON, or None when there is no value."""
+    expression: Expression = compile_expression(text, of_queue(queue))
+    try:
+        return msgspec.json.encode(evaluate_json(expression, reading(queue).fields(payload.encode()))).decode()
+    except SkepError:
+        return None
+
+
+def same_json(one: str, other: str) -> bool:
+    """Whether two texts say the same: 1 is not 1.0, and the order of keys means nothing."""
+    return _sorted(one) == _sorted(other)
+
+
+def _sorted(text: str) -> bytes:
+    return msgspec.json.encode(msgspec.json.decode(text), order="sorted")
