@@ -114,3 +114,13 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     stopped_at: Instant | None = None
     reason: str | None = None
     updated_at: Instant
+
+
+class PipelineRun(Struct, frozen=True):
+    """A run of a pipeline, as it told of itself last; ``document`` is a JSON object."""
+
+    id: str
+    started_at: Instant
+    updated_at: Instant
+    document: bytes
+    tenant: str = DEFAULT_TENANT

@@ -10,6 +10,7 @@ import pytest
 import skep
 from skep.errors import Code
 from skep.model import ClearScope, Ordering
+from skep.wire.pipelines import RunReport, RunStatus
 from skep.wire.staging import Attempt
 
 TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
@@ -174,3 +175,11 @@ def test_messages_are_staged_and_published_once(client: skep.Client) -> None:
         True,
         2,
     )
+
+
+def test_a_run_of_a_pipeline_tells_of_itself(client: skep.Client) -> None:
+    client.put_run("archive/1", RunReport("archive", RunStatus.RUNNING, rows_in=5))
+    told = client.put_run("archive/1", RunReport("archive", RunStatus.OK, rows_in=9, lag={"orders": 1}))
+
+    assert client.pipeline_run("archive/1") == told
+    assert [(run.id, run.report.rows_in) for run in client.pipeline_runs()] == [("archive/1", 9)]

@@ -1,4 +1,4 @@
-"""Staged messages of the reference store: a dict of chunks, published by pushing them one after the other."""
+"""Staged messages and runs of the reference store: dicts; chunks are published by pushing them one after the other."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from skep.chunks import Unpacked, ids_from
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import NewMessage, PushBatch, PushOutcome
-from skep.records import Receipt
+from skep.records import PipelineRun, Receipt
 from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
+from skep.store.rules import PIPELINE_RUNS
 from tests.support.reference_records import ReferenceRecords
 
 
@@ -19,6 +20,7 @@ class ReferenceStaging(ReferenceRecords):
     def __init__(self) -> None:
         super().__init__()
         self.chunks: dict[tuple[EpochKey, int, int, int], Chunk] = {}
+        self.runs_kept: dict[tuple[str, str], PipelineRun] = {}
 
     def _push(self, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
         raise NotImplementedError
@@ -82,3 +84,20 @@ class ReferenceStaging(ReferenceRecords):
         for at in meant:
             del self.chunks[at]
         return len(meant)
+
+    # runs of pipelines
+
+    async def put_run(self, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
+        known = self.runs_kept.get((tenant, id_))
+        run = PipelineRun(id_, known.started_at if known else now, now, document, tenant)
+        self.runs_kept[tenant, id_] = run
+        for old in (await self.runs(tenant, 10**9))[PIPELINE_RUNS:]:
+            del self.runs_kept[tenant, old.id]
+        return run
+
+    async def runs(self, tenant: str, limit: int = 100) -> list[PipelineRun]:
+        mine = [run for run in self.runs_kept.values() if run.tenant == tenant]
+        return sorted(mine, key=lambda run: (run.started_at, run.id), reverse=True)[:limit]
+
+    async def run(self, tenant: str, id_: str) -> PipelineRun | None:
+        return self.runs_kept.get((tenant, id_))

@@ -9,8 +9,10 @@ from typing import TypeVar
 from skep.client import log_calls
 from skep.client.exchange import Call
 from skep.client.log_calls import Compression
+from skep.client.looking_calls import PAGE_ROWS
 from skep.wire.groups import GroupFigures
 from skep.wire.log import LogBoundsResponse
+from skep.wire.pipelines import RunReport, RunView
 from skep.wire.staging import Attempt, PublishedAnswer, StagingAborted, StagingResponse, StagingView
 
 T = TypeVar("T")
@@ -96,3 +98,17 @@ class AsyncFollowing:
     ) -> StagingAborted:
         """Forget what is staged of an epoch, or of one attempt of a partition; what is published stays."""
         return await self.run(log_calls.abort_staging(query, epoch, partition, attempt))
+
+    # runs of pipelines
+
+    async def put_run(self, run: str, report: RunReport) -> RunView:
+        """Tell how a run of a pipeline stands, in place of what it told before."""
+        return await self.run(log_calls.put_run(run, report))
+
+    async def pipeline_run(self, run: str) -> RunView:
+        """A run of a pipeline."""
+        return await self.run(log_calls.pipeline_run(run))
+
+    async def pipeline_runs(self, *, limit: int = PAGE_ROWS) -> list[RunView]:
+        """The runs of pipelines that began last, newest first."""
+        return (await self.run(log_calls.pipeline_runs(limit))).pipelines

@@ -11,8 +11,10 @@ from typing import TypeVar
 from skep.client import log_calls
 from skep.client.exchange import Call
 from skep.client.log_calls import Compression
+from skep.client.looking_calls import PAGE_ROWS
 from skep.wire.groups import GroupFigures
 from skep.wire.log import LogBoundsResponse
+from skep.wire.pipelines import RunReport, RunView
 from skep.wire.staging import Attempt, PublishedAnswer, StagingAborted, StagingResponse, StagingView
 
 T = TypeVar("T")
@@ -98,3 +100,17 @@ class Following:
     ) -> StagingAborted:
         """Forget what is staged of an epoch, or of one attempt of a partition; what is published stays."""
         return self.run(log_calls.abort_staging(query, epoch, partition, attempt))
+
+    # runs of pipelines
+
+    def put_run(self, run: str, report: RunReport) -> RunView:
+        """Tell how a run of a pipeline stands, in place of what it told before."""
+        return self.run(log_calls.put_run(run, report))
+
+    def pipeline_run(self, run: str) -> RunView:
+        """A run of a pipeline."""
+        return self.run(log_calls.pipeline_run(run))
+
+    def pipeline_runs(self, *, limit: int = PAGE_ROWS) -> list[RunView]:
+        """The runs of pipelines that began last, newest first."""
+        return (self.run(log_calls.pipeline_runs(limit))).pipelines

@@ -9,12 +9,15 @@ from typing import Literal
 from skep.client.exchange import Answer, Call, Request, path_part
 from skep.client.failures import unexpected
 from skep.client.looking_calls import GROUPS, delete, get, post
+from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.wire.groups import GroupFigures, ProgressRequest
 from skep.wire.log import ARROW, LogBoundsResponse
+from skep.wire.pipelines import RunReport, RunsResponse, RunView
 from skep.wire.staging import Attempt, PublishedAnswer, PublishRequest, StagingAborted, StagingResponse, StagingView
 
 LOG = "/api/v1/log"
+PIPELINES = "/api/v1/pipelines"
 ARROW_END = b"\xff\xff\xff\xff\0\0\0\0"
 """How an Arrow stream ends; one that was cut off does not."""
 
@@ -113,3 +116,25 @@ def abort_staging(query: str, epoch: int, partition: int | None, attempt: int | 
 
 def _epoch(query: str, epoch: int) -> str:
     return f"/api/v1/staging/{path_part(query)}/{epoch}"
+
+
+# runs of pipelines
+
+
+def put_run(run: str, report: RunReport) -> Call[RunView]:
+    """Tell how a run of a pipeline stands."""
+    path = f"{PIPELINES}/{path_part(run)}"
+    return Call(Request("PUT", path, encode(report)), _run)
+
+
+_run = reader(RunView)
+
+
+def pipeline_run(run: str) -> Call[RunView]:
+    """A run of a pipeline."""
+    return get(f"{PIPELINES}/{path_part(run)}", RunView)
+
+
+def pipeline_runs(limit: int) -> Call[RunsResponse]:
+    """The latest runs of pipelines."""
+    return get(PIPELINES, RunsResponse, {"limit": limit})

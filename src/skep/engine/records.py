@@ -24,6 +24,7 @@ from skep.records import (
     EntityEvent,
     EntityKey,
     EntityState,
+    PipelineRun,
     Receipt,
     ReceiptKey,
     Report,
@@ -150,6 +151,31 @@ class Records:
         """A number that rises whenever an app is put or deleted."""
         with self._in_flight:
             return await self._store.apps_revision()
+
+    # --- runs of pipelines ------------------------------------------------------------------------------------------
+
+    async def put_run(self, id_: str, document: bytes, tenant: str = DEFAULT_TENANT) -> PipelineRun:
+        """Keep what a run of a pipeline tells of itself, in place of what it told before."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            validate.check_name(id_, "run")
+            return await self._store.put_run(tenant, id_, document, self._clock.now())
+
+    async def runs(self, tenant: str = DEFAULT_TENANT, *, limit: int = 100) -> list[PipelineRun]:
+        """The runs that began last, newest first."""
+        with self._in_flight:
+            self._check_page(tenant, "", limit)
+            return await self._store.runs(tenant, limit)
+
+    async def run(self, id_: str, tenant: str = DEFAULT_TENANT) -> PipelineRun:
+        """A run; PIPELINE_NOT_FOUND when there is none."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            validate.check_name(id_, "run")
+            found = await self._store.run(tenant, id_)
+            if found is None:
+                raise SkepError(Code.PIPELINE_NOT_FOUND, f"there is no run {id_!r} of a pipeline", run=id_)
+            return found
 
     # --- endpoints ------------------------------------------------------------------------------------------------
 

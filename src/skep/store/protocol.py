@@ -55,6 +55,7 @@ from skep.records import (
     EntityEvent,
     EntityKey,
     EntityState,
+    PipelineRun,
     Receipt,
     ReceiptKey,
     Report,
@@ -296,6 +297,20 @@ class Store(Protocol):
 
     async def reset_endpoint(self, tenant: str, url: str) -> bool:
         """Forget what is known of an endpoint, so that it is delivered to again; False when nothing is."""
+        ...
+
+    # runs of pipelines
+
+    async def put_run(self, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
+        """Keep what a run tells of itself, in place of what it told before; only the latest runs of a tenant are kept."""
+        ...
+
+    async def runs(self, tenant: str, limit: int = 100) -> list[PipelineRun]:
+        """The runs that began last, newest first."""
+        ...
+
+    async def run(self, tenant: str, id_: str) -> PipelineRun | None:
+        """A run, or None."""
         ...
 
     # groups and progress

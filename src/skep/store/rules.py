@@ -45,6 +45,9 @@ SEQ_MAX = 2**63 - 1
 PARTITION_WALK_SEQS = 100_000
 """How far along the log one read looks for the messages of some partitions, which may be far between."""
 
+PIPELINE_RUNS = 1_000
+"""How many runs of pipelines are kept per tenant: the latest."""
+
 _MAX_DOUBLINGS = 40
 
 DEAD_LETTER_SETTINGS = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_LETTER_QUEUE)

@@ -54,6 +54,7 @@ from skep.records import (
     EntityEvent,
     EntityKey,
     EntityState,
+    PipelineRun,
     Receipt,
     ReceiptKey,
     Report,
@@ -66,6 +67,7 @@ from skep.store.postgres import (
     entities,
     groups,
     looking,
+    pipelines,
     pop,
     push,
     queues,
@@ -351,6 +353,19 @@ class PostgresStore:
 
     async def reset_endpoint(self, tenant: str, url: str) -> bool:
         return await self._pool.transaction(lambda c: apps.reset_endpoint(c, tenant, url))
+
+    # runs of pipelines
+
+    async def put_run(self, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
+        return await self._pool.transaction(lambda c: pipelines.put_run(c, tenant, id_, document, now))
+
+    async def runs(self, tenant: str, limit: int = 100) -> list[PipelineRun]:
+        async with self._pool.connection() as connection:
+            return await pipelines.runs(connection, tenant, limit)
+
+    async def run(self, tenant: str, id_: str) -> PipelineRun | None:
+        async with self._pool.connection() as connection:
+            return await pipelines.run(connection, tenant, id_)
 
     # groups and progress
 

@@ -56,6 +56,7 @@ from skep.records import (
     EntityEvent,
     EntityKey,
     EntityState,
+    PipelineRun,
     Receipt,
     ReceiptKey,
     Report,
@@ -71,6 +72,7 @@ from skep.store.sqlite import (
     entities,
     groups,
     log,
+    pipelines,
     progress,
     queues,
     receipts,
@@ -390,6 +392,20 @@ class SqliteStore:
     async def reset_endpoint(self, tenant: str, url: str) -> bool:
         """Forget what is known of an endpoint."""
         return await self._write(lambda session: apps.reset_endpoint(session, tenant, url))
+
+    # runs of pipelines
+
+    async def put_run(self, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
+        """Keep what a run tells of itself."""
+        return await self._write(lambda session: pipelines.put_run(session, tenant, id_, document, now))
+
+    async def runs(self, tenant: str, limit: int = 100) -> list[PipelineRun]:
+        """The latest runs."""
+        return await self._read(lambda session: pipelines.runs(session, tenant, limit))
+
+    async def run(self, tenant: str, id_: str) -> PipelineRun | None:
+        """A run, or None."""
+        return await self._read(lambda session: pipelines.run(session, tenant, id_))
 
     # groups and progress
 

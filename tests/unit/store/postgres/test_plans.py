@@ -24,7 +24,7 @@ from tests.support.postgres import PostgresServer
 from tests.unit.store.postgres.planning import Planner, Scan
 
 GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history",
-           "receipt", "entity", "entity_event", "endpoint", "staged_chunk"}  # fmt: skip
+           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run"}  # fmt: skip
 MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history"}
 """Tables with a row per queue or group, or per these and some time: only a chore may walk all of them."""
 

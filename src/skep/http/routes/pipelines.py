@@ -1,0 +1,55 @@
+"""`/api/v1/pipelines…`: runs of pipelines tell of themselves here, for whoever looks at the dashboard."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.engine import Engine
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import LIMIT, page_limit
+from skep.records import PipelineRun
+from skep.wire.pipelines import RunReport, RunsResponse, RunView
+from skep.wire.times import to_datetime
+
+TAG = "Pipelines"
+RUN = Parameter("run", str, "the id of the run")
+
+_decode = msgspec.json.Decoder(RunReport)
+_encode = msgspec.json.Encoder().encode
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Runs of pipelines."""
+
+    async def put(call: Call) -> Answer:
+        report = await call.json(_decode)
+        return json_answer(_view(await engine.records.put_run(call.path("run"), _encode(report), call.tenant)))
+
+    async def show(call: Call) -> Answer:
+        return json_answer(_view(await engine.records.run(call.path("run"), call.tenant)))
+
+    async def list_runs(call: Call) -> Answer:
+        found = await engine.records.runs(call.tenant, limit=page_limit(call.query))
+        return json_answer(RunsResponse([_view(run) for run in found]))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/pipelines", handler=list_runs, tag=TAG, parameters=(LIMIT,),
+            answers={200: RunsResponse}, summary="List runs of pipelines, newest first",
+        ),
+        Operation(
+            method="GET", path="/api/v1/pipelines/{run}", handler=show, tag=TAG, parameters=(RUN,),
+            answers={200: RunView}, summary="Show a run of a pipeline",
+        ),
+        Operation(
+            method="PUT", path="/api/v1/pipelines/{run}", handler=put, tag=TAG, parameters=(RUN,), request=RunReport,
+            answers={200: RunView}, summary="Tell how a run of a pipeline stands, in place of what it told before",
+            description="The last 1,000 runs of a tenant are kept.",
+            example={"name": "archive", "status": "running", "rowsIn": 1000, "rowsOut": 990, "lag": {"orders": 12}},
+        ),
+    ]  # fmt: skip
+
+
+def _view(run: PipelineRun) -> RunView:
+    return RunView(run.id, to_datetime(run.started_at), to_datetime(run.updated_at), _decode.decode(run.document))

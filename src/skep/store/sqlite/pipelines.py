@@ -1,0 +1,30 @@
+"""Runs of pipelines, as they tell of themselves."""
+
+from __future__ import annotations
+
+from skep.clock import Instant
+from skep.records import PipelineRun
+from skep.store.rules import PIPELINE_RUNS
+from skep.store.sqlite.session import Session
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "pipelines")
+
+
+def put_run(session: Session, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
+    """Keep what a run tells; the oldest runs make room."""
+    row = session.row(SQL["put"], (tenant, id_, now, document))
+    assert row is not None
+    session.db.execute(SQL["forget"], (tenant, PIPELINE_RUNS))
+    return PipelineRun(id_, row[0], now, document, tenant)
+
+
+def runs(session: Session, tenant: str, limit: int) -> list[PipelineRun]:
+    """The latest runs, newest first."""
+    return [PipelineRun(*row) for row in session.rows(SQL["list"], (tenant, limit))]
+
+
+def run(session: Session, tenant: str, id_: str) -> PipelineRun | None:
+    """A run, or None."""
+    row = session.row(SQL["find"], (tenant, id_))
+    return None if row is None else PipelineRun(*row)
