@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import structlog
@@ -26,6 +27,7 @@ from skep.settings import hide_password
 from skep.signals import stop_signals
 from skep.spec import missing_secrets
 from skep.worker import App
+from skep.worker.at_once import at_once
 from skep.worker.duty import duties
 from skep.worker.loading import load_app
 from skep.worker.process import Order
@@ -34,6 +36,8 @@ STEADY_SECONDS = 10.0
 """A worker that lived this long did not die of its start; its successor is started at once."""
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
+FUNCTION_THREADS = 32
+"""Functions that are not async and that webhooks call run in so many threads; others wait for one."""
 
 log = structlog.get_logger("skep.run")
 
@@ -42,6 +46,8 @@ def load_sound_app(target: str) -> App:
     """An app that can be run: every command has somebody to carry it out, and every secret is there."""
     app = load_app(target)
     duties(app.spec, app.functions)
+    with ThreadPoolExecutor(1) as pool:
+        at_once(app, pool)
     missing = missing_secrets(app.spec, os.environ)
     if missing:
         raise SkepError(Code.INVALID_SETTING, f"{app.name} cannot start: {'; '.join(one.message for one in missing)}")
@@ -110,8 +116,11 @@ async def run_here(
     order = Order(target, url, allow_private, settings.log_level, settings.log_format)
     crew = Crew(order, workers if duties(app.spec, app.functions) else 0)
     stop_server, stopping, listening = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    pool = ThreadPoolExecutor(FUNCTION_THREADS, thread_name_prefix="skep-webhook")
     with stop_signals(stopping.set, lambda: crew.signal(signal.SIGKILL)):
-        serving = asyncio.create_task(serve(with_room(settings), sockets, stop_server, listening.set))
+        serving = asyncio.create_task(
+            serve(with_room(settings), sockets, stop_server, listening.set, functions=at_once(app, pool))
+        )
         working: asyncio.Task[None] | None = None
         try:
             await _first(serving, listening.wait())
@@ -129,6 +138,9 @@ async def run_here(
                 await serving
             except SkepError as error:
                 raise SkepError(error.code, hide_password(error.message, settings.store or "")) from error
+            finally:
+                # What still runs was given the time to drain; its request will be made again.
+                pool.shutdown(wait=False, cancel_futures=True)
     log.info("stopped", pid=os.getpid())
 
 

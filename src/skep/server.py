@@ -26,6 +26,7 @@ from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
 from skep.store.protocol import Store
+from skep.webhooks.functions import FunctionsByName
 
 SQLITE_SCHEME = "sqlite:///"
 DATABASE_NAME = "skep.db"
@@ -159,6 +160,7 @@ async def serve(
     stop: asyncio.Event,
     listening: Callable[[], None],
     tally: Tally | None = None,
+    functions: FunctionsByName | None = None,
 ) -> None:
     """Serve a store over HTTP until ``stop`` is set; then answer who waits, finish, and let go.
 
@@ -168,7 +170,7 @@ async def serve(
     async with open_server(
         url, settings.engine, connections=settings.store_connections, require_secrets=settings.require_secrets
     ) as (engine, catalogue, _):
-        app = App(engine, catalogue, settings.http, tally)
+        app = App(engine, catalogue, settings.http, tally, functions)
         listener = Listener(
             AccessLog(app) if settings.log_level == "debug" else app,
             sockets,

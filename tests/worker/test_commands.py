@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,13 +94,17 @@ def test_run_serves_applies_and_works_and_replaces_a_worker_that_dies(tmp_path: 
 
 
 def test_run_takes_functions_from_a_module_and_gives_up_its_workers_when_it_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "accounts.skep").write_text(ACCOUNTS)
+    bell = "webhook Bell { command: Bank.Open { door: payload.door }\n verify: none }"
+    (tmp_path / "accounts.skep").write_text(ACCOUNTS.rstrip().removesuffix("}") + bell + "}")
     (tmp_path / "bank.py").write_text(
         "import skep\n"
         "app = skep.App.load('accounts.skep')\n"
         "@app.command('Account.Deposit')\n"
         "def deposit(given: dict) -> dict:\n"
         "    return {'version': given['cents'] * 2}\n"
+        "@app.command('Bank.Open')\n"
+        "def open_(given: dict) -> dict:\n"
+        "    return {'open': given['door']}\n"
     )
     with running(tmp_path, "bank:app", "--store", ":memory:") as one:
         url = one.url()
@@ -110,6 +115,8 @@ def test_run_takes_functions_from_a_module_and_gives_up_its_workers_when_it_is_k
             until_done(client, "Deposits")
             [followed] = client.pop("Receipts")
             assert followed.json() == {"account": "a-1", "version": 1000}
+        with urllib.request.urlopen(f"{url}/hook/Bell", b'{"door": "front"}') as answer:
+            assert (answer.status, json.loads(answer.read())) == (200, {"open": "front"})
         one.process.kill()
         gone, alive = psutil.wait_procs(workers, WAIT_SECONDS)
         assert (len(gone), alive) == (1, [])
@@ -138,6 +145,10 @@ def test_work_works_for_a_server_that_runs(tmp_path: Path) -> None:
         (
             'app A { queue Q { deliver: "https://a.example/" { secret_env: "A_SECRET" } } }',
             "A cannot start: the environment has no A_SECRET",
+        ),
+        (
+            "app A { webhook H { command: Order.Place { n: payload.n }\n verify: none } }",
+            "COMMAND_UNAVAILABLE: nothing carries out Order.Place, which the webhook H runs",
         ),
         ("app A { queue Q { map_too: 1 } }", "there is no 'map_too' in a queue"),
     ],

@@ -41,6 +41,7 @@ from skep.http.routes import (
 )
 from skep.observe.metrics import Meter
 from skep.observe.tally import Tally
+from skep.webhooks.functions import FunctionsByName
 from skep.webhooks.hooks import Hooks
 from skep.webhooks.intake import Intake
 
@@ -49,7 +50,12 @@ HOOK = "/hook/"
 
 
 def all_operations(
-    engine: Engine, catalogue: Catalogue, meter: Meter, limits: HttpLimits, total: Callable[[], Meter]
+    engine: Engine,
+    catalogue: Catalogue,
+    meter: Meter,
+    limits: HttpLimits,
+    total: Callable[[], Meter],
+    functions: FunctionsByName | None,
 ) -> list[Operation]:
     """Every operation of the API."""
     return [
@@ -68,7 +74,7 @@ def all_operations(
         *status.operations(engine),
         *leases.operations(engine),
         *apps.operations(engine, catalogue),
-        *hooks.operations(Intake(engine, Hooks(catalogue), meter, limits.json_depth)),
+        *hooks.operations(Intake(engine, Hooks(catalogue), meter, limits.json_depth, functions)),
         *entities.operations(engine),
         *endpoints.operations(engine),
         *admin.operations(engine),
@@ -81,15 +87,20 @@ class App:
     """The HTTP face of an engine."""
 
     def __init__(
-        self, engine: Engine, catalogue: Catalogue, limits: HttpLimits | None = None, tally: Tally | None = None
+        self,
+        engine: Engine,
+        catalogue: Catalogue,
+        limits: HttpLimits | None = None,
+        tally: Tally | None = None,
+        functions: FunctionsByName | None = None,
     ) -> None:
-        """``tally`` adds up the counters of all processes that share the port."""
+        """``tally`` adds up the counters of all processes that share the port; ``functions`` carry out webhooks' commands."""
         limits = limits or HttpLimits()
         self.meter = Meter(limits.metrics_queues)
         self.bodies = Bodies(limits.bodies_bytes)
         self.tally = tally
         self.operations = [
-            *all_operations(engine, catalogue, self.meter, limits, self._total),
+            *all_operations(engine, catalogue, self.meter, limits, self._total, functions),
             *reference.operations(lambda: self.operations),
         ]
         served = [

@@ -48,6 +48,7 @@ STATUS: dict[Code, HTTPStatus] = {
     Code.WEBHOOK_UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
     Code.STOPPING: HTTPStatus.SERVICE_UNAVAILABLE,
     Code.STORE_CORRUPT: HTTPStatus.INTERNAL_SERVER_ERROR,
+    Code.COMMAND_FAILED: HTTPStatus.INTERNAL_SERVER_ERROR,
     Code.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 """What is not named here is 422: understood, and not possible as it was asked."""

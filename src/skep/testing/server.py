@@ -15,6 +15,7 @@ from skep.http.address import bind, resolve
 from skep.http.app import App
 from skep.http.listening import Listener
 from skep.server import Opened, open_server
+from skep.webhooks.functions import FunctionsByName
 
 T = TypeVar("T")
 START_SECONDS = 30
@@ -51,8 +52,12 @@ def running_server(
     settings: EngineSettings | None = None,
     limits: HttpLimits | None = None,
     environment: Mapping[str, str] | None = None,
+    functions: FunctionsByName | None = None,
 ) -> Iterator[RunningServer]:
-    """A server on a free port of loopback, stopped in order when left; ``environment`` has the secrets of its apps."""
+    """A server on a free port of loopback, stopped in order when left; ``environment`` has the secrets of its apps.
+
+    ``functions`` carry out the commands of webhooks (`skep.worker.at_once`).
+    """
     started: Future[RunningServer] = Future()
     listeners: list[Listener] = []
 
@@ -60,7 +65,7 @@ def running_server(
         async with open_server(store, settings, clock=clock, environment=environment) as opened:
             engine = opened.engine
             sockets = bind(resolve("127.0.0.1", 0))
-            app = App(engine, opened.catalogue, limits)
+            app = App(engine, opened.catalogue, limits, functions=functions)
             listener = Listener(app, sockets, before_drain=engine.end_polls, limits=limits)
             listeners.append(listener)
             serving = asyncio.create_task(listener.listen())

@@ -41,12 +41,16 @@ class Turns:
 def accepted_by(call: Call, values: Values) -> Accepted:
     """The command with its input; MAPPING_FAILED when there is none, COMMAND_UNAVAILABLE when nobody here can run it."""
     if call.entity is None:
-        raise SkepError(Code.COMMAND_UNAVAILABLE, f"the app does not declare what {call.name} does")
+        raise SkepError(Code.COMMAND_UNAVAILABLE, f"nobody here carries out {call.name}")
+    return accept(call.entity, call.command, input_of(call, values))
+
+
+def input_of(call: Call, values: Values) -> dict[str, object]:
+    """What the command is given; MAPPING_FAILED when an expression has no value."""
     try:
-        input_ = apply_mapping(call.mapping, values)
+        return apply_mapping(call.mapping, values)
     except ExpressionError as error:
         raise without_value(error, f"the input of {call.name}") from None
-    return accept(call.entity, call.command, input_)
 
 
 class Ran(Struct, frozen=True):

@@ -32,6 +32,7 @@ class Target(Struct, frozen=True, eq=False):
 class Call(Struct, frozen=True, eq=False):
     """The command that a webhook runs at once; ``entity`` is None when the app does not declare it."""
 
+    app: str
     name: str
     command: str
     entity: CompiledEntity | None
@@ -101,6 +102,7 @@ def _call(app: App, command: CommandCall) -> Call:
     entity = app.entities.get(command.entity)
     declared = entity.commands[command.command].input if entity is not None else None
     return Call(
+        app=app.name,
         name=f"{command.entity}.{command.command}",
         command=command.command,
         entity=compile_entity(command.entity, entity) if entity is not None else None,

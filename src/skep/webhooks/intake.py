@@ -20,8 +20,9 @@ from skep.observe.metrics import HookCounts, Meter
 from skep.records import EntityKey, Receipt, ReceiptKey
 from skep.spec.ir import IdempotencySource
 from skep.strictness import read_json
-from skep.webhooks.calling import Turns, accepted_by, run
-from skep.webhooks.compiled import CompiledWebhook, Target
+from skep.webhooks.calling import Ran, Turns, accepted_by, input_of, run
+from skep.webhooks.compiled import Call, CompiledWebhook, Target
+from skep.webhooks.functions import Function, Functions, FunctionsByName
 from skep.webhooks.hooks import Hooks
 from skep.webhooks.message import UNFIT, Made, make, unmade
 from skep.webhooks.request import HookRequest, Values, body_key, challenge_of, repeat_key, tenant_of, values_of
@@ -51,8 +52,11 @@ class _Hook(Struct, frozen=True, gc=False):
 class Intake:
     """Takes requests for webhooks."""
 
-    def __init__(self, engine: Engine, hooks: Hooks, meter: Meter, json_depth: int) -> None:
+    def __init__(
+        self, engine: Engine, hooks: Hooks, meter: Meter, json_depth: int, functions: FunctionsByName | None = None
+    ) -> None:
         self._engine = engine
+        self._functions = Functions(engine, functions)
         self._hooks = hooks
         self._meter = meter
         self._turns = Turns()
@@ -139,18 +143,26 @@ class Intake:
     async def _run(self, hook: _Hook) -> HookAnswer:
         assert hook.webhook.call is not None
         key = repeat_key(hook.webhook, hook.request, hook.values)
+        call = hook.webhook.call
+        function = self._functions.find(call.app, call.name)
+        if function is not None:
+            return await self._run_function(hook, call, function, key)
         try:
-            accepted = accepted_by(hook.webhook.call, hook.values)
+            accepted = accepted_by(call, hook.values)
         except SkepError as error:
             return await self._again_or(error, hook, key, HTTPStatus.OK)
         entity = EntityKey(accepted.entity.name, accepted.id, hook.tenant)
         receipt = None if key is None else _receipt(hook, key, b"")
         async with self._turns.of(entity):
-            ran = await run(self._engine, accepted, entity, receipt, hook.now)
-        if ran.repeated:
-            return _repeated(hook, HTTPStatus.OK, ran.answer)
-        hook.counts.accepted += 1
-        return HookAnswer(HTTPStatus.OK, ran.answer)
+            return _ran(hook, await run(self._engine, accepted, entity, receipt, hook.now))
+
+    async def _run_function(self, hook: _Hook, call: Call, function: Function, key: str | None) -> HookAnswer:
+        try:
+            input_ = input_of(call, hook.values)
+        except SkepError as error:
+            return await self._again_or(error, hook, key, HTTPStatus.OK)
+        receipt = None if key is None else _receipt(hook, key, b"")
+        return _ran(hook, await self._functions.run(function, input_, receipt))
 
     async def _again_or(self, error: SkepError, hook: _Hook, key: str | None, status: HTTPStatus) -> HookAnswer:
         """The recorded answer to a request that was taken before the app changed; else the error stands."""
@@ -189,6 +201,13 @@ def _receipt_key(hook: _Hook, key: str) -> ReceiptKey:
 
 def _receipt(hook: _Hook, key: str, answer: bytes) -> Receipt:
     return Receipt(_receipt_key(hook, key), answer, Instant(hook.now + hook.webhook.window_micros))
+
+
+def _ran(hook: _Hook, ran: Ran) -> HookAnswer:
+    if ran.repeated:
+        return _repeated(hook, HTTPStatus.OK, ran.answer)
+    hook.counts.accepted += 1
+    return HookAnswer(HTTPStatus.OK, ran.answer)
 
 
 def _repeated(hook: _Hook, status: HTTPStatus, recorded: bytes) -> HookAnswer:

@@ -47,13 +47,16 @@ class App:
 
         It is called with the command's input, as the type its parameter is annotated with, and with the message if it takes
         two arguments. Returning acks, and what it returns is `then`'s ``result``; an exception nacks; `skep.Reject`,
-        `skep.Retry` and `skep.RetryAt` say more.
+        `skep.Retry` and `skep.RetryAt` say more. For a webhook without a queue the server of `skep run` calls it, with the
+        input alone, and what it returns is the answer.
         """
-        wanted = {f"{call.entity}.{call.command}" for queue in self.spec.queues.values() if (call := queue.map_to)}
+        calls = [queue.map_to for queue in self.spec.queues.values()]
+        calls += [webhook.command for webhook in self.spec.webhooks.values()]
+        wanted = {f"{call.entity}.{call.command}" for call in calls if call is not None}
         if name not in wanted:
             near = nearest(name, wanted, 0)
             known = f"; did you mean {near}?" if near else f"; there are {', '.join(sorted(wanted)) or 'none'}"
-            raise SkepError(Code.INVALID_REQUEST, f"no queue of {self.name} is mapped to {name!r}{known}")
+            raise SkepError(Code.INVALID_REQUEST, f"no queue or webhook of {self.name} leads to {name!r}{known}")
         if name in self.functions:
             raise SkepError(Code.INVALID_REQUEST, f"{name} has a function already")
 
