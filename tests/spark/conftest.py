@@ -14,7 +14,7 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
 import skep
-from skep.spark.session import start_session
+from skep.spark.session import SMALL, start_session
 from skep.testing.server import RunningServer, running_server
 
 FOLDER = Path(__file__).parent
@@ -60,6 +60,17 @@ def spark() -> Iterator[SparkSession]:
         session.sparkContext.setLogLevel("OFF")  # what goes wrong on purpose need not be told
         yield session
         session.stop()
+
+
+@pytest.fixture
+def small_data(spark: SparkSession) -> Iterator[None]:
+    """Queries with many joins over a handful of rows: nearly all of their time would be spent on compiling them."""
+    before = {name: spark.conf.get(name) for name in SMALL}  # all of them have defaults
+    for name, value in SMALL.items():
+        spark.conf.set(name, value)
+    yield
+    for name, old in before.items():
+        spark.conf.set(name, str(old))
 
 
 @pytest.fixture(scope="session")

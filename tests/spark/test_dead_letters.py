@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.dead_letters import dead_letter_groups, pattern
 from tests.spark.frames import dicts, letter, letters_of, message, messages_of
+
+pytestmark = pytest.mark.usefixtures("small_data")
 
 
 def order(number: int, **more: Any) -> str:

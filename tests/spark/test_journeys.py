@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from skep.spark.pipelines.journeys import broken, by_queue, hops, journeys, slowest
 from tests.spark.frames import at, dicts, lease, leases_of, message, messages_of
+
+pytestmark = pytest.mark.usefixtures("small_data")
 
 
 def shop(spark: SparkSession) -> Any:

@@ -6,11 +6,14 @@ from datetime import UTC
 from typing import Any
 from zlib import crc32
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from skep.spark.pipelines.attempts import attempts
 from skep.spark.pipelines.metrics import late_since, metrics
 from tests.spark.frames import at, dicts, lease, leases_of, letter, letters_of, message, messages_of
+
+pytestmark = pytest.mark.usefixtures("small_data")
 
 
 def counted(frame: DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -89,3 +92,11 @@ def test_partitions_fall_into_buckets_by_their_checksum(spark: SparkSession) -> 
 def test_windows_that_late_data_may_reach_are_computed_anew() -> None:
     assert late_since(at(330), 60, 120) == at(180)
     assert late_since(at(300), 60, 0) == at(300)
+
+
+def test_totals_come_beside_the_windows(spark: SparkSession) -> None:
+    messages = messages_of(spark, message("orders", 1, 0), message("orders", 2, 100))
+    leases = leases_of(spark, lease("orders", (1, 2), (101, 103)))
+    found = counted(metrics(messages, leases, totals=True))
+    assert {key[0]: row["pushed"] for key, row in found.items()} == {None: 2, at(0): 1, at(60): 1}
+    assert found[None, "orders", 0, "g"]["total_p99_seconds"] == 103.0

@@ -35,6 +35,7 @@ SECTIONS: dict[str, list[Command]] = {
         ("work", "skep.cli.work:work", "Work for an app: pop, run commands and deliveries, settle."),
     ],
     "And": [
+        ("pipeline", "skep.cli.pipeline:pipeline_app", "Run the ready pipelines on Spark."),
         ("bench", "skep.cli.bench:bench_app", "Measure Skep on this machine; ratios are within one run."),
         ("completion", "skep.cli.completion:completion", "Completion for bash, zsh and fish."),
         ("version", "skep.cli.version:version", "Print the version."),

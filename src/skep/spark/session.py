@@ -38,6 +38,15 @@ LOCAL: dict[str, str] = {
 }
 """What a session gets that runs on this machine alone."""
 
+SMALL: dict[str, str] = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""For some thousands of rows, where planning and compiling take longer than the work: less than half the time of a query with
+many joins. All of these can be set in a session that runs."""
+
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For runs of a minute or two: a third less time to start, against slower code once it is warm."""
 

@@ -18,7 +18,9 @@ PLACEHOLDERS = (
 )
 NO_ERROR = "(no error was given)"
 NO_JSON = "(no JSON)"
-ABSENT = "(absent)"
+EVERY = "every"
+"""The kind of a feature that every row has: how many have it says how many rows there are."""
+LONGEST_VALUE = 200
 DEPTH = 3
 """So deep into the payload fields are compared."""
 TREND_PARTS = 12
@@ -64,30 +66,26 @@ def dead_letter_groups(letters: DataFrame, messages: DataFrame) -> DataFrame:
         F.min("failed_at").alias("first_at"),
         F.max("failed_at").alias("last_at"),
         newest.alias("sample"),
+        F.collect_list(F.unix_micros("failed_at")).alias("times"),
     )
-    trends = _trends(marked, keys)
     apart = _apart(marked, messages, keys)
     return (
-        grouped.join(trends, keys, "left")
+        grouped.withColumn("trend", _trend())
+        .drop("times")
         .join(apart, keys, "left")
         .withColumn("fields", F.coalesce("fields", F.array().cast(apart.schema["fields"].dataType)))
         .orderBy(F.desc("letters"), *keys)
     )
 
 
-def _trends(marked: DataFrame, keys: list[str]) -> DataFrame:
-    """How many letters came in each part of the time."""
-    ends = marked.agg(F.min("failed_at").alias("from_at"), F.max("failed_at").alias("to_at"))
-    micros = {name: F.unix_micros(F.col(name)) for name in ("failed_at", "from_at", "to_at")}
-    share = (micros["failed_at"] - micros["from_at"]) / F.greatest(F.lit(1), micros["to_at"] - micros["from_at"])
-    part = F.least(F.lit(TREND_PARTS - 1), F.floor(share * TREND_PARTS)).cast("int")
-    counted = (
-        marked.crossJoin(F.broadcast(ends)).groupBy(*keys, part.alias("part")).agg(F.count(F.lit(1)).alias("letters"))
-    )
-    found = counted.groupBy(*keys).agg(F.map_from_entries(F.collect_list(F.struct("part", "letters"))).alias("parts"))
-    parts = F.sequence(F.lit(0), F.lit(TREND_PARTS - 1))
-    every = F.transform(parts, lambda place: F.coalesce(F.element_at("parts", place), F.lit(0)))
-    return found.select(*keys, every.alias("trend"))
+def _trend() -> Column:
+    """How many letters came in each part of the time from the first letter of all to the last."""
+    whole = Window.partitionBy()
+    begin, end = F.min(F.unix_micros("first_at")).over(whole), F.max(F.unix_micros("last_at")).over(whole)
+    width = F.greatest(F.lit(1), end - begin) / TREND_PARTS
+    places = F.transform("times", lambda at: F.least(F.lit(TREND_PARTS - 1), F.floor((at - begin) / width)))
+    every = F.sequence(F.lit(0), F.lit(TREND_PARTS - 1))
+    return F.transform(every, lambda part: F.size(F.filter(places, lambda place: place == part)))
 
 
 def _apart(marked: DataFrame, messages: DataFrame, keys: list[str]) -> DataFrame:
@@ -98,32 +96,25 @@ def _apart(marked: DataFrame, messages: DataFrame, keys: list[str]) -> DataFrame
         .join(F.broadcast(dead.select("source_queue").distinct()), "source_queue", "leftsemi")
         .join(dead, ["source_queue", "source_seq"], "leftanti")
     )
-    sizes = healthy.groupBy("source_queue").agg(F.count(F.lit(1)).alias("healthy"))
-    usual = _features(healthy, ["source_queue"]).withColumnRenamed("count", "healthy_count")
-    size = marked.groupBy(*keys).agg(F.count(F.lit(1)).alias("size"))
+    usual = _features(healthy, ["source_queue"]).withColumnsRenamed({"count": "healthy_count", "size": "healthy"})
+    # A feature that no healthy message has is told by there being healthy messages at all.
+    sizes = usual.where(F.col("kind") == EVERY).select("source_queue", F.col("healthy").alias("healthy_size"))
     common = (
         _features(marked, keys)
-        .join(size, keys)
-        .join(sizes, "source_queue", "left")
+        .where(F.col("kind") != EVERY)
+        .join(F.broadcast(sizes), "source_queue")
         .join(usual, ["source_queue", "field", "kind", "value"], "left")
         .withColumn("dead_share", F.col("count") / F.col("size"))
-        .withColumn("healthy_share", F.coalesce(F.col("healthy_count") / F.col("healthy"), F.lit(0.0)))
-        .where(F.col("healthy").isNotNull())
+        .withColumn("healthy_share", F.coalesce(F.col("healthy_count") / F.col("healthy_size"), F.lit(0.0)))
         .withColumn("gap", F.col("dead_share") - F.col("healthy_share"))
         .where(F.col("gap") > LEAST_GAP)
     )
     # A field is named once: by its value where that tells as much as its shape.
     best = Window.partitionBy(*keys, "field").orderBy(F.desc("gap"), F.desc("kind"), "value")
-    order = Window.partitionBy(*keys).orderBy(F.desc("gap"), "field")
-    kept = (
-        common.withColumn("among", F.row_number().over(best))
-        .where(F.col("among") == 1)
-        .withColumn("place", F.row_number().over(order))
-        .where(F.col("place") <= MOST_FIELDS)
-    )
-    named = F.struct("place", "field", "kind", "value", "dead_share", "healthy_share")
-    listed = F.transform(F.array_sort(F.collect_list(named)), lambda one: one.dropFields("place"))
-    return kept.groupBy(*keys).agg(listed.alias("fields"))
+    kept = common.withColumn("among", F.row_number().over(best)).where(F.col("among") == 1)
+    named = F.struct((-F.col("gap")).alias("order"), "field", "kind", "value", "dead_share", "healthy_share")
+    first = F.slice(F.array_sort(F.collect_list(named)), 1, MOST_FIELDS)
+    return kept.groupBy(*keys).agg(F.transform(first, lambda one: one.dropFields("order")).alias("fields"))
 
 
 def _sampled(healthy: DataFrame) -> DataFrame:
@@ -133,18 +124,26 @@ def _sampled(healthy: DataFrame) -> DataFrame:
 
 
 def _features(rows: DataFrame, keys: list[str]) -> DataFrame:
-    """How many of the rows have each field with each value, and with each shape of a value."""
-    unread = F.struct(F.lit("payload").alias("field"), F.lit(NO_JSON).alias("value"))
-    fields = F.coalesce(_leaves(F.col("payload")), F.array(unread))
-    flat = rows.select(*keys, F.explode(fields).alias("one")).select(*keys, "one.field", "one.value")
-    flat = flat.where(F.length("value") <= 200)
-    kinds = F.array(
-        F.struct(F.lit("value").alias("kind"), F.col("value").alias("value")),
-        F.struct(F.lit("shape").alias("kind"), shape(F.col("value")).alias("value")),
-        F.struct(F.lit("presence").alias("kind"), F.lit("(there)").alias("value")),
+    """How many of the rows have each field with each value, and with each shape of a value; `size` is how many rows there are."""
+    unread = F.array(F.struct(F.lit("payload").alias("field"), F.lit(NO_JSON).alias("value")))
+    fields = F.filter(
+        F.coalesce(_leaves(F.col("payload")), unread), lambda one: F.length(one["value"]) <= LONGEST_VALUE
     )
-    both = flat.select(*keys, "field", F.explode(kinds).alias("one")).select(*keys, "field", "one.kind", "one.value")
-    return both.groupBy(*keys, "field", "kind", "value").count()
+
+    def kinds(one: Column) -> Column:
+        def feature(kind: str, value: Column) -> Column:
+            return F.struct(one["field"].alias("field"), F.lit(kind).alias("kind"), value.alias("value"))
+
+        return F.array(
+            feature("value", one["value"]), feature("shape", shape(one["value"])), feature("presence", F.lit("(there)"))
+        )
+
+    every = F.struct(F.lit("").alias("field"), F.lit(EVERY).alias("kind"), F.lit("").alias("value"))
+    found = F.concat(F.array(every), F.flatten(F.transform(fields, kinds)))
+    flat = rows.select(*keys, F.explode(found).alias("one")).select(*keys, "one.field", "one.kind", "one.value")
+    counted = flat.groupBy(*keys, "field", "kind", "value").count()
+    size = F.max(F.when(F.col("kind") == EVERY, F.col("count"))).over(Window.partitionBy(*keys))
+    return counted.withColumn("size", size)
 
 
 def shape(value: Column) -> Column:

@@ -39,12 +39,14 @@ def metrics(
     *,
     window: str | None = "1 minute",
     buckets: int = 1,
+    totals: bool = False,
 ) -> DataFrame:
     """One row per window, queue, bucket and group, with counts and latencies in seconds.
 
     ``window`` is a duration of Spark's, or None for all of the time in one row. A message counts as pushed once for every
     group of its queue (and with no group when there is none), so that a row's figures can be set against each other.
-    ``buckets`` divides the partitions of a queue by the CRC-32 of their names.
+    ``buckets`` divides the partitions of a queue by the CRC-32 of their names. With ``totals`` there are also rows of all time
+    together, which have no window.
     """
     ended = leases.where(F.col("outcome") != RELEASED)
     facts = [
@@ -54,7 +56,10 @@ def metrics(
     ]
     if dead_letters is not None:
         facts.append(_letters(dead_letters, window, buckets))
-    together = reduce(DataFrame.unionByName, facts).groupBy(*KEYS).agg(*_sums(), *_quantiles())
+    every = reduce(DataFrame.unionByName, facts)
+    by_window = [F.col(name) for name in KEYS]
+    grouped = every.groupingSets([by_window, by_window[2:]], *by_window) if totals else every.groupBy(*by_window)
+    together = grouped.agg(*_sums(), *_quantiles())
     # A lease that ended with one message retried and another buried is `retried` in the history; the letters know better.
     dead = F.greatest("buried", "letters")
     retried = F.greatest(F.lit(0), F.col("open") - (dead - F.col("buried")))

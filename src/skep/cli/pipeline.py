@@ -1,0 +1,259 @@
+"""`skep pipeline`: run the ready pipelines on Spark. Spark is loaded only by those that need it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Group, Parameter
+
+from skep.cli.connection import Connection, Flag
+from skep.cli.exits import OK, SERVER, USER
+from skep.cli.output import chosen, console, new_table, print_json, print_lines, print_rows, text
+from skep.cli.when import instant
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.spark.running.record import Run, Table
+    from skep.spark.running.runner import Ended
+
+pipeline_app = App(name="pipeline", help="Run the ready pipelines on Spark.")
+
+_REPLAY = Group("Of replay", sort_key=50)
+_SPARK = Group("Spark", sort_key=60)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+@Parameter(name="*", group=_SPARK)
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Where Spark runs."""
+
+    master: str = "local[*]"
+    """Spark's master: this machine, spark://host:7077, yarn, k8s://…"""
+    remote: str | None = None
+    """A Spark Connect server instead: sc://host:15002."""
+    checkpoint: str | None = None
+    """Where streams keep how far they are; in the lake when not given. The archive needs none."""
+
+
+@Parameter(name="*", group=_REPLAY)
+@dataclass(frozen=True, kw_only=True)
+class Replaying:
+    """Which messages go back, and how."""
+
+    where: str | None = None
+    """An expression (CEL) over message, queue, partition, seq, headers, created_at."""
+    map: str | None = None
+    """An expression for the new payload, such as {"total": message.amount}."""
+    to: str | None = None
+    """The queue they go to instead of their own."""
+    label: str = "replay"
+    """Another label makes them other messages than those of a replay before."""
+    rate: float | None = None
+    """At most so many messages a second."""
+    since: str | None = None
+    """Only messages pushed from this time on."""
+    until: str | None = None
+    """Only messages pushed before this time."""
+    dry_run: Flag = False
+    """Only count and show them."""
+
+
+@pipeline_app.command
+def run(
+    *names: str,
+    queue: Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")] = (),
+    once: Flag = False,
+    every: str | None = None,
+    lake: str = "lake",
+    format: Literal["parquet", "delta"] = "parquet",  # noqa: A002 - the name of the option
+    group: str | None = None,
+    max_rows: int = 1_000_000,
+    window: str = "1 minute",
+    late: str = "1h",
+    buckets: int = 1,
+    compact: bool = True,
+    verify: bool = True,
+    allow_loss: Flag = False,
+    replaying: Replaying | None = None,
+    where: Where | None = None,
+    to: Connection | None = None,
+) -> int:
+    """Run pipelines on Spark, one after the other: all there is once, or again and again.
+
+    Tables, run.json, the report and the lineage are written into the lake.
+    The exit code is 1 when a check failed.
+
+    For example:
+        skep pipeline run archive metrics journeys dead-letters
+        skep pipeline run archive --every 5s --group archive --lake /data/lake
+        skep pipeline run replay --queue orders --where 'message.total > 100' --dry-run
+
+    Parameters
+    ----------
+    names
+        The pipelines; skep pipeline list names them.
+    queue
+        Only this queue; may come several times. All queues when not given.
+    once
+        All there is, then end. So it is when --every is not given.
+    every
+        Again and again, so often: 5s, 1m.
+    lake
+        The folder of the lake.
+    format
+        What the archive is written as.
+    group
+        A group on the server that follows the archive; retention waits for it.
+    max_rows
+        So many messages make a batch of the archive at the most.
+    window
+        How long a window of the metrics is.
+    late
+        For so long windows are computed anew, for data that comes late.
+    buckets
+        Into how many parts the partitions of a queue are divided in the metrics.
+    compact
+        Make few large files of many small ones.
+    verify
+        Compare the lake with the logs at the end.
+    allow_loss
+        Go on when retention has deleted messages before they were archived.
+    """
+    to, where, replaying = to or Connection(), where or Where(), replaying or Replaying()
+    if not names:
+        raise SkepError(Code.INVALID_REQUEST, "name a pipeline; skep pipeline list has them")
+    if once and every is not None:
+        raise SkepError(Code.INVALID_REQUEST, "--once and --every exclude each other")
+    needs_spark()
+    from skep.spark.options import Connection as Link
+    from skep.spark.running.context import Wishes
+    from skep.spark.running.live import LiveLines
+    from skep.spark.running.runner import Plan, run_pipelines
+
+    wishes = Wishes(
+        every_seconds=None if every is None else span(every), max_rows=max_rows, group=group, compact=compact, verify=verify,
+        window=window, late_seconds=span(late), buckets=buckets, allow_loss=allow_loss, checkpoint=where.checkpoint,
+        where=replaying.where, mapping=replaying.map, to=replaying.to, label=replaying.label, rate=replaying.rate,
+        dry_run=replaying.dry_run, since=_moment(replaying.since), until=_moment(replaying.until),
+    )  # fmt: skip
+    urls = tuple(url.strip() for url in to.url.split(",") if url.strip())
+    plan = Plan(
+        names=names, connection=Link(urls, to.tenant, to.token, retry_seconds=60.0), queues=queue, lake=lake, format=format,
+        master=where.master, remote=where.remote, wishes=wishes, quick_start=every is None,
+    )  # fmt: skip
+    ended = run_pipelines(plan, LiveLines())
+    print_run(to, ended)
+    if ended.run.error is not None:
+        return SERVER if "Is the server running" in ended.run.error else USER
+    return USER if ended.run.status == "failed" else OK
+
+
+@pipeline_app.command(name="list")
+def list_pipelines(*, to: Connection | None = None) -> None:
+    """The pipelines there are, and the tables they write.
+
+    For example:
+        skep pipeline list
+    """
+    from skep.spark.running.catalogue import PIPELINES
+
+    columns = {
+        "pipeline": lambda one: one.name, "writes": lambda one: ", ".join(one.writes) or "-", "about": lambda one: one.about,
+    }  # fmt: skip
+    print_rows(to or Connection(), PIPELINES, columns)
+
+
+@pipeline_app.command
+def doctor(*, lake: str = "lake", to: Connection | None = None) -> int:
+    """See whether this machine is fit to run pipelines: Java, Python, memory, the server.
+
+    The exit code is 2 when something failed, else 0.
+
+    For example:
+        skep pipeline doctor
+
+    Parameters
+    ----------
+    lake
+        The folder of the lake that would be used.
+    """
+    from skep.spark.running.doctor import examine
+
+    to = to or Connection()
+    findings = examine(to.url, to.tenant, to.token, lake)
+    columns = {
+        "": lambda one: one.state, "checked": lambda one: one.check, "found": lambda one: one.found, "hint": lambda one: one.hint,
+    }  # fmt: skip
+    print_rows(to, findings, columns)
+    return SERVER if any(finding.state == "fail" for finding in findings) else OK
+
+
+def needs_spark() -> None:
+    """Say what is missing, before anything is begun."""
+    missing = missing_for_spark()
+    if missing is not None:
+        raise SkepError(Code.INVALID_REQUEST, missing)
+
+
+def missing_for_spark() -> str | None:
+    """Why pipelines cannot run here, if they cannot."""
+    from importlib.util import find_spec
+
+    for name in ("pyspark", "pyarrow"):
+        if find_spec(name) is None:
+            return f"pipelines need {name}, which is not installed: pip install 'skep[spark]'"
+    from skep.spark.java import NoJavaError, java_home
+
+    try:
+        java_home()
+    except NoJavaError as error:
+        return str(error)
+    return None
+
+
+def print_run(to: Connection, ended: Ended) -> None:
+    """The run as JSON for programs; its tables and the summary for people."""
+    if chosen(to) != "table":
+        print_json(ended.run)
+        return
+    from skep.spark.running.summary import lines
+
+    print_tables(ended.run)
+    print_lines(["", *lines(ended.run), "", f"report: {ended.report}"])
+
+
+def print_tables(run: Run) -> None:
+    """What the pipelines found."""
+    for table in run.tables:
+        print_lines(["", table.title])
+        if table.rows:
+            console().print(rich_table(table))
+        else:
+            print_lines(["  none"])
+
+
+def rich_table(table: Table):  # type: ignore[no-untyped-def]
+    """A table of a run, in the one style."""
+    made = new_table()
+    for place, heading in enumerate(table.columns):
+        right = all(isinstance(row[place], int | float) for row in table.rows)
+        made.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for row in table.rows:
+        made.add_row(*[text(cell) for cell in row])
+    return made
+
+
+def span(written: str) -> float:
+    """How long is meant, in seconds."""
+    found = _SPAN.fullmatch(written)
+    if found is None:
+        raise SkepError(Code.INVALID_TIME, f"a duration is written 500ms, 5s, 1m, 2h or 1d, not {written!r}")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _moment(written: str | None) -> str | None:
+    return None if written is None else instant(written).isoformat()

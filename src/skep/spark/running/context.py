@@ -1,0 +1,129 @@
+"""What a pipeline is given when it runs: where to read and write, how it was asked for, and where to say what happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from skep.spark.running.inputs import Inputs
+from skep.spark.running.lake import Lake
+from skep.spark.running.record import Cell, Check, Dataset, Run, Severity, Stage, Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_ROWS_SHOWN = 50
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """How a run was asked for."""
+
+    every_seconds: float | None = None
+    """None: all there is, then end."""
+    max_rows: int = 1_000_000
+    """So many rows make a batch at the most."""
+    group: str | None = None
+    compact: bool = True
+    verify: bool = True
+    window: str = "1 minute"
+    late_seconds: float = 3600.0
+    buckets: int = 1
+    allow_loss: bool = False
+    checkpoint: str | None = None
+    where: str | None = None
+    mapping: str | None = None
+    to: str | None = None
+    label: str = "replay"
+    rate: float | None = None
+    dry_run: bool = False
+    since: str | None = None
+    until: str | None = None
+
+
+class Watcher(Protocol):
+    """Who is told how it goes on."""
+
+    def stage(self, stage: Stage) -> None:
+        """Something of a stage has changed."""
+
+
+class Context(Struct, kw_only=True):
+    """A run under way."""
+
+    spark: SparkSession
+    inputs: Inputs
+    lake: Lake
+    tables: Path
+    """Where tables that are computed go."""
+    wishes: Wishes
+    run: Run
+    watcher: Watcher
+    now: Callable[[], float] = time.monotonic
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Stage]:
+        """A stage of the run: timed, shown, and marked as failed when it raises. A stage that comes again goes on."""
+        found = [stage for stage in self.run.stages if stage.name == name]
+        stage = found[0] if found else Stage(name=name)
+        if not found:
+            self.run.stages.append(stage)
+        stage.status = "running"
+        started, before = self.now(), stage.seconds
+        self.watcher.stage(stage)
+        try:
+            yield stage
+            stage.status = "ok"
+        except BaseException as error:
+            stage.status = "failed"
+            stage.note = stage.note or str(error).partition("\n")[0][:300]
+            raise
+        finally:
+            stage.seconds = before + self.now() - started
+            self.watcher.stage(stage)
+
+    def check(self, stage: Stage, name: str, held: bool, figures: str = "", severity: Severity = "fail") -> None:
+        """Note whether something holds; a check that comes again replaces the one before."""
+        made = Check(stage=stage.name, name=name, held=held, figures=figures, severity=severity)
+        self.run.checks = [one for one in self.run.checks if (one.stage, one.name) != (stage.name, name)] + [made]
+
+    def show(
+        self, title: str, frame: DataFrame | None, columns: Sequence[str], rows: Sequence[Sequence[Cell]] | None = None
+    ) -> None:
+        """Put rows into the report, and on the screen at the end."""
+        if rows is None:
+            assert frame is not None
+            rows = [tuple(row) for row in frame.select(*columns).limit(MOST_ROWS_SHOWN).collect()]
+        self.run.tables = [one for one in self.run.tables if one.title != title]
+        self.run.tables.append(Table(title=title, columns=list(columns), rows=rows))
+
+    def read(self, dataset: Dataset) -> None:
+        """Note for the lineage what was read."""
+        self.run.inputs = [
+            one for one in self.run.inputs if (one.namespace, one.name) != (dataset.namespace, dataset.name)
+        ]
+        self.run.inputs.append(dataset)
+
+    def wrote(self, dataset: Dataset) -> None:
+        """Note for the lineage what was written."""
+        same = (dataset.namespace, dataset.name)
+        self.run.outputs = [one for one in self.run.outputs if (one.namespace, one.name) != same]
+        self.run.outputs.append(dataset)
+
+
+def server_dataset(context: Context, name: str, rows: int | None = None) -> Dataset:
+    """A queue, or a table of the server, as lineage names it."""
+    return Dataset(
+        namespace=context.run.server.replace("http", "skep", 1), name=f"{context.run.tenant}/{name}", rows=rows
+    )
+
+
+def lake_dataset(context: Context, name: str, frame: DataFrame | None = None, rows: int | None = None) -> Dataset:
+    """A table of the lake, as lineage names it."""
+    columns = {} if frame is None else dict(frame.dtypes)
+    return Dataset(namespace="file", name=f"{context.run.lake}/{name}", columns=columns, rows=rows)

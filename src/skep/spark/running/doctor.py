@@ -1,0 +1,143 @@
+"""Is this machine fit to run pipelines? Each check looks at one thing and says in plain words what to do when it is not well."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from skep.errors import SkepError
+from skep.spark.java import NoJavaError, ask, java_home
+
+State = Literal["ok", "info", "warn", "fail"]
+OLDEST_PYTHON = (3, 11)
+NEEDED = {"pyspark": "pyspark", "pyarrow": "pyarrow", "pandas": "pandas", "deltalake": "deltalake"}
+OPTIONAL = ("deltalake",)
+INSTALL = "pip install 'skep[spark]'"
+LITTLE_MEMORY_BYTES = 2 * 1024**3
+NO_MEMORY_BYTES = 1024**3
+LITTLE_ROOM_BYTES = 1024**3
+
+
+class Finding(Struct, frozen=True):
+    """What one check found; ``hint`` says what to do about it."""
+
+    check: str
+    state: State
+    found: str
+    hint: str = ""
+
+
+def examine(url: str, tenant: str, token: str | None, lake: str = ".") -> list[Finding]:
+    """Everything that `skep pipeline run` would need."""
+    return [*python(), *packages(), *java(), *memory(), *room(Path(lake)), *server(url, tenant, token)]
+
+
+def python() -> Iterator[Finding]:
+    """The interpreter, which the tasks run with, too."""
+    version = platform.python_version()
+    if sys.version_info >= OLDEST_PYTHON:
+        yield Finding("python", "ok", f"{version} in {sys.executable}")
+    else:
+        yield Finding("python", "fail", version, "Spark 4.3 needs Python 3.11 or newer")
+    given = os.environ.get("PYSPARK_PYTHON")
+    if given is not None and Path(given).resolve() != Path(sys.executable).resolve():
+        yield Finding(
+            "PYSPARK_PYTHON",
+            "warn",
+            given,
+            "tasks will run with another Python than this one; unset it unless that one has skep, too",
+        )
+
+
+def packages() -> Iterator[Finding]:
+    """What the extra `spark` brings."""
+    for name in NEEDED:
+        if find_spec(name) is None:
+            yield Finding(name, "warn" if name in OPTIONAL else "fail", "not installed", INSTALL)
+            continue
+        version = metadata.version(name)
+        if name == "pyspark" and tuple(map(int, version.split(".")[:2])) < (4, 3):
+            yield Finding(name, "fail", version, f"pipelines need pyspark 4.3 or newer: {INSTALL}")
+        elif name == "pandas" and int(version.split(".")[0]) >= 3:
+            yield Finding(name, "warn", version, "Spark warns at every call with pandas 3: pip install 'pandas<3'")
+        else:
+            yield Finding(name, "ok", version)
+
+
+def java() -> Iterator[Finding]:
+    """The Java that Spark would run on."""
+    try:
+        home = java_home()
+    except NoJavaError as error:
+        yield Finding("java", "fail", "none that Spark can run on", str(error))
+        return
+    found = ask(home)
+    version = "?" if found is None else str(found.version)
+    yield Finding("java", "ok", f"Java {version} in {home}")
+
+
+def memory() -> Iterator[Finding]:
+    """Whether there is room for a JVM and its Python workers."""
+    try:
+        free = available_memory()
+    except (OSError, ValueError):
+        yield Finding("memory", "info", "cannot be told on this system")
+        return
+    state: State = "ok" if free >= LITTLE_MEMORY_BYTES else "warn" if free >= NO_MEMORY_BYTES else "fail"
+    hint = (
+        ""
+        if state == "ok"
+        else "Spark takes about 2 GiB here; end other programs, or run it elsewhere with --master or --remote"
+    )
+    yield Finding("memory", state, f"{free / 1024**3:.1f} GiB free, {os.cpu_count()} cores", hint)
+
+
+def available_memory() -> int:
+    """Bytes that could be had without swapping, and that this process's group may have."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    free = int(lines["MemAvailable"].split()[0]) * 1024
+    try:
+        allowed = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+    except OSError:
+        return free
+    return free if allowed == "max" else min(free, int(allowed) - used)
+
+
+def room(lake: Path) -> Iterator[Finding]:
+    """Whether the lake can be written, and has room."""
+    there = lake.absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield Finding(
+            "lake", "fail", f"{there} cannot be written", "change its owner, or name another folder with --lake"
+        )
+        return
+    free = shutil.disk_usage(there).free
+    hint = "" if free >= LITTLE_ROOM_BYTES else "make room, or name a folder on another disk with --lake"
+    yield Finding("lake", "warn" if hint else "ok", f"{lake} can be written, {free / 1024**3:.1f} GiB free", hint)
+
+
+def server(url: str, tenant: str, token: str | None) -> Iterator[Finding]:
+    """Whether the server answers, and knows us."""
+    from skep.client import Client
+
+    urls = [one.strip() for one in url.split(",") if one.strip()]
+    with Client(urls, tenant=tenant, token=token, attempts=1, timeout_seconds=10.0) as client:
+        try:
+            queues = sum(1 for _ in client.queues(stats=False))
+        except SkepError as error:
+            hint = "start one with skep serve, or name it with --url; on a cluster it has to be reachable from every executor"
+            yield Finding("server", "fail", f"{url}: {error.message}", hint)
+            return
+    yield Finding("server", "ok", f"{url} answers; tenant {tenant} has {queues} queue{'' if queues == 1 else 's'}")

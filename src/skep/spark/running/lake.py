@@ -1,0 +1,274 @@
+"""The lake as Parquet: folders per queue and date that anyone can read, and one small file that says how far each queue is in it.
+
+Whatever happens, each message is in it once. A batch is written aside; then `_skep/state.json` is replaced, which names its files
+and how far each queue is then: that is the commit. Only then do the files go to their places, and if that is interrupted, the next
+run does the rest. A batch that was not committed is written anew from the same seqs. No checkpoint is needed besides, and none
+can be lost: the log is in order and without gaps, so how far the lake is says what comes next.
+
+Files have to be moved at once and for good, so the lake is on a file system (a local or a network one); on object stores use Delta.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from msgspec import Struct, field
+
+from skep.errors import Code, SkepError
+from skep.spark.pipelines.archive import PARTITION_COLUMNS, archive
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FORMAT = 1
+OWN = "_skep"
+"""Spark and other readers skip names that begin so."""
+MESSAGES = "messages"
+SMALL_BYTES = 32 * 1024**2
+TARGET_BYTES = 256 * 1024**2
+MANY_FILES = 8
+"""A folder with so many small files is compacted."""
+
+
+class Move(Struct, frozen=True):
+    """A file that belongs to a committed batch, and where it goes."""
+
+    source: str
+    target: str
+
+
+class Swap(Struct, frozen=True):
+    """A folder that takes the place of another."""
+
+    fresh: str
+    target: str
+
+
+class State(Struct, kw_only=True):
+    """What is committed."""
+
+    format: int = FORMAT
+    tenant: str
+    batch: int = 0
+    through: dict[str, int] = field(default_factory=dict)
+    """The last seq of each queue that is in the lake."""
+    moves: list[Move] = field(default_factory=list)
+    swap: Swap | None = None
+
+
+class Lake(Protocol):
+    """Where messages are kept for good."""
+
+    def through(self, queue: str) -> int | None:
+        """The last seq of a queue that is in it; None when there is none."""
+
+    def append(self, messages: DataFrame, through: Mapping[str, int]) -> int:
+        """Add all messages of the frame, which are those up to these seqs, at once; how many there were."""
+
+    def compact(self, spark: SparkSession) -> int:
+        """Make few large files of many small ones; how many files there are less."""
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """All that is in it."""
+
+
+class ParquetLake:
+    """A lake of Parquet files. One process writes at a time; see `open_lake`."""
+
+    def __init__(self, root: Path, tenant: str) -> None:
+        self.root = root
+        self._own = root / OWN
+        self._own.mkdir(parents=True, exist_ok=True)
+        self._state = self._load(tenant)
+        self._finish()
+
+    def through(self, queue: str) -> int | None:
+        """The last seq of a queue that is in it."""
+        return self._state.through.get(queue)
+
+    def append(self, messages: DataFrame, through: Mapping[str, int]) -> int:
+        """Write a batch aside, commit it, put it in its place."""
+        staging = self._own / "staging"
+        shutil.rmtree(staging, ignore_errors=True)
+        archive(messages).write.partitionBy(*PARTITION_COLUMNS).parquet(str(staging))
+        rows, moves = 0, []
+        for number, file in enumerate(sorted(staging.rglob("*.parquet"))):
+            rows += _rows(file)
+            _keep(file)
+            folder = file.parent.relative_to(staging)
+            target = Path(MESSAGES) / folder / f"{self._state.batch + 1:010d}-{number:04d}.parquet"
+            moves.append(Move(str(file.relative_to(self.root)), str(target)))
+        self._state.batch += 1
+        self._state.through |= through
+        self._state.moves = moves
+        self._save()
+        self._finish()
+        return rows
+
+    def compact(self, spark: SparkSession) -> int:
+        """Rewrite the folders that have many small files."""
+        fewer = 0
+        for folder in sorted((self.root / MESSAGES).glob("*/*")):
+            files = sorted(folder.glob("*.parquet"))
+            small = [file for file in files if file.stat().st_size < SMALL_BYTES]
+            if len(small) >= MANY_FILES:
+                fewer += len(files) - self._rewrite(spark, folder, files)
+        return fewer
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """All that is in it."""
+        folder = self.root / MESSAGES
+        if not folder.is_dir():
+            raise SkepError(
+                Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; skep pipeline run archive makes one"
+            )
+        # Spark would take a queue that is named 2026 for a number.
+        inferred = "spark.sql.sources.partitionColumnTypeInference.enabled"
+        before = spark.conf.get(inferred)
+        spark.conf.set(inferred, "false")
+        try:
+            return spark.read.parquet(str(folder)).withColumn("date", _date())
+        finally:
+            spark.conf.set(inferred, str(before))
+
+    def _rewrite(self, spark: SparkSession, folder: Path, files: list[Path]) -> int:
+        fresh = self._own / "compacted"
+        shutil.rmtree(fresh, ignore_errors=True)
+        count = max(1, round(sum(file.stat().st_size for file in files) / TARGET_BYTES))
+        spark.read.parquet(str(folder)).repartitionByRange(count, "seq").sortWithinPartitions("seq").write.parquet(
+            str(fresh)
+        )
+        made = sorted(fresh.glob("*.parquet"))
+        if sum(map(_rows, made)) != sum(map(_rows, files)):
+            raise SkepError(
+                Code.INTERNAL, f"compacting {folder} would have changed its number of rows; it is as it was"
+            )
+        for number, file in enumerate(made):
+            _keep(file)
+            file.rename(fresh / f"{self._state.batch + 1:010d}-{number:04d}.parquet")
+        for left in (*fresh.glob("_*"), *fresh.glob(".*")):
+            left.unlink()
+        self._state.batch += 1
+        self._state.swap = Swap(str(fresh.relative_to(self.root)), str(folder.relative_to(self.root)))
+        self._save()
+        self._finish()
+        return len(made)
+
+    def _finish(self) -> None:
+        """Do what is left to do of what is committed. Each step may have been done before."""
+        state = self._state
+        if not state.moves and state.swap is None:
+            return
+        for move in state.moves:
+            target = self.root / move.target
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (self.root / move.source).exists():
+                (self.root / move.source).rename(target)
+        for folder in {(self.root / move.target).parent for move in state.moves}:
+            _keep(folder)
+        if state.swap is not None:
+            replace_folder(self.root / state.swap.fresh, self.root / state.swap.target)
+        state.moves, state.swap = [], None
+        self._save()
+        shutil.rmtree(self._own / "staging", ignore_errors=True)
+
+    def _load(self, tenant: str) -> State:
+        file = self._own / "state.json"
+        if not file.exists():
+            return State(tenant=tenant)
+        try:
+            state = msgspec.json.decode(file.read_bytes(), type=State)
+        except msgspec.DecodeError as error:
+            raise SkepError(Code.INVALID_REQUEST, f"{file} is damaged ({error}); restore it from a backup") from None
+        if state.format != FORMAT:
+            raise SkepError(
+                Code.INVALID_REQUEST, f"{self.root} was written by another version of Skep (format {state.format})"
+            )
+        if state.tenant != tenant:
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"{self.root} is the lake of tenant {state.tenant!r}, not of {tenant!r}: name another",
+            )
+        return state
+
+    def _save(self) -> None:
+        write_whole(self._own / "state.json", msgspec.json.encode(self._state))
+
+
+@contextmanager
+def open_lake(root: str, tenant: str, kind: str = "parquet") -> Iterator[Lake]:
+    """The lake in a folder, for one process that writes; made when it is not there."""
+    if kind == "delta":
+        from skep.spark.running.delta import DeltaLake
+
+        yield DeltaLake(root, tenant)
+        return
+    if "://" in root.removeprefix("file://"):
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"a lake of Parquet files needs a file system, which {root} is not; use --format delta",
+        )
+    folder = Path(root.removeprefix("file://")).absolute()
+    (folder / OWN).mkdir(parents=True, exist_ok=True)
+    with (folder / OWN / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SkepError(
+                Code.INVALID_REQUEST, f"another run is writing to {folder}; wait for it, or end it"
+            ) from None
+        yield ParquetLake(folder, tenant)
+
+
+def replace_folder(fresh: Path, target: Path) -> None:
+    """Put a folder in the place of another; when that was interrupted, calling it again does the rest."""
+    if not fresh.exists():
+        return
+    old = target.with_name(f"_{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh.rename(target)
+    _keep(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file, so that it is the old or the new one at any time, also after the power failed."""
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    _keep(path.parent)
+
+
+def _keep(path: Path) -> None:
+    """Make sure that it is on the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _rows(file: Path) -> int:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        return int(opened.metadata.num_rows)
+
+
+def _date() -> Column:
+    from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+    return F.to_date("date")

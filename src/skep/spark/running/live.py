@@ -1,0 +1,71 @@
+"""How a run goes on, told while it does: a line that moves on a terminal, lines now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from skep.spark.running.context import Watcher
+from skep.spark.running.record import Stage
+
+QUIET_SECONDS = 2.0
+
+
+def progress_line(stage: Stage, seconds: float) -> str:
+    """Where a stage is."""
+    rate = stage.rows_in / seconds if seconds > 0 else 0.0
+    parts = [f"{stage.rows_in:,} rows in", f"{stage.rows_out:,} out", f"{rate:,.0f} rows/s"]
+    if stage.rejected:
+        parts.append(f"{stage.rejected:,} rejected")
+    if stage.lag is not None:
+        parts.append(f"lag {stage.lag:,}")
+    return f"{stage.name:<14} {', '.join(parts)}"
+
+
+class LiveLines:
+    """Progress on a stream: on a terminal one line that is written over, else a line when something is worth it."""
+
+    def __init__(self, to: TextIO = sys.stderr, now: Callable[[], float] = time.monotonic) -> None:
+        self._to = to
+        self._now = now
+        self._terminal = to.isatty()
+        self._begun: dict[str, float] = {}
+        self._told = 0.0
+
+    def stage(self, stage: Stage) -> None:
+        """Something of a stage has changed."""
+        now = self._now()
+        begun = self._begun.setdefault(stage.name, now)
+        if stage.status != "running":
+            self._begun.pop(stage.name)
+        line = progress_line(stage, now - begun)
+        if self._terminal:
+            end = "\n" if stage.status != "running" else ""
+            self._to.write(f"\r\x1b[2K{line}{end}")
+        elif stage.status == "running" and (stage.rows_in == 0 or now - self._told < QUIET_SECONDS):
+            return
+        else:
+            self._to.write(f"{line}\n")
+        self._told = now
+        self._to.flush()
+
+
+class Silent:
+    """Nobody watches."""
+
+    def stage(self, stage: Stage) -> None:
+        """Nothing."""
+
+
+class Together:
+    """Several watchers as one."""
+
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self._watchers = watchers
+
+    def stage(self, stage: Stage) -> None:
+        """Tell all of them."""
+        for watcher in self._watchers:
+            watcher.stage(stage)

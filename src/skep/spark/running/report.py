@@ -1,0 +1,129 @@
+"""The report of a run: one HTML file that needs nothing else, no script and no network, light or dark as the reader's system is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from html import escape
+
+from skep.spark.running import svg
+from skep.spark.running.record import Cell, Check, Run, Table
+from skep.spark.running.summary import sentence
+
+STYLE = """
+:root { color-scheme: light dark; --paper: #fdfcf9; --ink: #25231f; --faint: #8a857b; --rule: #e4dfd4; --ok: #2e7d4f; --warn: #a86a00; --bad: #b3261e;
+  --c0: #c98a00; --c1: #2b6cb0; --c2: #2e7d4f; --c3: #b3261e; --c4: #7b4ba6; --c5: #00838f; --c6: #8d6e63; --c7: #5d6b7a; }
+@media (prefers-color-scheme: dark) { :root { --paper: #1b1a18; --ink: #ece8df; --faint: #98928a; --rule: #37342f; --ok: #6fcf97; --warn: #f2b04a; --bad: #f28b82;
+  --c0: #f2c14e; --c1: #7fb2f0; --c2: #6fcf97; --c3: #f28b82; --c4: #c39be6; --c5: #6fd3dd; --c6: #c5a79b; --c7: #a9b6c4; } }
+body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; } .meta, .none, figcaption { color: var(--faint); }
+table { border-collapse: collapse; width: 100%; font-size: .92em; } .wide { overflow-x: auto; }
+th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+.ok { color: var(--ok); } .warn { color: var(--warn); } .failed { color: var(--bad); } .status { font-weight: 600; }
+figure { margin: 1rem 0; } svg { width: 100%; height: auto; max-width: 760px; } svg text { fill: var(--faint); font: 11px system-ui, sans-serif; }
+.grid { stroke: var(--rule); } .line { fill: none; stroke-width: 2; } .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1rem; padding: 0; margin: 0; }
+.key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em; }
+""" + "".join(
+    f".line.c{n} {{ stroke: var(--c{n}); }} .dot.c{n}, .bar.c{n} {{ fill: var(--c{n}); }} .key.c{n} {{ background: var(--c{n}); }}\n"
+    for n in range(svg.COLOURS)
+)
+
+
+def report(run: Run) -> str:
+    """The page."""
+    facts = {
+        "run": run.id, "server": run.server, "tenant": run.tenant, "Spark": run.master, "lake": run.lake,
+        "queues": ", ".join(run.queues) or "none", "started": _time(run.started_at), "ended": _time(run.ended_at),
+    }  # fmt: skip
+    parts = [
+        f"<h1>skep pipeline: {escape(run.name)}</h1>",
+        f'<p class="meta"><span class="status {run.status}">{run.status}</span> · {escape(sentence(run))}</p>',
+        f'<p class="failed">{escape(run.error)}</p>' if run.error else "",
+        _stages(run),
+        _checks(run.checks),
+        *[
+            f"<figure><h2>{escape(one.title)}</h2>{svg.plot(one)}<figcaption>{escape(one.unit)}</figcaption></figure>"
+            for one in run.plots
+        ],
+        *[_table(one) for one in run.tables],
+        "<h2>This run</h2>",
+        _rows(("", ""), list(facts.items())),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>skep pipeline: {escape(run.name)}</title><style>{STYLE}</style></head><body>\n"
+        + "\n".join(part for part in parts if part)
+        + "\n</body></html>\n"
+    )
+
+
+def _stages(run: Run) -> str:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            one.name,
+            one.status,
+            one.rows_in,
+            one.rows_out,
+            one.rejected,
+            round(one.rows_per_second),
+            one.lag,
+            round(one.seconds, 1),
+            one.note,
+        )
+        for one in run.stages
+    ]
+    heads = ("stage", "status", "rows in", "rows out", "rejected", "rows/s", "lag", "seconds", "")
+    return "<h2>Stages</h2>" + _rows(heads, rows)
+
+
+def _checks(checks: list[Check]) -> str:
+    if not checks:
+        return ""
+    rows = [
+        (one.stage, "ok" if one.held else ("warn" if one.severity == "warn" else "failed"), one.name, one.figures)
+        for one in checks
+    ]
+    return "<h2>Checks</h2>" + _rows(("stage", "status", "check", "figures"), rows)
+
+
+def _table(table: Table) -> str:
+    if not table.rows:
+        return f'<h2>{escape(table.title)}</h2><p class="none">none</p>'
+    return f"<h2>{escape(table.title)}</h2>" + _rows(table.columns, table.rows)
+
+
+def _rows(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    columns, body = list(heads), [list(row) for row in rows]
+    numeric = [all(isinstance(row[place], int | float) for row in body) and bool(body) for place in range(len(columns))]
+    head = "".join(
+        f"<th{' class=n' if numeric[place] else ''}>{escape(str(name))}</th>" for place, name in enumerate(columns)
+    )
+    lines = []
+    for row in body:
+        cells = "".join(_cell(value, numeric[place], columns[place]) for place, value in enumerate(row))
+        lines.append(f"<tr>{cells}</tr>")
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _cell(value: Cell, numeric: bool, column: str) -> str:
+    if column == "status":
+        return f'<td><span class="status {escape(str(value))}">{escape(str(value))}</span></td>'
+    return f"<td{' class=n' if numeric else ''}>{escape(_text(value))}</td>"
+
+
+def _text(value: Cell) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
+        case str():
+            return value
+
+
+def _time(value: datetime | None) -> str:
+    return "-" if value is None else value.strftime("%Y-%m-%d %H:%M:%S %Z")

@@ -1,0 +1,151 @@
+"""A run from start to end: session, lake, pipelines, then `run.json`, report and lineage, whatever became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct, field
+
+from skep.clock import SystemClock
+from skep.errors import SkepError
+from skep.ids import IdMint, id_text
+from skep.spark.options import Connection
+from skep.spark.running import lineage
+from skep.spark.running.catalogue import find
+from skep.spark.running.context import Context, Watcher, Wishes
+from skep.spark.running.inputs import Inputs
+from skep.spark.running.lake import open_lake, write_whole
+from skep.spark.running.live import Silent, Together
+from skep.spark.running.record import Run
+from skep.spark.running.report import report
+from skep.spark.running.telling import Teller
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUNS = "runs"
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What to run, and where."""
+
+    names: Sequence[str]
+    connection: Connection
+    queues: Sequence[str] = ()
+    lake: str = "lake"
+    format: str = "parquet"
+    master: str = "local[*]"
+    remote: str | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+    quick_start: bool = True
+
+
+class Ended(Struct, frozen=True):
+    """A run that ended, and where it is written down."""
+
+    run: Run
+    folder: Path
+
+    @property
+    def report(self) -> Path:
+        """The page."""
+        return self.folder / "report.html"
+
+
+def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSession | None = None) -> Ended:
+    """Run pipelines one after the other, once or again and again; Ctrl-C ends the latter in order.
+
+    A session that is given is used and left open; else one is started and stopped.
+    """
+    pipelines = [find(name) for name in plan.names]
+    run = _new_run(plan)
+    folder = _tables(plan.lake) / RUNS / run.id
+    folder.mkdir(parents=True, exist_ok=True)
+    teller: Teller | None = None
+    try:
+        with ExitStack() as stack:
+            lake = stack.enter_context(open_lake(plan.lake, plan.connection.tenant, plan.format))
+            spark = spark or _session(plan, stack)
+            inputs = Inputs(spark, plan.connection, plan.queues, fail_on_data_loss=not plan.wishes.allow_loss)
+            run.queues = inputs.queues
+            teller = Teller(inputs.client, run)
+            context = Context(
+                spark=spark, inputs=inputs, lake=lake, tables=_tables(plan.lake), wishes=plan.wishes, run=run,
+                watcher=Together([watcher or Silent(), teller]),
+            )  # fmt: skip
+            steps = [pipeline.load() for pipeline in pipelines]
+            while True:
+                began = time.monotonic()
+                for step in steps:
+                    step(context)
+                if plan.wishes.every_seconds is None:
+                    break
+                write_down(run, folder)
+                time.sleep(max(0.0, plan.wishes.every_seconds - (time.monotonic() - began)))
+                inputs.refresh(plan.queues)
+    except KeyboardInterrupt:
+        if plan.wishes.every_seconds is None:
+            run.error = "interrupted"
+    except SkepError as error:
+        run.error = error.message
+    except Exception as error:
+        run.error = _told(error)
+    run.settle(_now())
+    write_down(run, folder)
+    if teller is not None:
+        teller.tell({"report": str(folder / "report.html"), "run": str(folder / "run.json")})
+    return Ended(run, folder)
+
+
+def write_down(run: Run, folder: Path) -> None:
+    """Write `run.json`, the report and the lineage."""
+    write_whole(folder / "run.json", msgspec.json.format(msgspec.json.encode(run)))
+    write_whole(folder / "report.html", report(run).encode())
+    write_whole(folder / "lineage.ndjson", lineage.events(run))
+
+
+def _new_run(plan: Plan) -> Run:
+    return Run(
+        id=id_text(IdMint(SystemClock()).mint()), name=" ".join(plan.names), started_at=_now(), server=plan.connection.urls[0],
+        tenant=plan.connection.tenant, master=plan.remote or plan.master, lake=plan.lake,
+    )  # fmt: skip
+
+
+def _session(plan: Plan, stack: ExitStack) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from skep.spark.session import start_session
+
+    mine = plan.remote is not None or SparkSession.getActiveSession() is None
+    session = start_session(
+        f"skep {' '.join(plan.names)}", master=plan.master, remote=plan.remote, quick_start=plan.quick_start
+    )
+    if mine:  # a notebook's session outlives the run
+        stack.callback(session.stop)
+    return session
+
+
+def _tables(lake: str) -> Path:
+    """Where tables and runs are kept; beside a lake in an object store, a folder here."""
+    if "://" in lake.removeprefix("file://"):
+        return Path("skep-tables") / quote(lake, safe="")
+    return Path(lake.removeprefix("file://")).absolute()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _told(error: Exception) -> str:
+    """What Spark says went wrong, without the Java that follows."""
+    text = str(error).strip() or type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line for line in lines if "SkepError" in line]
+    return (ours[-1] if ours else lines[0])[:1_000]

@@ -1,0 +1,48 @@
+"""The end of a run as lines for a terminal or a log: a line per stage, a line per check that did not hold, one sentence."""
+
+from __future__ import annotations
+
+from skep.spark.running.record import WORST, Check, Run, Stage
+
+WIDTH = 66
+
+
+def stage_line(number: int, total: int, stage: Stage) -> str:
+    """A stage in one line, in the manner of dbt."""
+    head = f"{number} of {total} {stage.status.upper():<6} {stage.name} "
+    figures = [f"{stage.rows_in:,} in", f"{stage.rows_out:,} out"]
+    if stage.rejected:
+        figures.append(f"{stage.rejected:,} rejected")
+    if stage.lag is not None:
+        figures.append(f"lag {stage.lag:,}")
+    if stage.note:
+        figures.append(stage.note)
+    return f"{head.ljust(34, '.')} {', '.join(figures)} [{stage.seconds:.1f} s]"
+
+
+def check_line(check: Check) -> str:
+    """A check in one line."""
+    word = "ok    " if check.held else ("WARN  " if check.severity == "warn" else "FAILED")
+    return f"{word} {check.name}{f': {check.figures}' if check.figures else ''}"
+
+
+def sentence(run: Run) -> str:
+    """What became of it all."""
+    counted = [(status, sum(stage.status == status for stage in run.stages)) for status in WORST]
+    parts = ", ".join(f"{count} {status}" for status, count in counted if count)
+    total = len(run.stages)
+    held = sum(check.held for check in run.checks)
+    checks = f"; {held} of {len(run.checks)} checks held" if run.checks else ""
+    seconds = 0.0 if run.ended_at is None else (run.ended_at - run.started_at).total_seconds()
+    return f"{total} {'stage' if total == 1 else 'stages'}: {parts or 'none'}{checks}; {seconds:.1f} s"
+
+
+def lines(run: Run, *, every_check: bool = False) -> list[str]:
+    """The summary."""
+    shown = [check for check in run.checks if every_check or not check.held]
+    return [
+        *[stage_line(number, len(run.stages), stage) for number, stage in enumerate(run.stages, 1)],
+        *[check_line(check) for check in shown],
+        *([f"ERROR  {run.error}"] if run.error else []),
+        sentence(run),
+    ]

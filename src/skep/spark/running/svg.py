@@ -1,0 +1,114 @@
+"""Plots as SVG text: lines over time and bars. Colours are variables of the page, so that it can be light or dark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from math import floor, log10
+
+from skep.spark.running.record import Plot
+
+WIDTH, HEIGHT = 720, 240
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 28
+BAR_HEIGHT, BAR_LABEL = 22, 190
+COLOURS = 8
+"""So many colours the page has; further series begin again."""
+TICKS = 4
+
+
+def plot(drawn: Plot) -> str:
+    """The plot, or a sentence where there is nothing to draw."""
+    picture = _bars(drawn) if drawn.kind == "bars" else _lines(drawn)
+    return picture or '<p class="none">nothing to plot yet</p>'
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """A small line for a cell of a table."""
+    most = max(values, default=0) or 1
+    step = 80 / max(1, len(values) - 1)
+    points = " ".join(f"{place * step:.1f},{18 - value / most * 16:.1f}" for place, value in enumerate(values))
+    return f'<svg viewBox="0 0 80 20" width="80" height="20" role="img"><polyline class="line c0" points="{points}"/></svg>'
+
+
+def nice_ticks(most: float, count: int = TICKS) -> list[float]:
+    """Round numbers from 0 to a little over the greatest value."""
+    if most <= 0:
+        return [0.0, 1.0]
+    rough = most / count
+    power = 10 ** floor(log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough)
+    ticks = [0.0]
+    while ticks[-1] < most:
+        ticks.append(ticks[-1] + step)
+    return ticks
+
+
+def _lines(drawn: Plot) -> str:
+    points = [point for series in drawn.series.values() for point in series]
+    if not points:
+        return ""
+    first, last = min(x for x, _ in points), max(x for x, _ in points)
+    ticks = nice_ticks(max(y for _, y in points))
+    wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        share = (x - first) / (last - first) if last > first else 0.5
+        return LEFT + share * wide, TOP + high - y / ticks[-1] * high
+
+    parts = [_tick(place(first, tick)[1], tick) for tick in ticks]
+    for share in (0.0, 0.5, 1.0) if last > first else (0.5,):
+        at = datetime.fromtimestamp(first + share * (last - first), UTC)
+        anchor = {0.0: "start", 0.5: "middle", 1.0: "end"}[share]
+        text = at.strftime("%H:%M:%S" if last - first < 86_400 else "%Y-%m-%d %H:%M")
+        parts.append(f'<text x="{LEFT + share * wide:.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{text}</text>')
+    for number, (name, series) in enumerate(drawn.series.items()):
+        spots = [place(x, y) for x, y in series]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+        colour = f"c{number % COLOURS}"
+        parts.append(f'<polyline class="line {colour}" points="{line}"><title>{escape(name)}</title></polyline>')
+        if len(spots) <= 60:
+            for (x, y), (_, value) in zip(spots, series, strict=True):
+                parts.append(
+                    f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"><title>{escape(name)}: {_number(value)}</title></circle>'
+                )
+    return _picture(HEIGHT, parts, f"{drawn.title}, {drawn.unit}") + _legend(list(drawn.series))
+
+
+def _bars(drawn: Plot) -> str:
+    if not drawn.bars:
+        return ""
+    most = max(value for _, value in drawn.bars) or 1
+    room = WIDTH - BAR_LABEL - 90
+    parts = []
+    for number, (name, value) in enumerate(drawn.bars):
+        y = TOP + number * BAR_HEIGHT
+        parts.append(f'<text x="{BAR_LABEL - 8}" y="{y + 14}" text-anchor="end">{escape(name)}</text>')
+        parts.append(
+            f'<rect class="bar c{number % COLOURS}" x="{BAR_LABEL}" y="{y + 3}" width="{value / most * room:.1f}" height="{BAR_HEIGHT - 7}"/>'
+        )
+        parts.append(
+            f'<text x="{BAR_LABEL + value / most * room + 6:.1f}" y="{y + 14}">{_number(value)} {escape(drawn.unit)}</text>'
+        )
+    return _picture(TOP * 2 + len(drawn.bars) * BAR_HEIGHT, parts, f"{drawn.title}, {drawn.unit}")
+
+
+def _tick(y: float, value: float) -> str:
+    line = f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    return f'{line}<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>'
+
+
+def _legend(names: Sequence[str]) -> str:
+    keys = [
+        f'<li><span class="key c{number % COLOURS}"></span>{escape(name)}</li>' for number, name in enumerate(names)
+    ]
+    return f'<ul class="legend">{"".join(keys)}</ul>'
+
+
+def _picture(height: float, parts: Sequence[str], label: str) -> str:
+    head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}">'
+    return head + "".join(parts) + "</svg>"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"

@@ -1,0 +1,184 @@
+"""Pipelines from a real server to tables, reports and back."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+import skep
+from skep.spark.options import Connection
+from skep.spark.running.context import Wishes
+from skep.spark.running.record import Run
+from skep.spark.running.runner import Ended, Plan, run_pipelines
+from tests.spark.conftest import Lake
+
+pytestmark = pytest.mark.usefixtures("small_data")
+
+ORDERS = 12
+BAD = 3
+
+
+def ran(lake: Lake, *names: str, queues: tuple[str, ...] = (), kind: str = "parquet", **wishes: Any) -> Ended:
+    plan = Plan(
+        names=names, connection=Connection((lake.url,), lake.tenant, None, 20.0), queues=queues,
+        lake=str(lake.folder / "lake"), format=kind, master="local[2]", wishes=Wishes(**wishes),
+    )  # fmt: skip
+    return run_pipelines(plan, spark=lake.spark)
+
+
+def order(number: int) -> dict[str, Any]:
+    return {"number": number, "amount": f"{number},50" if number <= BAD else f"{number}.50"}
+
+
+def trade(lake: Lake) -> None:
+    """Orders go to invoices, but for the bad ones, which are rejected."""
+    client = lake.client
+    client.push(
+        "orders", [skep.NewMessage(order(number), partition=f"p{number % 3}") for number in range(1, ORDERS + 1)]
+    )
+    done = 0
+    while done < ORDERS:
+        for message in client.pop("orders", group="billing", batch=5):
+            done += 1
+            if message.json()["number"] <= BAD:
+                client.reject(message, error=f"cannot read the amount {message.json()['amount']!r}")
+                continue
+            with client.transaction() as tx:
+                tx.push("invoices", message.json(), partition=message.partition, trace_id=message.trace_id)
+                tx.ack(message)
+
+
+def test_a_story_goes_all_the_way_to_tables_and_a_report(lake: Lake) -> None:
+    trade(lake)
+    ended = ran(lake, "archive", "metrics", "journeys", "dead-letters")
+    run = ended.run
+    assert run.error is None
+    assert [(stage.name, stage.status) for stage in run.stages] == [
+        ("archive", "ok"), ("metrics", "ok"), ("journeys", "ok"), ("dead-letters", "warn"),
+    ]  # fmt: skip
+    assert run.status == "warn"
+    assert not run.failed_checks()
+    dead_queue = next(queue for queue in run.queues if queue not in ("orders", "invoices"))
+    logged = {"orders": ORDERS, "invoices": ORDERS - BAD, dead_queue: BAD}
+    root = lake.folder / "lake"
+    counted = lake.spark.read.parquet(str(root / "messages")).groupBy("queue").count().collect()
+    assert {row["queue"]: row["count"] for row in counted} == logged
+
+    totals = (
+        lake.spark.read.parquet(str(root / "metrics"))
+        .groupBy("queue", "group")
+        .agg(*[F.sum(name).alias(name) for name in ("pushed", "delivered", "settled", "retried", "dead")])
+    )
+    [orders] = totals.where(F.col("queue") == "orders").collect()
+    assert tuple(orders) == ("orders", "billing", ORDERS, ORDERS, ORDERS - BAD, 0, BAD)
+
+    states = {
+        row["state"]: row["count"]
+        for row in lake.spark.read.parquet(str(root / "journeys")).groupBy("state").count().collect()
+    }
+    assert states == {"done": ORDERS - BAD, "broken": BAD}
+
+    [group] = lake.spark.read.parquet(str(root / "dead_letters")).collect()
+    assert (group["source_queue"], group["letters"], group["pattern"]) == (
+        "orders",
+        BAD,
+        "cannot read the amount <text>",
+    )
+    assert [(field["field"], field["kind"], field["value"]) for field in group["fields"]] == [
+        ("amount", "shape", "9,9")
+    ]
+
+    written_down(ended)
+
+
+def written_down(ended: Ended) -> None:
+    """run.json, report and lineage are whole, and the report needs nothing from elsewhere."""
+    read = msgspec.json.decode((ended.folder / "run.json").read_bytes(), type=Run)
+    assert (read.id, read.status, len(read.stages)) == (ended.run.id, "warn", 4)
+    page = ended.report.read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "prefers-color-scheme: dark" in page
+    assert not re.search(r"<script|<link|src=|href=|@import|url\(", page)
+    events = [json.loads(line) for line in (ended.folder / "lineage.ndjson").read_text(encoding="utf-8").splitlines()]
+    assert [event["eventType"] for event in events] == ["START", "COMPLETE"]
+    assert {Path(output["name"]).name for output in events[1]["outputs"]} == {
+        "messages",
+        "metrics",
+        "journeys",
+        "dead_letters",
+    }
+
+
+def test_the_archive_goes_on_where_it_was_and_a_group_follows_it(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": number} for number in range(5)])
+    assert ran(lake, "archive", max_rows=2).run.stages[0].batches == 3
+    lake.client.push("orders", [{"n": number} for number in range(2)])
+    run = ran(lake, "archive", group="lake").run
+    assert (run.stages[0].rows_in, run.stages[0].rows_out, run.status) == (2, 2, "ok")
+    assert [(one.queue, one.lag) for one in lake.client.group("lake").queues] == [("orders", 0)]
+    assert ran(lake, "archive").run.stages[0].rows_in == 0
+
+
+def test_a_lake_of_another_server_is_refused(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": 1}, {"n": 2}])
+    ran(lake, "archive")
+    lake.client.delete_queue("orders")
+    lake.client.push("orders", {"n": 1})
+    run = ran(lake, "archive").run
+    assert run.status == "failed"
+    assert "the lake of another server" in (run.error or "")
+
+
+def test_delta_takes_the_same(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": number} for number in range(5)])
+    run = ran(lake, "archive", kind="delta", max_rows=3).run
+    assert (run.status, run.error, run.stages[0].rows_out) == ("ok", None, 5)
+
+
+def test_a_replay_goes_back_in_order_once_and_can_be_tried_first(lake: Lake) -> None:
+    lake.client.push("orders", [skep.NewMessage({"n": number}, partition=f"p{number % 2}") for number in range(6)])
+    ran(lake, "archive")
+    wishes: dict[str, Any] = {
+        "where": "message.n >= 2", "mapping": '{"twice": message.n * 2, "from": queue}', "to": "again",
+    }  # fmt: skip
+    dry = ran(lake, "replay", queues=("orders",), dry_run=True, **wishes).run
+    assert (dry.error, dry.stages[0].rows_in, dry.stages[0].rows_out) == (None, 6, 0)
+    assert "4 would be pushed" in dry.stages[0].note
+
+    assert ran(lake, "replay", queues=("orders",), rate=1000, **wishes).run.stages[0].rows_out == 4
+    second = ran(lake, "replay", queues=("orders",), **wishes).run.stages[0]
+    assert (second.rows_out, second.note) == (0, "4 were there already")
+    found = [(one.partition, bytes(one.payload)) for one in lake.client.messages("again")]
+    assert [json.loads(payload) for _, payload in found] == [{"twice": 2 * n, "from": "orders"} for n in range(2, 6)]
+    assert [partition for partition, _ in found] == ["p0", "p1", "p0", "p1"]
+
+
+def test_rows_that_an_expression_has_no_value_for_are_counted_and_left_out(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": 1}, {"other": 1}])
+    ran(lake, "archive")
+    run = ran(lake, "replay", queues=("orders",), mapping="message.n + 1", to="again").run
+    assert (run.status, run.stages[0].rejected, run.stages[0].rows_out) == ("warn", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("names", "wishes", "told"),
+    [
+        (("archive",), {"queues": ("nope",)}, "nope"),
+        (("replay",), {}, "there is no lake"),
+        (("replay",), {"where": "message.n >"}, ""),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(
+    lake: Lake, names: tuple[str, ...], wishes: dict[str, Any], told: str
+) -> None:
+    lake.client.push("orders", {"n": 1})
+    run = ran(lake, *names, **wishes).run
+    assert run.status == "failed"
+    assert told in (run.error or "")
+    assert "\n" not in (run.error or "")

@@ -1,0 +1,147 @@
+"""What a run says of itself: summary, report, plots, lineage and the doctor, without Spark."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skep.cli.pipeline import span
+from skep.errors import SkepError
+from skep.spark.java import NoJavaError
+from skep.spark.running import doctor, lineage, svg
+from skep.spark.running.catalogue import PIPELINES, find
+from skep.spark.running.live import LiveLines
+from skep.spark.running.record import Check, Dataset, Plot, Run, Stage, Table
+from skep.spark.running.report import report
+from skep.spark.running.summary import lines
+from skep.spark.running.telling import document
+
+START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+
+
+def example() -> Run:
+    run = Run(
+        id="0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2d", name="archive metrics", started_at=START, server="http://127.0.0.1:6632",
+        tenant="default", master="local[2]", lake="lake", queues=["orders"],
+        stages=[
+            Stage(name="archive", status="ok", seconds=2.0, rows_in=10, rows_out=10, lag=0),
+            Stage(name="metrics", status="ok", seconds=1.0, rows_in=4, rows_out=3),
+        ],
+        checks=[
+            Check(stage="archive", name="every message is in the lake", held=True, figures="10 of 10"),
+            Check(stage="metrics", name="no message was given up on", held=False, figures="1", severity="warn"),
+        ],
+        tables=[Table(title="<Queues>", columns=["queue", "pushed"], rows=[("<b>", 3), ("b", None)])],
+        plots=[
+            Plot(title="Pushed", kind="lines", unit="messages/s", series={"a&b": [(0.0, 1.0), (60.0, 3.0)]}),
+            Plot(title="Time", kind="bars", unit="s", bars=[("orders wait", 2.5)]),
+            Plot(title="Nothing", kind="lines", unit="s"),
+        ],
+        inputs=[Dataset(namespace="skep://127.0.0.1:6632", name="default/orders", rows=10)],
+        outputs=[Dataset(namespace="file", name="lake/messages", columns={"seq": "bigint"}, rows=10)],
+    )  # fmt: skip
+    run.settle(START + timedelta(seconds=3))
+    return run
+
+
+def test_a_summary_has_a_line_per_stage_what_did_not_hold_and_a_sentence() -> None:
+    assert lines(example()) == [
+        "1 of 2 OK     archive ............ 10 in, 10 out, lag 0 [2.0 s]",
+        "2 of 2 WARN   metrics ............ 4 in, 3 out [1.0 s]",
+        "WARN   no message was given up on: 1",
+        "2 stages: 1 ok, 1 warn; 1 of 2 checks held; 3.0 s",
+    ]
+
+
+def test_a_check_that_failed_fails_the_run_and_so_does_an_error() -> None:
+    run = example()
+    run.checks.append(Check(stage="archive", name="x", held=False))
+    run.settle(START)
+    assert (run.status, run.stages[0].status) == ("failed", "failed")
+    broken = example()
+    broken.error = "no server"
+    broken.settle(START)
+    assert broken.status == "failed"
+    assert "ERROR  no server" in lines(broken)
+
+
+def test_a_run_is_the_same_after_it_was_written_and_read() -> None:
+    run = example()
+    assert msgspec.json.decode(msgspec.json.encode(run), type=Run).stages == run.stages
+
+
+def test_a_report_escapes_what_others_wrote_and_needs_nothing_else() -> None:
+    page = report(example())
+    assert "&lt;Queues&gt;" in page
+    assert "<td>&lt;b&gt;</td>" in page
+    assert "a&amp;b" in page
+    assert "nothing to plot yet" in page
+    assert page.count("<svg") == 2
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize(("most", "last"), [(0, 1.0), (3, 3.0), (9, 10.0), (0.07, 0.08), (1234, 1500.0)])
+def test_axes_end_at_a_round_number_just_above(most: float, last: float) -> None:
+    assert svg.nice_ticks(most)[-1] == pytest.approx(last)
+
+
+def test_lineage_tells_of_the_start_and_the_end() -> None:
+    first, last = [msgspec.json.decode(line) for line in lineage.events(example()).splitlines()]
+    assert (first["eventType"], last["eventType"]) == ("START", "COMPLETE")
+    assert last["outputs"][0]["facets"]["schema"]["fields"] == [{"name": "seq", "type": "bigint"}]
+    assert last["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 10
+    failed = example()
+    failed.error = "no"
+    failed.settle(START)
+    assert msgspec.json.decode(lineage.events(failed).splitlines()[-1])["eventType"] == "FAIL"
+
+
+def test_the_server_is_told_rows_rate_lag_and_checks() -> None:
+    told = document(example(), {"report": "/r"})
+    assert (told["rowsIn"], told["rowsOut"], told["lag"], told["rowsPerSecond"]) == (14, 13, 0, 4.7)
+    assert msgspec.json.encode(told)
+
+
+def test_progress_is_lines_where_there_is_no_terminal() -> None:
+    to, times = io.StringIO(), iter([0.0, 1.0, 3.0, 3.5])
+    watcher = LiveLines(to, lambda: next(times))
+    for rows, status in ((0, "running"), (10, "running"), (20, "running"), (30, "ok")):
+        watcher.stage(Stage(name="archive", status=status, rows_in=rows, rows_out=rows))  # type: ignore[arg-type]
+    assert to.getvalue().splitlines() == [
+        "archive        20 rows in, 20 out, 7 rows/s",
+        "archive        30 rows in, 30 out, 9 rows/s",
+    ]
+
+
+def test_pipelines_are_found_by_name() -> None:
+    assert find("dead_letters").name == "dead-letters"
+    assert all(pipeline.load() for pipeline in PIPELINES)
+    with pytest.raises(SkepError, match="there are archive"):
+        find("nope")
+
+
+def test_durations_are_read_as_they_are_typed() -> None:
+    assert [span(text) for text in ("500ms", "5s", "1.5m", "2h", "1d")] == [0.5, 5, 90, 7200, 86_400]
+    with pytest.raises(SkepError, match="5s"):
+        span("5")
+
+
+def test_the_doctor_says_what_to_do_in_plain_words(tmp_path: Path) -> None:
+    lake = str(tmp_path / "not" / "yet")
+    found = {one.check: one for one in doctor.examine("http://127.0.0.1:9", "default", None, lake)}
+    assert found["python"].state == found["pyspark"].state == found["java"].state == "ok"
+    assert (found["server"].state, lake in found["lake"].found) == ("fail", True)
+    assert "skep serve" in found["server"].hint
+
+
+def test_the_doctor_finds_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise NoJavaError("install one")
+
+    monkeypatch.setattr(doctor, "java_home", none)
+    [finding] = doctor.java()
+    assert (finding.state, finding.hint) == ("fail", "install one")
