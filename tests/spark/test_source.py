@@ -11,6 +11,7 @@ from pyspark.sql import functions
 from pyspark.sql.types import StructType
 
 from skep.spark.schema import MESSAGES
+from skep.testing.postgres import free_port
 from tests.spark.conftest import Lake
 
 TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
@@ -181,6 +182,22 @@ def test_an_option_that_cannot_be_meant_is_refused_with_its_cure(
 def test_a_queue_that_is_not_there_is_said_to_be_missing(lake: Lake) -> None:
     with pytest.raises(PySparkException, match=r"there is no queue 'nowhere'\. Make it first"):
         lake.read("nowhere").collect()
+
+
+def test_a_server_that_is_away_is_waited_for_and_then_said_to_be(lake: Lake) -> None:
+    away = {**lake.connection, "url": f"http://127.0.0.1:{free_port()}", "retrySeconds": "1"}
+
+    with pytest.raises(PySparkException, match=r"and so for 1 s\. Is the server running"):
+        lake.spark.read.format("skep").options(**away).load("orders").collect()
+
+
+def test_the_next_server_is_asked_when_one_is_away(lake: Lake) -> None:
+    lake.client.push("orders", [1, 2])
+    urls = f"http://127.0.0.1:{free_port()}, {lake.url}"
+
+    rows = lake.spark.read.format("skep").options(**{**lake.connection, "url": urls}).load("orders").collect()
+
+    assert [row.payload for row in rows] == ["1", "2"]
 
 
 def test_a_schema_that_does_not_fit_is_refused(lake: Lake) -> None:

@@ -11,6 +11,7 @@ import io
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -117,7 +118,7 @@ def measure(stores: list[str], scale: Scale) -> Report:
                     )
                     steps(bench, source_alone)
                 else:
-                    steps(bench, lambda one: source_over_jdbc(one, database))
+                    steps(bench, partial(source_over_jdbc, database=database))
                 steps(bench, streaming, small_batches, sink_of_push)
     return report
 
@@ -145,7 +146,7 @@ def steps(bench: Bench, *wanted: Callable[[Bench], None]) -> None:
     for step in wanted:
         started = time.perf_counter()
         step(bench)
-        name = getattr(step, "__name__", "step")
+        name = step.func.__name__ if isinstance(step, partial) else step.__name__
         log.info("measured", store=bench.store, step=name, seconds=round(time.perf_counter() - started, 1))
 
 
@@ -194,7 +195,7 @@ select seq, 'orders'::text as queue, 'customer-' || seq %% 16 as partition, gen_
     now() as created_at
 from generate_series(1::bigint, {rows}) as seq;
 alter table bench_rows add primary key (seq);
-vacuum analyze bench_rows;
+analyze bench_rows;
 """.replace("%%", "%")
 
 
