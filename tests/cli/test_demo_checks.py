@@ -7,7 +7,7 @@ import pytest
 from msgspec import Struct
 
 from skep.cli.demo import shop
-from skep.cli.demo.checks import Seen, account_check, all_checks, idle_check, mishap_checks, orders_check
+from skep.cli.demo.checks import Seen, account_check, all_checks, idle_check, lake_check, mishap_checks, orders_check
 
 
 class Figures(Struct):
@@ -82,3 +82,9 @@ def test_the_story_is_the_same_every_time() -> None:
     assert [order.number for order in orders] == list(range(1, shop.ORDERS + 1))
     assert sum("," in order.amount for order in orders) == shop.POISON
     assert sum(order.card == "declined" for order in orders) == shop.DECLINED
+
+
+def test_a_lake_with_other_rows_than_the_logs_have_is_noticed() -> None:
+    assert lake_check({"orders": 2, "empty": 0}, {"orders": 2}).held
+    for kept in ({"orders": 1}, {"orders": 3}, {"orders": 2, "other": 1}, {}):
+        assert not lake_check({"orders": 2}, kept).held

@@ -18,7 +18,7 @@ from skep.spark.running.live import LiveLines
 from skep.spark.running.record import Check, Dataset, Plot, Run, Stage, Table
 from skep.spark.running.report import report
 from skep.spark.running.summary import lines
-from skep.spark.running.telling import document
+from skep.spark.running.telling import told
 
 START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -101,9 +101,10 @@ def test_lineage_tells_of_the_start_and_the_end() -> None:
 
 
 def test_the_server_is_told_rows_rate_lag_and_checks() -> None:
-    told = document(example(), {"report": "/r"})
-    assert (told["rowsIn"], told["rowsOut"], told["lag"], told["rowsPerSecond"]) == (14, 13, 0, 4.7)
-    assert msgspec.json.encode(told)
+    report = told(example(), {"report": "/r"})
+    assert (report.rows_in, report.rows_out, report.rows_per_second, report.status) == (14, 13, 4.7, "warn")
+    assert [check.status for check in report.checks] == ["ok", "warn"]
+    assert report.finished_at is not None
 
 
 def test_progress_is_lines_where_there_is_no_terminal() -> None:

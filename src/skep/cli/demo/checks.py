@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -28,6 +28,11 @@ class Check(Struct, frozen=True):
     name: str
     held: bool
     figures: str
+
+
+def line(check: Check) -> str:
+    """A check as it is shown."""
+    return f"{'ok    ' if check.held else 'FAILED'}  {check.name}: {check.figures}"
 
 
 class Seen(Struct, kw_only=True):
@@ -116,3 +121,14 @@ def all_checks(
         *[account_check(account) for account in accounts],
         *mishap_checks(seen, poison),
     ]
+
+
+def lake_check(logged: Mapping[str, int], kept: Mapping[str, int]) -> Check:
+    """The lake has as many rows of every queue as its log has messages."""
+    wrong = sorted(queue for queue in logged.keys() | kept.keys() if logged.get(queue, 0) != kept.get(queue, 0))
+    figures = f"{sum(logged.values())} messages, {sum(kept.values())} rows"
+    if wrong:
+        figures += ", wrong: " + ", ".join(
+            f"{queue} {logged.get(queue, 0)} and {kept.get(queue, 0)}" for queue in wrong
+        )
+    return Check("rows in the lake = messages in the logs", not wrong, figures)

@@ -30,6 +30,7 @@ QUEUES: dict[str, dict[str, object]] = {
     "payments": {"max_attempts": 3, "initial_backoff_ms": 400, "max_backoff_ms": 800},
     "shipments": {},
     "refusals": {},
+    "returns": {},
 }
 """What is made, with the settings that differ from the defaults."""
 
@@ -38,8 +39,21 @@ GROUPS = {
     "payments": ("bank",),
     "shipments": ("parcels",),
     "refusals": ("letters",),
+    "returns": ("refunds",),
 }
 """Who reads what; the two groups of `orders` each see every order."""
+
+
+RETURNS = 24
+RATES = {"EUR": 1.0, "USD": 0.9, "CHF": 1.05}
+
+
+class Return(Struct):
+    """What a customer sends back. There is no rate for some currencies, which nothing but a person can mend."""
+
+    number: int
+    customer: str
+    currency: str
 
 
 class Order(Struct):
@@ -70,6 +84,26 @@ def placed_orders() -> list[Order]:
         )
         for number in numbers
     ]
+
+
+def sent_back() -> list[Return]:
+    """The same returns every time: every fourth is in a currency that nobody knows."""
+    chance = random.Random(SEED)
+    return [
+        Return(
+            number,
+            f"customer-{chance.randint(1, CUSTOMERS)}",
+            "XTS" if number % 4 == 0 else chance.choice(sorted(RATES)),
+        )
+        for number in range(1, RETURNS + 1)
+    ]
+
+
+def refund(found: Return) -> float:
+    """The rate of a return; raises when there is none."""
+    if found.currency not in RATES:
+        raise LookupError(f"return {found.number}: there is no rate for {found.currency!r}")
+    return RATES[found.currency]
 
 
 class Bank:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 import skep
 from skep.cli.accounts import LISTED
 from skep.cli.demo import checks, shop
-from skep.cli.demo.checks import Check, Seen
+from skep.cli.demo.checks import Seen
+from skep.cli.demo.tables import into_spark
 from skep.cli.output import new_table, text
 from skep.client.settings import DEFAULT_URL
 from skep.errors import Code, SkepError
@@ -29,6 +30,7 @@ PLACING_SECONDS = 0.2
 REPEATED = 10
 CRASH_BATCH = 5
 CRASH_LEASE_SECONDS = 3.0
+RETURNED_AT_ONCE = 10
 LOOK_SECONDS = 0.2
 PATIENCE_SECONDS = 60.0
 """An act that takes longer has gone wrong."""
@@ -87,8 +89,8 @@ class Told:
 
 
 @contextmanager
-def told(served: Served, screen: Screen) -> Iterator[Told]:
-    """Tell the story. Its workers go on until this is left."""
+def told(served: Served, screen: Screen, lake: str | None = None) -> Iterator[Told]:
+    """Tell the story, and what Spark makes of it. Its workers go on until this is left."""
     from stamina.instrumentation import set_on_retry_hooks
 
     set_on_retry_hooks([])  # retries are part of the story, not of its output
@@ -99,12 +101,14 @@ def told(served: Served, screen: Screen) -> Iterator[Told]:
         stack.enter_context(_at_work(shop.office(served.url)))
         _place(stage)
         _repeat(stage)
-        held = _crash(stage)
+        crashed = _crash(stage)
         stack.enter_context(_at_work(shop.till(served.url, stage.bank)))
-        _take_over(stage, held)
+        _take_over(stage, crashed)
         _bury(stage)
         _fix(stage)
-        yield Told(stage, _sum_up(stage))
+        _send_back(stage)
+        held = _sum_up(stage)
+        yield Told(stage, into_spark(stage, lake) and held)
 
 
 def keep_serving(stage: Stage) -> NoReturn:
@@ -249,6 +253,28 @@ def _fix(stage: Stage) -> None:
     stage.seen.dead_left = len(list(stage.client.dead_letters("payments")))
 
 
+def _send_back(stage: Stage) -> None:
+    """Returns in a currency that nobody knows are rejected at once, and stay dead letters."""
+    client, sent = stage.client, shop.sent_back()
+    client.push("returns", [skep.NewMessage(one, partition=one.customer) for one in sent])
+    rejected, left = 0, len(sent)
+    while left:
+        for message in client.pop("returns", group="refunds", batch=RETURNED_AT_ONCE, wait_seconds=1.0):
+            left -= 1
+            try:
+                shop.refund(message.as_(shop.Return))
+            except LookupError as error:
+                rejected += 1
+                client.reject(message, error=str(error))
+            else:
+                client.ack(message)
+    stage.screen.act(
+        f"Act 7: {len(sent)} returns",
+        f"{rejected} are in a currency nobody knows: to try again would not help, so they are rejected and stay dead letters",
+    )
+    stage.groups()
+
+
 def _numbers(client: skep.Client, queue: str) -> list[int]:
     """The orders in the log of a queue, each as often as it is there."""
     return [int((message.transaction_id or "").rpartition("-")[2]) for message in client.messages(queue, preview=0)]
@@ -263,14 +289,10 @@ def _sum_up(stage: Stage) -> bool:
     stage.screen.act("What became of it")
     _summary(stage.screen, groups)
     stage.screen.say(f"{len(placed)} orders placed = {len(shipped)} shipped + {len(refused)} refused", "")
-    stage.screen.say(*[_line(check) for check in found])
+    stage.screen.say(*[checks.line(check) for check in found])
     failed = [check for check in found if not check.held]
     stage.screen.say("", f"{len(failed)} of {len(found)} checks failed" if failed else f"all {len(found)} checks held")
     return not failed
-
-
-def _line(check: Check) -> str:
-    return f"{'ok    ' if check.held else 'FAILED'}  {check.name}: {check.figures}"
 
 
 def _summary(screen: Screen, groups: Sequence[GroupFigures]) -> None:

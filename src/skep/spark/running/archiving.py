@@ -19,13 +19,14 @@ def run_archive(context: Context) -> None:
         start = starting(context, stage, bounds)
         while end := next_end(start, bounds, context.wishes.max_rows):
             began = {queue: start[queue] for queue in end}
-            stage.rows_in += sum(end[queue] - start[queue] for queue in end)
             rows = context.lake.append(context.inputs.messages(start=began, end=end), end)
+            stage.rows_in += rows
             stage.rows_out += rows
             stage.batches += 1
             start |= end
             _report_progress(context, end)
-            stage.lag = sum(max(0, one.last - start[queue]) for queue, one in bounds.items())
+            context.run.lag = {queue: max(0, one.last - start[queue]) for queue, one in bounds.items()}
+            stage.lag = sum(context.run.lag.values())
             context.watcher.stage(stage)
         stage.lag = stage.lag or 0
         if context.wishes.compact and stage.batches:

@@ -93,6 +93,8 @@ class Run(Struct, kw_only=True):
     plots: list[Plot] = field(default_factory=list)
     inputs: list[Dataset] = field(default_factory=list)
     outputs: list[Dataset] = field(default_factory=list)
+    lag: dict[str, int] = field(default_factory=dict)
+    """How many messages of each queue are not in the lake yet."""
     error: str | None = None
 
     @property

@@ -94,7 +94,7 @@ def _table(table: Table) -> str:
 
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     columns, body = list(heads), [list(row) for row in rows]
-    numeric = [all(isinstance(row[place], int | float) for row in body) and bool(body) for place in range(len(columns))]
+    numeric = [_is_numeric([row[place] for row in body]) for place in range(len(columns))]
     head = "".join(
         f"<th{' class=n' if numeric[place] else ''}>{escape(str(name))}</th>" for place, name in enumerate(columns)
     )
@@ -103,6 +103,11 @@ def _rows(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
         cells = "".join(_cell(value, numeric[place], columns[place]) for place, value in enumerate(row))
         lines.append(f"<tr>{cells}</tr>")
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _is_numeric(column: Sequence[Cell]) -> bool:
+    there = [value for value in column if value is not None]
+    return bool(there) and all(isinstance(value, int | float) for value in there)
 
 
 def _cell(value: Cell, numeric: bool, column: str) -> str:

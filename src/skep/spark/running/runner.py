@@ -23,6 +23,7 @@ from skep.spark.running.context import Context, Watcher, Wishes
 from skep.spark.running.inputs import Inputs
 from skep.spark.running.lake import open_lake, write_whole
 from skep.spark.running.live import Silent, Together
+from skep.spark.running.quiet import stderr_to
 from skep.spark.running.record import Run
 from skep.spark.running.report import report
 from skep.spark.running.telling import Teller
@@ -45,6 +46,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     remote: str | None = None
     wishes: Wishes = field(default_factory=Wishes)
     quick_start: bool = True
+    config: dict[str, str] = {}
+    """Spark's own settings."""
 
 
 class Ended(Struct, frozen=True):
@@ -72,7 +75,7 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
     try:
         with ExitStack() as stack:
             lake = stack.enter_context(open_lake(plan.lake, plan.connection.tenant, plan.format))
-            spark = spark or _session(plan, stack)
+            spark = spark or _session(plan, stack, folder)
             inputs = Inputs(spark, plan.connection, plan.queues, fail_on_data_loss=not plan.wishes.allow_loss)
             run.queues = inputs.queues
             teller = Teller(inputs.client, run)
@@ -93,6 +96,9 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
     except KeyboardInterrupt:
         if plan.wishes.every_seconds is None:
             run.error = "interrupted"
+            run.settle(_now())
+            write_down(run, folder)
+            raise
     except SkepError as error:
         run.error = error.message
     except Exception as error:
@@ -118,15 +124,17 @@ def _new_run(plan: Plan) -> Run:
     )  # fmt: skip
 
 
-def _session(plan: Plan, stack: ExitStack) -> SparkSession:
+def _session(plan: Plan, stack: ExitStack, folder: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     from skep.spark.session import start_session
 
     mine = plan.remote is not None or SparkSession.getActiveSession() is None
-    session = start_session(
-        f"skep {' '.join(plan.names)}", master=plan.master, remote=plan.remote, quick_start=plan.quick_start
-    )
+    with stderr_to(folder / "spark.log"):
+        session = start_session(
+            f"skep {' '.join(plan.names)}", master=plan.master, remote=plan.remote, quick_start=plan.quick_start,
+            config=plan.config,
+        )  # fmt: skip
     if mine:  # a notebook's session outlives the run
         stack.callback(session.stop)
     return session

@@ -5,42 +5,45 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from skep.client import Client
-from skep.client.exchange import Call, Request
-from skep.client.reading import nothing
 from skep.errors import SkepError
-from skep.spark.running.record import Run, Stage
+from skep.spark.running.record import Check, Run, Stage
+from skep.wire.pipelines import RunCheck, RunReport, RunStage, RunStatus
 
 BETWEEN_SECONDS = 2.0
 
 
-def document(run: Run, links: dict[str, str] | None = None) -> dict[str, object]:
+def told(run: Run, links: dict[str, str] | None = None) -> RunReport:
     """What the server is told of a run."""
     seconds = sum(stage.seconds for stage in run.stages)
-    return {
-        "name": run.name,
-        "status": run.status,
-        "startedAt": run.started_at,
-        "endedAt": run.ended_at,
-        "queues": run.queues,
-        "rowsIn": run.rows_in,
-        "rowsOut": run.rows_out,
-        "rowsRejected": sum(stage.rejected for stage in run.stages),
-        "rowsPerSecond": round(run.rows_in / seconds, 1) if seconds else 0.0,
-        "lag": max((stage.lag for stage in run.stages if stage.lag is not None), default=None),
-        "stages": [
-            {
-                "name": stage.name, "status": stage.status, "seconds": round(stage.seconds, 3), "rowsIn": stage.rows_in,
-                "rowsOut": stage.rows_out, "rowsRejected": stage.rejected, "note": stage.note,
-            }
-            for stage in run.stages
-        ],
-        "checks": [{"name": check.name, "held": check.held, "severity": check.severity, "figures": check.figures} for check in run.checks],
-        "links": links or {},
-        "error": run.error,
-    }  # fmt: skip
+    return RunReport(
+        name=run.name,
+        status=RunStatus(run.status),
+        rows_in=run.rows_in,
+        rows_out=run.rows_out,
+        rows_rejected=sum(stage.rejected for stage in run.stages),
+        rows_per_second=round(run.rows_in / seconds, 1) if seconds else 0.0,
+        lag=dict(run.lag),
+        stages=[_stage(stage) for stage in run.stages],
+        checks=[_check(check) for check in run.checks],
+        links=links or {},
+        message=run.error,
+        finished_at=run.ended_at,
+        details={"queues": run.queues, "lake": run.lake, "master": run.master},
+    )
+
+
+def _stage(stage: Stage) -> RunStage:
+    return RunStage(
+        name=stage.name, status=RunStatus(stage.status), rows_in=stage.rows_in, rows_out=stage.rows_out,
+        rows_rejected=stage.rejected, rows_per_second=round(stage.rows_per_second, 1), seconds=round(stage.seconds, 3),
+        message=stage.note or None,
+    )  # fmt: skip
+
+
+def _check(check: Check) -> RunCheck:
+    status = RunStatus.OK if check.held else RunStatus.WARN if check.severity == "warn" else RunStatus.FAILED
+    return RunCheck(name=f"{check.stage}: {check.name}", status=status, message=check.figures or None)
 
 
 class Teller:
@@ -62,9 +65,8 @@ class Teller:
     def tell(self, links: dict[str, str] | None = None) -> None:
         """Tell how the run stands."""
         self._told = self._now()
-        body = msgspec.json.encode(document(self._run, links))
         try:
-            self._client.run(Call(Request("PUT", f"/api/v1/pipelines/{self._run.id}", body), nothing))
+            self._client.put_run(self._run.id, told(self._run, links))
             self.unheard = None
         except SkepError as error:
             self.unheard = error.message
