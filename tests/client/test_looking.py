@@ -183,3 +183,15 @@ def test_a_run_of_a_pipeline_tells_of_itself(client: skep.Client) -> None:
 
     assert client.pipeline_run("archive/1") == told
     assert [(run.id, run.report.rows_in) for run in client.pipeline_runs()] == [("archive/1", 9)]
+
+
+def test_tables_are_read_as_arrow(client: skep.Client) -> None:
+    client.push("orders", [1, 2])
+    for message in client.pop("orders", batch=2):
+        message.ack()
+
+    leases = pa.ipc.open_stream(client.read_table("leases", "orders", after=0)).read_all()
+    queues = pa.ipc.open_stream(client.read_table("queues", limit=1)).read_all()
+
+    assert set(leases["queue"].to_pylist()) == {"orders"}
+    assert queues["last_seq"].to_pylist() == [2]

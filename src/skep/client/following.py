@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from skep.client import log_calls
 from skep.client.exchange import Call
-from skep.client.log_calls import Compression
+from skep.client.log_calls import Compression, TableName
 from skep.client.looking_calls import PAGE_ROWS
 from skep.wire.groups import GroupFigures
 from skep.wire.log import LogBoundsResponse
@@ -114,3 +114,20 @@ class Following:
     def pipeline_runs(self, *, limit: int = PAGE_ROWS) -> list[RunView]:
         """The runs of pipelines that began last, newest first."""
         return (self.run(log_calls.pipeline_runs(limit))).pipelines
+
+    # tables
+
+    def read_table(
+        self,
+        table: TableName,
+        queue: str | None = None,
+        *,
+        after: int | str | None = None,
+        until: int | None = None,
+        limit: int | None = None,
+    ) -> bytes:
+        """Lease history, dead letters (both of a queue), queues or groups, as an Arrow IPC stream: whole, or an error.
+
+        ``after`` and ``until`` are positions of the history, seqs of dead letters, or for the others the name of a queue.
+        """
+        return self.run(log_calls.read_table(table, queue, after, until, limit))

@@ -138,3 +138,17 @@ def pipeline_run(run: str) -> Call[RunView]:
 def pipeline_runs(limit: int) -> Call[RunsResponse]:
     """The latest runs of pipelines."""
     return get(PIPELINES, RunsResponse, {"limit": limit})
+
+
+# tables
+
+TableName = Literal["leases", "dead_letters", "queues", "groups"]
+
+
+def read_table(
+    table: TableName, queue: str | None, after: int | str | None, until: int | None, limit: int | None
+) -> Call[bytes]:
+    """A table as an Arrow stream."""
+    given = {"queue": queue, "after": after, "until": until, "limit": limit}
+    query: dict[str, str | Sequence[str]] = {name: str(value) for name, value in given.items() if value is not None}
+    return Call(Request("GET", f"/api/v1/tables/{table}", query=query, headers={"Accept": ARROW}), arrow_stream)

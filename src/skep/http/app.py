@@ -37,6 +37,7 @@ from skep.http.routes import (
     reference,
     staging,
     status,
+    tables,
     transaction,
 )
 from skep.observe.metrics import Meter
@@ -66,6 +67,7 @@ def all_operations(
         *log.operations(engine),
         *staging.operations(engine, meter),
         *pipelines.operations(engine),
+        *tables.operations(engine),
         *queues.operations(engine),
         *overview.operations(engine),
         *messages.operations(engine),

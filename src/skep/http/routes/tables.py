@@ -1,0 +1,64 @@
+"""`/api/v1/tables/{table}`: what is known of queues beside their logs, as Arrow, for those who compute with it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.exchange import Answer, Call
+from skep.http.operation import Media, Operation, Parameter
+from skep.wire.log import ARROW
+
+TABLE_ROWS = 1_000_000
+
+
+class TableName(StrEnum):
+    """Which table."""
+
+    LEASES = "leases"
+    DEAD_LETTERS = "dead_letters"
+    QUEUES = "queues"
+    GROUPS = "groups"
+
+
+PARAMETERS = (
+    Parameter("table", TableName, "which table"),
+    Parameter("queue", str, "of this queue; leases and dead_letters need it"),
+    Parameter("after", str, "rows after this position, seq or name of a queue"),
+    Parameter("until", int, "rows up to this position or seq, of leases and dead_letters"),
+    Parameter("limit", int, f"how many rows at most; {TABLE_ROWS} by default"),
+)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Tables."""
+
+    async def read(call: Call) -> Answer:
+        try:
+            name = TableName(call.path("table"))
+        except ValueError:
+            raise SkepError(Code.INVALID_REQUEST, f"there are the tables {', '.join(TableName)}") from None
+        try:
+            from skep.http.tables import TABLES, Row, TableWish, stream
+        except ModuleNotFoundError:
+            raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
+        query = call.query
+        limit = parameters.whole(query, "limit", TABLE_ROWS)
+        if limit < 1:
+            raise SkepError(Code.INVALID_REQUEST, "limit must be at least 1", value=limit)
+        table = TABLES[name]
+        wish = TableWish(
+            call.tenant, query.get("queue"), query.get("after"), parameters.position(query, "until"), limit
+        )
+        pages = table.pages(engine, wish)
+        first: list[Row] = await anext(pages, [])
+        return Answer(200, stream(table, pages, first, limit), ARROW.encode())
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/tables/{table}", handler=read, tag="Log", parameters=PARAMETERS,
+            answers={200: Media(ARROW)}, summary="Lease history, dead letters, queues or groups, as an Arrow stream",
+        )
+    ]  # fmt: skip
