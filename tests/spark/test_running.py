@@ -16,6 +16,7 @@ from skep.spark.options import Connection
 from skep.spark.running.context import Wishes
 from skep.spark.running.record import Run
 from skep.spark.running.runner import Ended, Plan, run_pipelines
+from skep.spec import load
 from tests.spark.conftest import Lake
 
 pytestmark = pytest.mark.usefixtures("small_data")
@@ -182,3 +183,73 @@ def test_what_cannot_be_is_said_in_a_sentence(
     assert run.status == "failed"
     assert told in (run.error or "")
     assert "\n" not in (run.error or "")
+
+
+SHOP = load(
+    """
+app Shop {
+  queue Placed {
+    message_type {
+      number: int
+      cents: int
+    }
+    map_to: command Order.Place {
+      id: string(number)
+      euros: cents / 100
+    }
+    check Positive {
+      holds: cents > 0
+      on_fail: drop
+    }
+    check Small {
+      holds: cents < 100000
+      on_fail: fail
+    }
+  }
+}
+""",
+    "shop.skep",
+)
+
+
+def test_commands_of_a_spec_go_to_a_table_and_a_queue_and_rejects_to_the_dead_letters(lake: Lake) -> None:
+    lake.client.push("Placed", [{"number": number, "cents": 100 * number} for number in range(1, 5)])
+    lake.client.push("Placed", {"number": 5, "cents": "many"}, partition="p")
+    run = ran(lake, "commands", queues=("Placed",), app=SHOP, to="Orders", max_rows=3).run
+    stage = run.stages[0]
+    assert (run.error, stage.rows_in, stage.rows_out, stage.rejected, stage.batches) == (None, 5, 4, 1, 2)
+    table = lake.spark.read.parquet(str(lake.folder / "lake" / "commands"))
+    assert [json.loads(row["input"]) for row in table.orderBy("seq").collect()] == [
+        {"id": str(number), "euros": number} for number in range(1, 5)
+    ]
+    assert [json.loads(bytes(one.payload)) for one in lake.client.messages("Orders")] == [
+        {"id": str(number), "euros": number} for number in range(1, 5)
+    ]
+    [rejected] = lake.client.messages("Placed.dead")
+    headers = json.loads(bytes(rejected.headers))
+    assert (headers["skep-code"], headers["skep-field"], headers["skep-value"]) == (
+        "MESSAGE_INVALID",
+        "cents",
+        '"many"',
+    )
+
+    lake.client.push("Placed", {"number": 9, "cents": 900})
+    assert ran(lake, "commands", queues=("Placed",), app=SHOP, to="Orders").run.stages[0].rows_in == 1
+    assert sum(1 for _ in lake.client.messages("Orders")) == 5
+
+
+def test_checks_of_a_spec_are_counted_and_what_is_to_be_dropped_is_quarantined(lake: Lake) -> None:
+    lake.client.push("Placed", [{"number": 1, "cents": cents} for cents in (5, -5, 100_000)])
+    run = ran(lake, "quality", queues=("Placed",), app=SHOP).run
+    assert {check.name: (check.held, check.severity) for check in run.checks} == {
+        "Placed.Positive": (False, "warn"), "Placed.Small": (False, "fail"),
+    }  # fmt: skip
+    assert (run.status, run.error, run.stages[0].rejected) == ("failed", None, 1)
+    [row] = lake.spark.read.parquet(str(lake.folder / "lake" / "quarantine" / "queue=Placed")).collect()
+    assert json.loads(row["payload"])["cents"] == -5
+
+
+def test_a_spec_has_to_be_named_and_to_fit(lake: Lake) -> None:
+    lake.client.push("orders", {"n": 1})
+    assert "--spec" in (ran(lake, "commands").run.error or "")
+    assert "map_to" in (ran(lake, "commands", app=SHOP).run.error or "")

@@ -11,6 +11,7 @@ from cyclopts import App, Group, Parameter
 from skep.cli.connection import Connection, Flag
 from skep.cli.exits import OK, SERVER, USER
 from skep.cli.output import chosen, console, new_table, print_json, print_lines, print_rows, text
+from skep.cli.spec_files import read_text
 from skep.cli.when import instant
 from skep.errors import Code, SkepError
 
@@ -49,7 +50,7 @@ class Replaying:
     map: str | None = None
     """An expression for the new payload, such as {"total": message.amount}."""
     to: str | None = None
-    """The queue they go to instead of their own."""
+    """The queue they go to instead of their own; the queue of commands, too."""
     label: str = "replay"
     """Another label makes them other messages than those of a replay before."""
     rate: float | None = None
@@ -78,6 +79,7 @@ def run(
     compact: bool = True,
     verify: bool = True,
     allow_loss: Flag = False,
+    spec: str | None = None,
     replaying: Replaying | None = None,
     where: Where | None = None,
     to: Connection | None = None,
@@ -90,6 +92,7 @@ def run(
     For example:
         skep pipeline run archive metrics journeys dead-letters
         skep pipeline run archive --every 5s --group archive --lake /data/lake
+        skep pipeline run commands quality --spec shop.skep
         skep pipeline run replay --queue orders --where 'message.total > 100' --dry-run
 
     Parameters
@@ -122,6 +125,8 @@ def run(
         Compare the lake with the logs at the end.
     allow_loss
         Go on when retention has deleted messages before they were archived.
+    spec
+        The spec file of commands and quality.
     """
     to, where, replaying = to or Connection(), where or Where(), replaying or Replaying()
     if not names:
@@ -133,12 +138,14 @@ def run(
     from skep.spark.running.context import Wishes
     from skep.spark.running.live import LiveLines
     from skep.spark.running.runner import Plan, run_pipelines
+    from skep.spec import load
 
     wishes = Wishes(
         every_seconds=None if every is None else span(every), max_rows=max_rows, group=group, compact=compact, verify=verify,
         window=window, late_seconds=span(late), buckets=buckets, allow_loss=allow_loss, checkpoint=where.checkpoint,
         where=replaying.where, mapping=replaying.map, to=replaying.to, label=replaying.label, rate=replaying.rate,
         dry_run=replaying.dry_run, since=_moment(replaying.since), until=_moment(replaying.until),
+        app=None if spec is None else load(read_text(spec), spec),
     )  # fmt: skip
     urls = tuple(url.strip() for url in to.url.split(",") if url.strip())
     plan = Plan(

@@ -35,6 +35,8 @@ PIPELINES = (
     Pipeline("journeys", "Traces across queues, their critical path, the slowest and the broken.", "deriving:run_journeys", ("journeys",)),
     Pipeline("dead-letters", "What messages were given up for, and what sets them apart.", "deriving:run_dead_letters", ("dead_letters",)),
     Pipeline("replay", "Messages of the lake back into a queue, each once.", "replaying:run_replay", ()),
+    Pipeline("commands", "What a spec's map_to makes of messages: typed, checked, rejects apart.", "specified:run_commands", ("commands",)),
+    Pipeline("quality", "The checks of a spec on the messages of its queues.", "specified:run_quality", ("quarantine",)),
 )  # fmt: skip
 
 

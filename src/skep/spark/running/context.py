@@ -12,6 +12,7 @@ from msgspec import Struct
 from skep.spark.running.inputs import Inputs
 from skep.spark.running.lake import Lake
 from skep.spark.running.record import Cell, Check, Dataset, Run, Severity, Stage, Table
+from skep.spec import App
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,8 @@ class Wishes(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     since: str | None = None
     until: str | None = None
+    app: App | None = None
+    """The spec, for pipelines that run what one declares."""
 
 
 class Watcher(Protocol):

@@ -14,7 +14,7 @@ from skep.spark.options import Connection
 from skep.spark.running import histories
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 
 
 class Bounds(Struct, frozen=True):
@@ -43,7 +43,7 @@ class Inputs:
     ) -> None:
         self._spark = spark
         self.connection = connection
-        self._fail_on_data_loss = fail_on_data_loss
+        self._fails = str(fail_on_data_loss).lower()
         self.link: Link = link(connection)
         self.queues: list[str] = []
         self._activity: Activity | None = None
@@ -99,8 +99,21 @@ class Inputs:
         """What was given up on, and is neither replayed nor purged."""
         return histories.dead_letters(self._spark, self.link, self.queues)
 
+    def stream(self, queue: str, most_rows: int) -> DataFrame:
+        """The messages of a queue as a stream."""
+        reader = self._spark.readStream.format("skep").options(**self._options(), failOnDataLoss=self._fails)
+        return reader.option("maxOffsetsPerTrigger", most_rows).load(queue)
+
+    def writer(self, frame: DataFrame) -> DataFrameWriter:
+        """What writes rows into queues of the server."""
+        return frame.write.format("skep").options(**self._options())
+
     def _reader(self) -> DataFrameReader:
-        reader = self._spark.read.format("skep").option("url", ",".join(self.connection.urls))
-        reader = reader.option("tenant", self.connection.tenant).option("retrySeconds", self.connection.retry_seconds)
-        reader = reader.option("failOnDataLoss", str(self._fail_on_data_loss).lower())
-        return reader if self.connection.token is None else reader.option("token", self.connection.token)
+        return self._spark.read.format("skep").options(**self._options(), failOnDataLoss=self._fails)
+
+    def _options(self) -> dict[str, str]:
+        connection = self.connection
+        options = {
+            "url": ",".join(connection.urls), "tenant": connection.tenant, "retrySeconds": str(connection.retry_seconds),
+        }  # fmt: skip
+        return options if connection.token is None else {**options, "token": connection.token}

@@ -1,0 +1,162 @@
+"""Running what a spec declares: commands as a stream, and the checks of queues.
+
+A stream of commands keeps how far it is in its checkpoint, and each batch of it is written under a name made of the checkpoint's own name
+and the batch's number: a batch that is run again after a kill replaces or repeats what it wrote, and adds nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from skep.errors import Code, SkepError
+from skep.spark.pipelines.commands import commands
+from skep.spark.pipelines.quality import quality, results
+from skep.spark.running.context import Context, lake_dataset, server_dataset
+from skep.spark.running.lake import OWN, replace_folder, write_whole
+from skep.spark.running.record import Stage
+from skep.spec import App
+from skep.spec.ir import OnFail
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TOLD = ("code", "error", "field", "expression", "value")
+"""What a rejected message carries in its headers, each as `skep-…`."""
+HEADER_CHARACTERS = 500
+
+
+def run_commands(context: Context) -> None:
+    """The messages of each queue with a `map_to` as commands: into the table `commands`, and a queue where `--to` names one."""
+    app = _app(context)
+    queues = [queue for queue, spec in app.queues.items() if spec.map_to is not None and queue in context.inputs.queues]
+    with context.stage("commands") as stage:
+        if not queues:
+            raise SkepError(
+                Code.INVALID_REQUEST, f"no queue of {app.name} that the server has and that is meant has a map_to"
+            )
+        for queue in queues:
+            _stream(context, stage, app, queue)
+            context.read(server_dataset(context, queue))
+        context.wrote(lake_dataset(context, "commands", rows=stage.rows_out))
+        context.check(
+            stage, "every message became a command", stage.rejected == 0, f"{stage.rejected} were rejected", "warn"
+        )
+
+
+def _stream(context: Context, stage: Stage, app: App, queue: str) -> None:
+    root = Path(context.wishes.checkpoint or context.tables / OWN / "checkpoints") / f"commands-{queue}"
+    name = checkpoint_name(root)
+    dead = context.inputs.client.stats(queue).settings.dead_letter_queue or f"{queue}.dead"
+
+    def write(batch: DataFrame, number: int) -> None:
+        made = commands(batch, app, queue)
+        outcomes = made.outcomes.persist()
+        counted = outcomes.agg(F.count(F.lit(1)), F.count("error")).collect()[0]
+        target = context.tables / "commands" / f"queue={queue}" / f"batch={name}-{number:010d}"
+        _write_table(context, made.commands.drop("queue"), target)
+        if context.wishes.to is not None:
+            _push(context, _as_messages(made.commands), context.wishes.to, f"{name}-{number}-commands")
+        if counted[1]:
+            _push(context, _as_rejects(made.rejects), dead, f"{name}-{number}-rejects")
+        outcomes.unpersist()
+        stage.rows_in += counted[0]
+        stage.rows_out += counted[0] - counted[1]
+        stage.rejected += counted[1]
+        stage.batches += 1
+        context.watcher.stage(stage)
+
+    stream = context.inputs.stream(queue, context.wishes.max_rows)
+    query = (
+        stream.writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(root / "offsets"))
+        .trigger(availableNow=True)
+    )
+    query.start().awaitTermination()
+
+
+def run_quality(context: Context) -> None:
+    """The checks of each queue on the messages it holds: counted, and those to be dropped into the table `quarantine`."""
+    app = _app(context)
+    queues = [queue for queue, spec in app.queues.items() if spec.checks and queue in context.inputs.queues]
+    with context.stage("quality") as stage:
+        if not queues:
+            raise SkepError(
+                Code.INVALID_REQUEST, f"no queue of {app.name} that the server has and that is meant has checks"
+            )
+        shown: list[tuple[str, str, str, int, int]] = []
+        for queue in queues:
+            counting = Observation()
+            checked = quality(context.inputs.messages(end=_ends(context, queue)), app, queue, observe=counting)
+            _write_table(context, checked.quarantined.drop("queue"), context.tables / "quarantine" / f"queue={queue}")
+            found = results(app, queue, counting.get)
+            for one in found:
+                severity = "fail" if one.on_fail is OnFail.FAIL else "warn"
+                figures = f"{one.failed:,} of {one.rows:,} rows failed"
+                context.check(stage, f"{queue}.{one.check}", one.failed == 0, figures, severity)  # type: ignore[arg-type] # one of two words
+                shown.append((queue, one.check, str(one.on_fail), one.rows, one.failed))
+            stage.rows_in += found[0].rows
+            dropped = context.spark.read.parquet(str(context.tables / "quarantine" / f"queue={queue}")).count()
+            stage.rejected += dropped
+            stage.rows_out += found[0].rows - dropped
+            context.read(server_dataset(context, queue, found[0].rows))
+        context.wrote(lake_dataset(context, "quarantine", rows=stage.rejected))
+        context.show("Checks of the spec", None, ("queue", "check", "on fail", "rows", "failed"), shown)
+
+
+def checkpoint_name(root: Path) -> str:
+    """The name of a checkpoint, which it got when it was made: another one, also for the same queue, has another."""
+    file = root / "name"
+    if not file.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        write_whole(file, uuid4().hex.encode())
+    return file.read_text(encoding="ascii")
+
+
+def _app(context: Context) -> App:
+    if context.wishes.app is None:
+        raise SkepError(Code.INVALID_REQUEST, "say which spec is meant: --spec orders.skep")
+    return context.wishes.app
+
+
+def _ends(context: Context, queue: str) -> dict[str, int]:
+    return {queue: context.inputs.link.bounds(queue).last_seq}
+
+
+def _write_table(context: Context, frame: DataFrame, target: Path) -> None:
+    """Write a folder whole, in the place of what an earlier try may have left there."""
+    fresh = context.tables / OWN / "fresh-part"
+    shutil.rmtree(fresh, ignore_errors=True)
+    frame.write.parquet(str(fresh))
+    replace_folder(fresh, target)
+
+
+def _push(context: Context, frame: DataFrame, queue: str, write_id: str) -> None:
+    context.inputs.writer(frame).option("queue", queue).option("writeId", write_id).mode("append").save()
+    context.wrote(server_dataset(context, queue))
+
+
+def _as_messages(made: DataFrame) -> DataFrame:
+    headers = F.create_map(F.lit("skep-entity"), F.col("entity"), F.lit("skep-command"), F.col("command"))
+    return made.select(
+        "partition", F.col("input").alias("payload"), _origin("command"), "trace_id", headers.alias("headers")
+    )
+
+
+def _as_rejects(rejects: DataFrame) -> DataFrame:
+    told = [
+        part
+        for name in TOLD
+        for part in (F.lit(f"skep-{name}"), F.substring(F.coalesce(name, F.lit("")), 1, HEADER_CHARACTERS))
+    ]
+    headers = F.map_filter(F.create_map(*told), lambda _, value: value != "")
+    return rejects.select("partition", "payload", _origin("reject"), "trace_id", headers.alias("headers"))
+
+
+def _origin(label: str) -> Column:
+    return F.concat_ws("/", F.lit(label), F.col("queue"), F.col("seq").cast("string")).alias("transaction_id")
