@@ -44,6 +44,14 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 32 * MEBIBYTE
     settlements: Annotated[int, Meta(ge=1, description="settlements, or renewals, in one call")] = 10_000
     page: Annotated[int, Meta(ge=1, description="rows of one page when browsing")] = 10_000
+    page_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="states or events of entities in one answer together: a page ends with the one that reaches it, "
+            "and entities that are more are not read at once",
+        ),
+    ] = 16 * MEBIBYTE
     # A nack must not fail for what it has to say, so its error text is cut and not refused.
     error_characters: Annotated[int, Meta(ge=1, description="an error text longer than this is cut")] = 8_192
     wait_seconds: Annotated[float, Meta(gt=0, description="how long one pop may wait")] = 300.0

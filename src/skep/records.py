@@ -15,6 +15,8 @@ from skep.clock import Instant
 from skep.ids import Id
 
 DEFAULT_TENANT = "default"
+MAX_BYTES = 2**62
+"""No bound on what is read at once."""
 
 
 class ReceiptKey(Struct, frozen=True, order=True, gc=False):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from skep.errors import Code
+from skep.errors import Code, SkepError
 from skep.model import PushStatus, SettleStatus
 from skep.records import Effect, NewEvent
 from skep.transactions import Transaction
@@ -169,6 +169,32 @@ async def test_events_come_in_pages(driver: Driver) -> None:
 
     assert [(e.number, e.data, e.cause) for e in events] == [(3, b'{"by":3}', None), (4, b'{"by":4}', None)]
     assert await driver.store.entity_events(driver.entity("1"), 5) == []
+
+
+async def test_a_page_ends_with_the_entity_or_the_event_that_reaches_its_bytes(driver: Driver) -> None:
+    for id_ in "abcd":
+        await driver.transact([], [], effects=[driver.effect(0, 1, 2, 3, id_=id_)])
+    store, keys = driver.store, [driver.entity(id_) for id_ in "abxcd"]
+    (entity,) = await store.entities([driver.entity("a")])
+    assert entity is not None
+    size = len(entity.state)
+    data = len((await store.entity_events(driver.entity("a")))[0].data)
+
+    listed = [
+        "".join(one.key.id for one in await store.list_entities(driver.tenant, "Counter", "", 3, most))
+        for most in (1, size, size + 1, 9 * size)
+    ]
+    events = [
+        [event.number for event in await store.entity_events(driver.entity("a"), 1, 9, most)]
+        for most in (1, data, data + 1, 9 * data)
+    ]
+
+    assert listed == ["a", "a", "ab", "abc"]
+    assert events == [[2], [2], [2, 3], [2, 3]]
+    assert [one and one.key.id for one in await store.entities(keys, 3 * size + 1)] == ["a", "b", None, "c", "d"]
+    with pytest.raises(SkepError, match="PAYLOAD_TOO_LARGE"):
+        await store.entities(keys, 3 * size)
+    assert [one and one.key.id for one in await store.entities(keys[:1], 1)] == ["a"]
 
 
 async def test_an_entity_says_when_it_was_made_and_changed(driver: Driver) -> None:

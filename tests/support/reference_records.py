@@ -21,6 +21,7 @@ from skep.model import (
     Seq,
 )
 from skep.records import (
+    MAX_BYTES,
     AppRecord,
     Effect,
     Endpoint,
@@ -84,18 +85,28 @@ class ReferenceRecords(ReferenceViews):
     async def receipts(self, keys: Sequence[ReceiptKey], now: Instant) -> list[Receipt | None]:
         return [self.living(key, now) for key in keys]
 
-    async def entities(self, keys: Sequence[EntityKey]) -> list[EntityState | None]:
-        return [self.states.get(key) for key in keys]
+    async def entities(self, keys: Sequence[EntityKey], max_bytes: int = MAX_BYTES) -> list[EntityState | None]:
+        found = [self.states.get(key) for key in keys]
+        states = [one for one in found if one is not None]
+        if sum(len(one.state) for one in states[:-1]) >= max_bytes:
+            raise SkepError(Code.PAYLOAD_TOO_LARGE, "too much at once")
+        return found
 
-    async def list_entities(self, tenant: str, type_: str, after: str = "", limit: int = 100) -> list[EntityState]:
+    async def list_entities(
+        self, tenant: str, type_: str, after: str = "", limit: int = 100, max_bytes: int = MAX_BYTES
+    ) -> list[EntityState]:
         wanted = [s for k, s in self.states.items() if (k.tenant, k.type) == (tenant, type_) and k.id > after]
-        return sorted(wanted, key=lambda state: state.key.id)[:limit]
+        page = sorted(wanted, key=lambda state: state.key.id)[:limit]
+        return [one for n, one in enumerate(page) if sum(len(before.state) for before in page[:n]) < max_bytes]
 
     async def entity_types(self, tenant: str) -> list[str]:
         return sorted({key.type for key in self.states if key.tenant == tenant})
 
-    async def entity_events(self, key: EntityKey, after: int = 0, limit: int = 100) -> list[EntityEvent]:
-        return self.events.get(key, [])[after : after + limit]
+    async def entity_events(
+        self, key: EntityKey, after: int = 0, limit: int = 100, max_bytes: int = MAX_BYTES
+    ) -> list[EntityEvent]:
+        page = self.events.get(key, [])[after : after + limit]
+        return [one for n, one in enumerate(page) if sum(len(before.data) for before in page[:n]) < max_bytes]
 
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant

@@ -11,7 +11,9 @@ import pytest
 import skep
 from skep.client.async_client import AsyncClient
 from skep.clock import ManualClock
+from skep.config import EngineSettings, Limits
 from skep.spec import load
+from skep.testing.server import running_server
 from skep.worker.access import Access
 from skep.worker.claims import Claims
 from skep.worker.committing import Committing
@@ -72,6 +74,33 @@ async def test_a_batch_that_is_too_large_is_halved_until_it_fits(place: Place) -
     await place.work(app, at_least=6)
     assert [assert_sound(place, app, f"a-{n}")["state"]["cents"] for n in range(6)] == [5] * 6
     assert place.dead("Deposits") == []
+
+
+async def test_entities_that_are_too_much_for_one_answer_are_read_in_parts() -> None:
+    limits = Limits(page_bytes=1_500)
+    with running_server(settings=EngineSettings(limits=limits)) as server, skep.Client(server.url) as client:
+        place = Place(server.url, client)
+        app = place.app(ACCOUNTS)
+        for _ in range(2):
+            for number in range(8):
+                client.push("Deposits", {"account": f"a-{number}", "cents": 5, "owner": str(number) * 600})
+            await place.work(app, at_least=8)
+        refused = await asyncio.to_thread(_read, client, [f"a-{n}" for n in range(8)])
+        pages = list(client.entities("Account"))
+        events = list(client.entity_events("Account", "a-1"))
+        page = client.request("GET", "/api/v1/entities/Account")
+    assert refused == "PAYLOAD_TOO_LARGE"
+    assert [(one.id, one.version) for one in pages] == [(f"a-{n}", 3) for n in range(8)]
+    assert len(events) == 3
+    assert (len(page["entities"]), page["after"]) == (3, "a-2")
+
+
+def _read(client: skep.Client, ids: list[str]) -> str | None:
+    try:
+        client.read_entities([("Account", id_) for id_ in ids])
+    except skep.SkepError as error:
+        return error.code
+    return None
 
 
 async def test_an_app_whose_webhooks_take_tenants_is_worked_on_for_all_who_come(

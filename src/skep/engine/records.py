@@ -74,7 +74,7 @@ class Records:
             for receipt in receipts:
                 record_checks.check_receipt_key(receipt)
             # In this order: who finds no receipt for an entity as it is now will be told by the transaction, at the latest.
-            states = await self._store.entities(entities) if entities else []
+            states = await self._store.entities(entities, self._limits.page_bytes) if entities else []
             return states, await self._store.receipts(receipts, self._clock.now()) if receipts else []
 
     async def entity(self, key: EntityKey) -> EntityState:
@@ -93,7 +93,7 @@ class Records:
             validate.check_count(limit, self._limits.page, "limit")
             if not 0 <= after <= validate.SEQ_MAX:
                 raise SkepError(Code.INVALID_REQUEST, "the number of an event is out of range", after=after)
-            return await self._store.entity_events(key, after, limit)
+            return await self._store.entity_events(key, after, limit, self._limits.page_bytes)
 
     async def list_entities(
         self, type_: str, tenant: str = DEFAULT_TENANT, *, after: str = "", limit: int = 100
@@ -102,7 +102,7 @@ class Records:
         with self._in_flight:
             validate.check_name(type_, "entity type")
             self._check_page(tenant, after, limit)
-            return await self._store.list_entities(tenant, type_, after, limit)
+            return await self._store.list_entities(tenant, type_, after, limit, self._limits.page_bytes)
 
     async def entity_types(self, tenant: str = DEFAULT_TENANT) -> list[str]:
         """The types of which a tenant has entities, by name."""

@@ -50,6 +50,7 @@ from skep.model import (
     StoredMessage,
 )
 from skep.records import (
+    MAX_BYTES,
     AppRecord,
     Endpoint,
     EntityEvent,
@@ -232,20 +233,27 @@ class Store(Protocol):
         """Each receipt, or None where there is none that lives."""
         ...
 
-    async def entities(self, keys: Sequence[EntityKey]) -> list[EntityState | None]:
-        """Each entity as it is now, or None."""
+    async def entities(self, keys: Sequence[EntityKey], max_bytes: int = MAX_BYTES) -> list[EntityState | None]:
+        """Each entity as it is now, or None; PAYLOAD_TOO_LARGE when all but the last reach ``max_bytes``."""
         ...
 
-    async def list_entities(self, tenant: str, type_: str, after: str = "", limit: int = 100) -> list[EntityState]:
-        """Entities of a type by id, those after ``after``."""
+    async def list_entities(
+        self, tenant: str, type_: str, after: str = "", limit: int = 100, max_bytes: int = MAX_BYTES
+    ) -> list[EntityState]:
+        """Entities of a type by id, those after ``after``; they end with the one whose state reaches ``max_bytes``."""
         ...
 
     async def entity_types(self, tenant: str) -> list[str]:
         """The types of which a tenant has entities, by name."""
         ...
 
-    async def entity_events(self, key: EntityKey, after: int = 0, limit: int = 100) -> list[EntityEvent]:
-        """An entity's events in order, those after number ``after``; none when there is no such entity."""
+    async def entity_events(
+        self, key: EntityKey, after: int = 0, limit: int = 100, max_bytes: int = MAX_BYTES
+    ) -> list[EntityEvent]:
+        """An entity's events in order, those after number ``after``; none when there is no such entity.
+
+        They end with the one whose data reaches ``max_bytes``.
+        """
         ...
 
     async def quarantine(

@@ -174,6 +174,13 @@ def receipt_after(batch: PushBatch, outcome: PushOutcome) -> Receipt | None:
     return receipt if answer == receipt.answer else Receipt(receipt.key, answer, receipt.expires_at)
 
 
+def too_much_at_once(max_bytes: int) -> SkepError:
+    """What is told whoever reads entities that are too much for one answer."""
+    return SkepError(
+        Code.PAYLOAD_TOO_LARGE, f"these entities have more than {max_bytes} bytes together; read fewer at once"
+    )
+
+
 def undone(transaction: Transaction, settled: list[SettleResult], pushed: PushOutcome) -> TransactionOutcome:
     """The answer for a transaction of which a part was refused: that part says so, the rest was undone for its sake."""
     return TransactionOutcome(

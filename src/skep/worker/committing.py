@@ -83,7 +83,7 @@ class Committing:
             if is_hopeless(error):
                 raise
             # What was refused may be done already: then only the answer was lost, and with it all acks at once.
-            done = (await self._known(access, prepared)).done
+            done = await self._done(access, [one.message.id for one in prepared if one.accepted is not None])
             await asyncio.gather(*(access.settle(completed(one.message)) for one in prepared if one.message.id in done))
             await self._commit_parts(access, [one for one in prepared if one.message.id not in done], set())
 
@@ -152,6 +152,15 @@ class Committing:
                     known.entities[id_] = snapshot(self._entity, view.version, bytes(view.state))
             known.done.update(key for key, view in zip(asked_keys, found.receipts, strict=True) if view is not None)
         return known
+
+    async def _done(self, access: Access, keys: Sequence[str]) -> set[str]:
+        """Which messages have a receipt. Their entities are not asked for: those may be what was too much."""
+        done: set[str] = set()
+        for start in range(0, len(keys), READ_AT_ONCE):
+            asked = keys[start : start + READ_AT_ONCE]
+            found = await access.client.read_entities([], [(SCOPE, key) for key in asked])
+            done.update(key for key, view in zip(asked, found.receipts, strict=True) if view is not None)
+        return done
 
     def _decided(self, prepared: Sequence[Prepared], known: Known) -> TransactionRequest:
         """What is to happen, each message on top of those before it."""

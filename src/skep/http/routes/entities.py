@@ -38,7 +38,8 @@ def operations(engine: Engine) -> list[Operation]:
         found = await engine.records.list_entities(
             call.path("type"), call.tenant, after=call.query.get("after", ""), limit=limit
         )
-        after = next_after(found, limit, lambda one: one.key.id)
+        full = sum(len(one.state) for one in found) >= engine.settings.limits.page_bytes
+        after = found[-1].key.id if full else next_after(found, limit, lambda one: one.key.id)
         return json_answer(EntitiesResponse([entity_view(one) for one in found], after))
 
     async def show(call: Call) -> Answer:
@@ -48,7 +49,8 @@ def operations(engine: Engine) -> list[Operation]:
         limit = page_limit(call.query)
         after = parameters.position(call.query, "after") or 0
         found = await engine.records.entity_events(_key(call), after=after, limit=limit)
-        next_ = next_after(found, limit, lambda one: one.number)
+        full = sum(len(one.data) for one in found) >= engine.settings.limits.page_bytes
+        next_ = found[-1].number if full else next_after(found, limit, lambda one: one.number)
         return json_answer(EventsResponse([event_view(one) for one in found], next_))
 
     async def read(call: Call) -> Answer:
@@ -79,7 +81,7 @@ def operations(engine: Engine) -> list[Operation]:
         Operation(
             method="POST", path="/api/v1/entities/read", handler=read, tag=TAG, request=EntitiesReadRequest,
             answers={200: EntitiesReadResponse}, summary="Read entities and receipts, many at once",
-            description="What is not there is null.",
+            description="What is not there is null. Entities that are too much for one answer are refused with 413: read fewer.",
             example={"entities": [{"entity": "Order", "id": "1001"}], "receipts": [{"scope": "command", "key": "m-1"}]},
         ),
         Operation(

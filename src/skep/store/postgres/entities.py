@@ -13,6 +13,7 @@ from msgspec import Struct
 from skep.clock import Instant
 from skep.records import Effect, EntityEvent, EntityKey, EntityState
 from skep.store.postgres.connection import Connection
+from skep.store.rules import too_much_at_once
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "entities")
@@ -89,18 +90,22 @@ def _columns(keys: Sequence[EntityKey]) -> tuple[list[str], list[str], list[str]
     return [key.tenant for key in keys], [key.type for key in keys], [key.id for key in keys]
 
 
-async def entities(connection: Connection, keys: Sequence[EntityKey]) -> list[EntityState | None]:
-    """Each entity as it is now."""
+async def entities(connection: Connection, keys: Sequence[EntityKey], max_bytes: int) -> list[EntityState | None]:
+    """Each entity as it is now; PAYLOAD_TOO_LARGE when that is too much."""
     found: list[EntityState | None] = [None] * len(keys)
-    for row in await connection.fetch(SQL["find"], *_columns(keys)):
+    for row in await connection.fetch(SQL["find"], *_columns(keys), max_bytes):
         index = row["ord"] - 1
+        if row["state"] is None:
+            raise too_much_at_once(max_bytes)
         found[index] = EntityState(keys[index], row["version"], row["state"], row["created_at"], row["updated_at"])
     return found
 
 
-async def list_entities(connection: Connection, tenant: str, type_: str, after: str, limit: int) -> list[EntityState]:
+async def list_entities(
+    connection: Connection, tenant: str, type_: str, after: str, limit: int, max_bytes: int
+) -> list[EntityState]:
     """Entities of a type by id."""
-    rows = await connection.fetch(SQL["list"], tenant, type_, after, limit)
+    rows = await connection.fetch(SQL["list"], tenant, type_, after, limit, max_bytes)
     return [
         EntityState(EntityKey(type_, r["id"], tenant), r["version"], r["state"], r["created_at"], r["updated_at"])
         for r in rows
@@ -112,7 +117,9 @@ async def entity_types(connection: Connection, tenant: str) -> list[str]:
     return [row["type"] for row in await connection.fetch(SQL["types"], tenant)]
 
 
-async def entity_events(connection: Connection, key: EntityKey, after: int, limit: int) -> list[EntityEvent]:
+async def entity_events(
+    connection: Connection, key: EntityKey, after: int, limit: int, max_bytes: int
+) -> list[EntityEvent]:
     """Events in order, those after number ``after``."""
-    rows = await connection.fetch(SQL["events"], key.tenant, key.type, key.id, after, limit)
+    rows = await connection.fetch(SQL["events"], key.tenant, key.type, key.id, after, limit, max_bytes)
     return [EntityEvent(key=key, **dict(row.items())) for row in rows]

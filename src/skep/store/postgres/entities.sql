@@ -28,15 +28,20 @@ WITH found AS MATERIALIZED (
 DELETE FROM entity e USING found f WHERE e.ctid = f.ctid
 
 -- name: find
--- One look-up per key by the primary key.
-SELECT k.ord, e.version, e.state, e.created_at, e.updated_at
-FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (tenant, type, id, ord)
-CROSS JOIN LATERAL (SELECT e.* FROM entity e WHERE e.tenant = k.tenant AND e.type = k.type AND e.id = k.id LIMIT 1) e
+-- One look-up per key by the primary key. A state after so many bytes ($4) is null: it is counted and not read.
+SELECT f.ord, f.version, CASE WHEN f.upto - octet_length(f.state) < $4::bigint THEN f.state END AS state, f.created_at, f.updated_at
+FROM (SELECT k.ord, e.*, sum(octet_length(e.state)) OVER (ORDER BY k.ord ROWS UNBOUNDED PRECEDING) AS upto
+      FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (tenant, type, id, ord)
+      CROSS JOIN LATERAL (SELECT e.version, e.state, e.created_at, e.updated_at FROM entity e
+                          WHERE e.tenant = k.tenant AND e.type = k.type AND e.id = k.id LIMIT 1) e) f
 
 -- name: list
--- The primary key, in its order.
-SELECT e.id, e.version, e.state, e.created_at, e.updated_at FROM entity e
-WHERE e.tenant = $1 AND e.type = $2 AND e.id > $3 ORDER BY e.tenant, e.type, e.id LIMIT $4
+-- The primary key, in its order, up to the one that reaches $5 bytes: what comes after it is counted and not read.
+SELECT p.id, p.version, p.state, p.created_at, p.updated_at
+FROM (SELECT e.*, sum(octet_length(e.state)) OVER (ORDER BY e.id ROWS UNBOUNDED PRECEDING) AS upto
+      FROM (SELECT e.id, e.version, e.state, e.created_at, e.updated_at FROM entity e
+            WHERE e.tenant = $1 AND e.type = $2 AND e.id > $3 ORDER BY e.tenant, e.type, e.id LIMIT $4) e) p
+WHERE p.upto - octet_length(p.state) < $5::bigint ORDER BY p.id
 
 -- name: types
 -- From one type to the next by the primary key, whatever the number of entities.
@@ -49,8 +54,11 @@ WITH RECURSIVE kind (type) AS (
 SELECT k.type FROM kind k WHERE k.type IS NOT NULL
 
 -- name: events
--- Two primary keys.
-SELECT v.number, v.name, v.data, v.at, v.cause
-FROM (SELECT e.number FROM entity e WHERE e.tenant = $1 AND e.type = $2 AND e.id = $3 LIMIT 1) e
-JOIN entity_event v ON v.entity = e.number
-WHERE v.number > $4 ORDER BY v.entity, v.number LIMIT $5
+-- Two primary keys; up to the one that reaches $6 bytes, as in `list`.
+SELECT p.number, p.name, p.data, p.at, p.cause
+FROM (SELECT v.*, sum(octet_length(v.data)) OVER (ORDER BY v.number ROWS UNBOUNDED PRECEDING) AS upto
+      FROM (SELECT v.number, v.name, v.data, v.at, v.cause
+            FROM (SELECT e.number FROM entity e WHERE e.tenant = $1 AND e.type = $2 AND e.id = $3 LIMIT 1) e
+            JOIN entity_event v ON v.entity = e.number
+            WHERE v.number > $4 ORDER BY v.entity, v.number LIMIT $5) v) p
+WHERE p.upto - octet_length(p.data) < $6::bigint ORDER BY p.number

@@ -49,6 +49,7 @@ from skep.model import (
     StoredMessage,
 )
 from skep.records import (
+    MAX_BYTES,
     AppRecord,
     Endpoint,
     EntityEvent,
@@ -291,21 +292,25 @@ class PostgresStore:
         async with self._pool.connection() as connection:
             return await receipts.receipts(connection, keys, now)
 
-    async def entities(self, keys: Sequence[EntityKey]) -> list[EntityState | None]:
+    async def entities(self, keys: Sequence[EntityKey], max_bytes: int = MAX_BYTES) -> list[EntityState | None]:
         async with self._pool.connection() as connection:
-            return await entities.entities(connection, keys)
+            return await entities.entities(connection, keys, max_bytes)
 
-    async def list_entities(self, tenant: str, type_: str, after: str = "", limit: int = 100) -> list[EntityState]:
+    async def list_entities(
+        self, tenant: str, type_: str, after: str = "", limit: int = 100, max_bytes: int = MAX_BYTES
+    ) -> list[EntityState]:
         async with self._pool.connection() as connection:
-            return await entities.list_entities(connection, tenant, type_, after, limit)
+            return await entities.list_entities(connection, tenant, type_, after, limit, max_bytes)
 
     async def entity_types(self, tenant: str) -> list[str]:
         async with self._pool.connection() as connection:
             return await entities.entity_types(connection, tenant)
 
-    async def entity_events(self, key: EntityKey, after: int = 0, limit: int = 100) -> list[EntityEvent]:
+    async def entity_events(
+        self, key: EntityKey, after: int = 0, limit: int = 100, max_bytes: int = MAX_BYTES
+    ) -> list[EntityEvent]:
         async with self._pool.connection() as connection:
-            return await entities.entity_events(connection, key, after, limit)
+            return await entities.entity_events(connection, key, after, limit, max_bytes)
 
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant

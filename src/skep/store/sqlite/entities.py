@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.records import Effect, EntityEvent, EntityKey, EntityState
+from skep.store.rules import too_much_at_once
 from skep.store.sqlite.session import Row, Session
 from skep.store.statements import load_statements
 
@@ -59,9 +60,18 @@ def _look_up(session: Session, key: EntityKey) -> _Changed:
     return _Changed(None, 0) if row is None else _Changed(*row)
 
 
-def entities(session: Session, keys: Sequence[EntityKey]) -> list[EntityState | None]:
-    """Each entity as it is now."""
-    return [_find(session, key) for key in keys]
+def entities(session: Session, keys: Sequence[EntityKey], max_bytes: int) -> list[EntityState | None]:
+    """Each entity as it is now; PAYLOAD_TOO_LARGE when that is too much."""
+    found: list[EntityState | None] = []
+    size = 0
+    for key in keys:
+        state = _find(session, key)
+        if state is not None:
+            if size >= max_bytes:
+                raise too_much_at_once(max_bytes)
+            size += len(state.state)
+        found.append(state)
+    return found
 
 
 def _find(session: Session, key: EntityKey) -> EntityState | None:
@@ -69,9 +79,11 @@ def _find(session: Session, key: EntityKey) -> EntityState | None:
     return None if row is None else EntityState(key, *row)
 
 
-def list_entities(session: Session, tenant: str, type_: str, after: str, limit: int) -> list[EntityState]:
+def list_entities(
+    session: Session, tenant: str, type_: str, after: str, limit: int, max_bytes: int
+) -> list[EntityState]:
     """Entities of a type by id."""
-    rows = session.rows(SQL["list"], (tenant, type_, after, limit))
+    rows = _within(session, SQL["list"], (tenant, type_, after, limit), max_bytes)
     return [EntityState(EntityKey(type_, id_, tenant), *rest) for id_, *rest in rows]
 
 
@@ -80,10 +92,24 @@ def entity_types(session: Session, tenant: str) -> list[str]:
     return [row[0] for row in session.rows(SQL["types"], (tenant,))]
 
 
-def entity_events(session: Session, key: EntityKey, after: int, limit: int) -> list[EntityEvent]:
+def entity_events(session: Session, key: EntityKey, after: int, limit: int, max_bytes: int) -> list[EntityEvent]:
     """Events in order, those after number ``after``."""
-    rows = session.rows(SQL["events"], (key.tenant, key.type, key.id, after, limit))
+    rows = _within(session, SQL["events"], (key.tenant, key.type, key.id, after, limit), max_bytes)
     return [_event(key, row) for row in rows]
+
+
+def _within(session: Session, sql: str, parameters: Row, max_bytes: int) -> list[Row]:
+    """Rows up to the one that reaches ``max_bytes``; their third column is what is counted. Those after it are not read."""
+    found: list[Row] = []
+    size = 0
+    cursor = session.db.execute(sql, parameters)
+    for row in cursor:
+        found.append(row)
+        size += len(row[2])
+        if size >= max_bytes:
+            break
+    cursor.close()
+    return found
 
 
 def _event(key: EntityKey, row: Row) -> EntityEvent:

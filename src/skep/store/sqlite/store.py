@@ -51,6 +51,7 @@ from skep.model import (
     StoredMessage,
 )
 from skep.records import (
+    MAX_BYTES,
     AppRecord,
     Endpoint,
     EntityEvent,
@@ -327,21 +328,25 @@ class SqliteStore:
         """Each receipt."""
         return await self._read(lambda session: receipts.receipts(session, keys, now))
 
-    async def entities(self, keys: Sequence[EntityKey]) -> list[EntityState | None]:
+    async def entities(self, keys: Sequence[EntityKey], max_bytes: int = MAX_BYTES) -> list[EntityState | None]:
         """Each entity as it is now."""
-        return await self._read(lambda session: entities.entities(session, keys))
+        return await self._read(lambda session: entities.entities(session, keys, max_bytes))
 
-    async def list_entities(self, tenant: str, type_: str, after: str = "", limit: int = 100) -> list[EntityState]:
+    async def list_entities(
+        self, tenant: str, type_: str, after: str = "", limit: int = 100, max_bytes: int = MAX_BYTES
+    ) -> list[EntityState]:
         """Entities of a type by id."""
-        return await self._read(lambda session: entities.list_entities(session, tenant, type_, after, limit))
+        return await self._read(lambda session: entities.list_entities(session, tenant, type_, after, limit, max_bytes))
 
     async def entity_types(self, tenant: str) -> list[str]:
         """The types of which a tenant has entities."""
         return await self._read(lambda session: entities.entity_types(session, tenant))
 
-    async def entity_events(self, key: EntityKey, after: int = 0, limit: int = 100) -> list[EntityEvent]:
+    async def entity_events(
+        self, key: EntityKey, after: int = 0, limit: int = 100, max_bytes: int = MAX_BYTES
+    ) -> list[EntityEvent]:
         """An entity's events in order."""
-        return await self._read(lambda session: entities.entity_events(session, key, after, limit))
+        return await self._read(lambda session: entities.entity_events(session, key, after, limit, max_bytes))
 
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
