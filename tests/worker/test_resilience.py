@@ -35,6 +35,12 @@ app Limited {
 }
 """
 
+FOR_TENANTS = ACCOUNTS.replace(
+    "  entity Account {",
+    "  webhook In {\n    queue: Deposits\n    verify: none\n    tenant: path\n"
+    "    message { account: payload.account, cents: int(payload.cents) }\n  }\n  entity Account {",
+)
+
 
 async def test_a_lost_lease_takes_its_own_messages_out_of_the_batch_and_no_others(
     timed: tuple[Place, ManualClock],
@@ -103,16 +109,34 @@ def _read(client: skep.Client, ids: list[str]) -> str | None:
     return None
 
 
+async def test_a_worker_of_many_tenants_has_few_connections() -> None:
+    with running_server() as server, skep.Client(server.url) as client:
+        app = skep.App(load(FOR_TENANTS, "accounts.skep"))
+        client.apply(app.spec)
+        tenants = [f"tenant-{number}" for number in range(40)]
+        for tenant in tenants:
+            client.for_tenant(tenant).push("Deposits", {"account": "a", "cents": 1})
+        before, most = server.connections, 0
+
+        async def watch() -> None:
+            nonlocal most
+            while True:
+                most = max(most, server.connections)
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(watch())
+        done = await Place(server.url, client).work(app, at_least=len(tenants))
+        watching.cancel()
+        owners = [client.for_tenant(tenant).entity("Account", "a").version for tenant in tenants]
+    assert (done, owners) == (40, [2] * 40)
+    assert (before, most < 20) == (1, True)
+
+
 async def test_an_app_whose_webhooks_take_tenants_is_worked_on_for_all_who_come(
     timed: tuple[Place, ManualClock],
 ) -> None:
     place, _ = timed
-    text = ACCOUNTS.replace(
-        "  entity Account {",
-        "  webhook In {\n    queue: Deposits\n    verify: none\n    tenant: path\n"
-        "    message { account: payload.account, cents: int(payload.cents) }\n  }\n  entity Account {",
-    )
-    app = skep.App(load(text, "accounts.skep"))
+    app = skep.App(load(FOR_TENANTS, "accounts.skep"))
     place.client.apply(app.spec)
     clients = {name: skep.Client(place.url, tenant=name) for name in ("default", "acme", "umbrella")}
     try:
@@ -123,6 +147,7 @@ async def test_an_app_whose_webhooks_take_tenants_is_worked_on_for_all_who_come(
         assert await place.work(app, at_least=1) == 1
         states = [msgspec.json.decode(client.entity("Account", "a-0").state) for client in clients.values()]
         assert [state["cents"] for state in states] == [1, 2, 4]
+        assert [len(list(client.messages("Deposits"))) for client in clients.values()] == [1, 1, 1]
     finally:
         for client in clients.values():
             client.close()

@@ -8,6 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+import msgspec
 import stamina
 
 from skep.client import calls, delivered, operations
@@ -40,18 +41,29 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
     """A client of one Skep, at one URL or several. Close it, or use it in an ``async with``."""
 
     def __init__(
-        self, urls: str | Sequence[str] = DEFAULT_URL, *, clock: Clock | None = None, **options: Unpack[ClientOptions]
+        self,
+        urls: str | Sequence[str] = DEFAULT_URL,
+        *,
+        clock: Clock | None = None,
+        transport: AsyncTransport | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
         self.settings = client_settings(urls, options)
         self.clock = clock or SystemClock()
         self._mint = IdMint(self.clock)
         self._servers = Servers(self.settings)
-        self._transport = AsyncTransport(self.settings)
+        self._transport = transport or AsyncTransport(self.settings)
 
     @classmethod
     def like(cls, settings: ClientSettings, clock: Clock) -> Self:
         """A client with the settings of another, and connections and circuits of its own."""
         return cls(settings.urls, clock=clock, **client_options(settings))
+
+    def for_tenant(self, tenant: str) -> Self:
+        """The same for another tenant, over the same connections, which stay this client's to close."""
+        settings = msgspec.structs.replace(self.settings, tenant=tenant)
+        transport = self._transport.for_tenant(settings)
+        return type(self)(settings.urls, clock=self.clock, transport=transport, **client_options(settings))
 
     async def __aenter__(self) -> Self:
         return self

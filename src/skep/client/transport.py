@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TypeVar
 
-from pyreqwest.client import ClientBuilder, SyncClientBuilder
+from pyreqwest.client import Client, ClientBuilder, SyncClient, SyncClientBuilder
 from pyreqwest.exceptions import RequestError
 from pyreqwest.request import RequestBuilder, SyncRequestBuilder
 from pyreqwest.response import Response, SyncResponse, SyncResponseBodyReader
@@ -38,15 +38,21 @@ _NEVER_SENT = "client error (Connect)"
 class SyncTransport:
     """Sends and waits in the calling thread; any number of threads may share it."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, shared: SyncClient | None = None) -> None:
+        """With ``shared``, over those connections: then the tenant is said with each request."""
         self._settings = settings
-        self._client = _configured(SyncClientBuilder(), settings).build()
+        self._is_shared = shared is not None
+        self._client = shared or _configured(SyncClientBuilder(), settings).build()
+
+    def for_tenant(self, settings: ClientSettings) -> SyncTransport:
+        """The same connections for another tenant; closing it lets go of none of them."""
+        return SyncTransport(settings, self._client)
 
     def send(self, url: str, request: Request) -> Answer | UnreachableError:
         """The server's answer, or why there is none."""
         try:
             builder = self._client.request(request.method, url + request.target)
-            response = _prepared(builder, request, self._settings).build().send()
+            response = _prepared(builder, request, self._settings, self._is_shared).build().send()
             return _answer(response, response.bytes().to_bytes())
         except RequestError as error:
             return _unreachable(url, error)
@@ -59,7 +65,9 @@ class SyncTransport:
         with ExitStack() as stack:
             try:
                 builder = self._client.request(request.method, url + request.target)
-                streamed = _prepared(builder, request, self._settings).streamed_read_buffer_limit(READ_AHEAD_BYTES)
+                streamed = _prepared(builder, request, self._settings, self._is_shared).streamed_read_buffer_limit(
+                    READ_AHEAD_BYTES
+                )
                 response = stack.enter_context(streamed.build_streamed())
                 if response.status < ERRORS:
                     body: Answer | Body | UnreachableError = Body(url, response.body_reader)
@@ -72,8 +80,9 @@ class SyncTransport:
             yield body
 
     def close(self) -> None:
-        """Let go of all connections."""
-        self._client.close()
+        """Let go of all connections that are its own."""
+        if not self._is_shared:
+            self._client.close()
 
 
 class Body:
@@ -105,16 +114,22 @@ class Body:
 class AsyncTransport:
     """Sends and waits in the running event loop."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, shared: Client | None = None) -> None:
+        """With ``shared``, over those connections: then the tenant is said with each request."""
         self._settings = settings
-        self._client = _configured(ClientBuilder(), settings).build()
+        self._is_shared = shared is not None
+        self._client = shared or _configured(ClientBuilder(), settings).build()
         _settle_at_exit()
+
+    def for_tenant(self, settings: ClientSettings) -> AsyncTransport:
+        """The same connections for another tenant; closing it lets go of none of them."""
+        return AsyncTransport(settings, self._client)
 
     async def send(self, url: str, request: Request) -> Answer | UnreachableError:
         """The server's answer, or why there is none."""
         try:
             builder = self._client.request(request.method, url + request.target)
-            response = await _prepared(builder, request, self._settings).build().send()
+            response = await _prepared(builder, request, self._settings, self._is_shared).build().send()
             return _answer(response, (await response.bytes()).to_bytes())
         except RequestError as error:
             return _unreachable(url, error)
@@ -122,8 +137,9 @@ class AsyncTransport:
             raise _unsendable(error) from error
 
     async def close(self) -> None:
-        """Let go of all connections."""
-        await self._client.close()
+        """Let go of all connections that are its own."""
+        if not self._is_shared:
+            await self._client.close()
 
 
 @lru_cache(maxsize=1)
@@ -148,7 +164,9 @@ def _configured(builder: C, settings: ClientSettings) -> C:
         raise SkepError(Code.INVALID_REQUEST, f"the client cannot be set up so: {error}") from error
 
 
-def _prepared(builder: B, request: Request, settings: ClientSettings) -> B:
+def _prepared(builder: B, request: Request, settings: ClientSettings, says_tenant: bool) -> B:
+    if says_tenant:
+        builder = builder.header("Skep-Tenant", settings.tenant)
     if request.body is not None:
         builder = builder.body_bytes(request.body)
     for name, value in (request.headers or {}).items():

@@ -35,6 +35,7 @@ class Rotation:
         self._fair = fair
         self._time = time
         self._turns: deque[Turn] = deque()
+        self._tenants: set[str] = set()
 
     @property
     def accesses(self) -> list[Access]:
@@ -46,8 +47,13 @@ class Rotation:
         """How long a pop may wait for a message."""
         return WAIT_SECONDS if len(self._turns) == 1 else 0.0
 
+    def lacks(self, tenant: str) -> bool:
+        """Whether a tenant is not among them."""
+        return tenant not in self._tenants
+
     def add(self, access: Access) -> None:
         """Another tenant."""
+        self._tenants.add(access.tenant)
         self._turns.append(Turn(access))
 
     def next(self) -> Turn | None:

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, nullcontext, suppress
 from random import Random
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from skep.client.async_client import AsyncClient
@@ -64,6 +63,7 @@ class Working:
         self._clock = options.clock or SystemClock()
         self._environment = os.environ if options.environment is None else options.environment
         self._stopping = asyncio.Event()
+        self._first: AsyncClient | None = None
         self._clients: dict[str, AsyncClient] = {}
         self._stack = AsyncExitStack()
         self._claims = Claims()
@@ -171,7 +171,7 @@ class Working:
         for tenant in await self._tenants():
             client = await self._client(tenant)
             for runner in runners:
-                if all(access.tenant != tenant for access in runner.rotation.accesses):
+                if runner.rotation.lacks(tenant):
                     access = Access(client, runner.duty.queue, lease_seconds(runner.duty.spec, LEASE_SECONDS))
                     self._stack.push_async_callback(access.close)
                     runner.rotation.add(access)
@@ -195,8 +195,10 @@ class Working:
     async def _client(self, tenant: str) -> AsyncClient:
         client = self._clients.get(tenant)
         if client is None:
-            client = AsyncClient.like(msgspec.structs.replace(self._settings, tenant=tenant), self._clock)
-            self._clients[tenant] = await self._stack.enter_async_context(client)
+            if self._first is None:
+                self._first = await self._stack.enter_async_context(AsyncClient.like(self._settings, self._clock))
+            # Over the connections of the first, or a worker of many tenants would have as many connections.
+            client = self._clients[tenant] = self._first.for_tenant(tenant)
         return client
 
 
