@@ -99,24 +99,6 @@ def test_nothing_is_there_of_a_write_that_failed(lake: Lake) -> None:
     assert payloads(lake, "orders") == []
 
 
-@pytest.mark.parametrize(
-    ("schema", "options", "said"),
-    [
-        ("body string", {"queue": "q"}, "there is no column payload among body"),
-        ("payload string, colour string", {"queue": "q"}, "a message has no colour"),
-        ("payload bigint", {"queue": "q"}, "the column payload is string or binary, not bigint"),
-        ("payload string, headers string", {"queue": "q"}, "the column headers is map<string,string>, not string"),
-        ("payload string", {}, "say where to write"),
-        ("payload string", {"queue": "q", "delivery": "often"}, "one of exactly-once, at-least-once"),
-    ],
-)
-def test_rows_that_cannot_be_messages_are_refused_with_the_cure(
-    lake: Lake, schema: str, options: dict[str, str], said: str
-) -> None:
-    with pytest.raises(PySparkException, match=said):
-        write(lake, lake.spark.createDataFrame([], schema), **options)
-
-
 def test_a_queue_cannot_be_overwritten(lake: Lake) -> None:
     frame = lake.spark.createDataFrame([("1",)], "payload string")
 

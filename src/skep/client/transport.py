@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TypeVar
 
+from pyreqwest.bytes import Bytes
 from pyreqwest.client import Client, ClientBuilder, SyncClient, SyncClientBuilder
 from pyreqwest.exceptions import RequestError
 from pyreqwest.request import RequestBuilder, SyncRequestBuilder
@@ -94,21 +95,23 @@ class Body:
         self._url = url
         self._reader = reader
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1) -> bytes | Bytes:
         """So many bytes, fewer only at the end; all that are left when no number is given."""
         if size == 0:
             return b""
-        parts: list[bytes] = []
         try:
-            while size < 0 or size > 0:
-                part = self._reader.read(size) if size > 0 else self._reader.read()
-                if part is None:
-                    break
-                parts.append(part.to_bytes())
-                size -= len(part) if size > 0 else 0
+            if size < 0:
+                return b"".join(iter(self._reader.read, None))
+            part = self._reader.read(size)
+            if part is None or len(part) == size:
+                return b"" if part is None else part  # nearly always, and not copied
+            parts, left = [part], size - len(part)
+            while left and (part := self._reader.read(left)) is not None:
+                parts.append(part)
+                left -= len(part)
         except RequestError as error:
             raise _unreachable(self._url, error) from error
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
 
 class AsyncTransport:

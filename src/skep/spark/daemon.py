@@ -22,10 +22,7 @@ _set_aside = 0
 def worker(sock: socket.socket, authenticated: bool) -> int:
     """Run a task; then let the collector forget about what will live as long as this process."""
     global _set_aside
-    try:
-        code = _run_task(sock, authenticated)
-    except BrokenPipeError:
-        return 1  # the query has ended and nobody listens; Spark's daemon would print where in its code that is
+    code = _run_task(sock, authenticated)
     if len(sys.modules) >= _set_aside + MODULES_STEP:
         gc.collect()  # or garbage would be kept for ever
         gc.freeze()

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 
 from skep.errors import Code, SkepError
 from skep.spark.options import SourceOptions, sink_options, source_options
-from skep.spark.schema import ddl, schema_of, wanted
+from skep.spark.schema import ddl, part_of, schema_of, wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,12 @@ class SkepDataSource(DataSource):
         from skep.spark.source import MessageReader
 
         options = source_options(self.options)
-        return MessageReader(options, wanted(schema, _offered(options, schema)))
+        columns = wanted(schema, _offered(options, schema))
+        if options.table is not None:
+            from skep.spark.tables import TableReader
+
+            return TableReader(options.table, options, columns)
+        return MessageReader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """What reads a stream."""
@@ -70,5 +75,7 @@ class SkepDataSource(DataSource):
 def _offered(options: SourceOptions, schema: StructType | None = None) -> pa.Schema:
     """The columns there are; with a user's schema also those that have to be asked for."""
     if options.table is not None:
-        raise SkepError(Code.INVALID_REQUEST, "the option table is not supported by this version")
+        from skep.spark.tables import TABLES
+
+        return part_of(TABLES[options.table], options.columns)
     return schema_of(options.columns or (schema.fieldNames() if schema is not None else ()))

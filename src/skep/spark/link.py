@@ -143,6 +143,15 @@ class Link:
             except SkepError as error:
                 deadline = self._pause(error, deadline)
 
+    def table(self, name: str, **query: str) -> list[pa.RecordBatch]:
+        """A page of a table."""
+
+        def ask() -> list[pa.RecordBatch]:
+            with self.stream("GET", f"/api/v1/tables/{name}", list(query.items())) as batches:
+                return list(batches)
+
+        return self.patiently(ask)
+
     @contextmanager
     def stream(self, method: str, path: str, query: Sequence[tuple[str, str]]) -> Iterator[pa.RecordBatchReader]:
         """An Arrow stream, read while it comes."""

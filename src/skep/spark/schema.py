@@ -55,12 +55,17 @@ _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 def schema_of(names: Sequence[str]) -> pa.Schema:
     """The schema of some columns of the messages, of all when none is named; the order is that of the names."""
+    return part_of(pa.schema([*MESSAGES, *FURTHER]), names) if names else MESSAGES
+
+
+def part_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Some columns of a schema, in the order of the names; all of it when none is named."""
     if not names:
-        return MESSAGES
-    known = {field.name: field for field in (*MESSAGES, *FURTHER)}
+        return schema
+    known = {field.name: field for field in schema}
     for name in names:
         if name not in known:
-            raise SkepError(Code.INVALID_REQUEST, f"messages have no column {name!r}; there are {', '.join(known)}")
+            raise SkepError(Code.INVALID_REQUEST, f"there is no column {name!r} here; there are {', '.join(known)}")
     if len(set(names)) < len(names):
         raise SkepError(Code.INVALID_REQUEST, "the option columns names a column twice")
     return pa.schema([known[name] for name in names])

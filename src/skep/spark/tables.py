@@ -1,0 +1,112 @@
+"""What is known of queues beside their logs, as tables: lease history, dead letters, queues and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from skep.spark import planning
+from skep.spark.link import Link, link
+from skep.spark.options import SourceOptions, Table
+from skep.spark.schema import HEADERS, INSTANT, fitted, header_maps
+
+_TEXT, _COUNT, _FLAG, _NUMBER = pa.string(), pa.int64(), pa.bool_(), pa.float64()
+
+LEASE_ROWS = 50_000
+LETTER_ROWS = 1_000
+"""Of one page: each may have a payload of any size."""
+
+
+def _schema(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema(list(columns.items()))
+
+
+TABLES: dict[Table, pa.Schema] = {
+    "leases": _schema(
+        position=_COUNT, queue=_TEXT, group=_TEXT, partition=_TEXT, first_seq=_COUNT, last_seq=_COUNT, messages=_COUNT,
+        completed=_COUNT, attempt=_COUNT, leased_at=INSTANT, settled_at=INSTANT, outcome=_TEXT,
+    ),
+    "dead_letters": _schema(
+        seq=_COUNT, queue=_TEXT, source_queue=_TEXT, source_seq=_COUNT, partition=_TEXT, group=_TEXT, reason=_TEXT,
+        error=_TEXT, attempts=_COUNT, message_id=_TEXT, transaction_id=_TEXT, trace_id=_TEXT, payload=_TEXT,
+        content_type=_TEXT, headers=HEADERS, created_at=INSTANT, failed_at=INSTANT,
+    ),
+    "queues": _schema(
+        queue=_TEXT, namespace=_TEXT, task=_TEXT, ordering=_TEXT, paused=_FLAG, holds_dead_letters=_FLAG,
+        first_seq=_COUNT, last_seq=_COUNT, depth=_COUNT, scheduled=_COUNT, in_flight=_COUNT, dead_letters=_COUNT,
+        oldest_age_seconds=_NUMBER, created_at=INSTANT, updated_at=INSTANT,
+    ),
+    "groups": _schema(
+        queue=_TEXT, group=_TEXT, external=_FLAG, progress_seq=_COUNT, pushed=_COUNT, completed=_COUNT, pending=_COUNT,
+        in_flight=_COUNT, dead=_COUNT, expired=_COUNT, retried=_COUNT, lag=_COUNT, lag_seconds=_NUMBER,
+        oldest_at=INSTANT, created_at=INSTANT,
+    ),
+}  # fmt: skip
+_PLACES = {"leases": ("position", LEASE_ROWS), "dead_letters": ("seq", LETTER_ROWS)}
+"""Tables that are read queue by queue and page by page: the column to go on after, and the rows of a page."""
+
+
+class TableReader(DataSourceReader):
+    """Reads a table: the long ones in a task per queue, the short ones in one."""
+
+    def __init__(self, table: Table, options: SourceOptions, schema: pa.Schema) -> None:
+        self._table = table
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """A task per queue, or one."""
+        if self._table not in _PLACES:
+            return [InputPartition(None)]
+        return [InputPartition(queue) for queue in self._queues(link(self._options.connection))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a queue, or of all that are wanted."""
+        server = link(self._options.connection)
+        if self._table not in _PLACES:
+            wanted = self._queues(server) if self._named else None
+            for batch in server.table(self._table):
+                yield self._rows(batch if wanted is None else batch.filter(_is_one_of(batch, wanted)))
+            return
+        if partition.value is not None:  # there is no queue at all
+            for batch in self._pages(server, partition.value):
+                yield self._rows(batch)
+
+    @property
+    def _named(self) -> bool:
+        return bool(self._options.queues) or self._options.pattern is not None
+
+    def _queues(self, server: Link) -> list[str]:
+        """The queues that are meant: those subscribed to, or all, for dead letters those that hold any."""
+        if self._named:
+            return list(planning.subscribed(server, self._options))
+        queues = server.patiently(lambda: list(server.client.queues(stats=False)))
+        return [queue.name for queue in queues if self._table != "dead_letters" or queue.holds_dead_letters]
+
+    def _pages(self, server: Link, queue: str) -> Iterator[pa.RecordBatch]:
+        column, page_rows = _PLACES[self._table]
+        after = 0
+        while True:
+            rows = 0
+            for batch in server.table(self._table, queue=queue, after=str(after), limit=str(page_rows)):
+                if batch.num_rows:
+                    rows += batch.num_rows
+                    after = batch.column(column)[-1].as_py()
+                    yield batch
+            if rows < page_rows:
+                return
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            header_maps(batch.column("headers"))
+            if field.name == "headers"
+            else fitted(batch.column(field.name), field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _is_one_of(batch: pa.RecordBatch, queues: list[str]) -> pa.BooleanArray:
+    return pa.array([queue in queues for queue in batch.column("queue").to_pylist()])
