@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import skep
 from tests.http.driver import Api
 from tests.webhooks.driver import SIGNED, Sender
 
@@ -57,6 +58,24 @@ async def _look(shops: Sender, tenant: str) -> list[object]:
 
     found = await shops.server.engine.pop(QueueKey("Placed", tenant), batch=10)
     return [json.loads(delivery.payload) for delivery in found.deliveries]
+
+
+def test_a_tenant_has_one_name_in_a_path_in_a_header_and_for_clients(shops: Sender) -> None:
+    """Or its messages would lie where no worker looks for them."""
+    utf_8 = "süd/日本".encode().decode("latin-1")  # as its bytes go into a header
+    assert shops.signed("ByPath/s%C3%BCd%2F%E6%97%A5%E6%9C%AC", {"order": 1}).status == 202
+    assert shops.signed("ByHeader", {"order": 2}, X_Shop=utf_8).status == 202
+
+    with skep.Client(shops.server.url) as client:
+        assert list(client.tenants()) == ["default", "süd/日本"]
+        found = client.for_tenant("süd/日本").pop("Placed", batch=10)
+    with skep.Client(shops.server.url, tenant="süd/日本", clock=shops.clock) as own:
+        assert own.stats("Placed").stats.depth == 2
+
+    assert [message.json() for message in found] == [{"order": n, "tenant": "süd/日本"} for n in (1, 2)]
+    latin = "süd".encode("latin-1").decode("latin-1")
+    assert shops.signed("ByHeader", {"order": 2}, X_Shop=latin).status == 400
+    assert shops.api.request("GET", "/api/v1/resources/queues", headers={"Skep-Tenant": latin}).status == 422
 
 
 def test_a_header_says_whose_message_it_is(shops: Sender) -> None:

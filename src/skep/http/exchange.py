@@ -90,7 +90,11 @@ class Call:
             return DEFAULT_TENANT
         if len(values) > 1:
             raise SkepError(Code.INVALID_REQUEST, "the header Skep-Tenant is given twice")
-        return bytes(values[0]).decode("latin-1")
+        try:
+            # As paths are, and as clients write it: whoever is in a path must be the same in a header.
+            return bytes(values[0]).decode()
+        except UnicodeDecodeError:
+            raise SkepError(Code.INVALID_REQUEST, "the header Skep-Tenant is not UTF-8") from None
 
     def path(self, name: str) -> str:
         """A part of the path. Paths are matched before they are unquoted, so a part may contain a slash."""

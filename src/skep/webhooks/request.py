@@ -38,7 +38,11 @@ def tenant_of(webhook: CompiledWebhook, request: HookRequest) -> str:
     if request.tenant is not None:
         return request.tenant
     if webhook.tenant is TenantSource.HEADER:
-        return _needed(request.headers, webhook.tenant_header, "says whose message this is")
+        name = webhook.tenant_header
+        try:
+            return _needed(request.headers, name, "says whose message this is").decode()
+        except UnicodeDecodeError:
+            raise SkepError(Code.MALFORMED, f"the header {name.decode()} is not UTF-8") from None
     return DEFAULT_TENANT
 
 
@@ -48,7 +52,8 @@ def repeat_key(webhook: CompiledWebhook, request: HookRequest, values: Values) -
         case IdempotencySource.BODY:
             return body_key(request)
         case IdempotencySource.HEADER:
-            return _fit(_needed(request.headers, webhook.idempotency_header, "tells a repeat"), Code.MALFORMED)
+            key = _needed(request.headers, webhook.idempotency_header, "tells a repeat")
+            return _fit(key.decode("latin-1"), Code.MALFORMED)
         case IdempotencySource.KEY:
             return _evaluated(webhook, values)
         case IdempotencySource.NONE:
@@ -88,12 +93,12 @@ def _kept(webhook: CompiledWebhook, headers: Headers) -> dict[str, str]:
     return kept
 
 
-def _needed(headers: Headers, name: bytes, what_for: str) -> str:
+def _needed(headers: Headers, name: bytes, what_for: str) -> bytes:
     values = [value for key, value in headers if key == name]
     if len(values) != 1 or not values[0]:
         there = "is given twice" if len(values) > 1 else "is missing"
         raise SkepError(Code.MALFORMED, f"the header {name.decode()}, which {what_for}, {there}")
-    return values[0].decode("latin-1")
+    return values[0]
 
 
 def _evaluated(webhook: CompiledWebhook, values: Values) -> str:
