@@ -118,11 +118,20 @@ async def test_no_answer_in_time_and_no_connection_are_failures() -> None:
     assert "Connect" in gone.reason
 
 
-@pytest.mark.parametrize("said", [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"a" * 100_000])
-async def test_what_is_no_answer_is_a_failure(said: bytes) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"no HTTP at all\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"a" * 100_000,
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+    ],
+)
+async def test_what_is_no_answer_is_a_failure(said: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with receiver() as there:
         there.answers = [said]
         assert (await deliverer(there.url).deliver(ID, b"{}")).result is Result.FAILED
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_an_early_hint_is_not_the_answer_and_an_endless_body_is_not_read() -> None:

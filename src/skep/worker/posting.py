@@ -123,6 +123,8 @@ class _Exchange(asyncio.Protocol):
             self._parser.feed_data(data[: max(0, len(data) - (self._read - ANSWER_BYTES))])
         except httptools.HttpParserError as error:
             self.answered.set_exception(error)
+        except httptools.HttpParserUpgrade:  # which is no HttpParserError
+            self.answered.set_exception(ConnectionError("the answer was to speak another protocol (101)"))
         if self._read >= ANSWER_BYTES:
             self._end(None)
 
