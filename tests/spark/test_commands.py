@@ -62,6 +62,27 @@ app Orders {
       fine: name.matches("(?i)ann")
     }
   }
+  queue Quoted {
+    message_type {
+      name: string = "a \\"quoted\\" word"
+      at: time = "2026-01-01T00:00:00Z"
+      list: list<int> = [1, 2]
+    }
+    map_to: command Thing.Do {
+      name: name
+      at: at
+      list: list
+    }
+  }
+  queue Capitals {
+    message_type {
+      name: string
+      Name: string
+    }
+    map_to: command Thing.Do {
+      name: name + Name
+    }
+  }
   queue Idle {}
   entity Order {
     id: input.id
@@ -215,6 +236,25 @@ def test_what_is_left_to_the_evaluator_is_said_and_done(spark: SparkSession, app
     assert "evaluator" in found.explain()
     with interpreted(spark):
         compare(app, "Hard", payloads, run(spark, app, "Hard", payloads))
+
+
+def test_defaults_are_the_workers(spark: SparkSession, app: App) -> None:
+    payloads = [
+        "{}",
+        '{"name": "x"}',
+        '{"at": "2026-05-05T00:00:00+02:00"}',
+        '{"list": []}',
+        '{"name": null}',
+        '{"x": 1}',
+    ]
+    with interpreted(spark):
+        compare(app, "Quoted", payloads, run(spark, app, "Quoted", payloads))
+
+
+def test_names_that_spark_does_not_tell_apart(spark: SparkSession, app: App) -> None:
+    payloads = ['{"name": "a", "Name": "b"}', '{"name": "a"}']
+    with interpreted(spark):
+        compare(app, "Capitals", payloads, run(spark, app, "Capitals", payloads))
 
 
 def test_a_queue_without_a_command_is_told(spark: SparkSession, app: App) -> None:

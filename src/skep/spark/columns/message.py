@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import reduce
 
+import msgspec
 from msgspec import UNSET
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -25,6 +26,8 @@ from skep.spec.types import FLOAT, JSON, STRING, Field, Kind, Type
 READ, TEXT, EARLY = "__skep_read", "__skep_text", "__skep_early_"
 """Columns that a frame has besides its own while its payloads are read."""
 END = "skep:end"
+TEXTS = frozenset({Kind.STRING, Kind.UUID, Kind.ENUM, Kind.TIME})
+"""What is a string in JSON."""
 DEPTH_BYTES, BRACKETS_MAX = 1_500, 400
 """Payloads of more bytes may be nested more deeply than Python follows; with no more brackets than this they are not."""
 
@@ -57,11 +60,15 @@ def message_columns(frame: DataFrame, queue: Queue, payload: str = "payload") ->
     escaped = F.contains(text, F.lit("\\"))
     cleaned = F.when(escaped, F.regexp_replace(text, _ESCAPE, "\x01")).otherwise(text)
     whole = F.concat(F.lit('{"m":'), text, F.lit(f',"{END}":7}}'))
-    sound = F.is_valid_utf8(text) & _is_shallow(text) & ~F.contains(text, F.lit(END))
+    sound = F.is_valid_utf8(text) & _is_shallow(text)
+    if not queue.message_type or queue.extra_fields is ExtraFields.ALLOW:
+        sound &= ~F.contains(text, F.lit(END))  # elsewhere it is a key too many
     sound &= F.when(escaped, ~text.rlike(_UNSURE_ESCAPE)).otherwise(F.lit(True))
     if not queue.message_type:
         read = frame.withColumns({READ: F.try_parse_json(whole), TEXT: cleaned})
         return _untyped(read, text, sound & _no_infinity(F.col(READ)))
+    if len({name.lower() for name in queue.message_type}) < len(queue.message_type):
+        raise Uncompiled("there are fields whose names differ in nothing but capitals, which Spark does not tell apart")
     schema = ",".join(f"`{name}`:{_read_as(field.type)}" for name, field in queue.message_type.items())
     parsed = F.from_json(whole, f"m struct<{schema}>,`{END}` int,corrupt string", _OPTIONS)
     read = frame.withColumns({READ: parsed, TEXT: cleaned})
@@ -75,7 +82,12 @@ def message_columns(frame: DataFrame, queue: Queue, payload: str = "payload") ->
     else:
         fits &= _keys_are_unique(whole)
     values = {name: field.value for name, field in fields.items()}
-    return MessageColumns(early.applied(read), text, values, fits, ~_col_escaped(), Binder())
+    # A default that has to be escaped is not seen in the message.
+    spoilt = any(
+        field.default is not UNSET and "\\" in _encoded(field.default) for field in queue.message_type.values()
+    )
+    plain = F.lit(False) if spoilt else ~_col_escaped()
+    return MessageColumns(early.applied(read), text, values, fits, plain, Binder())
 
 
 def _untyped(read: DataFrame, text: Column, sound: Column) -> MessageColumns:
@@ -102,18 +114,16 @@ def _no_infinity(variant: Column) -> Column:
 # --- keys -------------------------------------------------------------------------------------------------------
 
 
-def _keys(text: Column) -> Column:
-    """Twice the number of keys in a JSON text that has no escapes."""
-    return F.octet_length(text) - F.octet_length(F.replace(text, F.lit('":'), F.lit("")))
+def _quotes(text: Column) -> Column:
+    """The number of quotes in a JSON text that has no escapes: two for each key, and two for each string."""
+    return F.octet_length(text) - F.octet_length(F.replace(text, F.lit('"'), F.lit("")))
 
 
 def _keys_are_known(fields: list[_TypedField]) -> Column:
-    """Whether there are as many keys in the text as fields that are there, and none besides or twice."""
-    text = F.col(TEXT)
-    spaced = reduce(lambda one, other: one | other, [F.contains(text, F.lit(f'"{space}:')) for space in " \t\n\r"])
+    """Whether there are as many quotes in the text as the fields that are there account for, so no key besides or twice."""
     nested = [field.nested_text() for field in fields if field.is_nested()]
-    counted = [field.present(nested) * 2 for field in fields] + [F.coalesce(_keys(one), F.lit(0)) for one in nested]
-    return ~spaced & (_keys(text) == reduce(lambda one, other: one + other, counted))
+    counted = [field.quotes(nested) for field in fields]
+    return _quotes(F.col(TEXT)) == reduce(lambda one, other: one + other, counted)
 
 
 def _keys_are_unique(whole: Column) -> Column:
@@ -173,15 +183,28 @@ class _TypedField:
         assert written is not None
         return F.when(F.contains(written, F.lit("\\")), F.regexp_replace(written, _ESCAPE, "\x01")).otherwise(written)
 
-    def present(self, nested: list[Column]) -> Column:
-        """1 when the message has the key, 0 when it has not, nothing when that is not certain."""
-        if self._field.required and not self._field.type.optional:
-            return F.lit(1)
-        mentioned = F.lit(1)
+    def quotes(self, nested: list[Column]) -> Column:
+        """How many quotes its key and its value have in the message."""
+        type_ = self._field.type
+        if self.is_nested():
+            own = F.coalesce(_quotes(self.nested_text()), F.lit(0))
+        elif type_.kind in TEXTS:
+            own = F.lit(2) if self._field.required else F.when(self._column.isNull(), F.lit(0)).otherwise(F.lit(2))
+        elif type_.kind is Kind.LIST and type_.element is not None and type_.element.kind in TEXTS:
+            own = F.when(self._column.isNull(), F.lit(0)).otherwise(F.size(self._column) * 2)
+        else:
+            own = F.lit(0)
+        return self._of_key(nested) + own
+
+    def _of_key(self, nested: list[Column]) -> Column:
+        """2 when the message has the key, 0 when it has not, nothing when that is not certain."""
+        if self._field.required:
+            return F.lit(2)
+        mentioned = F.lit(2)
         if nested:
             inside = [F.coalesce(F.contains(one, F.lit(f'"{self._name}"')), F.lit(False)) for one in nested]
             mentioned = F.when(~reduce(lambda one, other: one | other, inside), mentioned)
-        return F.when(self._column.isNotNull(), F.lit(1)).otherwise(
+        return F.when(self._column.isNotNull(), F.lit(2)).otherwise(
             F.when(self._mentioned, mentioned).otherwise(F.lit(0))
         )
 
@@ -221,8 +244,6 @@ class _TypedField:
 
 
 def _encoded(value: object) -> str:
-    import msgspec
-
     return msgspec.json.encode(value).decode()
 
 
