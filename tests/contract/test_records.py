@@ -55,6 +55,25 @@ async def test_a_replayed_invalid_message_is_for_all_groups(driver: Driver) -> N
     assert await driver.dead() == []
 
 
+async def test_a_quarantine_that_is_full_takes_no_more_while_what_was_taken_still_finds_its_grave(
+    driver: Driver,
+) -> None:
+    await driver.create("graves", max_depth=1)
+    await driver.create("q", dead_letter_queue="graves", max_attempts=1)
+    message = driver.message("bad")
+    first = await driver.store.quarantine(message, driver.mint.mint(), "bad", driver.receipt("k"), driver.now)
+    full = await driver.store.quarantine(message, driver.mint.mint(), "bad", driver.receipt("l"), driver.now)
+    await driver.push("taken")
+    await driver.reject(*await driver.pop())
+
+    assert [(r.status, r.code) for outcome in (first, full) for r in outcome.results] == [
+        (PushStatus.STORED, None),
+        (PushStatus.REFUSED, Code.QUEUE_FULL),
+    ]
+    assert await driver.recorded("k", "l") == ['"done"', None]
+    assert [letter.payload for letter in await driver.dead("graves")] == [b"bad", b"taken"]
+
+
 async def test_a_queue_without_dead_letters_keeps_no_invalid_message(driver: Driver) -> None:
     await driver.create(dead_letter_queue="none")
 

@@ -118,9 +118,11 @@ class ReferenceRecords(ReferenceViews):
         name = self.grave_name(message.queue)
         if name is None:
             return PushOutcome([PushResult(PushStatus.REFUSED, id_, code=Code.MESSAGE_INVALID)], {})
+        grave = self.make_dead_letter_queue(name, message.queue.tenant, now)
+        if 0 < grave.settings.max_depth <= grave.depth:
+            return PushOutcome([PushResult(PushStatus.REFUSED, id_, code=Code.QUEUE_FULL)], {})
         if receipt is not None:
             self.receipts_kept[receipt.key] = receipt
-        grave = self.make_dead_letter_queue(name, message.queue.tenant, now)
         entry = self.append(grave, message, id_, now)
         grave.dead[entry.seq] = self._letter(grave.queue.key.name, entry, message, error, now)
         limit = grave.settings.max_depth

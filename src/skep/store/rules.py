@@ -200,11 +200,14 @@ def undone_push(batch: PushBatch) -> PushOutcome:
     return PushOutcome(results, {})
 
 
-def not_quarantined(message: NewMessage, id_: Id) -> PushOutcome:
-    """The answer for an invalid message of a queue that keeps no dead letters: nothing of it is left."""
-    reason = f"queue {message.queue.name!r} keeps no dead letters, so the invalid message is not kept"
+def not_quarantined(message: NewMessage, id_: Id, full: str | None = None) -> PushOutcome:
+    """The answer for an invalid message of a queue that keeps no dead letters, or whose are ``full``: nothing of it is left.
+
+    What was taken must find its grave whatever its depth; this one was not taken yet, and its sender can wait.
+    """
+    reason = full or f"queue {message.queue.name!r} keeps no dead letters, so the invalid message is not kept"
     trace_id = message.trace_id or id_
-    code = Code.MESSAGE_INVALID
+    code = Code.QUEUE_FULL if full else Code.MESSAGE_INVALID
     return PushOutcome([PushResult(PushStatus.REFUSED, id_, None, message.transaction_id, trace_id, code, reason)], {})
 
 

@@ -36,7 +36,7 @@ from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
 from skep.store.postgres.push import depth_of, open_logs
-from skep.store.rules import SEQ_MAX, is_seq, not_quarantined
+from skep.store.rules import SEQ_MAX, is_seq, not_quarantined, queue_full_reason
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "dead")
@@ -102,6 +102,9 @@ async def quarantine(
     to = (await open_logs(connection, [target.key], now)).get(target.key)
     if to is None:
         raise _deleted_meanwhile(target.key)
+    if to.max_depth and to.depth >= to.max_depth:
+        await taken.write(connection)
+        return not_quarantined(message, id_, queue_full_reason(target.key.name, to.depth, to.max_depth, 1)), []
     seq, trace_id = to.last_seq + 1, message.trace_id or id_
     only = DEFAULT_PARTITION if to.ordering == Ordering.FIFO else None
     await append_rows(connection, [(

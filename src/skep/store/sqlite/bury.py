@@ -21,7 +21,7 @@ from skep.model import (
     Seq,
 )
 from skep.records import Receipt
-from skep.store.rules import dead_letter_target, not_quarantined
+from skep.store.rules import dead_letter_target, not_quarantined, queue_full_reason
 from skep.store.sqlite.leases import count_expired
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, depth_of, next_place
@@ -110,6 +110,11 @@ def quarantine(
             drop(session, receipt.key)
         return not_quarantined(message, id_)
     dead_queue = make_dead_letter_queue(session, QueueKey(name, queue.key.tenant), now)
+    limit = dead_queue.settings.max_depth
+    if limit and (depth := session.depth(dead_queue)) >= limit:
+        if receipt is not None:
+            drop(session, receipt.key)
+        return not_quarantined(message, id_, queue_full_reason(name, depth, limit, 1))
     trace_id = message.trace_id or id_
     said = (
         id_, message.partition, message.transaction_id, trace_id, message.priority, message.content_type, message.headers,
