@@ -58,7 +58,7 @@ class Scale(Struct, frozen=True, kw_only=True):
     small_batches: int
 
 
-QUICK = Scale(rows=300_000, rounds=2, batches=3, small_batches=20)
+QUICK = Scale(rows=300_000, rounds=2, batches=3, small_batches=12)
 FULL = Scale(rows=1_000_000, rounds=5, batches=10, small_batches=60)
 
 

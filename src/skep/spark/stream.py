@@ -179,7 +179,10 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return when one of the queues has something new, or after a while."""
         seconds = self._options.wait_seconds
         watched = sorted(self._seen)[:WATCHED_QUEUES]
-        if not (watched and seconds):
+        if not watched:
+            time.sleep(min(1.0, seconds))  # no queue matches yet
+            return
+        if not seconds:
             return
         if len(watched) == 1:
             self._news(watched[0], start)
