@@ -574,29 +574,3 @@ class Chore(Struct, frozen=True):
     done: int = 0
     more: bool = False
     next_at: Instant | None = None
-
-
-class RetentionPass(Struct, frozen=True, kw_only=True):
-    """One row of the retention history."""
-
-    queue: QueueKey
-    at: Instant
-    deleted: int
-    first_seq: Seq
-    settled_seq: Seq
-
-
-class FinishedLease(Struct, frozen=True, kw_only=True):
-    """One row of the lease history: a lease that ended, and how."""
-
-    queue: QueueKey
-    group: str
-    partition: str
-    first_seq: Seq
-    last_seq: Seq
-    messages: int
-    completed: int
-    attempt: int
-    leased_at: Instant
-    settled_at: Instant
-    outcome: str

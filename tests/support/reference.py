@@ -14,6 +14,7 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
+from skep.histories import FinishedLease, RetentionPass
 from skep.ids import Id
 from skep.model import (
     DEAD_LETTER_SUFFIX,
@@ -22,13 +23,11 @@ from skep.model import (
     WINDOW_CAP_FACTOR,
     DeadLetter,
     DeadReason,
-    FinishedLease,
     NewMessage,
     Ordering,
     Queue,
     QueueKey,
     QueueSettings,
-    RetentionPass,
     Seq,
     Start,
     StartMode,

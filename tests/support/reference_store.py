@@ -16,6 +16,7 @@ from msgspec import UNSET
 from skep.clock import Instant, seconds
 from skep.columns import LogPiece, LogRange, NewRows
 from skep.errors import Code, SkepError
+from skep.histories import RetentionPass
 from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
@@ -44,7 +45,6 @@ from skep.model import (
     QueueKey,
     QueueSettings,
     Replayed,
-    RetentionPass,
     Seq,
     SettleResult,
     SettleStatus,

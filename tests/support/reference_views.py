@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
+from skep.histories import FinishedLease, RetentionPass
 from skep.ids import Id
 from skep.model import (
     DeadLetter,
     DeadLetterFilter,
-    FinishedLease,
     GroupStats,
     LeaseInfo,
     MessageFilter,
@@ -19,7 +19,6 @@ from skep.model import (
     QueueKey,
     QueueStats,
     Rates,
-    RetentionPass,
     Seq,
     StoredMessage,
 )

@@ -33,6 +33,7 @@ from skep.engine.settings import check_settings
 from skep.engine.staging import Staging
 from skep.engine.timers import Timers
 from skep.errors import Code, SkepError
+from skep.histories import FinishedLease, RetentionPass
 from skep.ids import Id, IdMint
 from skep.model import (
     DEFAULT_TENANT,
@@ -45,7 +46,6 @@ from skep.model import (
     DeadLetter,
     DeadLetterFilter,
     Delivery,
-    FinishedLease,
     GroupStats,
     LeaseInfo,
     MessageFilter,
@@ -62,7 +62,6 @@ from skep.model import (
     QueueStats,
     Renewal,
     RenewResult,
-    RetentionPass,
     Seq,
     Settlement,
     SettleResult,

@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
+from skep.histories import FinishedLease
 from skep.http import dead_letters
 from skep.http.arrow import StreamEncoder
 from skep.http.survey import figures
-from skep.model import DeadLetter, DeadLetterFilter, FinishedLease, QueueKey, Seq
+from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
 
 TIME = pa.timestamp("us", tz="UTC")
 LEASE_ROWS = 1_000

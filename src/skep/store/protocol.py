@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from skep.clock import Instant
+from skep.histories import FinishedLease, RetentionPass
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -22,7 +23,6 @@ from skep.model import (
     Connections,
     DeadLetter,
     DeadLetterFilter,
-    FinishedLease,
     GroupStats,
     LeaseInfo,
     LogBounds,
@@ -42,7 +42,6 @@ from skep.model import (
     Renewal,
     RenewResult,
     Replayed,
-    RetentionPass,
     Seq,
     Settlement,
     SettleResult,

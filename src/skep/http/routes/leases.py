@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from skep.clock import Instant, seconds
 from skep.engine import Engine
+from skep.histories import FinishedLease
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.shown import age_seconds
-from skep.model import FinishedLease, LeaseInfo, QueueKey
+from skep.model import LeaseInfo, QueueKey
 from skep.wire.status import (
     EndedLease,
     LeaseHistoryResponse,

@@ -13,10 +13,10 @@ import asyncpg
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
+from skep.histories import FinishedLease, RetentionPass
 from skep.ids import Id, minted_at
 from skep.model import (
     QUEUE_MODE_GROUP,
-    FinishedLease,
     GroupStats,
     LeaseInfo,
     LogBounds,
@@ -28,7 +28,6 @@ from skep.model import (
     QueueKey,
     QueueStats,
     Rates,
-    RetentionPass,
     Seq,
     StoredMessage,
 )

@@ -12,6 +12,7 @@ import structlog
 
 from skep.clock import Clock, Instant, SystemClock
 from skep.errors import Code, SkepError
+from skep.histories import FinishedLease, RetentionPass
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -21,7 +22,6 @@ from skep.model import (
     Connections,
     DeadLetter,
     DeadLetterFilter,
-    FinishedLease,
     GroupStats,
     LeaseInfo,
     LogBounds,
@@ -41,7 +41,6 @@ from skep.model import (
     Renewal,
     RenewResult,
     Replayed,
-    RetentionPass,
     Seq,
     Settlement,
     SettleResult,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
+from skep.histories import FinishedLease, RetentionPass
 from skep.model import (
-    FinishedLease,
     GroupStats,
     LeaseInfo,
     Ordering,
@@ -12,7 +12,6 @@ from skep.model import (
     QueueKey,
     QueueStats,
     Rates,
-    RetentionPass,
     Seq,
 )
 from skep.store.sqlite.leases import SQL as LEASES_SQL

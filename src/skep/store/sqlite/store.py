@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
+from skep.histories import FinishedLease, RetentionPass
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -23,7 +24,6 @@ from skep.model import (
     Connections,
     DeadLetter,
     DeadLetterFilter,
-    FinishedLease,
     GroupStats,
     LeaseInfo,
     LogBounds,
@@ -43,7 +43,6 @@ from skep.model import (
     Renewal,
     RenewResult,
     Replayed,
-    RetentionPass,
     Seq,
     Settlement,
     SettleResult,
