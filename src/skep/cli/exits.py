@@ -20,7 +20,7 @@ _CODES = dict.fromkeys((Code.UNAUTHENTICATED, Code.FORBIDDEN), AUTHENTICATION)
 _CODES |= dict.fromkeys(
     (
         Code.QUEUE_NOT_FOUND, Code.GROUP_NOT_FOUND, Code.MESSAGE_NOT_FOUND, Code.APP_NOT_FOUND, Code.ENTITY_NOT_FOUND,
-        Code.WEBHOOK_NOT_FOUND,
+        Code.WEBHOOK_NOT_FOUND, Code.PIPELINE_NOT_FOUND,
     ),
     NOTHING,
 )  # fmt: skip
