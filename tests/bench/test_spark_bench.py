@@ -18,7 +18,7 @@ import msgspec
 from skep.bench import spark
 
 if __name__ == "__main__":
-    tiny = msgspec.structs.replace(spark.QUICK, rows=50_000, rounds=1, batches=1, small_batches=3)
+    tiny = msgspec.structs.replace(spark.QUICK, rows=50_000, mapped_rows=5_000, rounds=1, batches=1, small_batches=3)
     print(spark.measure(["sqlite", "postgres"], tiny).json())
 """
 

@@ -28,6 +28,7 @@ from skep.bench.jdbc import driver_jar
 from skep.bench.load import fresh_queue
 from skep.bench.loader import Load, drive
 from skep.bench.report import Report, machine, middle
+from skep.bench.spark_mapping import mapping_rates
 from skep.spark.session import start_session
 from skep.testing.postgres import PostgresServer, running_postgres
 
@@ -39,6 +40,7 @@ TARGETS = {
     "source_of_parquet": ">= 0.60",
     "source_over_jdbc": ">= 1.50",
     "sink_of_arrow_push": ">= 0.50",
+    "column_over_python_mapping": ">= 5.00",
 }
 STREAM_MESSAGES = 50_000
 PAYLOAD_BYTES = 300
@@ -53,13 +55,14 @@ class Scale(Struct, frozen=True, kw_only=True):
     """How much of everything."""
 
     rows: int
+    mapped_rows: int
     rounds: int
     batches: int
     small_batches: int
 
 
-QUICK = Scale(rows=300_000, rounds=2, batches=3, small_batches=12)
-FULL = Scale(rows=1_000_000, rounds=5, batches=10, small_batches=60)
+QUICK = Scale(rows=300_000, mapped_rows=100_000, rounds=2, batches=3, small_batches=12)
+FULL = Scale(rows=1_000_000, mapped_rows=500_000, rounds=5, batches=10, small_batches=60)
 
 
 class Bench(Struct, frozen=True):
@@ -120,6 +123,7 @@ def measure(stores: list[str], scale: Scale) -> Report:
                 else:
                     steps(bench, partial(source_over_jdbc, database=database))
                 steps(bench, streaming, small_batches, sink_of_push)
+        mapping(spark, scale, report, folder)
     return report
 
 
@@ -148,6 +152,16 @@ def steps(bench: Bench, *wanted: Callable[[Bench], None]) -> None:
         step(bench)
         name = step.func.__name__ if isinstance(step, partial) else step.__name__
         log.info("measured", store=bench.store, step=name, seconds=round(time.perf_counter() - started, 1))
+
+
+def mapping(spark: SparkSession, scale: Scale, report: Report, folder: Path) -> None:
+    """A spec's mapping as columns, beside the same in Python."""
+    started = time.perf_counter()
+    rates = mapping_rates(spark, folder, scale.mapped_rows, scale.rounds)
+    report.rates["mapping_by_columns"] = rates.columns
+    report.rates["mapping_in_python"] = rates.python
+    report.ratios["column_over_python_mapping"] = rates.ratio
+    log.info("measured", step="mapping", seconds=round(time.perf_counter() - started, 1))
 
 
 def source_of_parquet(bench: Bench) -> None:
