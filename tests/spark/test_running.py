@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 import skep
+from skep.cli.app import run as command
 from skep.spark.options import Connection
 from skep.spark.running.context import Wishes
 from skep.spark.running.record import Run
@@ -23,6 +24,29 @@ pytestmark = pytest.mark.usefixtures("small_data")
 
 ORDERS = 12
 BAD = 3
+SPEC = """
+app Shop {
+  queue Placed {
+    message_type {
+      number: int
+      cents: int
+    }
+    map_to: command Order.Place {
+      id: string(number)
+      euros: cents / 100
+    }
+    check Positive {
+      holds: cents > 0
+      on_fail: drop
+    }
+    check Small {
+      holds: cents < 100000
+      on_fail: fail
+    }
+  }
+}
+"""
+SHOP = load(SPEC, "shop.skep")
 
 
 def ran(lake: Lake, *names: str, queues: tuple[str, ...] = (), kind: str = "parquet", **wishes: Any) -> Ended:
@@ -140,6 +164,38 @@ def test_delta_takes_the_same(lake: Lake) -> None:
     lake.client.push("orders", [{"n": number} for number in range(5)])
     run = ran(lake, "archive", kind="delta", max_rows=3).run
     assert (run.status, run.error, run.stages[0].rows_out) == ("ok", None, 5)
+    assert "a lake of Delta" in (ran(lake, "archive").run.error or "")
+
+
+def test_a_lake_of_parquet_is_not_taken_for_delta(lake: Lake) -> None:
+    lake.client.push("orders", {"n": 1})
+    ran(lake, "archive")
+    assert "a lake of Parquet" in (ran(lake, "archive", kind="delta").run.error or "")
+
+
+def test_the_server_knows_of_runs(lake: Lake) -> None:
+    lake.client.push("orders", {"n": 1})
+    run = ran(lake, "archive").run
+    seen = lake.client.pipeline_run(run.id).report
+    assert (seen.name, seen.status, seen.rows_out, seen.lag) == ("archive", "ok", 1, {"orders": 0})
+    assert seen.links["report"].endswith("report.html")
+
+
+def test_the_command_line_runs_a_pipeline_and_fails_when_a_check_does(
+    lake: Lake, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lake.client.push("Placed", [{"number": 1, "cents": cents} for cents in (5, 100_000)])
+    to = ["--url", lake.url, "--tenant", lake.tenant, "--lake", str(tmp_path / "lake"), "--queue", "Placed"]
+    assert command(["pipeline", "run", "archive", *to, "-o", "table"]) == 0
+    printed = capsys.readouterr()
+    assert "1 stage: 1 ok; 1 of 1 checks held" in printed.out
+    assert "2 rows in, 2 out" in printed.err
+    spec = tmp_path / "shop.skep"
+    spec.write_text(SPEC, encoding="utf-8")
+    assert command(["pipeline", "run", "quality", *to, "--spec", str(spec)]) == 1
+    assert json.loads(capsys.readouterr().out)["status"] == "failed"
+    assert command(["pipeline", "run", "nope", *to]) == 1
+    assert "there is no pipeline 'nope'" in capsys.readouterr().err
 
 
 def test_a_replay_goes_back_in_order_once_and_can_be_tried_first(lake: Lake) -> None:
@@ -183,33 +239,6 @@ def test_what_cannot_be_is_said_in_a_sentence(
     assert run.status == "failed"
     assert told in (run.error or "")
     assert "\n" not in (run.error or "")
-
-
-SHOP = load(
-    """
-app Shop {
-  queue Placed {
-    message_type {
-      number: int
-      cents: int
-    }
-    map_to: command Order.Place {
-      id: string(number)
-      euros: cents / 100
-    }
-    check Positive {
-      holds: cents > 0
-      on_fail: drop
-    }
-    check Small {
-      holds: cents < 100000
-      on_fail: fail
-    }
-  }
-}
-""",
-    "shop.skep",
-)
 
 
 def test_commands_of_a_spec_go_to_a_table_and_a_queue_and_rejects_to_the_dead_letters(lake: Lake) -> None:

@@ -150,7 +150,7 @@ def run(
     urls = tuple(url.strip() for url in to.url.split(",") if url.strip())
     plan = Plan(
         names=names, connection=Link(urls, to.tenant, to.token, retry_seconds=60.0), queues=queue, lake=lake, format=format,
-        master=where.master, remote=where.remote, wishes=wishes, quick_start=every is None,
+        master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
     )  # fmt: skip
     ended = run_pipelines(plan, LiveLines())
     print_run(to, ended)

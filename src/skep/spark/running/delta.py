@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from skep.errors import Code, SkepError
 from skep.spark.pipelines.archive import PARTITION_COLUMNS, plain_archive, with_body
+from skep.spark.running.setting import TEXT_PARTITIONS, setting
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -56,13 +57,8 @@ class DeltaLake:
         if table is None:
             raise SkepError(Code.INVALID_REQUEST, f"there is no Delta table in {self.root} yet")
         files = table.file_uris()
-        inferred = "spark.sql.sources.partitionColumnTypeInference.enabled"
-        before = spark.conf.get(inferred)
-        spark.conf.set(inferred, "false")
-        try:
+        with setting(spark, *TEXT_PARTITIONS):
             rows = spark.read.option("basePath", self.root).parquet(*files)
-        finally:
-            spark.conf.set(inferred, str(before))
         return with_body(rows.withColumn("date", rows["date"].cast("date")))
 
     def _application(self, queue: str) -> str:

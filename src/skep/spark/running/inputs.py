@@ -11,7 +11,6 @@ from msgspec import Struct
 from skep.client import Client
 from skep.spark.link import Link, link
 from skep.spark.options import Connection
-from skep.spark.running import histories
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
@@ -93,11 +92,16 @@ class Inputs:
 
     def leases(self) -> DataFrame:
         """How leases ended."""
-        return histories.leases(self._spark, self.link, self.queues)
+        return self._table("leases")
 
     def dead_letters(self) -> DataFrame:
         """What was given up on, and is neither replayed nor purged."""
-        return histories.dead_letters(self._spark, self.link, self.queues)
+        # A queue and its dead-letter queue name the same letters.
+        letters = self._table("dead_letters").dropDuplicates(["queue", "seq"])
+        return letters.where(letters["source_queue"].isin(self.queues))
+
+    def _table(self, name: str) -> DataFrame:
+        return self._reader().option("table", name).option("subscribe", json.dumps(self.queues)).load()
 
     def stream(self, queue: str, most_rows: int) -> DataFrame:
         """The messages of a queue as a stream."""

@@ -23,6 +23,7 @@ from msgspec import Struct, field
 
 from skep.errors import Code, SkepError
 from skep.spark.pipelines.archive import PARTITION_COLUMNS, archive
+from skep.spark.running.setting import TEXT_PARTITIONS, UNSORTED, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -97,7 +98,8 @@ class ParquetLake:
         """Write a batch aside, commit it, put it in its place."""
         staging = self._own / "staging"
         shutil.rmtree(staging, ignore_errors=True)
-        archive(messages).write.partitionBy(*PARTITION_COLUMNS).parquet(str(staging))
+        with setting(messages.sparkSession, *UNSORTED):
+            archive(messages).write.partitionBy(*PARTITION_COLUMNS).parquet(str(staging))
         rows, moves = 0, []
         for number, file in enumerate(sorted(staging.rglob("*.parquet"))):
             rows += _rows(file)
@@ -129,14 +131,8 @@ class ParquetLake:
             raise SkepError(
                 Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; skep pipeline run archive makes one"
             )
-        # Spark would take a queue that is named 2026 for a number.
-        inferred = "spark.sql.sources.partitionColumnTypeInference.enabled"
-        before = spark.conf.get(inferred)
-        spark.conf.set(inferred, "false")
-        try:
+        with setting(spark, *TEXT_PARTITIONS):
             return spark.read.parquet(str(folder)).withColumn("date", _date())
-        finally:
-            spark.conf.set(inferred, str(before))
 
     def _rewrite(self, spark: SparkSession, folder: Path, files: list[Path]) -> int:
         fresh = self._own / "compacted"
@@ -208,6 +204,10 @@ def open_lake(root: str, tenant: str, kind: str = "parquet") -> Iterator[Lake]:
     if kind == "delta":
         from skep.spark.running.delta import DeltaLake
 
+        if (Path(root) / OWN / "state.json").exists():
+            raise SkepError(
+                Code.INVALID_REQUEST, f"{root} is a lake of Parquet files; use --format parquet, or another --lake"
+            )
         yield DeltaLake(root, tenant)
         return
     if "://" in root.removeprefix("file://"):
@@ -216,6 +216,8 @@ def open_lake(root: str, tenant: str, kind: str = "parquet") -> Iterator[Lake]:
             f"a lake of Parquet files needs a file system, which {root} is not; use --format delta",
         )
     folder = Path(root.removeprefix("file://")).absolute()
+    if (folder / MESSAGES / "_delta_log").exists():
+        raise SkepError(Code.INVALID_REQUEST, f"{root} is a lake of Delta; use --format delta, or another --lake")
     (folder / OWN).mkdir(parents=True, exist_ok=True)
     with (folder / OWN / "lock").open("w") as lock:
         try:

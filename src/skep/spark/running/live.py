@@ -27,10 +27,10 @@ def progress_line(stage: Stage, seconds: float) -> str:
 class LiveLines:
     """Progress on a stream: on a terminal one line that is written over, else a line when something is worth it."""
 
-    def __init__(self, to: TextIO = sys.stderr, now: Callable[[], float] = time.monotonic) -> None:
-        self._to = to
+    def __init__(self, to: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self._to = to or sys.stderr
         self._now = now
-        self._terminal = to.isatty()
+        self._terminal = self._to.isatty()
         self._begun: dict[str, float] = {}
         self._told = 0.0
 

