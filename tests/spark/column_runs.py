@@ -9,10 +9,10 @@ import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from skep.entities.inputs import compile_reading
 from skep.errors import SkepError
 from skep.spark.columns import Uncompiled, compile_column, message_columns
 from skep.spark.columns.output import json_text
-from skep.spark.judging import reading
 from skep.spec import Expression, compile_expression, evaluate_json
 from skep.spec.ir import Queue
 from skep.spec.variables import of_queue
@@ -64,7 +64,7 @@ def by_evaluator(queue: Queue, text: str, payload: str) -> str | None:
     """What the worker has for it: JSON, or None when there is no value."""
     expression: Expression = compile_expression(text, of_queue(queue))
     try:
-        return msgspec.json.encode(evaluate_json(expression, reading(queue).fields(payload.encode()))).decode()
+        return msgspec.json.encode(evaluate_json(expression, compile_reading(queue).fields(payload.encode()))).decode()
     except SkepError:
         return None
 

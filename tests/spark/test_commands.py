@@ -100,6 +100,8 @@ app Orders {
         at: time
         tags: list<string>
         address: json
+        channel: string = "web"
+        hint: string?
       }
     }
   }
@@ -182,6 +184,7 @@ def test_commands_and_rejects_of_a_few_messages(spark: SparkSession, app: App) -
     assert msgspec.json.decode(command.input) == {
         "id": GOOD["order_id"], "customer": "ZOë", "cents": 600, "large": True, "vip": True, "city": "Bern", "day": "2026-03-01",
         "note": "none", "share": 15.125, "at": "2026-03-01T10:20:30.250Z", "tags": ["vip"], "address": {"city": "Bern"},
+        "channel": "web", "hint": None,
     }  # fmt: skip
     overflow, unfit, no_json = found.rejects.orderBy("seq").collect()
     assert (overflow.code, overflow.field, overflow.expression) == (

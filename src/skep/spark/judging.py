@@ -9,31 +9,21 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, cast
 
-import msgspec
 import pyarrow as pa
-from msgspec import Struct
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
 
 from skep.entities import encoded
-from skep.entities.refusal import cannot_apply, not_a_condition, without_value
-from skep.errors import Code, SkepError
+from skep.entities.inputs import Reading, compile_input, compile_reading
+from skep.entities.refusal import not_a_condition, without_value
+from skep.errors import SkepError
 from skep.spec import (
     App,
     ExpressionError,
-    FieldMapping,
-    Validator,
-    apply_mapping,
-    compile_mapping,
-    compile_validator,
     from_json,
-    misfit,
-    misfit_of,
     to_json,
 )
 from skep.spec.expressions import Expression, compile_expression, evaluate
-from skep.spec.ir import Queue
-from skep.spec.messages import with_defaults
 from skep.spec.types import BOOL
 from skep.spec.variables import of_queue
 
@@ -47,71 +37,14 @@ Verdict = dict[str, str | None]
 Judge = Callable[[bytes], Verdict]
 
 
-class Reading(Struct, frozen=True):
-    """How the messages of a queue are read."""
-
-    validator: Validator | None
-
-    def fields(self, payload: bytes) -> dict[str, object]:
-        """What expressions can read; MESSAGE_INVALID when the message does not fit."""
-        if self.validator is not None:
-            unfit = misfit(self.validator, payload)
-            if unfit is not None:
-                raise SkepError(
-                    Code.MESSAGE_INVALID, str(unfit), field=unfit.field, value=unfit.value, expected=unfit.expected
-                )
-            return with_defaults(self.validator, msgspec.json.decode(payload))
-        try:
-            return {"message": msgspec.json.decode(payload)}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SkepError(Code.MESSAGE_INVALID, f"the message is no JSON: {error}") from None
-
-
-def reading(queue: Queue) -> Reading:
-    """How to read a queue's messages."""
-    return Reading(compile_validator(queue.message_type, queue.extra_fields) if queue.message_type else None)
-
-
-class Mapped(Struct, frozen=True):
-    """A queue's mapping to a command, as the worker has it."""
-
-    reading: Reading
-    mapping: FieldMapping
-    input: Validator | None
-    where: str
-
-    def made(self, payload: bytes) -> bytes:
-        """The command's input as JSON; MESSAGE_INVALID or MAPPING_FAILED when there is none."""
-        fields = self.reading.fields(payload)
-        try:
-            made = apply_mapping(self.mapping, fields)
-        except ExpressionError as error:
-            raise without_value(error, self.where) from None
-        if self.input is not None and (unfit := misfit_of(self.input, made)) is not None:
-            raise cannot_apply(self.mapping, unfit, self.where)
-        return encoded(made)
-
-
-def mapped(app: App, name: str) -> Mapped:
-    """The mapping of one queue of a valid app."""
-    queue = app.queues[name]
-    call = queue.map_to
-    assert call is not None
-    entity = app.entities.get(call.entity)
-    target = entity.commands[call.command].input if entity is not None else None
-    return Mapped(
-        reading(queue),
-        compile_mapping(call.fields, of_queue(queue), target),
-        compile_validator(target) if target is not None else None,
-        f"map_to {call.entity}.{call.command}",
-    )
-
-
 @lru_cache(JUDGES_KEPT)
 def mapping_judge(document: str, queue: str) -> Judge:
     """The judge of a queue's mapping, from the app as JSON."""
-    compiled = mapped(from_json(document), queue)
-    return lambda payload: _judged(payload, compiled.made)
+    app = from_json(document)
+    spec = app.queues[queue]
+    read, mapping = compile_reading(spec), compile_input(app, spec)
+    assert mapping is not None
+    return lambda payload: _judged(payload, lambda given: encoded(mapping.made(read.fields(given))))
 
 
 @lru_cache(JUDGES_KEPT)
@@ -119,7 +52,7 @@ def checks_judge(document: str, queue: str) -> Judge:
     """The judge of a queue's checks; what it makes is a JSON list of those that do not hold, each with the reason."""
     spec = from_json(document).queues[queue]
     conditions = {name: compile_expression(check.holds, of_queue(spec), BOOL) for name, check in spec.checks.items()}
-    read = reading(spec)
+    read = compile_reading(spec)
     return lambda payload: _judged(payload, lambda given: _unmet(conditions, read, given))
 
 

@@ -18,13 +18,14 @@ from skep.client.message import Message
 from skep.client.worker.verdict import Reject, Retry, RetryAt, verdict
 from skep.clock import Clock
 from skep.entities import PERMANENT
+from skep.entities.inputs import Fields
 from skep.errors import SkepError
 from skep.wire.messages import Ack, AckStatus, PoppedMessage
 from skep.wire.times import to_datetime
 from skep.worker.access import LOST, Access, completed, failed, given_up, refused, writable
 from skep.worker.committing import commit_pushes
 from skep.worker.delivery import Deliverer, Outcome, Result
-from skep.worker.duty import Duty, Fields
+from skep.worker.duty import Duty
 from skep.worker.endpoints import Breaker
 from skep.worker.functions import CommandFunction, result_of
 

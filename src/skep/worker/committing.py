@@ -18,6 +18,7 @@ from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.clock import Clock
 from skep.entities import PERMANENT, Accepted, Decision, Snapshot, accept, decide, encoded, snapshot
+from skep.entities.inputs import Fields
 from skep.errors import Code, SkepError
 from skep.wire.entities import (
     EffectItem,
@@ -27,7 +28,7 @@ from skep.wire.entities import (
 from skep.wire.messages import AckStatus, PoppedMessage, PushItem, TransactionRequest, TransactionResponse
 from skep.worker.access import LOST, Access, completed, given_up, is_hopeless, refused
 from skep.worker.claims import Claims
-from skep.worker.duty import Duty, Fields
+from skep.worker.duty import Duty
 
 SCOPE = "command"
 RECEIPT_SECONDS = 30 * 86_400.0

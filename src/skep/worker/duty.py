@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from skep.client.delivered import payload_bytes
 from skep.entities import CompiledEntity, compile_entity, encoded
+from skep.entities.inputs import Fields, InputMapping, Reading, compile_input, compile_reading
 from skep.entities.refusal import cannot_apply, not_a_condition, unfit_key, without_value
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering
@@ -28,17 +28,13 @@ from skep.spec import (
     compile_mapping,
     compile_validator,
     evaluate,
-    misfit,
     misfit_of,
 )
 from skep.spec.ir import IdempotencySource, Queue, Then
-from skep.spec.messages import with_defaults
 from skep.spec.types import BOOL, Type
 from skep.spec.variables import of_queue, of_then
 from skep.wire.messages import PoppedMessage, PushItem
 from skep.worker.functions import CommandFunction
-
-Fields = dict[str, object]
 
 
 class Following(Struct, frozen=True):
@@ -57,9 +53,8 @@ class Duty(Struct, frozen=True):
 
     queue: str
     spec: Queue
-    validator: Validator | None
-    mapping: FieldMapping | None
-    input: Validator | None
+    reading: Reading
+    mapping: InputMapping | None
     entity: CompiledEntity | None
     function: CommandFunction | None
     following: list[Following]
@@ -71,42 +66,17 @@ class Duty(Struct, frozen=True):
         return self.spec.settings.ordering is not Ordering.UNORDERED
 
     @property
-    def command(self) -> str:
-        """The command that messages are mapped to, as the spec names it."""
-        call = self.spec.map_to
-        return "" if call is None else f"{call.entity}.{call.command}"
-
-    @property
     def reads(self) -> bool:
         """Whether a message is looked into at all; one that is only delivered need not even be JSON."""
-        return self.validator is not None or self.mapping is not None or bool(self.following)
+        return self.reading.validator is not None or self.mapping is not None or bool(self.following)
 
     def fields(self, message: PoppedMessage) -> Fields:
         """What expressions can read of a message."""
-        payload = payload_bytes(message.payload, message.content_type)
-        if self.validator is not None:
-            unfit = misfit(self.validator, payload)
-            if unfit is not None:
-                raise SkepError(
-                    Code.MESSAGE_INVALID, str(unfit), field=unfit.field, value=unfit.value, expected=unfit.expected
-                )
-            return with_defaults(self.validator, msgspec.json.decode(payload))
-        try:
-            return {"message": msgspec.json.decode(payload)}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SkepError(Code.MESSAGE_INVALID, f"the message is no JSON: {error}") from error
+        return self.reading.fields(payload_bytes(message.payload, message.content_type))
 
     def mapped(self, fields: Fields) -> Fields:
         """The command's input."""
-        if self.mapping is None:
-            return {}
-        try:
-            made = apply_mapping(self.mapping, fields)
-        except ExpressionError as error:
-            raise without_value(error, f"map_to {self.command}") from error
-        if self.input is not None and (unfit := misfit_of(self.input, made)) is not None:
-            raise cannot_apply(self.mapping, unfit, f"map_to {self.command}")
-        return made if self.input is None else with_defaults(self.input, made)
+        return {} if self.mapping is None else self.mapping.made(fields)
 
     def limited_by(self, message: PoppedMessage) -> str:
         """The key that the rate limit counts by."""
@@ -164,14 +134,12 @@ def _duty(app: App, name: str, queue: Queue, functions: Mapping[str, CommandFunc
     call = queue.map_to
     function = functions.get(f"{call.entity}.{call.command}") if call else None
     entity = app.entities.get(call.entity) if call else None
-    target = entity.commands[call.command].input if entity and call else None
     limit = queue.rate_limit
     return Duty(
         queue=name,
         spec=queue,
-        validator=compile_validator(queue.message_type, queue.extra_fields) if queue.message_type else None,
-        mapping=compile_mapping(call.fields, variables, target) if call else None,
-        input=compile_validator(target) if target is not None else None,
+        reading=compile_reading(queue),
+        mapping=compile_input(app, queue),
         entity=compile_entity(call.entity, entity) if call and entity and function is None else None,
         function=function,
         following=[_following(app, then, of_then(queue)) for then in queue.then],

@@ -8,12 +8,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from skep.entities import encoded
+from skep.entities.inputs import InputMapping
 from skep.spark.columns.compiler import compile_column
 from skep.spark.columns.message import MessageColumns
 from skep.spark.columns.output import json_text
 from skep.spark.columns.values import Uncompiled, nothing
 from skep.spec.expressions import Expression
-from skep.spec.mapping import FieldMapping
 from skep.spec.types import STRING, Kind
 
 
@@ -25,21 +25,24 @@ class MappedColumn(NamedTuple):
     left_out: dict[str, str]
 
 
-def mapping_column(mapping: FieldMapping, message: MessageColumns) -> MappedColumn:
-    """The fields of a mapping as one JSON object."""
-    parts: list[Column] = []
+def mapping_column(mapping: InputMapping, message: MessageColumns) -> MappedColumn:
+    """The fields of a command's input as one JSON object."""
+    members: list[Column] = []
     sure, left_out = message.fits, dict[str, str]()
-    for index, (name, expression) in enumerate(mapping.fields):
+    for name, expression in mapping.mapping.fields:
         try:
             text, within = _field(expression, message)
         except Uncompiled as reason:
             left_out[name] = str(reason)
             continue
         sure &= within
-        parts += [F.lit(f"{',' if index else '{'}{encoded(name).decode()}:"), text]
+        members.append(F.concat(F.lit(f"{encoded(name).decode()}:"), text))
     if left_out:
         return MappedColumn(nothing(STRING), message.frame, left_out)
-    made = F.concat(*parts, F.lit("}")) if parts else F.lit("{}")
+    members += [F.lit(encoded({name: value}).decode()[1:-1]) for name, value in mapping.constants.items()]
+    # concat is null as soon as one of its parts is, which concat_ws would pass over.
+    commas = [part for member in members for part in (F.lit(","), member)][1:]
+    made = F.concat(F.lit("{"), *commas, F.lit("}"))
     return MappedColumn(F.when(sure, made), message.binder.applied(message.frame), left_out)
 
 

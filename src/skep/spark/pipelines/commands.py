@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from skep.entities.inputs import compile_input
 from skep.errors import Code, SkepError
 from skep.spark.columns.mapping import mapping_column
 from skep.spark.columns.message import message_columns
 from skep.spark.columns.values import Uncompiled, nothing
-from skep.spark.judging import judged_mapping, mapped
+from skep.spark.judging import judged_mapping
 from skep.spec import App
 from skep.spec.types import STRING
 
@@ -60,12 +61,13 @@ class Commands:
 def commands(messages: DataFrame, app: App, queue: str, *, payload: str = "payload") -> Commands:
     """The commands of a queue's messages, by a valid app."""
     spec = app.queues.get(queue)
-    if spec is None or spec.map_to is None:
+    mapping = None if spec is None else compile_input(app, spec)
+    if spec is None or spec.map_to is None or mapping is None:
         raise SkepError(Code.INVALID_REQUEST, f"the queue {queue!r} of {app.name} has no map_to", queue=queue)
     kept = [name for name in messages.columns if name in KEPT]
     try:
         message = message_columns(messages, spec, payload)
-        made = mapping_column(mapped(app, queue).mapping, message)
+        made = mapping_column(mapping, message)
         column, left_out, frame = made.column, made.left_out, made.frame
     except Uncompiled as reason:
         column, left_out, frame = nothing(STRING), {"message_type": str(reason)}, messages
