@@ -20,6 +20,7 @@ from skep.engine.announcer import Announcer
 from skep.engine.clearing import would_clear
 from skep.engine.declared import Declared
 from skep.engine.dispenser import Dispenser, Want
+from skep.engine.entrance import Entrance
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.engine.logical import LogicalQueue, Surroundings
@@ -110,6 +111,7 @@ class Engine:
             store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
         )
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
+        self._entrance = Entrance(self._registry, self._across)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
@@ -188,10 +190,7 @@ class Engine:
             if not isinstance(weight, validate.Weight):
                 return validate.refused(weight, messages, ids)
             made = None if receipt is None else receipt_of(receipt, ids[0], self._limits)
-            batch = PushBatch(messages, ids, made)
-            if weight.queue is not None:
-                return await self._registry.get(weight.queue).push(batch, weight.size_bytes, weight.deliver_at)
-            return await self._across.push(batch, weight.size_bytes, weight.deliver_at)
+            return await self._entrance.push(PushBatch(messages, ids, made), weight)
 
     async def push_columns(self, key: QueueKey, batch: pa.RecordBatch) -> Appended:
         """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many."""
