@@ -85,6 +85,29 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     chores_in_flight: Annotated[int, Meta(ge=1, description="chores that run at once")] = 4
 
 
+class AdmissionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When requests are put off or refused, so that a spike does not become an outage."""
+
+    enabled: Annotated[bool, Meta(description="whether requests are ever put off or refused because of load")] = True
+    push_load: Annotated[
+        float, Meta(gt=0, description="the load from which on pushes are queued as operations (1 is all there is)")
+    ] = 0.7
+    push_operations: Annotated[int, Meta(ge=1, description="queued operations from which on pushes are refused")] = (
+        10_000
+    )
+    ack_load: Annotated[float, Meta(gt=0, description="the load from which on acks are queued as operations")] = 0.8
+    ack_operations: Annotated[int, Meta(ge=1, description="queued operations from which on acks are refused")] = 50_000
+    pop_load: Annotated[float, Meta(gt=0, description="the load from which on pops are refused; they never queue")] = (
+        0.95
+    )
+    release: Annotated[
+        float, Meta(ge=0, lt=0.5, description="how far the load must fall below a threshold before it is forgotten")
+    ] = 0.1
+    backlog_seconds: Annotated[
+        float, Meta(gt=0, description="a wait of this long in the engine is a load of 1")
+    ] = 2.0
+
+
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the engine behaves."""
 
@@ -129,6 +152,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(gt=0, description="how long it is remembered that an epoch was published, so that a repeat does nothing"),
     ] = 7_776_000.0
     limits: Limits = Limits()
+    admission: AdmissionSettings = AdmissionSettings()
 
 
 class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -209,4 +233,5 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "auto"
     engine: EngineSettings = EngineSettings()
     limits: Limits = Limits()
+    admission: AdmissionSettings = AdmissionSettings()
     http: HttpLimits = HttpLimits()

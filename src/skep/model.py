@@ -559,10 +559,13 @@ class Cleared(Struct, frozen=True):
 
 
 class Connections(Struct, frozen=True):
-    """A store's connections to its database: at work, and waiting for some. Both are 0 when it has no pool of them."""
+    """A store's connections to its database, at work and idle, and who waits for one. All are 0 when it has no pool of them."""
 
     active: int = 0
     idle: int = 0
+    waiting: int = 0
+    utilisation: float = 0.0
+    """Those at work and those waited for, over the most there may be; averaged over a moment."""
 
 
 # --- the store's own chores -----------------------------------------------------------------------------------

@@ -17,16 +17,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from skep.config import EngineSettings, HttpLimits, Limits, ServerSettings
+from skep.config import AdmissionSettings, EngineSettings, HttpLimits, Limits, ServerSettings
 from skep.errors import Code, SkepError
 
 FILE_NAME = "skep.toml"
 FILE_VARIABLE = "SKEP_CONFIG"
 PREFIX = "SKEP_"
 DEFAULT = "default"
-SECTIONS: dict[str, type[Struct]] = {"engine": EngineSettings, "limits": Limits, "http": HttpLimits}
-# The limits have a section of their own, and whether a store is shared follows from its URL.
-_NOT_TO_BE_SET = {"engine.limits", "engine.shared"}
+SECTIONS: dict[str, type[Struct]] = {
+    "engine": EngineSettings, "limits": Limits, "admission": AdmissionSettings, "http": HttpLimits,
+}  # fmt: skip
+# Limits and admission have sections of their own, and whether a store is shared follows from its URL.
+_NOT_TO_BE_SET = {"engine.limits", "engine.admission", "engine.shared"}
 _MISSPELT = 0.75
 _YES, _NO = {"yes", "on"}, {"no", "off"}
 # Up to the last @, since a password that was not percent-encoded may hold anything: rather too much is hidden than too little.
@@ -104,8 +106,10 @@ def _assemble(values: Mapping[str, Value]) -> ServerSettings:
         section, dot, name = key.rpartition(".")
         (sections[section] if dot else top)[name] = value.value
     limits = Limits(**sections["limits"])
-    engine = EngineSettings(**sections["engine"], limits=limits)
-    return ServerSettings(**top, engine=engine, limits=limits, http=HttpLimits(**sections["http"]))
+    admission = AdmissionSettings(**sections["admission"])
+    engine = EngineSettings(**sections["engine"], limits=limits, admission=admission)
+    http = HttpLimits(**sections["http"])
+    return ServerSettings(**top, engine=engine, limits=limits, admission=admission, http=http)
 
 
 def _from_file(

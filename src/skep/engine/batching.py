@@ -22,13 +22,28 @@ Answer = TypeVar("Answer")
 
 STORE_CODES = frozenset({Code.STORE_UNAVAILABLE, Code.STORE_BUSY, Code.STORE_CORRUPT, Code.STORE_FULL})
 
+NEWEST_SHARE = 0.2
+"""What the latest call counts for in how long calls take."""
+
 log = structlog.get_logger("skep.engine")
 
 
 class Lane(Generic[Request, Answer]):
     """Requests of one verb on their way to the store. It has a task only while there is something to do."""
 
-    __slots__ = ("_abandoned", "_call", "_max_bytes", "_max_messages", "_max_waiting", "_task", "_verb", "_waiting")
+    __slots__ = (
+        "_abandoned",
+        "_call",
+        "_max_bytes",
+        "_max_messages",
+        "_max_waiting",
+        "_messages_waiting",
+        "_seconds_per_call",
+        "_started",
+        "_task",
+        "_verb",
+        "_waiting",
+    )
 
     def __init__(
         self,
@@ -45,12 +60,23 @@ class Lane(Generic[Request, Answer]):
         self._max_bytes = limits.merged_bytes
         self._abandoned = abandoned
         self._waiting: deque[tuple[Request, int, int, asyncio.Future[Answer]]] = deque()
+        self._messages_waiting = 0
+        self._seconds_per_call = 0.0
+        self._started = 0.0
         self._task: asyncio.Task[None] | None = None
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
         return self._task is None
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long a request that comes now would wait for its answer, going by how long calls took lately."""
+        if self._task is None:
+            return 0.0
+        under_way = asyncio.get_running_loop().time() - self._started
+        return max(under_way, self._seconds_per_call * (1 + self._messages_waiting / self._max_messages))
 
     async def submit(self, request: Request, messages: int = 1, size_bytes: int = 0) -> Answer:
         """The store's answer to ``request``; its weight decides how much else goes into the same call."""
@@ -59,7 +85,9 @@ class Lane(Generic[Request, Answer]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((request, messages, size_bytes, future))
+        self._messages_waiting += messages
         if self._task is None:
+            self._started = loop.time()
             self._task = loop.create_task(self._drain())
         try:
             return await future
@@ -75,9 +103,12 @@ class Lane(Generic[Request, Answer]):
             await asyncio.wait([self._task])
 
     async def _drain(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while batch := self._take():
                 await self._serve(batch)
+                started, self._started = self._started, loop.time()
+                self._seconds_per_call += (self._started - started - self._seconds_per_call) * NEWEST_SHARE
         finally:
             self._task = None
 
@@ -93,6 +124,7 @@ class Lane(Generic[Request, Answer]):
             if batch and (messages_left < 0 or bytes_left < 0):
                 break
             waiting.popleft()
+            self._messages_waiting -= messages
             if future.done():  # its caller was cancelled; nothing of it has happened yet
                 messages_left += messages
                 bytes_left += size_bytes

@@ -39,6 +39,7 @@ STATUS: dict[Code, HTTPStatus] = {
     Code.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     Code.QUEUE_FULL: HTTPStatus.TOO_MANY_REQUESTS,
     Code.TOO_MANY_REQUESTS: HTTPStatus.TOO_MANY_REQUESTS,
+    Code.OVERLOADED: HTTPStatus.TOO_MANY_REQUESTS,
     Code.ADDRESS_UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
     Code.STORE_UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
     Code.STORE_BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -76,5 +77,6 @@ def error_answer(error: SkepError) -> Answer:
     details = {name: value for name, value in error.details.items() if value is not None}
     answer = json_answer(ErrorResponse(Problem(error.code, error.message, details)), status)
     if status in _RETRY_LATER:
-        answer.headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+        wait = details.get("retry_after_seconds", RETRY_AFTER_SECONDS)
+        answer.headers.append((b"retry-after", b"%d" % wait))
     return answer

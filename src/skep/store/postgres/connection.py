@@ -16,6 +16,7 @@ import asyncpg
 
 from skep.errors import Code, SkepError
 from skep.model import Connections
+from skep.store.postgres.demand import Demand
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Isolation = Literal["read_committed", "repeatable_read", "serializable"]
@@ -85,6 +86,7 @@ class Pool:
         self._max = max_connections
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._random = random.Random()
+        self._demand = Demand()
 
     async def open(self) -> None:
         """Connect; STORE_UNAVAILABLE when there is no database to be had."""
@@ -110,14 +112,15 @@ class Pool:
         if self._pool is None:
             return Connections()
         idle = self._pool.get_idle_size()
-        return Connections(self._pool.get_size() - idle, idle)
+        waiting = max(0, self._demand.present - self._max)
+        return Connections(self._pool.get_size() - idle, idle, waiting, self._demand.average() / self._max)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """A session for reading, or for one statement that is a transaction by itself."""
         if self._pool is None:
             raise SkepError(Code.STORE_UNAVAILABLE, "the PostgreSQL store is closed")
-        with translated():
+        with translated(), self._demand:
             async with self._pool.acquire() as connection:
                 yield connection
 

@@ -1,0 +1,116 @@
+"""Admission: whether a request is executed now, queued for later, or refused, from live figures.
+
+Load is the worse of two: how much of the store's connections is in use or waited for (averaged over a moment, for single
+figures jump about), and how long a request would wait in the engine's lane, beside how long it may. Each kind of request has
+a gate, which closes at its threshold and opens only some way below it, so that a load around the threshold does not make it
+flap. How many operations are queued already is looked at first: a full queue refuses, whatever the load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from skep.config import AdmissionSettings
+from skep.errors import Code, SkepError
+from skep.model import Connections
+
+REOPEN_SHARE = 0.9
+"""A queue of operations that was full takes more once it is this full: not one by one, as it drains."""
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1, 60
+
+
+class Decision(StrEnum):
+    """What becomes of a request."""
+
+    EXECUTE = "execute"
+    QUEUE = "queue"
+    REFUSE = "refuse"
+
+
+class Figures(Struct, frozen=True):
+    """What admission is decided from: the load, and how many operations are queued."""
+
+    load: float
+    queued: int
+
+
+class Gate:
+    """The threshold of one kind of request. Without room in the queue of operations it executes or refuses."""
+
+    __slots__ = ("_full", "_release", "_shut", "load", "operations")
+
+    def __init__(self, load: float, operations: int, release: float) -> None:
+        self.load = load
+        self.operations = operations
+        self._release = release
+        self._shut = False
+        self._full = False
+
+    def decide(self, figures: Figures) -> Decision:
+        """What to do now; it remembers, so that it does not flap."""
+        self._shut = figures.load >= (self.load - self._release if self._shut else self.load)
+        if self.operations:
+            self._full = figures.queued >= (self.operations * REOPEN_SHARE if self._full else self.operations)
+            if self._full:
+                return Decision.REFUSE
+            return Decision.QUEUE if self._shut else Decision.EXECUTE
+        return Decision.REFUSE if self._shut else Decision.EXECUTE
+
+
+class Admission:
+    """The gates of an engine, and the figures they go by."""
+
+    def __init__(
+        self,
+        settings: AdmissionSettings,
+        connections: Callable[[], Connections],
+        queued: Callable[[], int] = lambda: 0,
+        drain_rate: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """``queued`` tells how many operations wait, ``drain_rate`` how many are done in a second."""
+        self._settings = settings
+        self._connections = connections
+        self._queued = queued
+        self._drain_rate = drain_rate
+        release = settings.release
+        self.push = Gate(settings.push_load, settings.push_operations, release)
+        self.ack_batch = Gate(settings.ack_load, settings.ack_operations, release)
+        self.ack_single = Gate(settings.ack_load, settings.ack_operations, release)
+        self.pop = Gate(settings.pop_load, 0, release)
+
+    def figures(self, wait_seconds: float = 0.0) -> Figures:
+        """The present figures for a request that would wait so long for its turn."""
+        backlog = wait_seconds / self._settings.backlog_seconds
+        return Figures(max(self._connections().utilisation, backlog), self._queued())
+
+    def decide(self, gate: Gate, wait_seconds: float = 0.0) -> Decision:
+        """What becomes of a request at this gate; a refusal is raised, with when to come again."""
+        if not self._settings.enabled:
+            return Decision.EXECUTE
+        figures = self.figures(wait_seconds)
+        decision = gate.decide(figures)
+        if decision is Decision.REFUSE:
+            raise self._refusal(gate, figures)
+        return decision
+
+    def _refusal(self, gate: Gate, figures: Figures) -> SkepError:
+        full = gate.operations > 0
+        reason = "as many operations are queued as may be" if full else "its store is busy"
+        return SkepError(
+            Code.OVERLOADED,
+            f"the server takes no more of this just now, since {reason}",
+            load=round(figures.load, 2),
+            queued=figures.queued,
+            retry_after_seconds=self.retry_seconds(gate, figures) if full else MIN_RETRY_SECONDS,
+        )
+
+    def retry_seconds(self, gate: Gate, figures: Figures) -> int:
+        """When there will be room again, at the rate at which operations are done now."""
+        excess = figures.queued - gate.operations * REOPEN_SHARE
+        rate = self._drain_rate()
+        wait = math.ceil(excess / rate) if rate > 0 else MAX_RETRY_SECONDS
+        return max(MIN_RETRY_SECONDS, min(MAX_RETRY_SECONDS, wait))

@@ -1,0 +1,107 @@
+"""Admission: what is decided from which figures, and that it does not flap."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.config import AdmissionSettings
+from skep.engine.admission import Admission, Decision, Figures, Gate
+from skep.errors import Code, SkepError
+from skep.model import Connections
+
+
+class Server:
+    """The figures of a server, as a test sets them."""
+
+    def __init__(self, settings: AdmissionSettings | None = None) -> None:
+        self.utilisation = 0.0
+        self.queued = 0
+        self.drain_rate = 0.0
+        self.admission = Admission(
+            settings or AdmissionSettings(),
+            lambda: Connections(utilisation=self.utilisation),
+            lambda: self.queued,
+            lambda: self.drain_rate,
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "load"), [("push", 0.7), ("ack_batch", 0.8), ("ack_single", 0.8)], ids=["push", "ack_batch", "ack_single"]
+)
+def test_a_kind_is_queued_from_its_own_load_on(kind: str, load: float) -> None:
+    server = Server()
+    gate: Gate = getattr(server.admission, kind)
+    server.utilisation = load - 0.01
+    assert server.admission.decide(gate) is Decision.EXECUTE
+    server.utilisation = load
+    assert server.admission.decide(gate) is Decision.QUEUE
+
+
+def test_a_pop_is_never_queued() -> None:
+    server = Server()
+    server.utilisation = 0.94
+    assert server.admission.decide(server.admission.pop) is Decision.EXECUTE
+    server.utilisation = 0.95
+    with pytest.raises(SkepError) as refused:
+        server.admission.decide(server.admission.pop)
+    assert refused.value.code is Code.OVERLOADED
+    assert refused.value.retryable
+
+
+def test_hole_000_13_the_limit_comes_before_the_load() -> None:
+    """Else a push that must queue behind others would be queued for ever."""
+    server = Server()
+    for load in (0.0, 0.7, 5.0):
+        server.utilisation, server.queued = load, 10_000
+        with pytest.raises(SkepError) as refused:
+            server.admission.decide(server.admission.push)
+        assert refused.value.code is Code.OVERLOADED
+        assert server.admission.decide(server.admission.ack_batch) is not Decision.REFUSE
+
+
+def test_an_ack_is_still_queued_when_pushes_are_refused() -> None:
+    server = Server()
+    server.utilisation, server.queued = 0.9, 49_999
+    assert server.admission.decide(server.admission.ack_single) is Decision.QUEUE
+    server.queued = 50_000
+    with pytest.raises(SkepError):
+        server.admission.decide(server.admission.ack_single)
+
+
+def test_a_load_around_the_threshold_does_not_flap() -> None:
+    gate = Gate(0.7, 10_000, 0.1)
+    loads = [0.69, 0.70, 0.69, 0.65, 0.61, 0.69, 0.59, 0.69]
+    decided = [gate.decide(Figures(load, 0)) for load in loads]
+    queue, execute = Decision.QUEUE, Decision.EXECUTE
+    assert decided == [execute, queue, queue, queue, queue, queue, execute, execute]
+
+
+def test_a_full_queue_takes_more_once_it_has_room_for_many() -> None:
+    gate = Gate(0.7, 100, 0.1)
+    depths = [99, 100, 99, 91, 90, 89, 99]
+    decided = [gate.decide(Figures(0.8, depth)) for depth in depths]
+    queue, refuse = Decision.QUEUE, Decision.REFUSE
+    assert decided == [queue, refuse, refuse, refuse, refuse, queue, queue]
+
+
+def test_when_to_come_again_follows_the_drain() -> None:
+    server = Server()
+    server.queued = 12_000
+    for rate, seconds in ((1_000, 3), (100, 30), (1, 60), (0, 60), (1_000_000, 1)):
+        server.drain_rate = rate
+        with pytest.raises(SkepError) as refused:
+            server.admission.decide(server.admission.push)
+        assert refused.value.details["retry_after_seconds"] == seconds
+
+
+def test_a_long_wait_in_the_engine_is_load_too() -> None:
+    server = Server(AdmissionSettings(backlog_seconds=2.0))
+    assert server.admission.decide(server.admission.push, wait_seconds=1.3) is Decision.EXECUTE
+    assert server.admission.decide(server.admission.push, wait_seconds=1.5) is Decision.QUEUE
+
+
+def test_switched_off_it_executes_everything() -> None:
+    server = Server(AdmissionSettings(enabled=False))
+    server.utilisation, server.queued = 99.0, 1_000_000
+    assert server.admission.decide(server.admission.push) is Decision.EXECUTE
+    assert server.admission.decide(server.admission.pop) is Decision.EXECUTE
