@@ -103,9 +103,7 @@ class AdmissionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     release: Annotated[
         float, Meta(ge=0, lt=0.5, description="how far the load must fall below a threshold before it is forgotten")
     ] = 0.1
-    backlog_seconds: Annotated[
-        float, Meta(gt=0, description="a wait of this long in the engine is a load of 1")
-    ] = 2.0
+    backlog_seconds: Annotated[float, Meta(gt=0, description="a wait of this long in the engine is a load of 1")] = 2.0
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,6 +142,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     discover_seconds: Annotated[
         float, Meta(gt=0, description="how often queues of other servers are looked for, when the store is shared")
     ] = 60.0
+    follow_seconds: Annotated[
+        float, Meta(gt=0, description="how often changes made by other servers are read, when the store is shared")
+    ] = 0.5
     staging_seconds: Annotated[
         float, Meta(gt=0, description="staged messages that nobody published are removed after this long")
     ] = 86_400.0

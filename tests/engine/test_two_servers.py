@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
+import asyncpg
 import pytest
 
 from skep.clock import Instant, ManualClock, seconds
 from skep.config import EngineSettings
 from skep.engine import Engine
-from skep.model import QueueKey, QueueSettings
+from skep.model import QueueChanges, QueueKey, QueueSettings
 from skep.server import open_engine
 from tests.engine.driver import ORDERS, answer, message, settlement, until
 
@@ -69,3 +70,53 @@ async def test_a_queue_that_was_deleted_there_is_forgotten_here(
     await until(lambda: there.is_quiet)
 
     assert there.known_queues == 0
+
+
+async def test_a_queue_that_changes_there_is_heard_of_here(servers: tuple[Engine, Engine], clock: ManualClock) -> None:
+    """Within a second: a poll that found the queue paused is woken when it goes on."""
+    here, there = servers
+    await there.update_queue(ORDERS, QueueChanges(paused=True))
+    await there.push([message("1")])
+    waiting = asyncio.ensure_future(here.pop(ORDERS, wait_seconds=300))
+    await until(lambda: here.parked_polls == 1)
+    await there.update_queue(ORDERS, QueueChanges(paused=False))
+    clock.advance(1)
+
+    assert await answer(waiting) == ["1"]
+
+
+async def test_a_server_that_was_cut_off_catches_up(
+    servers: tuple[Engine, Engine], postgres_dsn: str, clock: ManualClock
+) -> None:
+    """What was changed meanwhile is read when the connection is back: nothing has to be told again."""
+    here, there = servers
+    await until(lambda: here.is_quiet)
+    assert here.known_queues == 1
+    connection = await asyncpg.connect(postgres_dsn)
+    try:
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        await there.delete_queue(ORDERS)
+        await connection.execute(cut)
+    finally:
+        await connection.close()
+    while here.known_queues:  # the first look finds the connection lost
+        clock.advance(1)
+        await until(lambda: here.is_quiet)
+
+
+async def test_a_server_that_missed_what_aged_out_looks_at_everything(
+    servers: tuple[Engine, Engine], postgres_dsn: str, clock: ManualClock
+) -> None:
+    here, there = servers
+    await until(lambda: here.is_quiet)
+    connection = await asyncpg.connect(postgres_dsn)
+    try:
+        await there.delete_queue(ORDERS)
+        await there.create_queue(QueueKey("invoices"))
+        await there.update_queue(QueueKey("invoices"), QueueChanges(max_depth=10))
+        await connection.execute("DELETE FROM skep.system_event WHERE name = 'orders'")
+    finally:
+        await connection.close()
+    clock.advance(1)
+
+    await until(lambda: here.known_queues == 1 and here.is_quiet)

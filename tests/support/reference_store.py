@@ -51,6 +51,7 @@ from skep.model import (
     Start,
     StartMode,
 )
+from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
@@ -75,6 +76,10 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
 
     async def maintain(self) -> None:
         """Nothing to keep up."""
+
+    async def system_events(self, after: int | None) -> SystemEvents:
+        """There is no other server that could change anything."""
+        return SystemEvents(after or 0, [])
 
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         """There are no other servers."""

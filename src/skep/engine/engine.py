@@ -32,6 +32,7 @@ from skep.engine.registry import Registry
 from skep.engine.replaying import Replay, purge_all, replay_all
 from skep.engine.settings import check_settings
 from skep.engine.staging import Staging
+from skep.engine.system_events import Follower
 from skep.engine.timers import Timers
 from skep.errors import Code, SkepError
 from skep.histories import FinishedLease, RetentionPass
@@ -72,6 +73,7 @@ from skep.model import (
 )
 from skep.records import Effect, Receipt
 from skep.store.protocol import Store
+from skep.system_events import SystemEvent
 from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
@@ -110,6 +112,9 @@ class Engine:
         self._surroundings = Surroundings(
             store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
         )
+        self._follower = Follower(
+            store, clock, self.settings.follow_seconds, self._changed_elsewhere, self._lifecycle.look_anew
+        )
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
         self._entrance = Entrance(self._registry, self._across)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
@@ -121,12 +126,15 @@ class Engine:
     async def start(self) -> None:
         """Begin to run timers and to hear of other servers."""
         self._store.on_news(self._wake)
+        if self.settings.shared:
+            await self._follower.start()
         self._lifecycle.start()
 
     async def stop(self) -> None:
         """Refuse what is new, answer who waits, finish what is under way, end the timers. Nothing is lost."""
         self._in_flight.close()
         self._dispenser.end_polls()
+        await self._follower.stop()
         await self._lifecycle.stop()
         await self._in_flight.drain()
         # A call whose caller was cancelled is still under way, and may have messages to give back.
@@ -393,9 +401,7 @@ class Engine:
         with self._in_flight:
             validate.check_key(key)
             deleted = await self._store.delete_queue(key, self._clock.now())
-            self._lifecycle.forget(key)
-            self._dispenser.queues_changed()
-            self._wake(key)
+            self._gone(key)
             return deleted
 
     # --- groups -------------------------------------------------------------------------------------------------
@@ -568,6 +574,17 @@ class Engine:
         self._dispenser.queues_changed()
         self._wake(queue.key)
         return queue
+
+    def _gone(self, key: QueueKey) -> None:
+        self._lifecycle.forget(key)
+        self._dispenser.queues_changed()
+        self._wake(key)
+
+    def _changed_elsewhere(self, event: SystemEvent) -> None:
+        if event.queue is not None:
+            self._changed(event.queue)
+        else:
+            self._gone(event.key)
 
     def _queue_found(self, queue: Queue) -> None:
         if queue.settings.namespace is not None or queue.settings.task is not None:

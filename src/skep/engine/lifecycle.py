@@ -112,12 +112,13 @@ class Lifecycle:
         self._ready: deque[Timed] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._discovery = Timed("discover", self._discover)
 
     def start(self) -> None:
         """Set the first timers: everything is looked at once now."""
         now = self._clock.now()
+        self._due(self._discovery, now)
         for name, run in (
-            ("discover", self._discover),
             ("sample", self._sample),
             ("sweep", self._sweep),
             ("maintain", self._maintain),
@@ -196,6 +197,10 @@ class Lifecycle:
                 timed.live = False
                 if timed.timer is not None:
                     timed.timer.cancel()
+
+    def look_anew(self) -> None:
+        """Something may have changed of which nothing was heard: look at every queue."""
+        self._due(self._discovery, self._clock.now())
 
     def inspect(self, key: QueueKey) -> None:
         """Learn a queue's settings from the store, then let its chores look."""

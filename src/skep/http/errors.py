@@ -77,6 +77,6 @@ def error_answer(error: SkepError) -> Answer:
     details = {name: value for name, value in error.details.items() if value is not None}
     answer = json_answer(ErrorResponse(Problem(error.code, error.message, details)), status)
     if status in _RETRY_LATER:
-        wait = details.get("retry_after_seconds", RETRY_AFTER_SECONDS)
-        answer.headers.append((b"retry-after", b"%d" % wait))
+        wait = details.get("retry_after_seconds")
+        answer.headers.append((b"retry-after", b"%d" % (wait if isinstance(wait, int) else RETRY_AFTER_SECONDS)))
     return answer

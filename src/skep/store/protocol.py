@@ -61,6 +61,7 @@ from skep.records import (
     Report,
 )
 from skep.staging import Attempt, Chunk, EpochKey, Published
+from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
@@ -417,6 +418,13 @@ class Store(Protocol):
         ...
 
     # several servers
+
+    async def system_events(self, after: int | None) -> SystemEvents:
+        """What all servers changed after a position; with None nothing, but the position to begin from.
+
+        It waits for no connection that others use, however busy the store is.
+        """
+        ...
 
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         """Say that someone here waits for messages of these queues, so that other servers announce pushes to them."""

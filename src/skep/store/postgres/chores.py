@@ -20,6 +20,7 @@ LEASE_HISTORY_SECONDS = 7 * 86_400
 SAMPLE_SECONDS = 2 * 86_400
 RETENTION_HISTORY_SECONDS = 30 * 86_400
 REPLAY_HISTORY_SECONDS = 90 * 86_400
+EVENT_SECONDS = 86_400
 SAMPLE_EVERY_SECONDS = 10
 
 
@@ -138,6 +139,7 @@ async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
         ("sweep_retention", RETENTION_HISTORY_SECONDS),
         ("sweep_leases", LEASE_HISTORY_SECONDS),
         ("sweep_watchers", 0),
+        ("sweep_events", EVENT_SECONDS),
     ):
         count = await connection.fetchval(SQL[name], now - seconds(age), limit)
         done += count

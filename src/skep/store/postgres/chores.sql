@@ -147,6 +147,12 @@ SELECT count(*) FROM gone
 WITH gone AS (DELETE FROM watcher w WHERE w.until <= $1 AND $2 > 0 RETURNING 1)
 SELECT count(*) FROM gone
 
+-- name: sweep_events
+-- In the order of their positions, so the walk stops at the first young one.
+WITH first AS (SELECT e.ctid AS place, e.at FROM system_event e ORDER BY e.position LIMIT $2),
+     gone AS (DELETE FROM system_event e USING first f WHERE e.ctid = f.place AND f.at <= $1 RETURNING 1)
+SELECT count(*) FROM gone
+
 -- name: deleted_queue
 -- One at a time sweeps a queue: who finds nothing left because another is at it must not forget the queue.
 SELECT id FROM queue WHERE deleted_at IS NOT NULL ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED

@@ -1,4 +1,4 @@
-"""News between servers: who pushed to a queue that someone elsewhere waits for.
+"""News between servers: who pushed to a queue that someone elsewhere waits for, and what else changed.
 
 NOTIFY takes a lock that is global to the database, so it is sent outside the push's transaction, at most every few
 milliseconds, for all queues that had news, and only when a watcher is registered.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import asyncpg
 import msgspec
@@ -35,6 +35,7 @@ class News:
         self._dsn = dsn
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
+        self._using = asyncio.Lock()
         self._callback: Callable[[QueueKey], None] | None = None
         self._pending: set[int] = set()
         self._sender: asyncio.Task[None] | None = None
@@ -49,6 +50,14 @@ class News:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await asyncpg.connect(self._dsn, server_settings={"search_path": "skep"})
                 await self._connection.add_listener(CHANNEL, self._heard)
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        """The connection, for one who has it alone: what must not wait for the pool goes over it."""
+        async with self._using:
+            await self.listen()
+            assert self._connection is not None
+            yield self._connection
 
     def announce(self, queue_ids: Sequence[int]) -> None:
         """Tell other servers, soon, that these queues have new messages."""
@@ -71,9 +80,8 @@ class News:
             await asyncio.sleep(COALESCE_SECONDS)
             ids, self._pending = self._pending, set()
             try:
-                await self.listen()
-                assert self._connection is not None
-                await self._connection.execute(NOTIFY, CHANNEL, self.server, list(ids))
+                async with self.connection() as connection:
+                    await connection.execute(NOTIFY, CHANNEL, self.server, list(ids))
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 # Waiters look by themselves every few seconds, so a lost notice costs time and nothing else.
                 log.warning("news not sent", error=str(error))

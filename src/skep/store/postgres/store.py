@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -65,6 +65,7 @@ from skep.store.postgres import (
     chores,
     dead,
     entities,
+    events,
     groups,
     looking,
     pipelines,
@@ -79,10 +80,13 @@ from skep.store.postgres import (
 from skep.store.postgres.connection import Connection, Pool, translated
 from skep.store.postgres.news import News
 from skep.store.postgres.schema import migrate
+from skep.system_events import SystemEventKind, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.columns import LogPiece, LogRange, NewRows
+
+T = TypeVar("T")
 
 SHARDS = 16
 MAX_CONNECTIONS = 10
@@ -119,10 +123,21 @@ class PostgresStore:
     # queues
 
     async def create_queue(self, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
+        # Nobody holds anything of a queue that was not there, so nobody is told.
         return await self._pool.transaction(lambda c: queues.create(c, key, settings, now))
 
     async def update_queue(self, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
-        return await self._pool.transaction(lambda c: queues.update(c, key, changes, now))
+        return await self._changing(key, now, lambda c: queues.update(c, key, changes, now))
+
+    async def _changing(self, key: QueueKey, now: Instant, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Change a queue, and tell the other servers."""
+
+        async def told(connection: Connection) -> T:
+            done = await work(connection)
+            await events.note(connection, SystemEventKind.QUEUE, key, now)
+            return done
+
+        return await self._pool.transaction(told)
 
     async def get_queue(self, key: QueueKey) -> Queue | None:
         async with self._pool.connection() as connection:
@@ -145,7 +160,7 @@ class PostgresStore:
             return [row["tenant"] for row in await connection.fetch(queues.SQL["tenants"], after, limit)]
 
     async def delete_queue(self, key: QueueKey, now: Instant) -> bool:
-        return await self._pool.transaction(lambda c: queues.delete(c, key, now))
+        return await self._changing(key, now, lambda c: queues.delete(c, key, now))
 
     # the log
 
@@ -466,6 +481,11 @@ class PostgresStore:
             log.info("compaction postponed", reason=error.message)
 
     # several servers
+
+    async def system_events(self, after: int | None) -> SystemEvents:
+        with translated():
+            async with self._news.connection() as connection:
+                return await events.read(connection, after)
 
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         with translated():

@@ -85,6 +85,7 @@ from skep.store.sqlite import (
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
+from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
@@ -509,6 +510,10 @@ class SqliteStore:
         return Connections()
 
     # several servers: a SQLite file has one, so nobody else pushes and there is never news
+
+    async def system_events(self, after: int | None) -> SystemEvents:
+        """There is no other server that could change anything."""
+        return SystemEvents(after or 0, [])
 
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         """There is no other server that could announce a push."""
