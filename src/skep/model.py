@@ -127,15 +127,28 @@ class NewMessage(Struct, frozen=True, gc=False):
     priority: int = 0
 
 
+class Tried(Struct, frozen=True):
+    """That a push was tried, and nobody knows whether it was stored: between which instants, and by what session.
+
+    A session that was fenced (`Store.fence`) stores nothing any more.
+    """
+
+    since: Instant
+    until: Instant
+    session: str
+
+
 class PushBatch(Struct, frozen=True):
     """Messages that are stored whole or not at all, with the ids minted for them before the first try.
 
-    With a receipt they are stored once: while a receipt with that key lives, nothing of the batch is.
+    With a receipt they are stored once: while a receipt with that key lives, nothing of the batch is. One that was tried
+    before is looked for in the log by its ids, and not stored when it is there.
     """
 
     messages: list[NewMessage]
     ids: list[Id]
     receipt: Receipt | None = None
+    tried: Tried | None = None
 
 
 class PushStatus(StrEnum):

@@ -62,7 +62,7 @@ async def kill_during(server: PostgresServer, dsn: str, table: str, call: Call) 
     session = await asyncpg.connect(dsn)
     await session.execute(f"BEGIN; LOCK TABLE skep.{table} IN EXCLUSIVE MODE")
     running = asyncio.ensure_future(call())
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'skep' AND wait_event_type = 'Lock'"
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'skep %' AND wait_event_type = 'Lock'"
     while not await session.fetchval(waiting):
         await session.execute("SELECT pg_stat_clear_snapshot()")
     await asyncio.to_thread(server.kill)

@@ -74,6 +74,20 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
         """None."""
         return Connections()
 
+    session = ""
+
+    async def probe(self) -> None:
+        """There is nothing to be cut off from."""
+
+    def suspend(self) -> None:
+        """There are no sessions."""
+
+    async def resume(self) -> None:
+        """There are no sessions."""
+
+    async def fence(self, sessions: Sequence[str]) -> None:
+        """There are no sessions."""
+
     async def maintain(self) -> None:
         """Nothing to keep up."""
 
@@ -144,6 +158,10 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
         known = None if batch.receipt is None else self.living(batch.receipt.key, now)
         if known is not None:
             return PushOutcome([], {}, known.answer)
+        if batch.tried is not None and self._is_stored(batch):
+            if batch.receipt is not None:
+                self.receipts_kept[batch.receipt.key] = batch.receipt
+            return PushOutcome([], {}, b"" if batch.receipt is None else batch.receipt.answer)
         outcome = self._push(batch, now, create_queues)
         if batch.receipt is not None and not outcome.refused:
             answer = batch.receipt.answer
@@ -151,6 +169,12 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
                 answer = answer.replace(str(UUID(bytes=id_)).encode(), str(UUID(bytes=result.id)).encode())
             self.receipts_kept[batch.receipt.key] = msgspec.structs.replace(batch.receipt, answer=answer)
         return outcome
+
+    def _is_stored(self, batch: PushBatch) -> bool:
+        logs = [self.logs[key] for key in {message.queue for message in batch.messages} if key in self.logs]
+        there = {entry.id for log in logs for entry in log.entries.values()}
+        there |= {waiting.id for log in logs for waiting in log.scheduled}
+        return not there.isdisjoint(batch.ids)
 
     async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
         ids = [Id(bytes(id_)) for id_ in rows.ids()]

@@ -119,7 +119,9 @@ class Store(Protocol):
 
         When one message of a batch is refused, the others of that batch are refused with BATCH_REFUSED. A batch whose receipt
         exists already is not stored, and its outcome has what was recorded; that of a refused batch is not written. Where a
-        message is a duplicate, an answer that names its id names that of the first one instead.
+        message is a duplicate, an answer that names its id names that of the first one instead. A batch that was tried
+        before, by a session that is fenced by now, is not stored when a message of it is in the log or in the schedule: its
+        outcome is then that of a batch whose receipt exists, and its receipt is written.
         """
         ...
 
@@ -415,6 +417,32 @@ class Store(Protocol):
 
     def connections(self) -> Connections:
         """How busy its connections are, at no cost."""
+        ...
+
+    # being cut off from the database
+
+    @property
+    def session(self) -> str:
+        """What the database knows this store's sessions by; empty when there is no such thing."""
+        ...
+
+    async def probe(self) -> None:
+        """Return soon when the store answers and can be written to; STORE_UNAVAILABLE when not."""
+        ...
+
+    def suspend(self) -> None:
+        """Give up all sessions: calls under way fail with STORE_UNAVAILABLE, and so do all others until `resume`."""
+        ...
+
+    async def resume(self) -> None:
+        """Open new sessions, and return once nothing that came through earlier ones can take effect any more.
+
+        Without a `suspend` before it, calls that are under way have a while to finish.
+        """
+        ...
+
+    async def fence(self, sessions: Sequence[str]) -> None:
+        """Return once nothing can take effect any more that came through the sessions of other stores, which have ended."""
         ...
 
     # several servers

@@ -6,6 +6,8 @@ Pure functions of settings and instants. `docs/log.md` is their specification.
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
+
 import msgspec
 from msgspec import Struct
 
@@ -21,6 +23,7 @@ from skep.model import (
     PushOutcome,
     PushResult,
     PushStatus,
+    QueueKey,
     QueueSettings,
     Retry,
     Settlement,
@@ -35,6 +38,11 @@ JITTER_SHARE = 0.2
 
 TRACE_SLACK_MICROS = 1_000_000
 """A message whose created_at is within this of its id's millisecond is found by that millisecond."""
+
+TRIED_BEFORE_MICROS = 10_000_000
+TRIED_AFTER_MICROS = 60_000_000
+"""How far from the span of an attempt the messages that it may have stored are looked for: created_at follows a message that is
+there already, and clocks of servers are put right."""
 
 LEASE_EXPIRED = "lease expired"
 """The error of a message whose consumer neither settled nor renewed."""
@@ -57,6 +65,48 @@ DEAD_LETTER_SETTINGS = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_L
 def is_seq(number: int) -> bool:
     """Whether a message could have this seq at all; one that none can have is not to be looked up."""
     return 0 < number <= SEQ_MAX
+
+
+class Sought(Struct):
+    """Messages of one queue that an earlier attempt may have stored: when they would have entered the log, and their ids.
+
+    Those that were scheduled are at ``due_at``, or entered the log from then on.
+    """
+
+    since: int
+    until: int
+    ids: set[Id]
+    due_at: set[int]
+
+
+def sought_of(batches: Sequence[PushBatch], now: Instant) -> dict[QueueKey, Sought]:
+    """What is to be looked for before batches that were tried are stored, by queue."""
+    found: dict[QueueKey, Sought] = {}
+    for batch in batches:
+        if batch.tried is None:
+            continue
+        since, until = batch.tried.since - TRIED_BEFORE_MICROS, batch.tried.until + TRIED_AFTER_MICROS
+        for message, id_ in zip(batch.messages, batch.ids, strict=True):
+            one = found.setdefault(message.queue, Sought(since, until, set(), set()))
+            one.since, one.until = min(one.since, since), max(one.until, until)
+            one.ids.add(id_)
+            if message.deliver_at is not None and message.deliver_at > since:
+                one.due_at.add(message.deliver_at)
+                if (
+                    message.deliver_at <= now
+                ):  # it may have become due since, and entered the log whenever someone saw to it
+                    one.until = SEQ_MAX
+    return found
+
+
+def was_stored(batch: PushBatch, stored: Container[Id]) -> bool:
+    """Whether an earlier attempt stored the batch: one of its messages is there, and a batch is stored whole."""
+    return batch.tried is not None and any(id_ in stored for id_ in batch.ids)
+
+
+def stored_before(batch: PushBatch) -> PushOutcome:
+    """The outcome of a batch that an earlier attempt stored."""
+    return PushOutcome([], {}, b"" if batch.receipt is None else batch.receipt.answer)
 
 
 def backoff_micros(settings: QueueSettings, attempts: int, jitter: float) -> int:

@@ -1,5 +1,8 @@
 """Connections to PostgreSQL: the pool, what a session is set to, transactions that are tried again, and errors in our words.
 
+Sessions have a name that PostgreSQL knows them by, of this pool and of a generation. When it is not known what became of a
+call, the next generation is opened and the sessions of the earlier ones are ended: what has not taken effect by then never will.
+
 A transaction that loses a deadlock or a serialization race is tried again a bounded number of times, with its
 connection given back between tries. Everything else that goes wrong becomes a `SkepError` with a ``STORE_…`` code.
 """
@@ -8,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Literal, TypeAlias, TypeVar
 
 import asyncpg
@@ -26,11 +30,15 @@ TRIES = 5
 RETRY_WAIT_SECONDS = 0.005
 STATEMENT_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 5_000
+PROBE_SECONDS = 2.0
+CONNECT_SECONDS = 5.0
+FENCE_SECONDS = 5.0
+FENCE_LOOK_SECONDS = 0.02
 
 # The store's statements are few, short, and all ride an index. Generic plans that may not choose a full scan or a
 # join over one keep them so whatever the statistics say, and cost no planning; tests hold the plans.
 SESSION = {
-    "application_name": "skep",
+    "application_name": "skep",  # and what tells pools and their generations apart
     "search_path": "skep",
     "timezone": "UTC",
     "statement_timeout": str(STATEMENT_TIMEOUT_MS),
@@ -78,6 +86,14 @@ def _same(value: bytes) -> bytes:
     return value
 
 
+# All sessions of some pools, but for those of one generation. Ended ones are there until they have let go of everything.
+END_SESSIONS = """
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+WHERE split_part(a.application_name, '.', 1) = ANY ($1) AND a.application_name <> $2
+"""
+CAN_BE_WRITTEN = "SELECT NOT pg_is_in_recovery()"
+
+
 class Pool:
     """A bounded pool of sessions set up for the store."""
 
@@ -87,25 +103,77 @@ class Pool:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._random = random.Random()
         self._demand = Demand()
+        self.name = f"skep {secrets.token_hex(6)}"
+        """What its sessions are called, of whatever generation."""
+        self._generation = 1
+        self._suspended = False
+        self._acquiring: set[asyncio.Timeout] = set()
+        self._resuming = asyncio.Lock()
 
     async def open(self) -> None:
         """Connect; STORE_UNAVAILABLE when there is no database to be had."""
         with translated():
-            self._pool = await asyncpg.create_pool(
-                self._dsn,
-                min_size=1,
-                max_size=self._max,
-                init=_prepare,
-                reset=_leave,
-                server_settings=SESSION,
-                command_timeout=60,
-            )
+            self._pool = await self._make(f"{self.name}.{self._generation}", 60.0)
+
+    async def _make(self, session: str, connect_seconds: float) -> asyncpg.Pool[asyncpg.Record]:
+        return await asyncpg.create_pool(
+            self._dsn,
+            min_size=1,
+            max_size=self._max,
+            init=_prepare,
+            reset=_leave,
+            server_settings={**SESSION, "application_name": session},
+            command_timeout=60,
+            timeout=connect_seconds,
+        )
 
     async def close(self) -> None:
         """Let running transactions finish, then disconnect."""
+        pool, self._pool = self._pool, None
+        if pool is not None and not self._suspended:
+            await pool.close()
+
+    # being cut off
+
+    def suspend(self) -> None:
+        """Give up all sessions at once; STORE_UNAVAILABLE for everyone until `resume`."""
+        self._suspended = True
         if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
+            self._pool.terminate()
+        for patience in self._acquiring:
+            patience.reschedule(0)
+
+    async def probe(self) -> None:
+        """Return when the database answers and can be written to."""
+        with translated():
+            async with asyncio.timeout(PROBE_SECONDS), self.connection() as connection:
+                await _check_writable(connection)
+
+    async def resume(self) -> None:
+        """Open the next generation of sessions, and see that none of the earlier ones is left."""
+        async with self._resuming:
+            self._generation += 1
+            session = f"{self.name}.{self._generation}"
+            with translated():
+                fresh = await self._make(session, CONNECT_SECONDS)
+                try:
+                    async with asyncio.timeout(CONNECT_SECONDS), fresh.acquire() as connection:
+                        await _check_writable(connection)
+                    left, self._pool = (None if self._suspended else self._pool), fresh
+                    if left is not None:
+                        await _leave_pool(left)
+                    async with fresh.acquire() as connection:
+                        await _end_sessions(connection, [self.name], session)
+                except BaseException:
+                    if self._suspended or self._pool is not fresh:
+                        fresh.terminate()
+                    raise
+            self._suspended = False
+
+    async def fence(self, sessions: Sequence[str]) -> None:
+        """See that no session of these names is left, which are other pools'."""
+        async with self.connection() as connection:
+            await _end_sessions(connection, [name for name in sessions if name != self.name], "")
 
     def connections(self) -> Connections:
         """How many sessions are at work, and how many wait for some."""
@@ -118,11 +186,33 @@ class Pool:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """A session for reading, or for one statement that is a transaction by itself."""
-        if self._pool is None:
-            raise SkepError(Code.STORE_UNAVAILABLE, "the PostgreSQL store is closed")
         with translated(), self._demand:
-            async with self._pool.acquire() as connection:
+            pool, connection = await self._acquire()
+            try:
                 yield connection
+            finally:
+                with suppress(asyncpg.InterfaceError):  # the pool was given up meanwhile
+                    await pool.release(connection)
+
+    async def _acquire(self) -> tuple[asyncpg.Pool[asyncpg.Record], Connection]:
+        while True:
+            pool = self._pool
+            if pool is None:
+                raise SkepError(Code.STORE_UNAVAILABLE, "the PostgreSQL store is closed")
+            if self._suspended:
+                raise SkepError(Code.STORE_UNAVAILABLE, "PostgreSQL is away")
+            async with asyncio.timeout(None) as patience:
+                self._acquiring.add(patience)
+                try:
+                    connection = await pool.acquire()
+                finally:
+                    self._acquiring.discard(patience)
+            if pool is self._pool and not self._suspended:
+                return pool, connection
+            # Of a generation that was given up while we waited: it may have been fenced already, so it must do nothing.
+            connection.terminate()
+            with suppress(asyncpg.InterfaceError):
+                await pool.release(connection)
 
     async def once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run ``work``, a single statement that is its own transaction, trying again when it lost a race."""
@@ -154,6 +244,30 @@ class Pool:
                     raise
             await asyncio.sleep(RETRY_WAIT_SECONDS * 2**attempt * self._random.random())
         raise AssertionError("unreachable")
+
+
+async def _check_writable(connection: Connection) -> None:
+    if not await connection.fetchval(CAN_BE_WRITTEN):
+        raise SkepError(Code.STORE_UNAVAILABLE, "PostgreSQL is a standby that cannot be written to")
+
+
+async def _leave_pool(pool: asyncpg.Pool[asyncpg.Record]) -> None:
+    """Let calls that are under way finish for a while; then end them."""
+    try:
+        async with asyncio.timeout(FENCE_SECONDS):
+            await pool.close()
+    except TimeoutError:
+        pool.terminate()
+
+
+async def _end_sessions(connection: Connection, names: list[str], but: str) -> None:
+    """End all sessions of these names but those of one generation, and wait until they are gone."""
+    try:
+        async with asyncio.timeout(FENCE_SECONDS):
+            while await connection.fetch(END_SESSIONS, names, but):  # noqa: ASYNC110 - nobody tells us
+                await asyncio.sleep(FENCE_LOOK_SECONDS)
+    except TimeoutError:
+        raise SkepError(Code.STORE_BUSY, "PostgreSQL does not end sessions of before an outage") from None
 
 
 class translated:  # noqa: N801 - reads as a word at its call sites

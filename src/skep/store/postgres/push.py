@@ -29,7 +29,14 @@ from skep.model import (
 from skep.store.postgres import receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MessageRow, append_rows
-from skep.store.rules import TRACE_SLACK_MICROS, queue_full_reason, receipt_after
+from skep.store.rules import (
+    TRACE_SLACK_MICROS,
+    queue_full_reason,
+    receipt_after,
+    sought_of,
+    stored_before,
+    was_stored,
+)
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "push")
@@ -84,7 +91,7 @@ def is_small(batches: Sequence[PushBatch], now: Instant) -> bool:
     if sum(len(batch.messages) for batch in batches) > SMALL_PUSH or not all(batch.messages for batch in batches):
         return False
     keys = [batch.receipt.key for batch in batches if batch.receipt is not None]
-    if len(keys) != len(set(keys)):
+    if len(keys) != len(set(keys)) or any(batch.tried is not None for batch in batches):
         return False
     first = batches[0].messages[0].queue
     return all(
@@ -145,24 +152,26 @@ async def push(
     if any(log.ordering == Ordering.FIFO for log in logs.values()):
         batches = [_in_one_partition(batch, logs) for batch in batches]
     known = await _known_keys(connection, batches, logs, now)
+    stored = await _stored_ids(connection, batches, logs, now)
     writer = _Appender(logs, known, now)
-    if taken is None:
-        outcomes = [writer.add(batch) for batch in batches]
-    else:
-        outcomes = [_add_once(writer, taken, batch) for batch in batches]
+    outcomes = [_add_once(writer, taken, stored, batch) for batch in batches]
+    if taken is not None:
         await taken.write(connection)
     await writer.write(connection)
     return outcomes, [log.queue_id for log in logs.values() if log.watched]
 
 
-def _add_once(writer: _Appender, taken: receipts.Taken, batch: PushBatch) -> PushOutcome:
-    """One batch, unless its receipt says that it was pushed before."""
+def _add_once(writer: _Appender, taken: receipts.Taken | None, stored: set[Id], batch: PushBatch) -> PushOutcome:
+    """One batch, unless its receipt, or the log, says that it was pushed before."""
     receipt = batch.receipt
-    if receipt is None:
-        return writer.add(batch)
+    if taken is None or receipt is None:
+        return stored_before(batch) if was_stored(batch, stored) else writer.add(batch)
     recorded = taken.recorded(receipt.key)
     if recorded is not None:
         return PushOutcome([], {}, recorded)
+    if was_stored(batch, stored):
+        taken.keep(receipt)
+        return stored_before(batch)
     outcome = writer.add(batch)
     if not outcome.refused:
         taken.keep(receipt_after(batch, outcome) or receipt)
@@ -178,7 +187,7 @@ def _in_one_partition(batch: PushBatch, logs: dict[QueueKey, OpenLog]) -> PushBa
         else m
         for m in batch.messages
     ]
-    return PushBatch(messages, batch.ids, batch.receipt)
+    return PushBatch(messages, batch.ids, batch.receipt, batch.tried)
 
 
 async def _known_keys(
@@ -195,6 +204,21 @@ async def _known_keys(
     queue_ids, transaction_ids, partitions = zip(*wanted, strict=True)
     rows = await connection.fetch(SQL["known_keys"], queue_ids, transaction_ids, partitions, now)
     return {(r["queue_id"], r["transaction_id"], r["partition"]): (r["message_id"], r["seq"]) for r in rows}
+
+
+async def _stored_ids(
+    connection: Connection, batches: Sequence[PushBatch], logs: dict[QueueKey, OpenLog], now: Instant
+) -> set[Id]:
+    """Which messages of batches that were tried before are there. Their logs are locked, so the answer stays true."""
+    found: set[Id] = set()
+    for key, sought in sought_of(batches, now).items():
+        log = logs.get(key)
+        if log is not None:
+            rows = await connection.fetch(
+                SQL["ids_between"], log.queue_id, log.last_seq, sought.since, sought.until, list(sought.due_at)
+            )
+            found |= sought.ids.intersection(row["id"] for row in rows)
+    return found
 
 
 def is_late(id_: Id, created_at: int) -> bool:

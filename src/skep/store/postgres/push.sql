@@ -22,3 +22,7 @@ WHERE d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.part
 -- name: count_scheduled
 -- The schedule's length, so that a queue's depth is known without counting. Under the queue's lock.
 UPDATE queue SET scheduled_count = scheduled_count + $2 WHERE id = $1
+
+-- name: ids_between
+-- Which messages an attempt with an unknown end may have stored (functions/push.sql).
+SELECT * FROM ids_between($1, $2, $3, $4, $5)

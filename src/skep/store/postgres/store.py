@@ -480,6 +480,25 @@ class PostgresStore:
                 raise
             log.info("compaction postponed", reason=error.message)
 
+    # being cut off
+
+    @property
+    def session(self) -> str:
+        return self._pool.name
+
+    async def probe(self) -> None:
+        await self._pool.probe()
+
+    def suspend(self) -> None:
+        self._pool.suspend()
+
+    async def resume(self) -> None:
+        await self._pool.resume()
+        await self._follow_clock()
+
+    async def fence(self, sessions: Sequence[str]) -> None:
+        await self._pool.fence(sessions)
+
     # several servers
 
     async def system_events(self, after: int | None) -> SystemEvents:

@@ -7,9 +7,11 @@ from hashlib import blake2b
 from itertools import chain
 
 from skep.clock import Instant
+from skep.ids import Id
 from skep.model import PushBatch, PushOutcome
 from skep.records import Receipt, ReceiptKey
-from skep.store.rules import receipt_after
+from skep.store.rules import receipt_after, sought_of, stored_before, was_stored
+from skep.store.sqlite.log import first_seq_at
 from skep.store.sqlite.push import push_batch, push_batches
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements, repeated
@@ -34,6 +36,8 @@ def name_of(key: ReceiptKey) -> bytes:
 
 def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool) -> list[PushOutcome]:
     """Append every batch that is not refused; one with a receipt only while no such receipt lives."""
+    if any(batch.tried is not None for batch in batches):
+        return [_push_once(session, batch, now, create_queues) for batch in batches]
     wanted = [batch.receipt for batch in batches if batch.receipt is not None]
     if wanted and not take_all(session, wanted, now):
         return [_push_once(session, batch, now, create_queues) for batch in batches]
@@ -48,10 +52,25 @@ def _push_once(session: Session, batch: PushBatch, now: Instant, create_queues: 
     receipt = batch.receipt
     if receipt is not None and not take(session, receipt, now):
         return recorded(session, receipt.key, now)
+    if batch.tried is not None and was_stored(batch, _stored_ids(session, batch, now)):
+        return stored_before(batch)
     outcome = push_batch(session, batch, now, create_queues)
     if receipt is not None:
         _put_right(session, batch, outcome)
     return outcome
+
+
+def _stored_ids(session: Session, batch: PushBatch, now: Instant) -> set[Id]:
+    """Which messages of a batch that was tried are in the log, or in the schedule."""
+    found: set[Id] = set()
+    for key, sought in sought_of([batch], now).items():
+        queue = session.find_queue(key)
+        if queue is not None:
+            low, high = (first_seq_at(session, queue, at) for at in (sought.since, sought.until))
+            found.update(id_ for (id_,) in session.rows(SQL["ids_between"], (queue.base | low, queue.base | high)))
+            for due_at in sought.due_at:
+                found.update(id_ for (id_,) in session.rows(SQL["ids_due"], (queue.id, due_at)))
+    return found
 
 
 def _put_right(session: Session, batch: PushBatch, outcome: PushOutcome) -> None:

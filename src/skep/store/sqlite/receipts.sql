@@ -17,3 +17,11 @@ DELETE FROM receipt WHERE name = ?1
 -- name: rewrite
 -- Index receipt_name. The message turned out to be there already, so the answer names that one.
 UPDATE receipt SET answer = ?2 WHERE name = ?1
+
+-- name: ids_between
+-- A stretch of the log, by its own b-tree: which messages an attempt with an unknown end may have stored.
+SELECT id FROM message WHERE position >= ?1 AND position < ?2
+
+-- name: ids_due
+-- The same in the schedule. Rides scheduled_due.
+SELECT id FROM scheduled WHERE queue_id = ?1 AND due_at = ?2

@@ -509,6 +509,25 @@ class SqliteStore:
         """One writes and one reads, always: there is nothing to count."""
         return Connections()
 
+    # A file in this machine is not to be cut off from, and who writes to it knows what was written.
+
+    @property
+    def session(self) -> str:
+        """There is none."""
+        return ""
+
+    async def probe(self) -> None:
+        """It is there."""
+
+    def suspend(self) -> None:
+        """There is nothing to give up."""
+
+    async def resume(self) -> None:
+        """There is nothing to open."""
+
+    async def fence(self, sessions: Sequence[str]) -> None:
+        """There is nobody to keep out."""
+
     # several servers: a SQLite file has one, so nobody else pushes and there is never news
 
     async def system_events(self, after: int | None) -> SystemEvents:

@@ -59,7 +59,7 @@ async def churn(session: Session) -> None:
 
 async def blocked(session: Session, count: int) -> None:
     """Return once that many of the store's sessions wait for a lock."""
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'skep' AND wait_event_type = 'Lock'"
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'skep %' AND wait_event_type = 'Lock'"
     while await session.fetchval(waiting) < count:
         await session.execute("SELECT pg_stat_clear_snapshot()")
 

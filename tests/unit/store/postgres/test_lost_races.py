@@ -177,7 +177,7 @@ async def test_a_real_deadlock_is_survived(postgres_server: PostgresServer, post
     settling = asyncio.ensure_future(store.settle([driver.settlement(d) for d in held], driver.now))
     watcher = await asyncpg.connect(postgres_dsn)
     while not await watcher.fetchval(
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'skep' AND wait_event_type = 'Lock'"
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'skep %' AND wait_event_type = 'Lock'"
     ):
         pass
     await session.execute(lock.format("a"))

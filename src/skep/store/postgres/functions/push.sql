@@ -111,3 +111,19 @@ BEGIN
                         EXISTS (SELECT 1 FROM watcher w WHERE w.queue_id = q.id AND w.until > p_now);
 END
 $$;
+
+-- The ids in a stretch of the log by time, and those in the schedule at some instants: how a push whose end is not known is looked for.
+-- The stretch is found by binary search and walked by the primary key; the schedule rides its own. The caller holds the log's lock.
+CREATE OR REPLACE FUNCTION ids_between(p_queue integer, p_last bigint, p_since bigint, p_until bigint, p_due_at bigint[])
+RETURNS TABLE (id uuid) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_first bigint := seq_at(p_queue, 1, p_last, p_since);
+    v_end bigint := seq_at(p_queue, 1, p_last, p_until);
+BEGIN
+    RETURN QUERY SELECT m.id FROM message m WHERE m.queue_id = p_queue AND m.seq >= v_first AND m.seq < v_end;
+    RETURN QUERY SELECT s.id FROM unnest(p_due_at) AS d (due_at)
+                 CROSS JOIN LATERAL (SELECT s.id FROM scheduled s
+                                     WHERE s.queue_id = p_queue AND s.due_at = d.due_at ORDER BY s.arrival) s;
+END
+$$;
