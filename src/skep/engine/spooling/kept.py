@@ -1,0 +1,139 @@
+"""What the spool keeps of a push: the whole batch with its ids, so that it is the same messages whenever they are stored.
+
+Payloads are bytes and stay what they were. Fields are known by their place, so new ones are only ever added at the end, with
+a default.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.ids import Id, id_text
+from skep.model import NewMessage, PushBatch, QueueKey, Tried
+from skep.records import Receipt, ReceiptKey
+
+SCOPE = "spool"
+"""Of the receipts that spooled pushes are stored with."""
+
+Group = tuple[QueueKey, str]
+"""A partition of a queue: what is kept in order."""
+
+
+class _Message(Struct, array_like=True, frozen=True, gc=False):
+    queue: int
+    payload: bytes
+    partition: str
+    transaction_id: str | None
+    trace_id: bytes | None
+    headers: bytes | None
+    content_type: str | None
+    deliver_at: int | None
+    priority: int
+
+
+class _Receipt(Struct, array_like=True, frozen=True):
+    scope: str
+    key: str
+    tenant: str
+    answer: bytes
+    expires_at: int
+
+
+class _Tried(Struct, array_like=True, frozen=True):
+    since: int
+    until: int
+    session: str
+
+
+class _Record(Struct, array_like=True, frozen=True):
+    id: bytes
+    spooled_at: int
+    queues: list[tuple[str, str]]
+    messages: list[_Message]
+    ids: bytes
+    receipt: _Receipt | None = None
+    tried: _Tried | None = None
+
+
+class Record(Struct, frozen=True):
+    """A spooled push."""
+
+    id: Id
+    spooled_at: Instant
+    batch: PushBatch
+
+    @property
+    def name(self) -> str:
+        """What it is called in receipts, logs and files."""
+        return id_text(self.id)
+
+    def groups(self) -> set[Group]:
+        """The partitions it is for."""
+        return groups_of(self.batch)
+
+
+def groups_of(batch: PushBatch) -> set[Group]:
+    """The partitions a batch is for."""
+    return {(message.queue, message.partition) for message in batch.messages}
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Record)
+
+
+def encode(record: Record) -> bytes:
+    """The bytes of a record."""
+    batch = record.batch
+    numbers: dict[QueueKey, int] = {}
+    messages = [
+        _Message(
+            numbers.setdefault(m.queue, len(numbers)), m.payload, m.partition, m.transaction_id, m.trace_id, m.headers,
+            m.content_type, m.deliver_at, m.priority,
+        )
+        for m in batch.messages
+    ]  # fmt: skip
+    receipt, tried = batch.receipt, batch.tried
+    return _encoder.encode(
+        _Record(
+            record.id,
+            record.spooled_at,
+            [(key.name, key.tenant) for key in numbers],
+            messages,
+            b"".join(batch.ids),
+            None
+            if receipt is None
+            else _Receipt(receipt.key.scope, receipt.key.key, receipt.key.tenant, receipt.answer, receipt.expires_at),
+            None if tried is None else _Tried(tried.since, tried.until, tried.session),
+        )
+    )
+
+
+def decode(body: bytes) -> Record:
+    """The record that some bytes are; ValueError when they are none."""
+    try:
+        found = _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
+    if len(found.ids) != 16 * len(found.messages) or len(found.id) != 16:
+        raise ValueError("the number of ids is not that of the messages")
+    if any(not 0 <= m.queue < len(found.queues) for m in found.messages):
+        raise ValueError("a message of a queue that is not named")
+    keys = [QueueKey(name, tenant) for name, tenant in found.queues]
+    messages = [
+        NewMessage(
+            keys[m.queue], m.payload, m.partition, m.transaction_id, None if m.trace_id is None else Id(m.trace_id), m.headers,
+            m.content_type, None if m.deliver_at is None else Instant(m.deliver_at), m.priority,
+        )
+        for m in found.messages
+    ]  # fmt: skip
+    ids = [Id(found.ids[at : at + 16]) for at in range(0, len(found.ids), 16)]
+    kept, tried = found.receipt, found.tried
+    receipt = (
+        None
+        if kept is None
+        else Receipt(ReceiptKey(kept.scope, kept.key, kept.tenant), kept.answer, Instant(kept.expires_at))
+    )
+    attempt = None if tried is None else Tried(Instant(tried.since), Instant(tried.until), tried.session)
+    return Record(Id(found.id), Instant(found.spooled_at), PushBatch(messages, ids, receipt, attempt))
