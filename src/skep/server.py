@@ -21,7 +21,7 @@ from skep.config import EngineSettings, ServerSettings
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.access import AccessLog
-from skep.http.app import App
+from skep.http.app import App, Pages
 from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
@@ -154,6 +154,18 @@ def _check_secrets(catalogue: Catalogue, required: bool) -> None:
         log.warning("applied apps name secrets that the environment lacks", variables=missing)
 
 
+def pages_of(engine: Engine) -> Pages | None:
+    """The dashboard, where what it needs is installed."""
+    try:
+        from skep.dashboard import Dashboard
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("jinja2", "markupsafe"):
+            raise
+        log.info("no dashboard: it needs the extra, pip install 'skep[dashboard]'")
+        return None
+    return Dashboard(engine)
+
+
 async def serve(
     settings: ServerSettings,
     sockets: Sequence[socket.socket],
@@ -170,7 +182,7 @@ async def serve(
     async with open_server(
         url, settings.engine, connections=settings.store_connections, require_secrets=settings.require_secrets
     ) as (engine, catalogue, _):
-        app = App(engine, catalogue, settings.http, tally, functions)
+        app = App(engine, catalogue, settings.http, tally, functions, pages_of(engine))
         listener = Listener(
             AccessLog(app) if settings.log_level == "debug" else app,
             sockets,

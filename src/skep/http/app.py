@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from starlette.routing import Route, Router
 
@@ -11,9 +12,9 @@ from skep.config import HttpLimits
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.bodies import Bodies
-from skep.http.endpoint import Endpoint, send_answer
+from skep.http.endpoint import Endpoint, Teller, send_answer, tell_json
 from skep.http.errors import error_answer
-from skep.http.exchange import Receive, Scope, Send
+from skep.http.exchange import Answer, Call, Receive, Scope, Send
 from skep.http.operation import Operation
 from skep.http.routes import (
     ack,
@@ -85,6 +86,19 @@ def all_operations(
     ]
 
 
+class Pages(Protocol):
+    """What is served to people beside the API: not in its reference, and told of errors in pages."""
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The pages and what is done from them."""
+        ...
+
+    def tell(self, error: SkepError, call: Call) -> Answer:
+        """The page that tells of an error."""
+        ...
+
+
 class App:
     """The HTTP face of an engine."""
 
@@ -95,9 +109,15 @@ class App:
         limits: HttpLimits | None = None,
         tally: Tally | None = None,
         functions: FunctionsByName | None = None,
+        pages: Pages | None = None,
     ) -> None:
-        """``tally`` adds up the counters of all processes that share the port; ``functions`` carry out webhooks' commands."""
+        """``tally`` adds up the counters of all processes that share the port; ``functions`` carry out webhooks' commands.
+
+        ``pages`` are the dashboard, where it is installed.
+        """
         limits = limits or HttpLimits()
+        self._limits = limits
+        self._pages = pages
         self.meter = Meter(limits.metrics_queues)
         self.bodies = Bodies(limits.bodies_bytes)
         self.tally = tally
@@ -105,28 +125,21 @@ class App:
             *all_operations(engine, catalogue, self.meter, limits, self._total, functions),
             *reference.operations(lambda: self.operations),
         ]
-        served = [
-            (
-                o,
-                Endpoint(
-                    o.handler,
-                    limits,
-                    self.bodies,
-                    o.query_names,
-                    self.meter.route(o.method, o.path, o.verb),
-                    o.repeatable,
-                ),
-            )
-            for o in self.operations
-        ]
+        served = [(o, self._endpoint(o, tell_json)) for o in self.operations]
+        if pages is not None:
+            served += [(o, self._endpoint(o, pages.tell)) for o in pages.operations]
         self._exact = {(o.method, o.path): endpoint for o, endpoint in served if "{" not in o.path}
         self._pop = next(endpoint for o, endpoint in served if o.path == POP_QUEUE + "{queue}")
         self._hook = next(endpoint for o, endpoint in served if o.path == HOOK + "{webhook}")
         resources: dict[str, Resource] = {}
         for operation, endpoint in served:
             resources.setdefault(operation.path, Resource()).add(operation, endpoint)
-        self._router = Router([Route(path, resource) for path, resource in resources.items()], default=_no_route)
+        self._router = Router([Route(path, resource) for path, resource in resources.items()], default=self._no_route)
         self._router.redirect_slashes = False  # who reads that answer as JSON would not know what it is
+
+    def _endpoint(self, o: Operation, tell: Teller) -> Endpoint:
+        meter = self.meter.route(o.method, o.path, o.verb)
+        return Endpoint(o.handler, self._limits, self.bodies, o.query_names, meter, o.repeatable, tell)
 
     def _total(self) -> Meter:
         return self.meter if self.tally is None else self.tally.total(self.meter)
@@ -153,6 +166,14 @@ class App:
             await self._router(scope, receive, send)
         else:
             await endpoint(scope, receive, send)
+
+    async def _no_route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = SkepError(Code.ROUTE_NOT_FOUND, f"there is no {scope['path']}")
+        call = Call(scope, receive, self._limits, self.bodies)
+        # Browsers say that they want pages; programs are told in JSON, whatever they asked for.
+        by_browser = scope["method"] in ("GET", "HEAD") and b"text/html" in (call.header(b"accept") or b"")
+        tell = self._pages.tell if self._pages is not None and by_browser else tell_json
+        await send_answer(scope, send, tell(error, call))
 
 
 class Resource:
@@ -181,7 +202,3 @@ class Resource:
         answer = error_answer(SkepError(Code.METHOD_NOT_ALLOWED, f"{scope['path']} takes {allowed}"))
         answer.headers.append((b"allow", allowed.encode()))
         await send_answer(scope, send, answer)
-
-
-async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - an ASGI application
-    await send_answer(scope, send, error_answer(SkepError(Code.ROUTE_NOT_FOUND, f"there is no {scope['path']}")))

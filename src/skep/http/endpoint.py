@@ -19,14 +19,21 @@ from skep.http.transport import TRANSPORT
 from skep.observe.metrics import RouteMeter
 
 Handler = Callable[[Call], Awaitable[Answer]]
+Teller = Callable[[SkepError, Call], Answer]
+"""How an error is told: as JSON to programs, as a page to people."""
 
 log = structlog.get_logger("skep.http")
+
+
+def tell_json(error: SkepError, call: Call) -> Answer:  # noqa: ARG001 - it is the same for every call
+    """The one shape that programs are told errors in."""
+    return error_answer(error)
 
 
 class Endpoint:
     """One operation as an ASGI application."""
 
-    __slots__ = ("_bodies", "_handler", "_known", "_limits", "_meter", "_repeatable")
+    __slots__ = ("_bodies", "_handler", "_known", "_limits", "_meter", "_repeatable", "_tell")
 
     def __init__(
         self,
@@ -36,8 +43,10 @@ class Endpoint:
         known: frozenset[str],
         meter: RouteMeter,
         repeatable: frozenset[str] = frozenset(),
+        tell: Teller = tell_json,
     ) -> None:
         self._repeatable = repeatable
+        self._tell = tell
         self._handler = handler
         self._limits = limits
         self._bodies = bodies
@@ -52,14 +61,14 @@ class Endpoint:
                 check_known(call.query, self._known)
             answer = await self._handler(call)
         except SkepError as error:
-            answer = error_answer(error)
+            answer = self._tell(error, call)
         except ClientGone:
             return
         except Exception as error:
             # As text: a renderer that shows locals would put payloads into the log.
             path = scope["raw_path"].decode("ascii")  # quoted, so that nobody writes control characters into a terminal
             log.error("a request failed unexpectedly", path=path, traceback=traceback.format_exc(limit=-8))
-            answer = error_answer(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"))
+            answer = self._tell(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"), call)
         finally:
             self._bodies.give_back(call.body_bytes)
         self._meter.answered(answer.status, perf_counter() - started, call.waits)

@@ -14,7 +14,7 @@ from skep.config import EngineSettings, HttpLimits
 from skep.http.address import bind, resolve
 from skep.http.app import App
 from skep.http.listening import Listener
-from skep.server import Opened, open_server
+from skep.server import Opened, open_server, pages_of
 from skep.webhooks.functions import FunctionsByName
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def running_server(
         async with open_server(store, settings, clock=clock, environment=environment) as opened:
             engine = opened.engine
             sockets = bind(resolve("127.0.0.1", 0))
-            app = App(engine, opened.catalogue, limits, functions=functions)
+            app = App(engine, opened.catalogue, limits, functions=functions, pages=pages_of(engine))
             listener = Listener(app, sockets, before_drain=engine.end_polls, limits=limits)
             listeners.append(listener)
             serving = asyncio.create_task(listener.listen())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.clock import Instant
 from skep.engine import Engine
 from skep.http import parameters
+from skep.http.concerns import OLD_SECONDS, concerns
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
@@ -14,7 +15,6 @@ from skep.http.stuck import stuck_partitions
 from skep.http.survey import Survey, Surveyed, figures, survey, totals
 from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue, QueueKey
 from skep.wire.status import (
-    Concern,
     PartitionsResponse,
     PartitionStatus,
     QueueStatus,
@@ -25,14 +25,10 @@ from skep.wire.status import (
     Utilisation,
     UtilisationResponse,
     Verdict,
-    Warned,
 )
 from skep.wire.times import to_datetime
 
 TAG = "Status"
-OLD_SECONDS = 300.0
-"""A message that waits for longer than this is worth a look, unless the caller says otherwise."""
-NEARLY_FULL_SHARE = 0.9
 WARNINGS = 100
 OLDER_THAN = Parameter("olderThan", float, f"how many seconds a message may wait; {OLD_SECONDS:g} by default")
 
@@ -43,7 +39,7 @@ def operations(engine: Engine) -> list[Operation]:
     async def status(call: Call) -> Answer:
         old = parameters.duration_seconds(call.query, "olderThan")
         seen = await survey(engine, call.tenant)
-        warned = _warnings(seen, OLD_SECONDS if old is None else old)
+        warned = concerns(seen, OLD_SECONDS if old is None else old)
         return json_answer(StatusResponse(Verdict.ATTENTION if warned else Verdict.OK, warned[:WARNINGS], totals(seen)))
 
     async def queues(call: Call) -> Answer:
@@ -150,21 +146,3 @@ def _partition_status(one: PartitionStats, now: Instant) -> PartitionStatus:
         oldest_age_seconds=age_seconds(one.oldest_at, now), ready_at=to_datetime(one.ready_at),
         lease_deadline=None if one.lease_deadline is None else to_datetime(one.lease_deadline),
     )  # fmt: skip
-
-
-def _warnings(seen: Survey, old_seconds: float) -> list[Warned]:
-    """What may need attention. Dead letters lie still by nature, so their queues give no warning."""
-    found = []
-    for queue, stats in seen.queues:
-        if queue.holds_dead_letters:
-            continue
-        name, most = queue.key.name, queue.settings.max_depth
-        if queue.settings.paused:
-            found.append(Warned(name, Concern.PAUSED, f"queue {name!r} is paused with {stats.depth} messages to do"))
-        if stats.oldest_age_seconds > old_seconds:
-            age = f"{stats.oldest_age_seconds:.0f}"
-            found.append(Warned(name, Concern.OLD, f"the oldest message of {name!r} has waited for {age} seconds"))
-        if most and stats.depth >= NEARLY_FULL_SHARE * most:
-            message = f"queue {name!r} holds {stats.depth} of at most {most} messages"
-            found.append(Warned(name, Concern.NEARLY_FULL, message))
-    return found

@@ -1,0 +1,89 @@
+"""Numbers, durations and times as people read them: short, of one width, with their unit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from skep.clock import MICROS_PER_SECOND, Instant
+
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
+_LARGE = ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k"))
+NOTHING = "\N{EN DASH}"
+
+
+def count(value: int) -> str:
+    """A whole number with its thousands apart."""
+    return f"{value:,}"
+
+
+def short(value: float) -> str:
+    """A large number in a few characters: 12.3k, 4.56M."""
+    for size, letter in _LARGE:
+        if value >= size:
+            scaled = value / (1_000 if letter == "k" else size)
+            return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f}{letter}"
+    return f"{value:,.0f}"
+
+
+def rate(value: float) -> str:
+    """So many per second; what is too slow for that still shows that it is not nothing."""
+    if value <= 0:
+        return "0"
+    if value < 0.1:
+        return "<0.1"
+    return f"{value:.1f}" if value < 100 else short(value)
+
+
+def duration(seconds: float | None) -> str:
+    """A stretch of time in its two largest units."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 0.9995:
+        return f"{max(0.0, seconds) * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} m {whole % _MINUTE:02} s"
+    if whole < _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} m"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR:02} h"
+
+
+def age(seconds: float) -> str:
+    """How long something has waited; nothing waits when it is 0."""
+    return duration(seconds) if seconds > 0 else NOTHING
+
+
+def size(value: int) -> str:
+    """Bytes in the unit that fits."""
+    scaled = float(value)
+    for unit in _BYTES[:-1]:
+        if scaled < 1024:
+            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+        scaled /= 1024
+    return f"{scaled:.1f} {_BYTES[-1]}"
+
+
+def iso(at: Instant) -> str:
+    """An instant as machines read it."""
+    return datetime.fromtimestamp(at / MICROS_PER_SECOND, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock_time(at: Instant) -> str:
+    """An instant as people read it, in UTC."""
+    return datetime.fromtimestamp(at / MICROS_PER_SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def share(value: float) -> str:
+    """A part of the whole in percent."""
+    return f"{value * 100:.0f}%"
+
+
+FILTERS = {
+    "count": count, "short": short, "rate": rate, "duration": duration, "age": age, "size": size, "iso": iso,
+    "clock_time": clock_time, "share": share,
+}  # fmt: skip

@@ -1,0 +1,23 @@
+"""What was just done, as a page says it after the redirect. A URL names one of these and a number, and no text of its own:
+a link that someone sends cannot put words into the dashboard's mouth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_NOTICES = {
+    "paused": "The queue is paused: it takes messages, and hands out none.",
+    "resumed": "The queue hands out messages again.",
+}
+
+
+def notice_of(query: Mapping[str, str]) -> str | None:
+    """The sentence that a query means."""
+    sentence = _NOTICES.get(query.get("notice", ""))
+    if sentence is None:
+        return None
+    number = query.get("number", "")
+    if not (number.isascii() and number.isdecimal() and len(number) < 20):
+        number = "0"
+    return sentence.replace("{number}", f"{int(number):,}").replace("{s}", "" if int(number) == 1 else "s")

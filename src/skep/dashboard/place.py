@@ -1,0 +1,58 @@
+"""Where a page stands: its tenant, its path prefix, and links to others that keep both."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, urlencode
+
+from skep.errors import Code, SkepError
+from skep.http.exchange import Call
+from skep.model import DEFAULT_TENANT
+
+PREFIX_HEADER = b"x-forwarded-prefix"
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){0,8}")
+
+
+class Place:
+    """A request's tenant and prefix. All links of a page are made here, so that none forgets either."""
+
+    __slots__ = ("notice", "path", "prefix", "query", "tenant")
+
+    def __init__(self, call: Call, prefix: str = "") -> None:
+        """``prefix`` is what the settings say; a proxy in front of the server may say another."""
+        given = call.header(PREFIX_HEADER)
+        if given is not None:
+            prefix = given.decode("ascii", "replace").rstrip("/")
+            if not _PREFIX.fullmatch(prefix):
+                prefix = ""
+        self.prefix = prefix
+        try:
+            self.query = dict(call.query)
+            self.tenant = self.query.pop("tenant", "") or call.tenant
+        except SkepError as error:
+            if error.code is not Code.INVALID_REQUEST:
+                raise
+            self.query, self.tenant = {}, DEFAULT_TENANT
+        self.notice: dict[str, str] = {
+            name: self.query.pop(name) for name in ("notice", "number") if name in self.query
+        }
+        self.path = call.scope["raw_path"].decode("ascii")
+
+    def url(self, *parts: str | int, **query: object) -> str:
+        """The link to a page; each part of its path is quoted, and what is None or empty is left out of the query."""
+        path = "/".join(quote(str(part), safe="") for part in parts)
+        return self._with(f"{self.prefix}/{path}", query)
+
+    def here(self, **query: object) -> str:
+        """This page with a changed query."""
+        return self._with(self.prefix + self.path, {**self.query, **query})
+
+    def api(self, *parts: str) -> str:
+        """The path of an operation of the API."""
+        return f"{self.prefix}/api/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+    def _with(self, path: str, query: dict[str, object]) -> str:
+        if self.tenant != DEFAULT_TENANT:
+            query = {**query, "tenant": self.tenant}
+        told = {name.rstrip("_"): str(value) for name, value in query.items() if value not in (None, "", False)}
+        return f"{path}?{urlencode(told)}" if told else path

@@ -1,0 +1,20 @@
+"""The screens in the order of the menu, with the key that leads to each after a `g`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Screen(NamedTuple):
+    """A screen of the menu."""
+
+    name: str
+    title: str
+    path: str
+    key: str
+
+
+SCREENS = (
+    Screen("overview", "Overview", "", "o"),
+    Screen("queues", "Queues", "queues", "q"),
+)

@@ -1,0 +1,175 @@
+"""The frame around all pages: templates, what a browser may do with them, forms, notices, errors.
+
+A page is allowed nothing (`default-src 'none'`) but this server's own style and scripts, each by a nonce; payloads and names
+reach it as escaped text only. A form's answer is a redirect to a page, so that reloading repeats nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl
+
+import jinja2
+import structlog
+
+import skep
+from skep.dashboard import assets, formats
+from skep.dashboard.notices import notice_of
+from skep.dashboard.place import Place
+from skep.dashboard.screens import SCREENS
+from skep.dashboard.snapshots import Snapshots
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http.errors import error_answer
+from skep.http.exchange import Answer, Call
+from skep.http.operation import Media, Operation, Parameter
+from skep.model import QUEUE_MODE_GROUP
+
+HTML = b"text/html; charset=utf-8"
+FORM = b"application/x-www-form-urlencoded"
+FORM_FIELDS = 2_000
+FORM_BYTES = 4 * 1024 * 1024
+TAG = "Dashboard"
+COMMON = (
+    Parameter("tenant", str, "whose queues"),
+    Parameter("notice", str, "what was just done"),
+    Parameter("number", int, "to how many"),
+)
+
+Form = Mapping[str, str]
+View = Callable[["Site", Call], Awaitable[Answer]]
+Deed = Callable[["Site", Call, "Fields"], Awaitable[str]]
+
+log = structlog.get_logger("skep.dashboard")
+
+
+class Fields:
+    """The fields of a form."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self._pairs = pairs
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first of this name."""
+        return next((value for given, value in self._pairs if given == name), default)
+
+    def all(self, name: str) -> list[str]:
+        """All of this name."""
+        return [value for given, value in self._pairs if given == name]
+
+
+class Site:
+    """What every page is made with."""
+
+    def __init__(self, engine: Engine, prefix: str = "") -> None:
+        self.engine = engine
+        self.snapshots = Snapshots(engine)
+        self._prefix = prefix
+        self._templates = jinja2.Environment(
+            loader=jinja2.PackageLoader("skep.dashboard"), autoescape=True, undefined=jinja2.StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True, auto_reload=False, extensions=["jinja2.ext.do"],
+        )  # fmt: skip
+        self._templates.filters.update(formats.FILTERS)
+        self._templates.globals.update(
+            screens=SCREENS, version=skep.__version__, assets=assets.assets(), queue_mode=QUEUE_MODE_GROUP
+        )
+
+    def place(self, call: Call) -> Place:
+        """Where a request stands."""
+        return Place(call, self._prefix)
+
+    def page(self, call: Call, template: str, http_status: int = HTTPStatus.OK, **values: Any) -> Answer:
+        """A page."""
+        nonce = secrets.token_urlsafe(16)
+        place = self.place(call)
+        html = self._templates.get_template(template).render(
+            place=place, url=place.url, here=place.here, nonce=nonce, tenant=place.tenant, now=self.engine.now(),
+            notice=notice_of(place.notice), **values,
+        )  # fmt: skip
+        return Answer(http_status, html.encode(), HTML, _guards(nonce))
+
+    def see(self, address: str) -> Answer:
+        """A redirect to a page."""
+        return Answer(HTTPStatus.SEE_OTHER, b"", HTML, [(b"location", address.encode("ascii")), _PRIVATE])
+
+
+_PRIVATE = (b"cache-control", b"no-store")
+
+
+def _guards(nonce: str) -> list[tuple[bytes, bytes]]:
+    policy = (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    return [
+        (b"content-security-policy", policy.encode()), _PRIVATE, (b"x-content-type-options", b"nosniff"),
+        # Not no-referrer: forms would then come from the origin `null`, which is refused.
+        (b"referrer-policy", b"same-origin"),
+    ]  # fmt: skip
+
+
+class Dashboard:
+    """All pages, as operations that the application serves beside those of the API."""
+
+    def __init__(self, engine: Engine, prefix: str = "") -> None:
+        from skep.dashboard.views import deeds, views
+
+        self.site = Site(engine, prefix)
+        self.operations = [
+            *(_shown(self.site, path, parameters, view) for path, parameters, view in views()),
+            *(_done(self.site, path, deed) for path, deed in deeds()),
+            Operation(
+                method="GET", path="/assets/{asset}", handler=assets.serve, summary="A style or script", tag=TAG,
+                answers={200: Media("text/css")},
+            ),
+        ]  # fmt: skip
+
+    def tell(self, error: SkepError, call: Call) -> Answer:
+        """The page that tells of an error."""
+        told = error_answer(error)
+        if call.header(b"hx-request") is not None:
+            return told
+        page = self.site.page(call, "error.html", told.status, error=error, status=HTTPStatus(told.status), screen=None)
+        page.headers.extend(header for header in told.headers if header[0] == b"retry-after")
+        return page
+
+
+def _shown(site: Site, path: str, parameters: tuple[str, ...], view: View) -> Operation:
+    async def handler(call: Call) -> Answer:
+        return await view(site, call)
+
+    known = (*COMMON, *(Parameter(name, str, "what the page shows") for name in parameters))
+    return Operation(
+        method="GET", path=path, handler=handler, summary="A page", tag=TAG, parameters=known,
+        answers={200: Media("text/html")},
+    )  # fmt: skip
+
+
+def _done(site: Site, path: str, deed: Deed) -> Operation:
+    """Something that is done by a form. The deed says where to go next."""
+
+    async def handler(call: Call) -> Answer:
+        kind = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+        if kind != FORM:
+            raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "this takes a form of the dashboard")
+        body = await call.body(FORM_BYTES)
+        try:
+            text = body.decode("ascii")
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS)
+        except ValueError:
+            raise SkepError(Code.INVALID_REQUEST, "the form is not what a browser sends") from None
+        place = site.place(call)
+        try:
+            address = await deed(site, call, Fields(pairs))
+        finally:
+            site.snapshots.forget(place.tenant)
+        log.info("done from the dashboard", path=call.scope["raw_path"].decode("ascii"), tenant=place.tenant)
+        return site.see(address)
+
+    return Operation(
+        method="POST", path=path, handler=handler, summary="A form", tag=TAG, parameters=COMMON,
+        answers={303: None},
+    )  # fmt: skip

@@ -1,0 +1,88 @@
+"""Figures of all queues of a tenant, looked up once for everyone who looks within a moment.
+
+Ten people with the overview open cost one look in every `FRESH_SECONDS`. Where a look takes long, as with very many queues, it
+is taken in the background while pages show the last one, which says how old it is; so a page does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from time import perf_counter
+
+from msgspec import Struct
+
+from skep.clock import Instant, seconds
+from skep.engine import Engine
+from skep.http.survey import Survey, survey
+
+FRESH_SECONDS = 1.0
+"""A look that is no older than this is as good as a new one."""
+SHOWN_SECONDS = 30.0
+"""One that is older than this is not shown any more: the page waits for the next."""
+QUICK_SECONDS = 0.05
+"""A look that takes no longer is taken while the page waits."""
+TENANTS = 32
+"""Tenants whose figures are remembered."""
+
+
+class Snapshot(Struct, frozen=True):
+    """A tenant's queues as they stood at an instant."""
+
+    seen: Survey
+    at: Instant
+    took_seconds: float
+
+
+class Snapshots:
+    """The last look at each tenant, and those under way."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._last: OrderedDict[str, Snapshot] = OrderedDict()
+        self._under_way: dict[str, asyncio.Task[Snapshot]] = {}
+
+    async def of(self, tenant: str) -> Snapshot:
+        """A look that is fresh, or the last one while the next is taken."""
+        last = self._last.get(tenant)
+        age = None if last is None else self._engine.now() - last.at
+        if last is not None and age is not None and 0 <= age < seconds(FRESH_SECONDS):
+            return last
+        looking = self._look(tenant)
+        if last is not None and age is not None and age < seconds(SHOWN_SECONDS) and last.took_seconds > QUICK_SECONDS:
+            return last
+        return await asyncio.shield(looking)
+
+    def forget(self, tenant: str) -> None:
+        """Something was changed: who looks next sees it."""
+        self._last.pop(tenant, None)
+        self._under_way.pop(tenant, None)
+
+    def _look(self, tenant: str) -> asyncio.Task[Snapshot]:
+        looking = self._under_way.get(tenant)
+        if looking is None:
+            looking = asyncio.create_task(self._take(tenant))
+            looking.add_done_callback(_heard)
+            self._under_way[tenant] = looking
+        return looking
+
+    async def _take(self, tenant: str) -> Snapshot:
+        started, at = perf_counter(), self._engine.now()
+        try:
+            found = Snapshot(await survey(self._engine, tenant), at, perf_counter() - started)
+            # Whoever changed something meanwhile has forgotten this look, and waits for the next.
+            if self._under_way.get(tenant) is asyncio.current_task():
+                self._last[tenant] = found
+                self._last.move_to_end(tenant)
+                while len(self._last) > TENANTS:
+                    self._last.popitem(last=False)
+            return found
+        finally:
+            if self._under_way.get(tenant) is asyncio.current_task():
+                del self._under_way[tenant]
+
+
+def _heard(looking: asyncio.Task[Snapshot]) -> None:
+    """An error is told to whoever waits for the look; when nobody does, the next look tells."""
+    if not looking.cancelled():
+        looking.exception()

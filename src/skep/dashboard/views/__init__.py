@@ -1,0 +1,18 @@
+"""One module per screen. A view makes a page of what it finds; a deed does what a form asks for and says where to go next."""
+
+from __future__ import annotations
+
+from skep.dashboard.site import Deed, View
+from skep.dashboard.views import overview, queues
+
+_MODULES = (overview, queues)
+
+
+def views() -> list[tuple[str, tuple[str, ...], View]]:
+    """All pages: path, parameters of the query, view."""
+    return [page for module in _MODULES for page in module.PAGES]
+
+
+def deeds() -> list[tuple[str, Deed]]:
+    """All that forms do: path, deed."""
+    return [deed for module in _MODULES for deed in module.DEEDS]

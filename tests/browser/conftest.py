@@ -1,0 +1,106 @@
+"""A real browser on a real server. Each test has a tenant of its own; what any page logs, or asks of another host, fails it.
+
+Screenshots go to the folder that SKEP_SCREENSHOTS names, or to `screenshots` among pytest's temporary folders.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+from skep.testing.server import RunningServer, running_server
+from tests.browser.screen import Screen
+from tests.http.driver import Api
+
+TENANTS = (f"shop-{number}" for number in itertools.count(1))
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+# Root has no sandbox for a browser; a small /dev/shm would end it.
+ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One browser for all of them, so one worker."""
+    for item in items:
+        if "tests/browser" in item.path.as_posix():
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+def program() -> str | None:
+    """The browser of this machine."""
+    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+
+
+# Not for the session: while playwright waits, no other event loop can run in this thread, and other tests have theirs.
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    found = program()
+    if found is None:
+        pytest.skip("NO BROWSER: the dashboard is not tested; apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server on an SQLite file."""
+    with running_server(str(tmp_path_factory.mktemp("browser") / "skep.db")) as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where screenshots are kept."""
+    folder = Path(os.environ.get("SKEP_SCREENSHOTS") or tmp_path_factory.getbasetemp() / "screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def api(server: RunningServer) -> Iterator[Api]:
+    """The API as a tenant that nobody else is."""
+    api = Api(server, next(TENANTS))
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def complaints() -> list[str]:
+    """What the browser complained of, or asked elsewhere for."""
+    return []
+
+
+@pytest.fixture
+def page(browser: Browser, server: RunningServer, complaints: list[str]) -> Iterator[Page]:
+    """A tab that must have nothing to complain of when the test ends."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860})
+    page = context.new_page()
+
+    def heard(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            complaints.append(f"{message.type}: {message.text}")
+
+    def asked(request: Request) -> None:
+        if not request.url.startswith((server.url, "data:", "about:")):
+            complaints.append(f"asked {request.url}")
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: complaints.append(f"script: {error}"))
+    page.on("request", asked)
+    yield page
+    context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def screen(page: Page, server: RunningServer, api: Api, screenshots: Path) -> Screen:
+    """The dashboard as the test's tenant sees it."""
+    return Screen(page, server.url, api.tenant, screenshots)

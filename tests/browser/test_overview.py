@@ -1,0 +1,42 @@
+"""The first page."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.screen import Screen
+from tests.browser.traffic import shop
+from tests.http.driver import Api
+
+
+def test_a_new_server_says_how_to_begin(screen: Screen) -> None:
+    screen.open("/")
+
+    expect(screen.page.get_by_role("heading", name="Nothing here yet")).to_be_visible()
+    screen.shoot("overview-empty")
+
+
+def test_red_things_come_first(screen: Screen, api: Api) -> None:
+    shop(api)
+
+    screen.open("/")
+
+    lines = screen.page.locator(".verdict li").all_inner_texts()
+    assert "nearly full" in lines[0]
+    assert "paused" in lines[-1]
+    depth = api.get("/api/v1/resources/overview").json["depth"]
+    expect(screen.page.locator(".figure", has_text="To do").locator("dd")).to_have_text(str(depth))
+    screen.shoot("overview")
+
+
+def test_it_refreshes_by_itself_and_not_while_it_is_switched_off(screen: Screen, api: Api) -> None:
+    api.push("orders", {"n": 1})
+    screen.open("/")
+    todo = screen.page.locator(".figure", has_text="To do").locator("dd")
+    expect(todo).to_have_text("1")
+
+    api.push("orders", {"n": 2})
+
+    expect(todo).to_have_text("2", timeout=15_000)
+    screen.page.keyboard.press("l")
+    expect(screen.page.locator("#live-switch")).to_have_attribute("aria-pressed", "false")
