@@ -106,6 +106,31 @@ class AdmissionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     backlog_seconds: Annotated[float, Meta(gt=0, description="a wait of this long in the engine is a load of 1")] = 2.0
 
 
+class SpoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How pushes are kept on this machine's disk while PostgreSQL is away."""
+
+    enabled: Annotated[
+        bool, Meta(description="whether pushes are kept in the data folder while PostgreSQL is away; else they fail")
+    ] = True
+    max_bytes: Annotated[
+        int, Meta(ge=1, description="what the spool of one process may take; one push more is refused with 503")
+    ] = 1024 * MEBIBYTE
+    free_bytes: Annotated[int, Meta(ge=0, description="what must stay free on the disk of the spool")] = 64 * MEBIBYTE
+    segment_bytes: Annotated[
+        int, Meta(ge=1, description="a file of the spool of this size is followed by the next")
+    ] = 64 * MEBIBYTE
+    store_seconds: Annotated[
+        float, Meta(gt=0, description="a store that does not answer for this long counts as away")
+    ] = 5.0
+    full_seconds: Annotated[
+        float, Meta(ge=0, description="how long a spooled push waits for room in its queue before it is given up")
+    ] = 60.0
+    receipt_seconds: Annotated[
+        float,
+        Meta(gt=0, description="how long it is remembered that a spooled push was stored, so that it is stored once"),
+    ] = 7_776_000.0
+
+
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the engine behaves."""
 
@@ -154,6 +179,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 7_776_000.0
     limits: Limits = Limits()
     admission: AdmissionSettings = AdmissionSettings()
+    spool: SpoolSettings = SpoolSettings()
 
 
 class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -211,9 +237,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     store_connections: Annotated[
         int, Meta(ge=2, le=1_000, description="connections to PostgreSQL, per worker; one more hears of other servers")
     ] = 10
-    data_folder: Annotated[str, Meta(description="the folder of the SQLite file; made when it is missing")] = (
-        "skep-data"
-    )
+    data_folder: Annotated[
+        str, Meta(description="the folder of the SQLite file and of the spool; made when it is missing")
+    ] = "skep-data"
     host: Annotated[str, Meta(description="the address or name to listen on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="the port to listen on; 0 takes a free one")] = DEFAULT_PORT
     insecure: Annotated[
@@ -235,4 +261,5 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     engine: EngineSettings = EngineSettings()
     limits: Limits = Limits()
     admission: AdmissionSettings = AdmissionSettings()
+    spool: SpoolSettings = SpoolSettings()
     http: HttpLimits = HttpLimits()

@@ -157,6 +157,7 @@ class PushStatus(StrEnum):
     STORED = "stored"
     SCHEDULED = "scheduled"
     DUPLICATE = "duplicate"
+    BUFFERED = "buffered"
     REFUSED = "refused"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from skep.webhooks.functions import FunctionsByName
 
 SQLITE_SCHEME = "sqlite:///"
 DATABASE_NAME = "skep.db"
+SPOOL_NAME = "spool"
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 
 log = structlog.get_logger("skep.server")
@@ -74,6 +76,26 @@ def store_url(settings: ServerSettings) -> str:
     return str(folder / DATABASE_NAME)
 
 
+def spool_folder(settings: ServerSettings) -> Path | None:
+    """Where pushes are kept while the store is away; None when they are not. SQLite is in this machine, and not away."""
+    if not (settings.spool.enabled and is_shared(settings.store or "")):
+        return None
+    folder = Path(settings.data_folder) / SPOOL_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        # A server that has no disk of its own worked before there was a spool.
+        log.warning(
+            "pushes will fail while PostgreSQL is away, since they cannot be kept here: name another folder with "
+            "--data-folder, or switch this off with --set spool.enabled=false",
+            folder=str(folder), error=error.strerror,
+        )  # fmt: skip
+        return None
+    return folder
+
+
 @asynccontextmanager
 async def open_engine(
     url: str,
@@ -82,10 +104,11 @@ async def open_engine(
     clock: Clock | None = None,
     random: Random | None = None,
     connections: int | None = None,
+    spool_folder: Path | None = None,
 ) -> AsyncIterator[Engine]:
     """A started engine on a store; leaving it stops the engine first, then closes the store.
 
-    ``connections`` bounds those to PostgreSQL.
+    ``connections`` bounds those to PostgreSQL; pushes are kept in ``spool_folder`` while it is away.
     """
     clock = clock or SystemClock()
     settings = settings or EngineSettings()
@@ -94,7 +117,7 @@ async def open_engine(
     store = open_store(url, clock, connections)
     await store.open()
     try:
-        engine = Engine(store, clock, IdMint(clock), random or SystemRandom(), settings)
+        engine = Engine(store, clock, IdMint(clock), random or SystemRandom(), settings, spool_folder)
         await engine.start()
         try:
             yield engine
@@ -121,13 +144,14 @@ async def open_server(
     connections: int | None = None,
     environment: Mapping[str, str] | None = None,
     require_secrets: bool = True,
+    spool_folder: Path | None = None,
 ) -> AsyncIterator[Opened]:
     """An engine with the applied apps of its store, their types, and their schedules.
 
     INVALID_SPEC when an app names secrets that the environment lacks, unless they are not required.
     """
     clock = clock or SystemClock()
-    async with open_engine(url, settings, clock=clock, connections=connections) as engine:
+    async with open_engine(url, settings, clock=clock, connections=connections, spool_folder=spool_folder) as engine:
         catalogue = Catalogue(engine, clock, os.environ if environment is None else environment)
         await catalogue.load()
         _check_secrets(catalogue, require_secrets)
@@ -180,7 +204,11 @@ async def serve(
     """
     url = store_url(settings)
     async with open_server(
-        url, settings.engine, connections=settings.store_connections, require_secrets=settings.require_secrets
+        url,
+        settings.engine,
+        connections=settings.store_connections,
+        require_secrets=settings.require_secrets,
+        spool_folder=spool_folder(settings),
     ) as (engine, catalogue, _):
         app = App(engine, catalogue, settings.http, tally, functions, pages_of(engine))
         listener = Listener(

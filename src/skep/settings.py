@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from skep.config import AdmissionSettings, EngineSettings, HttpLimits, Limits, ServerSettings
+from skep.config import AdmissionSettings, EngineSettings, HttpLimits, Limits, ServerSettings, SpoolSettings
 from skep.errors import Code, SkepError
 
 FILE_NAME = "skep.toml"
@@ -25,10 +25,11 @@ FILE_VARIABLE = "SKEP_CONFIG"
 PREFIX = "SKEP_"
 DEFAULT = "default"
 SECTIONS: dict[str, type[Struct]] = {
-    "engine": EngineSettings, "limits": Limits, "admission": AdmissionSettings, "http": HttpLimits,
+    "engine": EngineSettings, "limits": Limits, "admission": AdmissionSettings, "spool": SpoolSettings,
+    "http": HttpLimits,
 }  # fmt: skip
-# Limits and admission have sections of their own, and whether a store is shared follows from its URL.
-_NOT_TO_BE_SET = {"engine.limits", "engine.admission", "engine.shared"}
+# Limits, admission and the spool have sections of their own, and whether a store is shared follows from its URL.
+_NOT_TO_BE_SET = {"engine.limits", "engine.admission", "engine.spool", "engine.shared"}
 _MISSPELT = 0.75
 _YES, _NO = {"yes", "on"}, {"no", "off"}
 # Up to the last @, since a password that was not percent-encoded may hold anything: rather too much is hidden than too little.
@@ -107,9 +108,10 @@ def _assemble(values: Mapping[str, Value]) -> ServerSettings:
         (sections[section] if dot else top)[name] = value.value
     limits = Limits(**sections["limits"])
     admission = AdmissionSettings(**sections["admission"])
-    engine = EngineSettings(**sections["engine"], limits=limits, admission=admission)
+    spool = SpoolSettings(**sections["spool"])
+    engine = EngineSettings(**sections["engine"], limits=limits, admission=admission, spool=spool)
     http = HttpLimits(**sections["http"])
-    return ServerSettings(**top, engine=engine, limits=limits, admission=admission, http=http)
+    return ServerSettings(**top, engine=engine, limits=limits, admission=admission, spool=spool, http=http)
 
 
 def _from_file(

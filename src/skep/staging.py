@@ -98,6 +98,8 @@ class Tally:
                 case PushStatus.DUPLICATE:
                     self._told.duplicates += 1
                     self._count(queue, 0, None, None)
+                case PushStatus.BUFFERED:  # Arrow pushes are not
+                    raise AssertionError(result)
                 case PushStatus.SCHEDULED:
                     self._told.scheduled += 1
                     self._count(queue, 0, None, None)

@@ -79,6 +79,10 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
     async def probe(self) -> None:
         """There is nothing to be cut off from."""
 
+    def waited_seconds(self) -> float:
+        """Nobody waits."""
+        return 0.0
+
     def suspend(self) -> None:
         """There are no sessions."""
 

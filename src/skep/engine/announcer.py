@@ -31,6 +31,10 @@ class Announcer:
             if queue is not None:
                 queue.pushed([batch])
 
+    def stored(self, batch: PushBatch) -> None:
+        """A batch that had waited is in the log."""
+        self.pushed(batch, min((m.deliver_at for m in batch.messages if m.deliver_at is not None), default=None))
+
     def settled(self, settlements: Sequence[Settlement], results: Sequence[SettleResult]) -> None:
         """Messages of several queues are settled."""
         now = self._clock.now()

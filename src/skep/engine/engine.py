@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from skep.engine.records import Records
 from skep.engine.registry import Registry
 from skep.engine.replaying import Replay, purge_all, replay_all
 from skep.engine.settings import check_settings
+from skep.engine.spooling.spool import Spool
 from skep.engine.staging import Staging
 from skep.engine.system_events import Follower
 from skep.engine.timers import Timers
@@ -92,7 +94,9 @@ class Engine:
         ids: IdMint,
         random: Random,
         settings: EngineSettings | None = None,
+        spool_folder: Path | None = None,
     ) -> None:
+        """With a ``spool_folder`` pushes are kept there while the store is away."""
         self.settings = settings or EngineSettings()
         self.declared: Declared | None = None
         """Looks at messages before they are stored; None while no spec declares a queue, so that nothing is paid."""
@@ -116,7 +120,12 @@ class Engine:
             store, clock, self.settings.follow_seconds, self._changed_elsewhere, self._lifecycle.look_anew
         )
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
-        self._entrance = Entrance(self._registry, self._across)
+        self.spool = (
+            None
+            if spool_folder is None
+            else Spool(spool_folder, store, clock, ids, self.settings, self._announcer.stored)
+        )
+        self._entrance = Entrance(self._registry, self._across, clock, self.spool)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
@@ -126,6 +135,9 @@ class Engine:
     async def start(self) -> None:
         """Begin to run timers and to hear of other servers."""
         self._store.on_news(self._wake)
+        if self.spool is not None:
+            # First, so that no push can overtake what was spooled before.
+            await self.spool.open()
         if self.settings.shared:
             await self._follower.start()
         self._lifecycle.start()
@@ -142,6 +154,8 @@ class Engine:
         while not self._in_flight.idle:
             await self._in_flight.drain()
             await self._drain_lanes()
+        if self.spool is not None:
+            await self.spool.stop()
         self._timers.close()
 
     def end_polls(self) -> None:

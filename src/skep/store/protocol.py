@@ -430,6 +430,10 @@ class Store(Protocol):
         """Return soon when the store answers and can be written to; STORE_UNAVAILABLE when not."""
         ...
 
+    def waited_seconds(self) -> float:
+        """How long the oldest call that is under way has been; 0 without one."""
+        ...
+
     def suspend(self) -> None:
         """Give up all sessions: calls under way fail with STORE_UNAVAILABLE, and so do all others until `resume`."""
         ...

@@ -45,11 +45,8 @@ class Slot:
         self._active: _Active | None = None
         self._sizes = {path: path.stat().st_size for path in segments_of(folder)}
         self._ends: dict[Path, int] = {}
-
-    @property
-    def size_bytes(self) -> int:
-        """What its segments take."""
-        return sum(self._sizes.values())
+        self.size_bytes = sum(self._sizes.values())
+        """What its segments take; a number that others may read at any time."""
 
     @property
     def refused_folder(self) -> Path:
@@ -78,7 +75,7 @@ class Slot:
                 self._active = None
                 log.error("a segment of the spool is closed for good", segment=str(active.path), error=str(error))
             raise _unavailable(f"the spool cannot be written to: {error.strerror}") from error
-        self._sizes[active.path] = self._ends[active.path] = active.end
+        self._grown(active)
 
     def rotate(self) -> None:
         """Write to no segment that is there any more, so that each of them can be removed."""
@@ -93,6 +90,7 @@ class Slot:
         segment.unlink(missing_ok=True)
         self._sizes.pop(segment, None)
         self._ends.pop(segment, None)
+        self.size_bytes = sum(self._sizes.values())
         sync_folder(self.folder)
 
     def close(self) -> None:
@@ -111,8 +109,12 @@ class Slot:
         except OSError as error:
             raise _unavailable(f"the spool cannot be written to: {error.strerror}") from error
         self._active = active
-        self._sizes[active.path] = self._ends[active.path] = active.end
+        self._grown(active)
         return active
+
+    def _grown(self, active: _Active) -> None:
+        self._sizes[active.path] = self._ends[active.path] = active.end
+        self.size_bytes = sum(self._sizes.values())
 
     def _check_room(self, size: int) -> None:
         held = self.size_bytes

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Literal, TypeAlias, TypeVar
@@ -30,7 +31,7 @@ TRIES = 5
 RETRY_WAIT_SECONDS = 0.005
 STATEMENT_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 5_000
-PROBE_SECONDS = 2.0
+PROBE_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
 FENCE_SECONDS = 5.0
 FENCE_LOOK_SECONDS = 0.02
@@ -108,6 +109,7 @@ class Pool:
         self._generation = 1
         self._suspended = False
         self._acquiring: set[asyncio.Timeout] = set()
+        self._calls: dict[object, float] = {}
         self._resuming = asyncio.Lock()
 
     async def open(self) -> None:
@@ -144,10 +146,23 @@ class Pool:
             patience.reschedule(0)
 
     async def probe(self) -> None:
-        """Return when the database answers and can be written to."""
-        with translated():
-            async with asyncio.timeout(PROBE_SECONDS), self.connection() as connection:
+        """Return when the database answers and can be written to.
+
+        By a connection of its own: those of the pool may all be busy. One that cannot be had because there are too many was
+        answered, too.
+        """
+        if self._suspended:
+            raise SkepError(Code.STORE_UNAVAILABLE, "PostgreSQL is away")
+        with translated(), suppress(asyncpg.TooManyConnectionsError):
+            connection = await asyncpg.connect(self._dsn, timeout=PROBE_SECONDS, command_timeout=PROBE_SECONDS)
+            try:
                 await _check_writable(connection)
+            finally:
+                connection.terminate()
+
+    def waited_seconds(self) -> float:
+        """How long the oldest call has been under way."""
+        return time.monotonic() - next(iter(self._calls.values())) if self._calls else 0.0
 
     async def resume(self) -> None:
         """Open the next generation of sessions, and see that none of the earlier ones is left."""
@@ -186,13 +201,18 @@ class Pool:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """A session for reading, or for one statement that is a transaction by itself."""
-        with translated(), self._demand:
-            pool, connection = await self._acquire()
-            try:
-                yield connection
-            finally:
-                with suppress(asyncpg.InterfaceError):  # the pool was given up meanwhile
-                    await pool.release(connection)
+        call = object()
+        self._calls[call] = time.monotonic()
+        try:
+            with translated(), self._demand:
+                pool, connection = await self._acquire()
+                try:
+                    yield connection
+                finally:
+                    with suppress(asyncpg.InterfaceError):  # the pool was given up meanwhile
+                        await pool.release(connection)
+        finally:
+            del self._calls[call]
 
     async def _acquire(self) -> tuple[asyncpg.Pool[asyncpg.Record], Connection]:
         while True:
@@ -246,7 +266,7 @@ class Pool:
         raise AssertionError("unreachable")
 
 
-async def _check_writable(connection: Connection) -> None:
+async def _check_writable(connection: Connection | asyncpg.Connection[asyncpg.Record]) -> None:
     if not await connection.fetchval(CAN_BE_WRITTEN):
         raise SkepError(Code.STORE_UNAVAILABLE, "PostgreSQL is a standby that cannot be written to")
 

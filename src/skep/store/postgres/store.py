@@ -489,6 +489,9 @@ class PostgresStore:
     async def probe(self) -> None:
         await self._pool.probe()
 
+    def waited_seconds(self) -> float:
+        return self._pool.waited_seconds()
+
     def suspend(self) -> None:
         self._pool.suspend()
 

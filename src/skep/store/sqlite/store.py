@@ -519,6 +519,10 @@ class SqliteStore:
     async def probe(self) -> None:
         """It is there."""
 
+    def waited_seconds(self) -> float:
+        """Nobody is kept waiting by a file."""
+        return 0.0
+
     def suspend(self) -> None:
         """There is nothing to give up."""
 

@@ -1,0 +1,219 @@
+"""From the spool into the store: in order, each record once, whatever dies when (I13).
+
+Records go in the order they were spooled in. One that cannot be stored now (its queue is full) holds back those of the same
+partitions and no others; one that cannot be stored at all goes to the dead-letter queue, or is set aside. A record is stored
+with a receipt, so doing it again does nothing; one that was tried before it was spooled is looked for in the log first.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from skep.clock import Clock, Instant, seconds
+from skep.config import Limits, SpoolSettings
+from skep.engine.spooling.kept import SCOPE, Group, Record
+from skep.engine.spooling.link import Link
+from skep.errors import Code, SkepError
+from skep.model import DEFAULT_PARTITION, Ordering, PushBatch, PushOutcome, QueueKey
+from skep.records import Receipt, ReceiptKey
+from skep.store.protocol import Store
+
+RETRY_SECONDS = 0.5
+TRIES = 4
+"""How often a record is tried that makes the store fail, before it is given up."""
+BELIEVED_SECONDS = 2.0
+"""How long a queue's settings are believed."""
+NOW_AND_THEN = frozenset({Code.STORE_BUSY, Code.STORE_FULL})
+
+log = structlog.get_logger("skep.spool")
+
+
+class Waiting(Struct):
+    """A record on its way into the store."""
+
+    record: Record
+    segment: Path
+    tries: int = 0
+    refused_at: Instant | None = None
+    retry_at: Instant = Instant(0)
+    alone: bool = False
+
+
+class Given(Struct, frozen=True):
+    """A record that cannot be stored, and why."""
+
+    waiting: Waiting
+    error: str
+    to_dead_letters: bool
+
+
+class KnownQueue(Struct, frozen=True):
+    """What the drain must know of a queue: whether it has one partition, and whether it can be full."""
+
+    fifo: bool
+    limited: bool
+    until: Instant
+
+
+class Drain:
+    """Decides what is stored next, and stores it."""
+
+    def __init__(
+        self, store: Store, clock: Clock, link: Link, settings: SpoolSettings, limits: Limits, create_queues: bool
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._link = link
+        self._settings = settings
+        self._limits = limits
+        self._create_queues = create_queues
+        self._fenced: set[str] = set()
+        self.queues: dict[QueueKey, KnownQueue] = {}
+        self.attempts: dict[bytes, int] = {}
+        """Of records that were tried by this server: which attempt (`Link.attempt`) that was, by their id."""
+
+    async def learn(self, work: Sequence[Waiting]) -> None:
+        """Read what must be known of the queues of some records."""
+        now = self._clock.now()
+        for key in {message.queue for one in work for message in one.record.batch.messages}:
+            known = self.queues.get(key)
+            if known is None or known.until <= now:
+                queue = await self._store.get_queue(key)
+                fifo = queue is not None and queue.settings.ordering is Ordering.FIFO
+                limited = queue is not None and queue.settings.max_depth > 0
+                self.queues[key] = KnownQueue(fifo, limited, Instant(now + seconds(BELIEVED_SECONDS)))
+
+    def groups(self, record: Record) -> set[Group]:
+        """The partitions of a record as the store has them: a fifo queue has one."""
+        return {
+            (queue, DEFAULT_PARTITION if (known := self.queues.get(queue)) is not None and known.fifo else partition)
+            for queue, partition in record.groups()
+        }
+
+    def choose(self, work: Sequence[Waiting]) -> list[Waiting]:
+        """What may be stored now, in order: nothing overtakes a record of the same partition that has to wait."""
+        now = self._clock.now()
+        chosen: list[Waiting] = []
+        held: set[Group] = set()
+        limited: set[QueueKey] = set()
+        messages = self._limits.merged_messages
+        for one in work:
+            groups = self.groups(one.record)
+            queues = {queue for queue, _ in groups if self.queues[queue].limited}
+            full = bool(chosen) and (len(one.record.batch.ids) > messages or one.alone)
+            if one.retry_at > now or full or groups & held or queues & limited:
+                held |= groups
+                continue
+            chosen.append(one)
+            messages -= len(one.record.batch.ids)
+            # Of two for a queue that gets full in between, the second could fit where the first did not.
+            limited |= queues
+            if one.alone:
+                break
+        return chosen
+
+    async def store_them(
+        self, chosen: Sequence[Waiting], stored: Callable[[Waiting, PushOutcome], None]
+    ) -> list[Given]:
+        """Store records; those that are not stored have to wait, or are given up and returned."""
+        if not chosen:
+            return []
+        try:
+            await self._fence(chosen)
+            now = self._clock.now()
+            batches = [self._once(one.record, now) for one in chosen]
+            outcomes = await self._store.push(batches, now, self._create_queues)
+        except SkepError as error:
+            return self._failed(chosen, error)
+        except Exception as error:
+            log.error("storing what was spooled failed", traceback=traceback.format_exc(limit=-8))
+            return self._failed(chosen, SkepError(Code.INTERNAL, type(error).__name__))
+        given = []
+        for one, outcome in zip(chosen, outcomes, strict=True):
+            if not outcome.refused:
+                stored(one, outcome)
+            elif (reason := self._refused(one, outcome)) is not None:
+                given.append(reason)
+        return given
+
+    async def _fence(self, chosen: Sequence[Waiting]) -> None:
+        """Before a record that was tried is looked for in the log, its attempt must be over for good."""
+        tried = [one.record for one in chosen if one.record.batch.tried is not None]
+        own = [self.attempts[record.id] for record in tried if record.id in self.attempts]
+        if own:
+            await self._link.fence(max(own))
+        sessions = {
+            record.batch.tried.session
+            for record in tried
+            if record.batch.tried is not None and record.id not in self.attempts
+        }
+        if not sessions <= self._fenced:
+            await self._store.fence(sorted(sessions - self._fenced))
+            self._fenced |= sessions
+
+    def _once(self, record: Record, now: Instant) -> PushBatch:
+        """The batch with a receipt that lives long enough for the file of the record to be gone by then."""
+        expires_at = Instant(now + seconds(self._settings.receipt_seconds))
+        own = record.batch.receipt
+        if own is None:
+            receipt = Receipt(ReceiptKey(SCOPE, record.name), b"{}", expires_at)
+        else:
+            receipt = Receipt(own.key, own.answer, max(own.expires_at, expires_at))
+        return msgspec.structs.replace(record.batch, receipt=receipt)
+
+    def _failed(self, chosen: Sequence[Waiting], error: SkepError) -> list[Given]:
+        now = self._clock.now()
+        if error.code is Code.STORE_UNAVAILABLE:
+            self._link.doubt()
+        alone = len(chosen) == 1
+        if error.code is Code.STORE_UNAVAILABLE or error.code in NOW_AND_THEN:
+            for one in chosen:
+                one.retry_at = Instant(now + seconds(RETRY_SECONDS))
+            return []
+        given = []
+        for one in chosen:
+            # One of several may have spoiled it for all: from now on each is tried by itself.
+            one.alone = True
+            one.tries += alone
+            one.retry_at = Instant(now + seconds(RETRY_SECONDS) * one.tries)
+            if one.tries >= TRIES:
+                given.append(Given(one, str(error), to_dead_letters=True))
+        return given
+
+    def _refused(self, one: Waiting, outcome: PushOutcome) -> Given | None:
+        now = self._clock.now()
+        first = next((r for r in outcome.results if r.code is not Code.BATCH_REFUSED), outcome.results[0])
+        code, reason = first.code or Code.INTERNAL, first.reason or "refused"
+        if code is Code.QUEUE_FULL:
+            one.refused_at = one.refused_at or now
+            if now - one.refused_at < seconds(self._settings.full_seconds):
+                one.retry_at = Instant(now + seconds(RETRY_SECONDS))
+                return None
+        return Given(one, f"{code}: {reason}", to_dead_letters=code is not Code.QUEUE_NOT_FOUND)
+
+    async def bury(self, given: Given) -> bool:
+        """Put the messages of a record into the dead-letter queues; False when there is none that takes them.
+
+        Each has a receipt, and the first message, which has that of the record, comes last: so doing it again goes on where
+        it ended, and the record counts as done when all are.
+        """
+        record = given.waiting.record
+        batch = record.batch
+        now = self._clock.now()
+        whole = self._once(record, now).receipt
+        assert whole is not None
+        numbered = list(enumerate(zip(batch.messages, batch.ids, strict=True)))
+        for number, (message, id_) in [*numbered[1:], *numbered[:1]]:
+            receipt = (
+                Receipt(ReceiptKey(SCOPE, f"{record.name}/{number}"), b"{}", whole.expires_at) if number else whole
+            )
+            outcome = await self._store.quarantine(message, id_, given.error, receipt, now)
+            if outcome.refused:
+                return False
+        return True

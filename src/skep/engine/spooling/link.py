@@ -1,0 +1,123 @@
+"""Whether the store can be reached: up, or away until it answers again.
+
+A call that fails, or takes too long, raises the question; a connection of its own answers it, so that one broken session, or a
+busy pool, is not taken for an outage. While the store is away no call is tried: everything fails at once, and pushes are spooled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from skep.clock import Clock, Instant, seconds
+from skep.config import SpoolSettings
+from skep.errors import SkepError
+from skep.store.protocol import Store
+
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 2.0
+GROWTH = 1.5
+
+log = structlog.get_logger("skep.spool")
+
+
+class Link:
+    """The way to the store. ``changed`` is called when the store answers after it was in doubt."""
+
+    def __init__(self, store: Store, clock: Clock, settings: SpoolSettings, changed: Callable[[], None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._patience = settings.store_seconds / 2
+        self._changed = changed
+        self._checking: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._resumes = 0
+        self._fenced = 0
+        self._stopped = False
+        self.away_since: Instant | None = None
+
+    @property
+    def away(self) -> bool:
+        """Whether nothing is to be tried."""
+        return self.away_since is not None
+
+    @property
+    def attempt(self) -> int:
+        """What an attempt that ends now is known by: `fence` with it makes sure that nothing comes of it any more."""
+        return self._resumes
+
+    def start(self) -> None:
+        """Begin to look for calls that hang."""
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def stop(self) -> None:
+        """End the look, and the wait for the store."""
+        self._stopped = True
+        for task in (self._looking, self._checking):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    def doubt(self) -> None:
+        """A call failed because the store could not be reached, or takes long: find out whether the store is away."""
+        if self._checking is None and not self._stopped:
+            self._checking = asyncio.get_running_loop().create_task(self._check())
+
+    async def fence(self, attempt: int) -> None:
+        """Return once no attempt up to this one can take effect any more."""
+        if self._fenced <= attempt:
+            await self._resume()
+
+    async def _resume(self) -> None:
+        self._resumes += 1
+        number = self._resumes
+        await self._store.resume()
+        self._fenced = max(self._fenced, number)
+
+    async def _look(self) -> None:
+        while True:
+            await self._clock.sleep_until(Instant(self._clock.now() + seconds(self._patience / 2)))
+            if self._store.waited_seconds() >= self._patience:
+                self.doubt()
+
+    async def _check(self) -> None:
+        try:
+            if not await self._answers():
+                self.away_since = self._clock.now()
+                log.warning("the store is away: pushes are spooled")
+                self._store.suspend()
+                await self._wait()
+                log.info("the store is back")
+        finally:
+            self._checking = None
+        self._changed()
+
+    async def _answers(self) -> bool:
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._store.probe()
+        except (SkepError, TimeoutError) as error:
+            log.warning("the store does not answer", error=str(error) or "no answer in time")
+            return False
+        return True
+
+    async def _wait(self) -> None:
+        """Return once the store is back."""
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            await self._clock.sleep_until(Instant(self._clock.now() + seconds(wait)))
+            try:
+                await self._resume()
+            except SkepError as error:
+                log.debug("the store is still away", error=str(error))
+            except Exception:  # whatever it is, giving up would leave the server without its store for good
+                log.error("looking for the store failed", traceback=traceback.format_exc(limit=-8))
+            else:
+                self.away_since = None
+                return
+            wait = min(wait * GROWTH, LONGEST_WAIT_SECONDS)

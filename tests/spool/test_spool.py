@@ -1,0 +1,417 @@
+"""Pushes while the store is away: on disk before the answer, stored once and in order when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from skep.engine.spooling.spool import SpoolState
+from skep.errors import Code, SkepError
+from skep.model import (
+    DeadLetterFilter,
+    Ordering,
+    PushStatus,
+    QueueKey,
+    QueueSettings,
+)
+from tests.spool.driver import SpoolDriver
+from tests.spool.outage import CutOff
+
+Q = QueueKey("q")
+
+
+def statuses(results: list[object]) -> set[PushStatus]:
+    return {result.status for result in results}  # type: ignore[attr-defined]
+
+
+async def test_003_5_I1_a_push_is_on_disk_with_its_ids_before_it_is_answered(driver: SpoolDriver) -> None:
+    await driver.cut()
+    results = await driver.push("1", "2")
+    assert statuses([*results]) == {PushStatus.BUFFERED}
+    assert driver.figures.pending == 2
+    assert sum(path.stat().st_size for path in driver.folder.rglob("*.spool")) == driver.figures.size_bytes > 0
+
+    await driver.mend()
+
+    assert await driver.log() == ["1", "2"]
+    page = await driver.engine.messages(_all())
+    assert [m.id for m in page.messages] == [result.id for result in results]
+    assert (driver.figures.flushed, driver.figures.pending, driver.figures.size_bytes) == (2, 0, 0)
+    assert statuses([*await driver.push("3")]) == {PushStatus.STORED}
+
+
+def _all():  # type: ignore[no-untyped-def]
+    from skep.model import MessageFilter
+
+    return MessageFilter(queue=Q, limit=1000)
+
+
+async def test_a_failed_push_makes_the_server_notice_and_is_spooled_itself(driver: SpoolDriver, store: CutOff) -> None:
+    await driver.push("0")
+    store.down = True
+    assert statuses([*await driver.push("1")]) == {PushStatus.BUFFERED}
+    await driver.until(lambda: driver.figures.state is SpoolState.AWAY)
+    calls = len(store.pushes)
+    await driver.push("2")
+    assert len(store.pushes) == calls  # no try
+    with pytest.raises(SkepError) as caught:
+        await driver.engine.pop(Q)
+    assert caught.value.code is Code.STORE_UNAVAILABLE
+
+    await driver.mend()
+    assert await driver.log() == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+async def test_003_4_I13_a_push_of_which_only_the_answer_may_be_lost_is_stored_once(
+    driver: SpoolDriver, store: CutOff, lost: str
+) -> None:
+    store.lose = [lost]
+    (result,) = await driver.push("1")
+    assert result.status is PushStatus.BUFFERED
+    await driver.drained()
+    assert await driver.log() == ["1"]
+    assert (await driver.engine.messages(_all())).messages[0].id == result.id
+    assert store.resumes == 1  # sessions of before are fenced before the log is believed
+
+
+async def test_one_broken_session_is_no_outage(driver: SpoolDriver, store: CutOff) -> None:
+    store.lose = ["after"]
+    await driver.push("1", partition="a")
+    assert driver.figures.state is not SpoolState.AWAY
+    assert statuses([*await driver.push("2", partition="b")]) <= {PushStatus.STORED, PushStatus.BUFFERED}
+    await driver.drained()
+    assert not store.suspended
+
+
+async def test_a_store_that_hangs_is_away(driver: SpoolDriver, store: CutOff) -> None:
+    store.waited = 100.0
+    driver.clock.advance(5)
+    await asyncio.sleep(0)
+    assert driver.figures.state is SpoolState.UP  # it answers a probe: something is slow, no more
+    store.down = True
+    await driver.until(lambda: driver.figures.state is SpoolState.AWAY, passing=0.1)
+    store.waited = 0.0
+    store.down = False
+    await driver.drained()
+
+
+async def test_003_3_I13_a_later_push_to_the_partition_follows_though_the_store_is_back(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    await driver.push("0")
+    await driver.push("a0", partition="free")
+    await driver.cut()
+    await driver.push("1")
+    # Stored, but not known to be: until then the partition stays diverted.
+    store.held = asyncio.Event()
+    store.down = False
+    await driver.until(lambda: ["1"] in store.pushes, passing=0.5)
+    assert driver.figures.state is SpoolState.DRAINING
+    late = await driver.push("2")
+    assert statuses([*late]) == {PushStatus.BUFFERED}
+    free = asyncio.ensure_future(driver.push("a1", partition="free"))
+    await driver.until(lambda: ["a1"] in store.pushes)
+    store.held.set()
+    assert statuses([*await free]) == {PushStatus.STORED}
+    await driver.drained()
+    assert await driver.log(partition="p") == ["0", "1", "2"]
+    assert statuses([*await driver.push("3")]) == {PushStatus.STORED}
+    assert await driver.log(partition="p") == ["0", "1", "2", "3"]
+
+
+async def test_I13_pushes_that_race_with_the_end_of_the_drain_keep_their_order(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    """Each push begins when the one before it is answered, while the drain begins and ends again and again."""
+    for round_ in range(10):
+        await driver.cut()
+        await driver.push(f"{round_}:0")
+        store.down = False
+        for number in range(1, 40):
+            await driver.push(f"{round_}:{number}")
+            driver.clock.advance(0.05)
+            for _ in range(number % 7):
+                await asyncio.sleep(0)
+        await driver.drained()
+    assert await driver.log() == [f"{round_}:{number}" for round_ in range(10) for number in range(40)]
+
+
+async def test_I13_a_fifo_queue_is_one_partition_for_the_spool_too(driver: SpoolDriver, store: CutOff) -> None:
+    await driver.engine.create_queue(Q, QueueSettings(ordering=Ordering.FIFO))
+    await driver.cut()
+    await driver.push("1", partition="a")
+    store.held = asyncio.Event()
+    store.down = False
+    await driver.until(lambda: ["1"] in store.pushes, passing=0.5)
+    assert statuses([*await driver.push("2", partition="b")]) == {PushStatus.BUFFERED}
+    store.held.set()
+    await driver.drained()
+    assert await driver.log() == ["1", "2"]
+
+
+async def test_I13_what_was_spooled_is_stored_by_the_next_run(driver: SpoolDriver, store: CutOff) -> None:
+    await driver.cut()
+    for number in range(50):
+        await driver.push(str(number), partition=str(number % 3))
+    await driver.stop()
+    store.down = store.suspended = False
+    await driver.start()
+    assert driver.figures.pending == 50
+    # Before anything is served, and so before this one.
+    await driver.push("50", partition="2")
+    await driver.drained()
+    assert await driver.log(partition="2") == [str(number) for number in range(2, 51, 3)]
+    assert len(await driver.log()) == 51
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+async def test_I13_a_drain_that_is_cut_off_stores_each_record_once(
+    driver: SpoolDriver, store: CutOff, lost: str
+) -> None:
+    await driver.cut()
+    for number in range(20):
+        await driver.push(str(number))
+    store.lose = [lost, "", lost, lost]
+    store.down = False
+    await driver.until(lambda: driver.figures.flushed == 20, passing=0.5)
+    await driver.drained()
+    assert await driver.log() == [str(number) for number in range(20)]
+
+
+async def test_I13_a_server_that_dies_between_the_store_and_the_file_stores_each_record_once(
+    driver: SpoolDriver, store: CutOff, tmp_path: Path
+) -> None:
+    """The files as they were before the drain, drained once more."""
+    await driver.cut()
+    for number in range(5):
+        await driver.push(str(number), str(number) + "b")
+    kept = {path: path.read_bytes() for path in driver.folder.rglob("*.spool")}
+    await driver.mend()
+    await driver.stop()
+    for path, data in kept.items():
+        path.write_bytes(data)
+    await driver.start()
+    await driver.drained()
+    assert await driver.log() == [f"{number}{end}" for number in range(5) for end in ("", "b")]
+
+
+async def test_I13_attempts_of_an_earlier_run_are_fenced_by_name(driver: SpoolDriver, store: CutOff) -> None:
+    store.down = True
+    await driver.push("1")
+    await driver.stop()
+    store.session, store.down, store.suspended = "skep two", False, False
+    await driver.start()
+    await driver.drained()
+    assert store.fenced == ["skep one"]
+    assert await driver.log() == ["1"]
+
+
+async def test_I13_what_a_process_left_behind_is_taken_over(driver: SpoolDriver, store: CutOff) -> None:
+    other = SpoolDriver(store, driver.clock, driver.folder)
+    await other.start()
+    assert len(list(driver.folder.iterdir())) == 2
+    await driver.cut()
+    await other.cut()
+    await other.push("left")
+    await other.stop()
+    store.down = False
+    await driver.until(lambda: driver.figures.flushed == 1, passing=0.5)
+    assert await driver.log() == ["left"]
+    assert not list(driver.folder.rglob("*.spool"))
+
+
+async def test_a_cancelled_push_is_stored_whole_or_not_at_all_and_diverts_nothing_for_good(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    await driver.cut()
+    for turns in range(8):
+        push = asyncio.ensure_future(driver.push(f"{turns}a", f"{turns}b"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        push.cancel()
+        await asyncio.gather(push, return_exceptions=True)
+    await driver.push("last")
+    await driver.mend()
+    log = await driver.log()
+    assert log[-1] == "last"
+    assert all(f"{one[0]}a" in log and f"{one[0]}b" in log for one in log[:-1])
+    assert statuses([*await driver.push("direct")]) == {PushStatus.STORED}
+    assert not driver.engine.spool._diverted  # type: ignore[union-attr]
+
+
+async def test_a_full_spool_says_so_and_keeps_what_it_has(store: CutOff, tmp_path: Path, driver: SpoolDriver) -> None:
+    await driver.stop()
+    driver = SpoolDriver(store, driver.clock, tmp_path / "small", max_bytes=2000)
+    await driver.start()
+    await driver.cut()
+    taken = 0
+    with pytest.raises(SkepError) as caught:
+        for number in range(100):
+            await driver.push(str(number), partition=f"p{number}")
+            taken += 1
+    assert caught.value.code is Code.STORE_UNAVAILABLE
+    assert "full" in caught.value.message
+    await driver.mend()
+    assert await driver.log() == [str(number) for number in range(taken)]
+    assert not driver.engine.spool._diverted  # type: ignore[union-attr]
+    await driver.stop()
+
+
+async def test_a_transaction_id_is_stored_once_through_an_outage(driver: SpoolDriver) -> None:
+    await driver.push("1", transaction_id="t")
+    await driver.cut()
+    await driver.push("1 again", transaction_id="t")
+    await driver.push("2", transaction_id="u")
+    await driver.push("2 again", transaction_id="u")
+    await driver.mend()
+    assert await driver.log() == ["1", "2"]
+
+
+async def test_a_full_queue_makes_its_own_records_wait_and_no_others(driver: SpoolDriver, store: CutOff) -> None:
+    await driver.engine.create_queue(Q, QueueSettings(max_depth=2))
+    await driver.push("0", "1")
+    await driver.cut()
+    await driver.push("2", "3")
+    await driver.push("4")
+    await driver.push("other", queue="r")
+    store.down = False
+    await driver.until(lambda: driver.figures.flushed == 1, passing=0.5)
+    assert await driver.log("r") == ["other"]
+    popped = await driver.engine.pop(Q, batch=2)
+    await driver.engine.settle([delivery.settlement() for delivery in popped.deliveries])
+    await driver.until(lambda: driver.figures.flushed == 3, passing=0.2)
+    # "4" would have fitted before, and must not have overtaken.
+    assert await driver.log() == ["0", "1", "2", "3"]
+    popped = await driver.engine.pop(Q, batch=2)
+    await driver.engine.settle([delivery.settlement() for delivery in popped.deliveries])
+    await driver.drained()
+    assert await driver.log() == ["0", "1", "2", "3", "4"]
+
+
+async def test_what_finds_no_room_becomes_dead_letters_and_is_counted(driver: SpoolDriver, store: CutOff) -> None:
+    await driver.engine.create_queue(Q, QueueSettings(max_depth=1))
+    await driver.push("0")
+    await driver.cut()
+    await driver.push("1", "2")
+    await driver.mend()
+    assert (driver.figures.failed, driver.figures.flushed) == (2, 0)
+    dead = await store.inner.dead_letters(DeadLetterFilter(queue=QueueKey("q.dead")), None, 10)
+    assert sorted(letter.payload for letter in dead) == [b"1", b"2"]
+    assert "QUEUE_FULL" in (dead[0].error or "")
+    assert not list(driver.folder.rglob("*.record"))
+
+
+async def test_what_no_dead_letter_queue_takes_is_set_aside(driver: SpoolDriver, store: CutOff) -> None:
+    await driver.engine.create_queue(Q, QueueSettings(max_depth=1, dead_letter_queue="none"))
+    await driver.push("0")
+    await driver.cut()
+    await driver.push("1")
+    await driver.mend()
+    assert driver.figures.failed == 1
+    (aside,) = driver.folder.rglob("*.record")
+    assert aside.parent.name == "refused"
+    assert not list(driver.folder.rglob("*.spool"))
+
+
+async def test_a_record_that_makes_the_store_fail_holds_back_its_partition_and_no_other(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    store.spoil = {b"poison"}
+    await driver.cut()
+    await driver.push("1")
+    await driver.push("poison")
+    await driver.push("2")
+    await driver.push("elsewhere", partition="b")
+    await driver.mend()
+    assert await driver.log(partition="p") == ["1", "2"]
+    assert await driver.log(partition="b") == ["elsewhere"]
+    assert driver.figures.failed == 1
+    dead = await store.inner.dead_letters(DeadLetterFilter(queue=QueueKey("q.dead")), None, 10)
+    assert [letter.payload for letter in dead] == [b"poison"]
+
+
+async def test_I13_a_record_given_up_half_way_is_not_stored_after_all(driver: SpoolDriver, store: CutOff) -> None:
+    """The server dies when one of its messages is a dead letter already, and then there is room."""
+    await driver.engine.create_queue(Q, QueueSettings(max_depth=1))
+    await driver.push("0")
+    await driver.cut()
+    await driver.push("1", "2")
+    real = store.inner.quarantine
+    calls = []
+
+    async def dying(message: object, *args: object) -> object:
+        calls.append(message)
+        if len(calls) > 1:
+            raise SkepError(Code.STORE_UNAVAILABLE, "cut off")
+        return await real(message, *args)  # type: ignore[arg-type]
+
+    store.inner.quarantine = dying  # type: ignore[method-assign,assignment]
+    store.down = False
+    await driver.until(lambda: len(calls) > 1, passing=1)
+    await driver.stop()
+    store.inner.quarantine = real  # type: ignore[method-assign]
+    store.down = store.suspended = False
+    popped = await store.inner.settle([], driver.clock.now())
+    assert popped == []
+    await driver.start()
+    await driver.engine.update_queue(Q, _room())
+    await driver.drained()
+    assert await driver.log() == ["0"]
+    dead = await store.inner.dead_letters(DeadLetterFilter(queue=QueueKey("q.dead")), None, 10)
+    assert sorted(letter.payload for letter in dead) == [b"1", b"2"]
+
+
+def _room():  # type: ignore[no-untyped-def]
+    from skep.model import QueueChanges
+
+    return QueueChanges(max_depth=100)
+
+
+async def test_a_damaged_record_is_set_aside_and_the_others_are_stored(driver: SpoolDriver, store: CutOff) -> None:
+    await driver.cut()
+    for number in range(5):
+        await driver.push(f"message-{number}")
+    await driver.stop()
+    (segment,) = driver.folder.rglob("*.spool")
+    data = segment.read_bytes()
+    at = data.index(b"message-2")
+    segment.write_bytes(data[:at] + b"X" + data[at + 1 :] + b"torn")
+    store.down = store.suspended = False
+    await driver.start()
+    await driver.drained()
+    await driver.until(lambda: driver.figures.failed == 1, passing=0.5)
+    assert await driver.log() == [f"message-{number}" for number in (0, 1, 3, 4)]
+    aside = sorted(path.suffix for path in driver.folder.rglob("refused/*"))
+    assert aside == [".damaged", ".torn"]
+    assert not list(driver.folder.rglob("*.spool"))
+
+
+async def test_several_queues_in_one_push_stay_together(driver: SpoolDriver) -> None:
+    await driver.cut()
+    await driver.engine.push([driver.message("1", "a"), driver.message("2", "b")], json_checked=True)
+    await driver.mend()
+    assert (await driver.log("a"), await driver.log("b")) == (["1"], ["2"])
+
+
+async def test_a_scheduled_message_waits_for_its_time_through_an_outage(driver: SpoolDriver) -> None:
+    await driver.cut()
+    await driver.push("later", deliver_at=driver.clock.now() + 3_600_000_000)
+    await driver.mend()
+    assert await driver.log() == []
+    await driver.until(lambda: True)
+    driver.clock.advance(3700)
+    async with asyncio.timeout(10):
+        while await driver.log() != ["later"]:
+            driver.clock.advance(1)
+            await asyncio.sleep(0.01)
+
+
+async def test_a_waiting_pop_is_woken_by_what_comes_out_of_the_spool(driver: SpoolDriver) -> None:
+    await driver.push("0", queue="r")
+    await driver.cut()
+    await driver.push("1")
+    await driver.mend()
+    assert [d.payload for d in (await driver.engine.pop(Q, wait_seconds=5)).deliveries] == [b"1"]
