@@ -75,7 +75,8 @@ class SpoolDriver:
         await self.drained()
 
     async def drained(self) -> None:
-        await self.until(lambda: self.figures.state is SpoolState.UP, passing=0.5)
+        """Wait until all is stored, and the files are gone."""
+        await self.until(lambda: self.figures.state is SpoolState.UP and not self.figures.size_bytes, passing=0.5)
 
     async def until(self, condition: Callable[[], bool], passing: float = 0.0) -> None:
         """Let the loop turn, and time pass, until something is so."""

@@ -11,8 +11,11 @@ from skep.engine.spooling.spool import SpoolState
 from skep.errors import Code, SkepError
 from skep.model import (
     DeadLetterFilter,
+    MessageFilter,
     Ordering,
+    PushResult,
     PushStatus,
+    QueueChanges,
     QueueKey,
     QueueSettings,
 )
@@ -20,38 +23,33 @@ from tests.spool.driver import SpoolDriver
 from tests.spool.outage import CutOff
 
 Q = QueueKey("q")
+ALL = MessageFilter(queue=Q, limit=1000)
 
 
-def statuses(results: list[object]) -> set[PushStatus]:
-    return {result.status for result in results}  # type: ignore[attr-defined]
+def statuses(results: list[PushResult]) -> set[PushStatus]:
+    return {result.status for result in results}
 
 
 async def test_003_5_I1_a_push_is_on_disk_with_its_ids_before_it_is_answered(driver: SpoolDriver) -> None:
     await driver.cut()
     results = await driver.push("1", "2")
-    assert statuses([*results]) == {PushStatus.BUFFERED}
+    assert statuses(results) == {PushStatus.BUFFERED}
     assert driver.figures.pending == 2
     assert sum(path.stat().st_size for path in driver.folder.rglob("*.spool")) == driver.figures.size_bytes > 0
 
     await driver.mend()
 
     assert await driver.log() == ["1", "2"]
-    page = await driver.engine.messages(_all())
+    page = await driver.engine.messages(ALL)
     assert [m.id for m in page.messages] == [result.id for result in results]
     assert (driver.figures.flushed, driver.figures.pending, driver.figures.size_bytes) == (2, 0, 0)
-    assert statuses([*await driver.push("3")]) == {PushStatus.STORED}
-
-
-def _all():  # type: ignore[no-untyped-def]
-    from skep.model import MessageFilter
-
-    return MessageFilter(queue=Q, limit=1000)
+    assert statuses(await driver.push("3")) == {PushStatus.STORED}
 
 
 async def test_a_failed_push_makes_the_server_notice_and_is_spooled_itself(driver: SpoolDriver, store: CutOff) -> None:
     await driver.push("0")
     store.down = True
-    assert statuses([*await driver.push("1")]) == {PushStatus.BUFFERED}
+    assert statuses(await driver.push("1")) == {PushStatus.BUFFERED}
     await driver.until(lambda: driver.figures.state is SpoolState.AWAY)
     calls = len(store.pushes)
     await driver.push("2")
@@ -73,7 +71,7 @@ async def test_003_4_I13_a_push_of_which_only_the_answer_may_be_lost_is_stored_o
     assert result.status is PushStatus.BUFFERED
     await driver.drained()
     assert await driver.log() == ["1"]
-    assert (await driver.engine.messages(_all())).messages[0].id == result.id
+    assert (await driver.engine.messages(ALL)).messages[0].id == result.id
     assert store.resumes == 1  # sessions of before are fenced before the log is believed
 
 
@@ -81,7 +79,7 @@ async def test_one_broken_session_is_no_outage(driver: SpoolDriver, store: CutOf
     store.lose = ["after"]
     await driver.push("1", partition="a")
     assert driver.figures.state is not SpoolState.AWAY
-    assert statuses([*await driver.push("2", partition="b")]) <= {PushStatus.STORED, PushStatus.BUFFERED}
+    assert statuses(await driver.push("2", partition="b")) <= {PushStatus.STORED, PushStatus.BUFFERED}
     await driver.drained()
     assert not store.suspended
 
@@ -111,14 +109,14 @@ async def test_003_3_I13_a_later_push_to_the_partition_follows_though_the_store_
     await driver.until(lambda: ["1"] in store.pushes, passing=0.5)
     assert driver.figures.state is SpoolState.DRAINING
     late = await driver.push("2")
-    assert statuses([*late]) == {PushStatus.BUFFERED}
+    assert statuses(late) == {PushStatus.BUFFERED}
     free = asyncio.ensure_future(driver.push("a1", partition="free"))
     await driver.until(lambda: ["a1"] in store.pushes)
     store.held.set()
-    assert statuses([*await free]) == {PushStatus.STORED}
+    assert statuses(await free) == {PushStatus.STORED}
     await driver.drained()
     assert await driver.log(partition="p") == ["0", "1", "2"]
-    assert statuses([*await driver.push("3")]) == {PushStatus.STORED}
+    assert statuses(await driver.push("3")) == {PushStatus.STORED}
     assert await driver.log(partition="p") == ["0", "1", "2", "3"]
 
 
@@ -146,7 +144,7 @@ async def test_I13_a_fifo_queue_is_one_partition_for_the_spool_too(driver: Spool
     store.held = asyncio.Event()
     store.down = False
     await driver.until(lambda: ["1"] in store.pushes, passing=0.5)
-    assert statuses([*await driver.push("2", partition="b")]) == {PushStatus.BUFFERED}
+    assert statuses(await driver.push("2", partition="b")) == {PushStatus.BUFFERED}
     store.held.set()
     await driver.drained()
     assert await driver.log() == ["1", "2"]
@@ -238,7 +236,7 @@ async def test_a_cancelled_push_is_stored_whole_or_not_at_all_and_diverts_nothin
     log = await driver.log()
     assert log[-1] == "last"
     assert all(f"{one[0]}a" in log and f"{one[0]}b" in log for one in log[:-1])
-    assert statuses([*await driver.push("direct")]) == {PushStatus.STORED}
+    assert statuses(await driver.push("direct")) == {PushStatus.STORED}
     assert not driver.engine.spool._diverted  # type: ignore[union-attr]
 
 
@@ -248,10 +246,15 @@ async def test_a_full_spool_says_so_and_keeps_what_it_has(store: CutOff, tmp_pat
     await driver.start()
     await driver.cut()
     taken = 0
-    with pytest.raises(SkepError) as caught:
-        for number in range(100):
-            await driver.push(str(number), partition=f"p{number}")
+
+    async def fill() -> None:
+        nonlocal taken
+        while True:
+            await driver.push(str(taken), partition=f"p{taken}")
             taken += 1
+
+    with pytest.raises(SkepError) as caught:
+        await fill()
     assert caught.value.code is Code.STORE_UNAVAILABLE
     assert "full" in caught.value.message
     await driver.mend()
@@ -354,20 +357,12 @@ async def test_I13_a_record_given_up_half_way_is_not_stored_after_all(driver: Sp
     await driver.stop()
     store.inner.quarantine = real  # type: ignore[method-assign]
     store.down = store.suspended = False
-    popped = await store.inner.settle([], driver.clock.now())
-    assert popped == []
     await driver.start()
-    await driver.engine.update_queue(Q, _room())
+    await driver.engine.update_queue(Q, QueueChanges(max_depth=100))
     await driver.drained()
     assert await driver.log() == ["0"]
     dead = await store.inner.dead_letters(DeadLetterFilter(queue=QueueKey("q.dead")), None, 10)
     assert sorted(letter.payload for letter in dead) == [b"1", b"2"]
-
-
-def _room():  # type: ignore[no-untyped-def]
-    from skep.model import QueueChanges
-
-    return QueueChanges(max_depth=100)
 
 
 async def test_a_damaged_record_is_set_aside_and_the_others_are_stored(driver: SpoolDriver, store: CutOff) -> None:

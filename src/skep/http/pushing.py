@@ -123,11 +123,12 @@ def depths(outcome: PushOutcome) -> dict[str, QueueDepth]:
 
 
 def answer(outcome: PushOutcome) -> Answer:
-    """The answer to a push: 201 when something was stored, 200 when all were duplicates."""
+    """The answer to a push: 201 when something was stored, or is kept for later, 200 when all were duplicates."""
     if outcome.refused:
         raise refusal(outcome)
     stored = any(result.status is not PushStatus.DUPLICATE for result in outcome.results)
-    told = PushResponse(True, False, True, pushed_messages(outcome.results), depths(outcome))
+    spooled = outcome.results[0].status is PushStatus.BUFFERED
+    told = PushResponse(True, False, not spooled, pushed_messages(outcome.results), depths(outcome))
     return json_answer(told, HTTPStatus.CREATED if stored else HTTPStatus.OK)
 
 

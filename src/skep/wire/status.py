@@ -177,3 +177,23 @@ class LeaseHistoryResponse(Struct):
     queue: str
     leases: list[EndedLease]
     after: int | None
+
+
+class SpoolStatus(Struct, rename="camel"):
+    """What a server process keeps on its disk: ``state`` is up, away or draining. Counts are of messages, since it started."""
+
+    enabled: bool
+    state: str
+    pending: int
+    flushed: int
+    failed: int
+    bytes: int
+    max_bytes: int
+    oldest_age_seconds: float
+    away_seconds: float
+
+
+class BuffersResponse(Struct):
+    """What the process that answered has taken and not stored yet."""
+
+    spool: SpoolStatus

@@ -72,6 +72,8 @@ async def _make_labelled_queues(engine: Engine, items: list[PushItem], tenant: s
         try:
             await engine.get_queue(key)
         except SkepError as error:
+            if error.code is Code.STORE_UNAVAILABLE and engine.spool is not None:
+                return  # the push is spooled, and its queue made without them when it is stored
             if error.code is not Code.QUEUE_NOT_FOUND or not engine.settings.create_queues_on_push:
                 raise
             await engine.configure_queue(key, QueueChanges(namespace=item.namespace, task=item.task))

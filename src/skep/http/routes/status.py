@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skep.clock import Instant
 from skep.engine import Engine
+from skep.engine.spooling.spool import Spool, SpoolFigures
 from skep.http import parameters
 from skep.http.concerns import OLD_SECONDS, concerns
 from skep.http.exchange import Answer, Call, json_answer
@@ -15,11 +16,13 @@ from skep.http.stuck import stuck_partitions
 from skep.http.survey import Survey, Surveyed, figures, survey, totals
 from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue, QueueKey
 from skep.wire.status import (
+    BuffersResponse,
     PartitionsResponse,
     PartitionStatus,
     QueueStatus,
     QueueStatusDetail,
     QueueStatusesResponse,
+    SpoolStatus,
     StatusResponse,
     StuckResponse,
     Utilisation,
@@ -90,7 +93,15 @@ def operations(engine: Engine) -> list[Operation]:
         ]  # fmt: skip
         return json_answer(UtilisationResponse(shown, next_after(found, limit, _name)))
 
+    async def buffers(call: Call) -> Answer:  # noqa: ARG001 - they are of the process, and of no tenant
+        return json_answer(BuffersResponse(_spool_status(engine.spool, engine.now())))
+
     return [
+        Operation(
+            method="GET", path="/api/v1/status/buffers", handler=buffers, tag=TAG, answers={200: BuffersResponse},
+            summary="See what the process that answers has taken and not stored yet",
+            description="It is answered while the store is away, too.",
+        ),
         Operation(
             method="GET", path="/api/v1/status", handler=status, tag=TAG, parameters=(OLDER_THAN,),
             answers={200: StatusResponse}, summary="See a tenant at one look, with what may need attention",
@@ -123,6 +134,17 @@ def operations(engine: Engine) -> list[Operation]:
             summary="See how many of the partitions with work are being worked on, by queue and group",
         ),
     ]  # fmt: skip
+
+
+def _spool_status(spool: Spool | None, now: Instant) -> SpoolStatus:
+    found = SpoolFigures() if spool is None else spool.figures()
+    oldest_at, away_since = found.oldest_at, found.away_since
+    return SpoolStatus(
+        enabled=spool is not None, state=found.state, pending=found.pending, flushed=found.flushed, failed=found.failed,
+        bytes=found.size_bytes, max_bytes=found.max_bytes,
+        oldest_age_seconds=0.0 if oldest_at is None else age_seconds(oldest_at, now),
+        away_seconds=0.0 if away_since is None else age_seconds(away_since, now),
+    )  # fmt: skip
 
 
 def _name(queue: Queue) -> str:

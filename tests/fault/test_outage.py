@@ -1,0 +1,198 @@
+"""PostgreSQL dies, hangs or is cut off under a load of pushes, and so does the server: nothing answered is lost, nothing is
+stored twice, and every partition is in order (I1, I13, 003.3, 003.4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import psutil
+import pytest
+
+from tests.serve.client import get
+from tests.support.postgres import PostgresServer, running_postgres
+from tests.support.serving import serving
+from tests.support.steady import Steady
+
+LOG = "SELECT convert_from(m.payload, 'UTF8') AS text FROM skep.message m ORDER BY m.queue_id, m.seq"
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[PostgresServer]:
+    with running_postgres(shared_buffers="32MB") as server:
+        yield server
+
+
+@pytest.fixture
+def dsn(mortal: PostgresServer) -> str:
+    return mortal.create_database()
+
+
+async def stored(dsn: str) -> list[str]:
+    session = await asyncpg.connect(dsn)
+    try:
+        return [row["text"] for row in await session.fetch(LOG)]
+    finally:
+        await session.close()
+
+
+def segments(folder: Path) -> list[Path]:
+    return list(folder.rglob("*.spool"))
+
+
+async def drained(port: int) -> dict[str, object]:
+    """Wait until the spool of a server is empty; what it says of its buffers."""
+    async with asyncio.timeout(120):
+        while True:
+            status, body = await asyncio.to_thread(get, port, "/api/v1/status/buffers")
+            assert status == 200
+            if body["spool"]["state"] == "up":
+                return dict(body["spool"])
+            await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def loaded(load: Steady) -> AsyncIterator[Steady]:
+    running = asyncio.ensure_future(load.run())
+    try:
+        yield load
+    finally:
+        load.end()
+        await running
+
+
+@pytest.mark.parametrize(
+    ("per_second", "away_seconds"),
+    [(300, 1), pytest.param(2000, 10, marks=pytest.mark.slow)],
+)
+async def test_I1_I13_postgres_killed_under_load_and_started_again(
+    mortal: PostgresServer, dsn: str, tmp_path: Path, per_second: int, away_seconds: int
+) -> None:
+    with serving("--store", dsn, folder=tmp_path) as server:
+        port = await asyncio.to_thread(server.listening)
+        async with loaded(Steady(lambda: port, producers=32, per_second=per_second)) as load:
+            await load.reached(per_second)
+            await asyncio.to_thread(mortal.kill)
+            await load.seen("buffered")
+            await load.reached(per_second * away_seconds // 2)
+            status, _ = await asyncio.to_thread(get, port, "/api/v1/pop/queue/q")
+            assert status == 503
+            await asyncio.sleep(away_seconds / 2)
+            await asyncio.to_thread(mortal.start)
+            await drained(port)
+            await load.reached(per_second // 2)
+        figures = await drained(port)
+        server.signal()
+        assert await asyncio.to_thread(server.ended) == 0
+    load.check(await stored(dsn))
+    assert load.kinds["buffered"] > 0
+    assert set(load.kinds) <= {"stored", "buffered", "503"}, load.kinds
+    assert figures["failed"] == 0
+    assert not segments(tmp_path)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.slow)])
+async def test_I13_the_server_killed_while_it_drains(
+    mortal: PostgresServer, dsn: str, tmp_path: Path, kills: int
+) -> None:
+    """Killed at moments of the drain, again and again; the one that comes after it goes on."""
+    ports: list[int] = []
+    settings = ("--store", dsn, "--set", "limits.merged_messages=20")
+    with serving(*settings, folder=tmp_path) as server:
+        ports.append(await asyncio.to_thread(server.listening))
+        async with loaded(Steady(lambda: ports[-1], producers=16, per_second=400)) as load:
+            await load.reached(100)
+            await asyncio.to_thread(mortal.kill)
+            await load.seen("buffered")
+            await load.reached(800)
+        await asyncio.to_thread(mortal.start)
+        await asyncio.to_thread(server.event, "the store is back")
+        server.process.kill()
+    for number in range(kills):
+        with serving(*settings, folder=tmp_path) as server:
+            await asyncio.to_thread(server.listening)
+            await asyncio.sleep(0.01 * number)
+            server.process.kill()
+    with serving(*settings, folder=tmp_path) as server:
+        await drained(await asyncio.to_thread(server.listening))
+    load.check(await stored(dsn))
+
+
+async def test_I13_SIGTERM_while_the_store_is_away_keeps_what_is_spooled(
+    mortal: PostgresServer, dsn: str, tmp_path: Path
+) -> None:
+    with serving("--store", dsn, folder=tmp_path) as server:
+        port = await asyncio.to_thread(server.listening)
+        async with loaded(Steady(lambda: port, producers=8, per_second=200)) as load:
+            await load.reached(50)
+            await asyncio.to_thread(mortal.kill)
+            await load.seen("buffered")
+            await load.reached(100)
+            server.signal()
+            assert await asyncio.to_thread(server.ended) == 0
+    with serving("--store", dsn, folder=tmp_path) as server:  # it does not start without its store, and loses nothing
+        assert await asyncio.to_thread(server.ended) != 0
+    await asyncio.to_thread(mortal.start)
+    with serving("--store", dsn, folder=tmp_path) as server:
+        await drained(await asyncio.to_thread(server.listening))
+    load.check(await stored(dsn))
+
+
+def family(server: PostgresServer) -> list[psutil.Process]:
+    assert server.pid is not None
+    parent = psutil.Process(server.pid)
+    return [*parent.children(recursive=True), parent]
+
+
+@pytest.mark.parametrize("seconds", [3, pytest.param(15, marks=pytest.mark.slow)])
+async def test_003_4_I13_postgres_stopped_and_continued_under_load(
+    mortal: PostgresServer, dsn: str, tmp_path: Path, seconds: int
+) -> None:
+    """What it had got before it stopped it does when it goes on, unless it is kept from it."""
+    with serving("--store", dsn, "--set", "spool.store_seconds=1", folder=tmp_path) as server:
+        port = await asyncio.to_thread(server.listening)
+        async with loaded(Steady(lambda: port, producers=32, per_second=400)) as load:
+            await load.reached(200)
+            for process in family(mortal):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    os.kill(process.pid, signal.SIGSTOP)
+            try:
+                await load.seen("buffered")
+                await load.reached(200)
+                await asyncio.sleep(seconds)
+            finally:
+                for process in family(mortal):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        os.kill(process.pid, signal.SIGCONT)
+            await drained(port)
+            await load.reached(200)
+        await drained(port)
+    load.check(await stored(dsn))
+
+
+async def test_I13_two_workers_have_a_spool_each_and_one_takes_over_from_a_dead_one(
+    mortal: PostgresServer, dsn: str, tmp_path: Path
+) -> None:
+    with serving("--store", dsn, "--workers", "2", folder=tmp_path) as server:
+        port = await asyncio.to_thread(server.listening)
+        async with loaded(Steady(lambda: port, producers=16, per_second=300)) as load:
+            await load.reached(50)
+            await asyncio.to_thread(mortal.kill)
+            await load.seen("buffered")
+            await load.reached(100)
+        for worker in server.system.children():
+            worker.kill()
+            break
+        await asyncio.to_thread(mortal.start)
+        async with asyncio.timeout(60):
+            while segments(tmp_path):  # noqa: ASYNC110 - the server does not tell us
+                await asyncio.sleep(0.1)
+        server.signal()
+        assert await asyncio.to_thread(server.ended) == 0
+    load.check(await stored(dsn))
