@@ -1,11 +1,12 @@
-"""Rows of the histories that a store keeps: leases that ended, and passes of retention."""
+"""What a store remembers of the past: leases that ended, passes of retention, figures by the minute, events of traces."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.model import QueueKey, Seq
+from skep.ids import Id
+from skep.model import DeadReason, QueueKey, Seq
 
 
 class RetentionPass(Struct, frozen=True, kw_only=True):
@@ -32,3 +33,54 @@ class FinishedLease(Struct, frozen=True, kw_only=True):
     leased_at: Instant
     settled_at: Instant
     outcome: str
+
+
+class Moment(Struct, frozen=True):
+    """How many messages there had been in all at an instant, of a queue or of a whole tenant, and how many were to do."""
+
+    at: Instant
+    pushed: int
+    completed: int
+    retried: int
+    dead: int
+    depth: int
+
+
+class Journey(Struct, frozen=True):
+    """A message whose deliveries are wanted: where it is, and since when."""
+
+    queue: QueueKey
+    partition: str
+    seq: Seq
+    created_at: Instant
+
+
+class TraceEvent(Struct, frozen=True, kw_only=True):
+    """Something that happened on the way of a trace, as a worker tells it. ``data`` is a JSON object."""
+
+    trace_id: Id
+    name: str
+    data: bytes
+    at: Instant
+    message_id: Id | None = None
+    queue: str | None = None
+    position: int = 0
+
+
+class TraceName(Struct, frozen=True):
+    """A name that events of traces have, and when one last had it."""
+
+    name: str
+    last_at: Instant
+
+
+class Death(Struct, frozen=True):
+    """Why a message is a dead letter, without the message."""
+
+    seq: Seq
+    source_queue: str
+    group: str
+    reason: DeadReason
+    error: str | None
+    attempts: int
+    failed_at: Instant

@@ -195,3 +195,18 @@ def test_tables_are_read_as_arrow(client: skep.Client) -> None:
 
     assert set(leases["queue"].to_pylist()) == {"orders"}
     assert queues["last_seq"].to_pylist() == [2]
+
+
+def test_what_happened_to_a_message_is_told_of_its_trace(client: skep.Client) -> None:
+    client.push("orders", {"n": 1}, trace_id=TRACE)
+    [message] = client.pop("orders")
+
+    message.trace("charged card", {"amount": 3})
+    message.trace("sent mail")
+
+    events = client.trace_events(TRACE)
+    assert [(event.name, event.queue, event.message_id) for event in events] == [
+        ("charged card", "orders", message.id), ("sent mail", "orders", message.id),
+    ]  # fmt: skip
+    assert [name.name for name in client.trace_names()] == ["charged card", "sent mail"]
+    assert [bytes(event.data) for event in client.traces_by_name("charged card")] == [b'{"amount":3}']

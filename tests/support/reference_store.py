@@ -56,11 +56,12 @@ from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
 from tests.support.reference_claims import ReferenceClaims
+from tests.support.reference_past import ReferencePast
 from tests.support.reference_settling import ReferenceSettling
 from tests.support.reference_staging import ReferenceStaging
 
 
-class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
+class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging, ReferencePast):
     """A store in memory, naive and slow, that the real ones are compared with."""
 
     async def open(self) -> None:
@@ -110,6 +111,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
         for log in self.logs.values():
             for group in log.groups.values():
                 group.samples.append((now, self.counters(log, group)))
+        self.note_past(now)
 
     async def sweep(self, now: Instant, limit: int) -> Chore:
         """Deleted queues are gone at once; keys that ran out are dropped."""
@@ -330,7 +332,9 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
 
     # dead letters
 
-    async def replay(self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant) -> list[Replayed]:
+    async def replay(
+        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: bytes | None = None
+    ) -> list[Replayed]:
         grave = self.log(wanted.queue)
         letters = [letter for letter in self._matching(wanted) if letter.seq <= until][: len(ids)]
         for letter in letters:
@@ -341,7 +345,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging):
             group = None if letter.group == NO_GROUP else self.group(log, letter.group, FROM_NOW, now)
             message = NewMessage(
                 queue=log.queue.key,
-                payload=letter.payload,
+                payload=letter.payload if edited is None else edited,
                 partition=letter.partition,
                 transaction_id=letter.transaction_id,
                 trace_id=letter.trace_id,

@@ -14,6 +14,7 @@ from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse
 from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
 from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
 from skep.wire.status import LiveLease, StatusResponse
+from skep.wire.traces import NamedTrace, TraceEventView
 
 
 class AsyncLooking(AsyncRecords):
@@ -154,3 +155,27 @@ class AsyncLooking(AsyncRecords):
     async def trace(self, trace_id: str) -> list[BrowsedMessage]:
         """All messages of a trace across queues, oldest first."""
         return (await self.run(looking_calls.trace(trace_id))).messages
+
+    async def trace_events(self, trace_id: str) -> list[TraceEventView]:
+        """What workers told of a trace, in the order of telling."""
+        return (await self.run(looking_calls.trace(trace_id))).events
+
+    async def trace_names(self) -> AsyncIterator[NamedTrace]:
+        """The names that events of traces have, and when each last happened."""
+        after: str | None = None
+        while True:
+            page = await self.run(looking_calls.trace_names(after))
+            for name in page.names:
+                yield name
+            if (after := page.after) is None:
+                return
+
+    async def traces_by_name(self, name: str) -> AsyncIterator[TraceEventView]:
+        """Events of traces by their name, newest first."""
+        after: int | None = None
+        while True:
+            page = await self.run(looking_calls.traces_by_name(name, after))
+            for event in page.events:
+                yield event
+            if (after := page.after) is None:
+                return

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from skep.client import calls, delivered
+from skep.client import calls, delivered, looking_calls
 from skep.client.delivered import Delivered, error_text
 from skep.errors import SkepError
 from skep.wire.messages import Ack, AckResult
@@ -41,6 +41,10 @@ class AsyncMessage(Delivered):
         extended = await self.client.run(calls.extend(self.lease_id, lease_seconds))
         self.lease_deadline = extended.lease_deadline or self.lease_deadline
         return self.lease_deadline
+
+    async def trace(self, name: str, data: dict[str, Any] | None = None) -> None:
+        """Tell what happened while it was worked on: an event of its trace, to be found by its name."""
+        await self.client.run(looking_calls.tell(delivered.happened(self, name, data)))
 
     def transaction(self) -> AsyncTransaction:
         """A transaction that acks this message together with what is pushed in it."""

@@ -16,6 +16,7 @@ from skep.errors import Code, SkepError
 from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult, AckStatus, PoppedMessage
 from skep.wire.times import to_datetime
+from skep.wire.traces import NewTraceEvent
 
 T = TypeVar("T")
 
@@ -103,6 +104,11 @@ def failed(
 def rejected(message: Delivered, *, error: str | None = None) -> Ack:
     """It is given up on and becomes a dead letter."""
     return Ack(message.lease_id, message.seq, AckStatus.DLQ, _writable(error))
+
+
+def happened(message: Delivered, name: str, data: dict[str, Any] | None) -> NewTraceEvent:
+    """Something happened while it was worked on."""
+    return NewTraceEvent(message.trace_id, name, data or {}, message.id, message.queue)
 
 
 def _writable(error: str | None) -> str | None:

@@ -16,6 +16,7 @@ from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse
 from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
 from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
 from skep.wire.status import LiveLease, StatusResponse
+from skep.wire.traces import NamedTrace, TraceEventView
 
 
 class Looking(Records):
@@ -152,3 +153,25 @@ class Looking(Records):
     def trace(self, trace_id: str) -> list[BrowsedMessage]:
         """All messages of a trace across queues, oldest first."""
         return (self.run(looking_calls.trace(trace_id))).messages
+
+    def trace_events(self, trace_id: str) -> list[TraceEventView]:
+        """What workers told of a trace, in the order of telling."""
+        return (self.run(looking_calls.trace(trace_id))).events
+
+    def trace_names(self) -> Iterator[NamedTrace]:
+        """The names that events of traces have, and when each last happened."""
+        after: str | None = None
+        while True:
+            page = self.run(looking_calls.trace_names(after))
+            yield from page.names
+            if (after := page.after) is None:
+                return
+
+    def traces_by_name(self, name: str) -> Iterator[TraceEventView]:
+        """Events of traces by their name, newest first."""
+        after: int | None = None
+        while True:
+            page = self.run(looking_calls.traces_by_name(name, after))
+            yield from page.events
+            if (after := page.after) is None:
+                return

@@ -38,6 +38,7 @@ from skep.wire.queues import (
     TasksResponse,
 )
 from skep.wire.status import LeasesResponse, StatusResponse
+from skep.wire.traces import NewTraceEvent, TellRequest, TellResponse, TraceEventsResponse, TraceNamesResponse
 
 T = TypeVar("T")
 Position = Literal["beginning", "end"] | datetime | int
@@ -280,3 +281,18 @@ def message_pushed_as(queue: str, partition: str, transaction_id: str) -> Call[B
 def trace(trace_id: str) -> Call[TraceResponse]:
     """All messages of a trace."""
     return get(f"/api/v1/traces/{path_part(trace_id)}", TraceResponse)
+
+
+def tell(event: NewTraceEvent) -> Call[TellResponse]:
+    """Tell what happened on the way of a trace."""
+    return post("/api/v1/traces", TellResponse, TellRequest([event]))
+
+
+def trace_names(after: str | None) -> Call[TraceNamesResponse]:
+    """A page of the names that events of traces have."""
+    return get("/api/v1/traces/names", TraceNamesResponse, {"after": after, "limit": PAGE_ROWS})
+
+
+def traces_by_name(name: str, after: int | None) -> Call[TraceEventsResponse]:
+    """A page of the events of a name."""
+    return get("/api/v1/traces/by-name", TraceEventsResponse, {"name": name, "after": after, "limit": PAGE_ROWS})

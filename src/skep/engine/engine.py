@@ -26,11 +26,12 @@ from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.engine.logical import LogicalQueue, Surroundings
 from skep.engine.matching import Match
+from skep.engine.past import Past
 from skep.engine.reading import Logs
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.engine.records import Records
 from skep.engine.registry import Registry
-from skep.engine.replaying import Replay, purge_all, replay_all
+from skep.engine.replaying import Replay, check_edited, purge_all, replay_all
 from skep.engine.settings import check_settings
 from skep.engine.spooling.spool import Spool
 from skep.engine.staging import Staging
@@ -128,6 +129,7 @@ class Engine:
         self._entrance = Entrance(self._registry, self._across, clock, self.spool)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce)
+        self.past = Past(store, clock, self._in_flight, self._limits)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
 
     # --- its own life -------------------------------------------------------------------------------------------
@@ -463,16 +465,19 @@ class Engine:
             self._check_filter(wanted)
             return await self._store.count_dead_letters(wanted)
 
-    async def replay(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> Replay:
+    async def replay(self, wanted: DeadLetterFilter, *, dry_run: bool = False, edited: bytes | None = None) -> Replay:
         """Move all that match now back to their source queues, in order and in bounded transactions.
 
-        If one of these fails, what was moved before stays moved; the error's details say how many.
+        If one of these fails, what was moved before stays moved; the error's details say how many. With ``edited`` they go with
+        that payload, which must be JSON.
         """
         with self._in_flight:
             self._check_filter(wanted)
+            if edited is not None:
+                check_edited(edited, self._limits)
             if dry_run:
                 return Replay(await self._store.count_dead_letters(wanted), [])
-            return await replay_all(self._store, self._clock, self._ids, self._limits, wanted, self._announce)
+            return await replay_all(self._store, self._clock, self._ids, self._limits, wanted, self._announce, edited)
 
     async def purge(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> int:
         """Delete all that match now; how many were deleted, or would be."""

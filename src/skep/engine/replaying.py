@@ -8,7 +8,8 @@ import msgspec
 
 from skep.clock import Clock, Instant
 from skep.config import Limits
-from skep.errors import SkepError
+from skep.engine.record_checks import is_json
+from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import DeadLetterFilter, QueueKey, Replayed
 from skep.store.protocol import Store
@@ -21,6 +22,14 @@ class Replay(msgspec.Struct, frozen=True):
     replayed: list[Replayed]
 
 
+def check_edited(payload: bytes, limits: Limits) -> None:
+    """A payload that dead letters go back with instead of their own."""
+    if len(payload) > limits.payload_bytes:
+        raise SkepError(Code.PAYLOAD_TOO_LARGE, f"a payload has at most {limits.payload_bytes} bytes")
+    if not is_json(payload):
+        raise SkepError(Code.INVALID_PAYLOAD, "the edited payload is not JSON")
+
+
 async def replay_all(
     store: Store,
     clock: Clock,
@@ -28,6 +37,7 @@ async def replay_all(
     limits: Limits,
     wanted: DeadLetterFilter,
     pushed: Callable[[QueueKey, Instant], None],
+    edited: bytes | None = None,
 ) -> Replay:
     """Move all that match now back to their source queues; ``pushed`` is told of these."""
     # What dies again while this runs lies beyond that seq, so the loop ends.
@@ -36,7 +46,7 @@ async def replay_all(
     while True:
         minted = ids.mint_many(limits.replay_batch)
         try:
-            moved = await store.replay(wanted, minted, until, clock.now())
+            moved = await store.replay(wanted, minted, until, clock.now(), edited)
         except SkepError as error:
             raise SkepError(error.code, error.message, **{**error.details, "replayed": count}) from error
         count += len(moved)

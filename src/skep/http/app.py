@@ -39,6 +39,7 @@ from skep.http.routes import (
     staging,
     status,
     tables,
+    traces,
     transaction,
 )
 from skep.observe.metrics import Meter
@@ -72,6 +73,7 @@ def all_operations(
         *queues.operations(engine),
         *overview.operations(engine),
         *messages.operations(engine),
+        *traces.operations(engine),
         *groups.operations(engine),
         *dead_letters.operations(engine),
         *status.operations(engine),

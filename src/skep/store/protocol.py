@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from skep.clock import Instant
-from skep.histories import FinishedLease, RetentionPass
+from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -217,11 +217,14 @@ class Store(Protocol):
         """How many match: the dry run of replay and purge."""
         ...
 
-    async def replay(self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant) -> list[Replayed]:
+    async def replay(
+        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: bytes | None = None
+    ) -> list[Replayed]:
         """Move the oldest matches up to seq ``until``, one per given id, back to their source queues, in order.
 
         A replayed message is delivered to the group that gave it up and to no other. Deduplication is bypassed and
-        the replay recorded. A source queue that is gone is QUEUE_NOT_FOUND, and nothing moves.
+        the replay recorded. A source queue that is gone is QUEUE_NOT_FOUND, and nothing moves. With ``edited`` they go with
+        that payload instead of their own.
         """
         ...
 
@@ -387,6 +390,43 @@ class Store(Protocol):
 
     async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
         """The latest retention passes, newest first."""
+        ...
+
+    # the past: bounded looks at what was
+
+    async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
+        """Figures by the minute since an instant, oldest first: of each queue, or with None of the tenant as a whole.
+
+        A queue that is not there has none.
+        """
+        ...
+
+    async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
+        """The finished leases that each message was in, as far as `SEARCHED_LEASES` rows tell: those that ended after the
+        message was created, and the newest.
+        """
+        ...
+
+    async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
+        """Keep what workers tell of traces; a while, and so many of them."""
+        ...
+
+    async def trace_events(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
+        """The events of a trace in the order of telling."""
+        ...
+
+    async def named_trace_events(
+        self, tenant: str, name: str, before: int | None = None, limit: int = 100
+    ) -> list[TraceEvent]:
+        """Events of a name, newest first, those before a position."""
+        ...
+
+    async def trace_names(self, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
+        """The names that events have, in their order, those after ``after``."""
+        ...
+
+    async def deaths(self, key: QueueKey, limit: int) -> list[Death]:
+        """Why the newest dead letters of a dead-letter queue died, newest first, without their payloads."""
         ...
 
     # chores: bounded passes that the engine's timers run

@@ -53,6 +53,15 @@ SEQ_MAX = 2**63 - 1
 PARTITION_WALK_SEQS = 100_000
 """How far along the log one read looks for the messages of some partitions, which may be far between."""
 
+PAST_SECONDS = 2 * 86_400
+"""How long figures by the minute are kept."""
+TRACE_EVENTS_SECONDS = 7 * 86_400
+"""How long events of traces are kept."""
+TRACE_EVENTS = 1_000_000
+"""How many of them, at most, once they are swept: the latest."""
+SEARCHED_LEASES = 1_000
+"""How many rows of the lease history one look for a message's deliveries reads, from its creation on and from the end back."""
+
 PIPELINE_RUNS = 1_000
 """How many runs of pipelines are kept per tenant: the latest."""
 

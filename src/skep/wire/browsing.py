@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec import Raw, Struct
 
 from skep.model import MessageState
+from skep.wire.traces import TraceEventView
 
 
 class BrowsedMessage(Struct, rename="camel"):
@@ -39,7 +40,8 @@ class MessagesResponse(Struct):
 
 
 class TraceResponse(Struct, rename="camel"):
-    """All messages of a trace, oldest first, across queues."""
+    """All messages of a trace, oldest first, across queues, and the events that workers told of."""
 
     trace_id: str
     messages: list[BrowsedMessage]
+    events: list[TraceEventView] = []

@@ -1,4 +1,4 @@
-"""`/api/v1/messages…` and `/api/v1/traces/…`: looking at messages without leasing them."""
+"""`/api/v1/messages…`: looking at messages without leasing them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.shown import browsed_message, wanted_id
-from skep.ids import id_text
 from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage
-from skep.wire.browsing import BrowsedMessage, MessagesResponse, TraceResponse
+from skep.wire.browsing import BrowsedMessage, MessagesResponse
 
 TAG = "Looking at messages"
 PREVIEW_BYTES = 1_024
 PREVIEW_BYTES_MAX = 64 * 1_024
-TRACE_MESSAGES = 1_000
 FINDING_PAGES = 100
 """Pages that are looked through for one transaction id; a page walks a bounded piece of the log."""
 
@@ -71,12 +69,6 @@ def operations(engine: Engine) -> list[Operation]:
         message = await engine.message(QueueKey(call.path("queue"), call.tenant), Seq(seq))
         return json_answer(browsed_message(message))
 
-    async def trace(call: Call) -> Answer:
-        trace_id = wanted_id(call.path("traceId"), Code.INVALID_TRACE_ID)
-        limit = page_limit(call.query) if "limit" in call.query else TRACE_MESSAGES
-        found = await engine.trace(trace_id, call.tenant, limit=limit)
-        return json_answer(TraceResponse(id_text(trace_id), [browsed_message(message) for message in found]))
-
     return [
         Operation(
             method="GET", path="/api/v1/messages", handler=browse, tag=TAG, parameters=LIST_PARAMETERS,
@@ -92,14 +84,6 @@ def operations(engine: Engine) -> list[Operation]:
             method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}", handler=by_seq, tag=TAG,
             parameters=(Parameter("seq", int, "the message's seq"),), answers={200: BrowsedMessage},
             summary="Show the message at a seq, with its payload",
-        ),
-        Operation(
-            method="GET", path="/api/v1/traces/{traceId}", handler=trace, tag=TAG,
-            parameters=(
-                Parameter("traceId", str, "the trace's id, a UUID"),
-                Parameter("limit", int, f"how many messages at most; {TRACE_MESSAGES} by default"),
-            ),
-            answers={200: TraceResponse}, summary="Follow a trace across queues, oldest message first",
         ),
     ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from skep.store.postgres import pop, queues, settle
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
 from skep.store.postgres.push import open_logs
-from skep.store.rules import is_exhausted, lifetime_micros
+from skep.store.rules import PAST_SECONDS, TRACE_EVENTS, TRACE_EVENTS_SECONDS, is_exhausted, lifetime_micros
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "chores")
@@ -123,7 +123,8 @@ async def _bounded(connection: Connection, queue_id: int, upper: int, limit: int
 async def sample(connection: Connection, now: Instant) -> None:
     """Note every group's counters, once in ten seconds whoever comes first."""
     at = now - now % seconds(SAMPLE_EVERY_SECONDS)
-    await connection.execute(SQL["sample"], at)
+    if await connection.execute(SQL["sample"], at) != "INSERT 0 0":
+        await connection.execute(SQL["note_past"], at)
 
 
 async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
@@ -144,6 +145,10 @@ async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
         count = await connection.fetchval(SQL[name], now - seconds(age), limit)
         done += count
         more = more or count >= limit
+    count = await connection.fetchval(SQL["sweep_past"], (now - seconds(PAST_SECONDS)) // seconds(60), limit)
+    count += await connection.fetchval(SQL["sweep_traces"], now - seconds(TRACE_EVENTS_SECONDS), limit, TRACE_EVENTS)
+    done += count
+    more = more or count >= limit
     queue_id = await connection.fetchval(SQL["deleted_queue"])
     if queue_id is not None:
         count = 0

@@ -99,6 +99,45 @@ UNION ALL
 SELECT q.id, 0, $1::bigint, last_seq(q.id, q.floor_seq), 0, 0, 0, 0 FROM queue q WHERE q.deleted_at IS NULL
 ON CONFLICT DO NOTHING
 
+-- name: note_past
+-- Only by the server that took the sample, and in order: rows of a minute are written again and again.
+WITH figures AS MATERIALIZED (
+    SELECT q.tenant, q.id, q.holds_dead_letters, x.last_seq, c.completed, c.retried, c.dead,
+           log_depth(q.id, q.first_seq, x.last_seq) + q.scheduled_count AS depth
+    FROM queue q
+    CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(c.completed), 0)::bigint AS completed, coalesce(sum(c.retried), 0)::bigint AS retried,
+               coalesce(sum(c.dead), 0)::bigint AS dead
+        FROM consumer_group g CROSS JOIN LATERAL (SELECT * FROM group_counter c WHERE c.group_id = g.id) c
+        WHERE g.queue_id = q.id) c
+    WHERE q.deleted_at IS NULL
+), noted AS (
+    SELECT f.tenant, f.id, f.last_seq, f.completed, f.retried, f.dead, f.depth FROM figures f
+    UNION ALL
+    SELECT f.tenant, 0, sum(f.last_seq), sum(f.completed), sum(f.retried), sum(f.dead), sum(f.depth) FROM figures f
+    WHERE NOT f.holds_dead_letters GROUP BY f.tenant
+)
+INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth)
+SELECT n.tenant, n.id, $1::bigint / 60000000, $1::bigint, n.last_seq, n.completed, n.retried, n.dead, n.depth FROM noted n
+ORDER BY n.tenant, n.id
+ON CONFLICT (tenant, queue_id, minute) DO UPDATE SET at = excluded.at, pushed = excluded.pushed,
+    completed = excluded.completed, retried = excluded.retried, dead = excluded.dead, depth = excluded.depth
+
+-- name: sweep_past
+WITH old AS (SELECT p.ctid FROM past p WHERE p.minute <= $1 ORDER BY p.minute LIMIT $2 FOR UPDATE SKIP LOCKED),
+     gone AS (DELETE FROM past p USING old o WHERE p.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_traces
+-- In the order of their positions, so the walk stops at the first that is young and among the latest.
+WITH first AS (
+         SELECT e.ctid AS place, e.at <= $1 OR e.position <= (
+                    SELECT n.position FROM trace_event n ORDER BY n.position DESC LIMIT 1) - $3::bigint AS is_old
+         FROM trace_event e ORDER BY e.position LIMIT $2),
+     gone AS (DELETE FROM trace_event e USING first f WHERE e.ctid = f.place AND f.is_old RETURNING 1)
+SELECT count(*) FROM gone
+
 -- name: sweep_dedup
 WITH old AS (SELECT d.ctid FROM dedup d WHERE d.expires_at <= $1 ORDER BY d.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
      gone AS (DELETE FROM dedup d USING old o WHERE d.ctid = o.ctid RETURNING 1)

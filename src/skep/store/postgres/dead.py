@@ -144,7 +144,13 @@ async def count(connection: Connection, wanted: DeadLetterFilter) -> int:
 
 
 async def replay(
-    connection: Connection, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, shard: int
+    connection: Connection,
+    wanted: DeadLetterFilter,
+    ids: Sequence[Id],
+    until: Seq,
+    now: Instant,
+    shard: int,
+    edited: bytes | None,
 ) -> list[Replayed]:
     """Move the oldest matches back to their source queues, one per given id, in order."""
     queue = await _dead_letter_queue(connection, wanted.queue)
@@ -175,7 +181,7 @@ async def replay(
         source.last_seq += 1
         await connection.execute(
             SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audience, now,
-            DEFAULT_PARTITION if source.ordering == Ordering.FIFO else None,
+            DEFAULT_PARTITION if source.ordering == Ordering.FIFO else None, edited,
         )  # fmt: skip
         replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
     await _remove(connection, queue, [row["seq"] for row in rows], now, shard)

@@ -12,7 +12,7 @@ import structlog
 
 from skep.clock import Clock, Instant, SystemClock
 from skep.errors import Code, SkepError
-from skep.histories import FinishedLease, RetentionPass
+from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -68,6 +68,7 @@ from skep.store.postgres import (
     events,
     groups,
     looking,
+    past,
     pipelines,
     pop,
     push,
@@ -294,8 +295,10 @@ class PostgresStore:
         async with self._pool.connection() as connection:
             return await dead.count(connection, wanted)
 
-    async def replay(self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant) -> list[Replayed]:
-        return await self._pool.transaction(lambda c: dead.replay(c, wanted, ids, until, now, self._shard))
+    async def replay(
+        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: bytes | None = None
+    ) -> list[Replayed]:
+        return await self._pool.transaction(lambda c: dead.replay(c, wanted, ids, until, now, self._shard, edited))
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
         return await self._pool.transaction(lambda c: dead.purge(c, wanted, limit, now, self._shard))
@@ -445,6 +448,37 @@ class PostgresStore:
     async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
         async with self._pool.connection() as connection:
             return await looking.retention_history(connection, key, limit)
+
+    # the past
+
+    async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
+        async with self._pool.connection() as connection:
+            return await past.figures(connection, tenant, names, since)
+
+    async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
+        async with self._pool.connection() as connection:
+            return await past.deliveries(connection, journeys)
+
+    async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
+        await self._pool.transaction(lambda c: past.note_events(c, tenant, events))
+
+    async def trace_events(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
+        async with self._pool.connection() as connection:
+            return await past.events_of_trace(connection, tenant, trace_id, limit)
+
+    async def named_trace_events(
+        self, tenant: str, name: str, before: int | None = None, limit: int = 100
+    ) -> list[TraceEvent]:
+        async with self._pool.connection() as connection:
+            return await past.events_of_name(connection, tenant, name, before, limit)
+
+    async def trace_names(self, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
+        async with self._pool.connection() as connection:
+            return await past.names(connection, tenant, after, limit)
+
+    async def deaths(self, key: QueueKey, limit: int) -> list[Death]:
+        async with self._pool.connection() as connection:
+            return await past.deaths(connection, key, limit)
 
     # chores
 

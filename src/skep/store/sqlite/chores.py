@@ -11,7 +11,8 @@ import apsw
 
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, Chore, QueueKey
-from skep.store.rules import is_exhausted
+from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted
+from skep.store.sqlite import past
 from skep.store.sqlite.claim import close_run_out, expire_heads
 from skep.store.sqlite.groups import discover
 from skep.store.sqlite.leases import SQL as LEASES_SQL
@@ -39,6 +40,8 @@ _AGED = (
     ("sweep_staged", "next_staged_expiry", 0.0),
     ("sweep_lease_history", "next_lease_history", KEEP_LEASE_HISTORY_SECONDS),
     ("sweep_samples", "next_sample", KEEP_SAMPLES_SECONDS),
+    ("sweep_past", "next_past", PAST_SECONDS),
+    ("sweep_trace_events", "next_trace_event", TRACE_EVENTS_SECONDS),
     ("sweep_retention_history", "next_retention_history", KEEP_RETENTION_HISTORY_SECONDS),
     ("sweep_replay_history", "next_replay_history", KEEP_REPLAY_HISTORY_SECONDS),
 )
@@ -176,11 +179,12 @@ def _next_expiry(session: Session, queue: QueueRow, now: Instant) -> Instant | N
 def sample(session: Session, now: Instant) -> None:
     """Note every queue's and every group's counters."""
     rows = []
-    for tenant, name in session.rows(SQL["all_queues"]):
-        queue = session.queue(QueueKey(name, tenant))
+    queues = [session.queue(QueueKey(name, tenant)) for tenant, name in session.rows(SQL["all_queues"])]
+    for queue in queues:
         rows.append((queue.id, 0, now, *queue_counters(session, queue)))
         rows += [(queue.id, group.id, now, *group_counters(queue, group)) for group in session.groups(queue).values()]
     session.db.executemany(SQL["add_sample"], rows)
+    past.note(session, queues, now)
 
 
 def sweep(session: Session, now: Instant, limit: int) -> Chore:

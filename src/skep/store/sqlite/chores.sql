@@ -43,6 +43,21 @@ DELETE FROM lease_history WHERE position IN (
 DELETE FROM sample WHERE position IN (
     SELECT position FROM (SELECT position, at FROM sample ORDER BY position LIMIT ?2) WHERE at <= ?1)
 
+-- name: sweep_past
+DELETE FROM past WHERE position IN (
+    SELECT position FROM (SELECT position, at FROM past ORDER BY position LIMIT ?2) WHERE at <= ?1)
+
+-- name: next_past
+SELECT at FROM past ORDER BY position LIMIT 1
+
+-- name: sweep_trace_events
+DELETE FROM trace_event WHERE position IN (
+    SELECT position FROM (SELECT position, at FROM trace_event ORDER BY position LIMIT ?2)
+    WHERE at <= ?1 OR position <= (SELECT max(position) FROM trace_event) - 1000000)
+
+-- name: next_trace_event
+SELECT at FROM trace_event ORDER BY position LIMIT 1
+
 -- name: sweep_retention_history
 -- By index retention_history_queue. A queue's completed_retention reads passes as old as itself, so they are kept for longer by that.
 DELETE FROM retention_history WHERE position IN (

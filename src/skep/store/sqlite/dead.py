@@ -36,11 +36,13 @@ def count_dead_letters(session: Session, wanted: DeadLetterFilter) -> int:
     return found
 
 
-def replay(session: Session, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant) -> list[Replayed]:
+def replay(
+    session: Session, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: bytes | None
+) -> list[Replayed]:
     """Move matches back to their source queues, for the group that gave them up and no other."""
     queue = _dead_queue(session, wanted.queue)
     rows = _find(session, queue, wanted, 1, min(until, MAX_SEQ), len(ids))
-    replayed = [_send_back(session, queue, row, id_, now) for row, id_ in zip(rows, ids, strict=False)]
+    replayed = [_send_back(session, queue, row, id_, now, edited) for row, id_ in zip(rows, ids, strict=False)]
     _remove(session, queue, rows, now)
     return replayed
 
@@ -105,7 +107,9 @@ def _dead_letter(queue: QueueRow, row: Row) -> DeadLetter:
     )
 
 
-def _send_back(session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: Instant) -> Replayed:
+def _send_back(
+    session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: Instant, edited: bytes | None
+) -> Replayed:
     """Append one dead letter to its source, for the group that gave it up; that is made at the log's end when it is gone."""
     letter = _dead_letter(dead_queue, row)
     queue = session.queue(QueueKey(letter.source_queue, dead_queue.key.tenant))
@@ -118,7 +122,7 @@ def _send_back(session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: I
         PUSH_SQL["append"],
         (
             queue.base | seq, queue.id, at, row[16], audience, id_, queue.stored_partition(letter.partition), letter.transaction_id,
-            letter.trace_id, letter.content_type, letter.headers, letter.payload,
+            letter.trace_id, letter.content_type, letter.headers, letter.payload if edited is None else edited,
         ),
     )  # fmt: skip
     advance(queue, 1, at)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.histories import FinishedLease, RetentionPass
+from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -72,6 +72,7 @@ from skep.store.sqlite import (
     entities,
     groups,
     log,
+    past,
     pipelines,
     progress,
     queues,
@@ -314,9 +315,11 @@ class SqliteStore:
         """How many match."""
         return await self._read(lambda session: dead.count_dead_letters(session, wanted))
 
-    async def replay(self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant) -> list[Replayed]:
+    async def replay(
+        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: bytes | None = None
+    ) -> list[Replayed]:
         """Move the oldest matches back to their source queues."""
-        return await self._write(lambda session: dead.replay(session, wanted, ids, until, now))
+        return await self._write(lambda session: dead.replay(session, wanted, ids, until, now, edited))
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
         """Delete matches."""
@@ -477,6 +480,38 @@ class SqliteStore:
     async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
         """The latest retention passes, newest first."""
         return await self._read(lambda session: stats.retention_history(session, key, limit))
+
+    # the past
+
+    async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
+        """Figures by the minute."""
+        return await self._read(lambda session: past.figures(session, tenant, names, since))
+
+    async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
+        """The finished leases of messages."""
+        return await self._read(lambda session: past.deliveries(session, journeys))
+
+    async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
+        """Keep what workers tell of traces."""
+        await self._write(lambda session: past.note_events(session, tenant, events))
+
+    async def trace_events(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
+        """The events of a trace."""
+        return await self._read(lambda session: past.events_of_trace(session, tenant, trace_id, limit))
+
+    async def named_trace_events(
+        self, tenant: str, name: str, before: int | None = None, limit: int = 100
+    ) -> list[TraceEvent]:
+        """Events of a name, newest first."""
+        return await self._read(lambda session: past.events_of_name(session, tenant, name, before, limit))
+
+    async def trace_names(self, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
+        """The names that events have."""
+        return await self._read(lambda session: past.names(session, tenant, after, limit))
+
+    async def deaths(self, key: QueueKey, limit: int) -> list[Death]:
+        """Why the newest dead letters died."""
+        return await self._read(lambda session: past.deaths(session, key, limit))
 
     # chores
 

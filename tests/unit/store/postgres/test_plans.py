@@ -24,12 +24,14 @@ from tests.support.postgres import PostgresServer
 from tests.unit.store.postgres.planning import Planner, Scan
 
 GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history",
-           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run"}  # fmt: skip
-MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history"}
+           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run", "trace_event"}  # fmt: skip
+MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history", "past"}
 """Tables with a row per queue or group, or per these and some time: only a chore may walk all of them."""
 
 WALKS = {
     ("chores", "sample", "queue"): "every queue has a sample",
+    ("chores", "note_past", "queue"): "every queue has a past",
+    ("chores", "sweep_traces", "trace_event"): "from its oldest row, up to the limit; and its newest",
     ("chores", "sweep_retention", "queue"): "every queue has a history",
     ("chores", "sweep_leases", "lease_history"): "from its oldest row, up to the limit",
     ("chores", "deleted_queue", "queue"): "by an index of the deleted ones only",
@@ -74,6 +76,10 @@ INSERT INTO entity (tenant, type, id, version, created_at, updated_at, state)
 SELECT 'other', 't' || n % 3, n, 1, 1, 1, '' FROM generate_series(1, 20000) n;
 INSERT INTO entity_event (entity, number, at, name, data) SELECT n, 1, 1, 'e', '' FROM generate_series(1, 20000) n;
 INSERT INTO endpoint (tenant, url, failures, updated_at) SELECT 'other', n, 0, 1 FROM generate_series(1, 20000) n;
+INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth)
+SELECT 'other', n % 20, n, n, 0, 0, 0, 0, 0 FROM generate_series(1, 20000) n;
+INSERT INTO trace_event (at, tenant, trace_id, name, data)
+SELECT 2::bigint ^ 60, 'other', gen_random_uuid(), 'e' || n % 20, '' FROM generate_series(1, 20000) n;
 ANALYZE;
 """
 
@@ -204,7 +210,7 @@ async def test_no_verb_walks_a_table_that_grows_and_hot_ones_ride_their_index(
     await every_verb(driver, watch)
 
     # Deleting dead letters compares each message with its own lease row, which is one.
-    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history"}, "purge": {""}, "replay": {""}}
+    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history", "trace_event"}, "purge": {""}, "replay": {""}}
     for verb, scans in used.items():
         bad = {scan for scan in walks(scans) if scan.table not in allowed.get(verb, ())}
         assert not bad, f"{verb}: {bad}"

@@ -1,0 +1,125 @@
+"""Looking back: figures by the minute, deliveries of messages, events of traces, and why messages died. Reached as ``engine.past``.
+
+Every look is bounded, and what is told is: nobody fills the store by telling of traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from skep.clock import Clock, Instant
+from skep.config import Limits
+from skep.engine import validate
+from skep.engine.inflight import InFlight
+from skep.engine.record_checks import is_json
+from skep.errors import Code, SkepError
+from skep.histories import Death, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.ids import Id
+from skep.model import DEFAULT_TENANT, QueueKey
+from skep.store.protocol import Store
+
+QUEUES_AT_ONCE = 200
+"""Queues whose figures one look takes in."""
+JOURNEYS_AT_ONCE = 200
+"""Messages whose deliveries one look takes in."""
+EVENTS_AT_ONCE = 1_000
+DATA_BYTES = 16 * 1024
+"""What one event of a trace may carry."""
+
+
+class Past:
+    """What the engine tells of the past."""
+
+    def __init__(self, store: Store, clock: Clock, in_flight: InFlight, limits: Limits) -> None:
+        self._store = store
+        self._clock = clock
+        self._in_flight = in_flight
+        self._limits = limits
+
+    async def figures(self, since: Instant, tenant: str = DEFAULT_TENANT) -> list[Moment]:
+        """A tenant as a whole by the minute, oldest first."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            [found] = await self._store.past(tenant, None, since)
+            return found
+
+    async def figures_of(
+        self, names: Sequence[str], since: Instant, tenant: str = DEFAULT_TENANT
+    ) -> list[list[Moment]]:
+        """Queues by the minute, oldest first; nothing of one that is not there."""
+        with self._in_flight:
+            if not names:
+                return []
+            validate.check_count(len(names), QUEUES_AT_ONCE, "the number of queues")
+            for name in names:
+                validate.check_key(QueueKey(name, tenant))
+            return await self._store.past(tenant, names, since)
+
+    async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
+        """The finished leases that messages were in, as far as a bounded look finds them."""
+        with self._in_flight:
+            if not journeys:
+                return []
+            validate.check_count(len(journeys), JOURNEYS_AT_ONCE, "the number of messages")
+            return await self._store.deliveries(journeys)
+
+    async def deaths(self, key: QueueKey, *, limit: int) -> list[Death]:
+        """Why the newest dead letters of a dead-letter queue died, newest first."""
+        with self._in_flight:
+            validate.check_key(key)
+            validate.check_count(limit, self._limits.page, "limit")
+            return await self._store.deaths(key, limit)
+
+    # --- events of traces -----------------------------------------------------------------------------------------
+
+    async def tell(self, events: Sequence[TraceEvent], tenant: str = DEFAULT_TENANT) -> None:
+        """Keep what workers tell of traces. Each gets the present instant, whatever it says."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            validate.check_count(len(events), EVENTS_AT_ONCE, "the number of events")
+            for event in events:
+                _check_event(event)
+            now = self._clock.now()
+            await self._store.note_trace_events(tenant, [msgspec.structs.replace(event, at=now) for event in events])
+
+    async def events(self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000) -> list[TraceEvent]:
+        """The events of a trace in the order of telling."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            if len(trace_id) != validate.ID_BYTES:
+                raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
+            validate.check_count(limit, self._limits.page, "limit")
+            return await self._store.trace_events(tenant, trace_id, limit)
+
+    async def events_named(
+        self, name: str, tenant: str = DEFAULT_TENANT, *, before: int | None = None, limit: int = 100
+    ) -> list[TraceEvent]:
+        """Events of a name, newest first, those before a position."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            validate.check_texts((name,))
+            validate.check_count(limit, self._limits.page, "limit")
+            return await self._store.named_trace_events(tenant, name, before, limit)
+
+    async def names(self, tenant: str = DEFAULT_TENANT, *, after: str = "", limit: int = 100) -> list[TraceName]:
+        """The names that events have, in their order."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            validate.check_texts((after,))
+            validate.check_count(limit, self._limits.page, "limit")
+            return await self._store.trace_names(tenant, after, limit)
+
+
+def _check_event(event: TraceEvent) -> None:
+    validate.check_name(event.name, "trace event")
+    if event.queue is not None:
+        validate.check_name(event.queue)
+    for id_ in (event.trace_id, event.message_id):
+        if id_ is not None and len(id_) != validate.ID_BYTES:
+            raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
+    if len(event.data) > DATA_BYTES:
+        raise SkepError(Code.PAYLOAD_TOO_LARGE, f"an event of a trace has at most {DATA_BYTES} bytes", limit=DATA_BYTES)
+    if not event.data.startswith(b"{") or not is_json(event.data):
+        raise SkepError(Code.INVALID_PAYLOAD, "what an event of a trace carries is a JSON object")

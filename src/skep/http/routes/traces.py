@@ -1,0 +1,110 @@
+"""`/api/v1/traces…`: following a trace across queues, and the events that workers tell of."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+from skep.clock import Instant
+from skep.engine import Engine
+from skep.errors import Code
+from skep.histories import TraceEvent
+from skep.http import parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.shown import browsed_message, wanted_id
+from skep.ids import id_text
+from skep.wire.browsing import TraceResponse
+from skep.wire.times import to_datetime
+from skep.wire.traces import (
+    NamedTrace,
+    NewTraceEvent,
+    TellRequest,
+    TellResponse,
+    TraceEventsResponse,
+    TraceEventView,
+    TraceNamesResponse,
+)
+
+TAG = "Traces"
+TRACE_MESSAGES = 1_000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(TellRequest)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Traces."""
+
+    async def trace(call: Call) -> Answer:
+        trace_id = wanted_id(call.path("traceId"), Code.INVALID_TRACE_ID)
+        limit = page_limit(call.query) if "limit" in call.query else TRACE_MESSAGES
+        found = await engine.trace(trace_id, call.tenant, limit=limit)
+        events = await engine.past.events(trace_id, call.tenant, limit=limit)
+        shown = [browsed_message(message) for message in found]
+        return json_answer(TraceResponse(id_text(trace_id), shown, [_view(event) for event in events]))
+
+    async def tell(call: Call) -> Answer:
+        request = await call.json(_decode)
+        await engine.past.tell([_event(event) for event in request.events], call.tenant)
+        return json_answer(TellResponse(len(request.events)), 201)
+
+    async def names(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        found = await engine.past.names(call.tenant, after=call.query.get("after", ""), limit=limit)
+        shown = [NamedTrace(one.name, to_datetime(one.last_at)) for one in found]
+        return json_answer(TraceNamesResponse(shown, next_after(found, limit, lambda one: one.name)))
+
+    async def by_name(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        before = parameters.position(call.query, "after")
+        name = parameters.needed(call.query, "name")
+        found = await engine.past.events_named(name, call.tenant, before=before, limit=limit)
+        return json_answer(
+            TraceEventsResponse([_view(event) for event in found], next_after(found, limit, lambda one: one.position))
+        )
+
+    return [
+        Operation(
+            method="POST", path="/api/v1/traces", handler=tell, tag=TAG, request=TellRequest, answers={201: TellResponse},
+            summary="Tell what happened on the way of a trace",
+            description="The time is that of telling. Events are kept for a week.",
+            example={"events": [{"traceId": "01a1de2f-4a86-75f1-89bd-cf7336a85775", "name": "charged card",
+                                 "data": {"amount": 99.5}}]},
+        ),
+        Operation(
+            method="GET", path="/api/v1/traces/names", handler=names, tag=TAG, parameters=(AFTER_NAME, LIMIT),
+            answers={200: TraceNamesResponse}, summary="List the names of events, and when each last happened",
+        ),
+        Operation(
+            method="GET", path="/api/v1/traces/by-name", handler=by_name, tag=TAG,
+            parameters=(
+                Parameter("name", str, "the name of the events", required=True),
+                Parameter("after", int, "the `after` of the page before"), LIMIT,
+            ),
+            answers={200: TraceEventsResponse}, summary="Find events by their name, newest first, and so their traces",
+        ),
+        Operation(
+            method="GET", path="/api/v1/traces/{traceId}", handler=trace, tag=TAG,
+            parameters=(
+                Parameter("traceId", str, "the trace's id, a UUID"),
+                Parameter("limit", int, f"how many messages at most; {TRACE_MESSAGES} by default"),
+            ),
+            answers={200: TraceResponse}, summary="Follow a trace across queues, oldest message first, with its events",
+        ),
+    ]  # fmt: skip
+
+
+def _event(told: NewTraceEvent) -> TraceEvent:
+    return TraceEvent(
+        trace_id=wanted_id(told.trace_id, Code.INVALID_TRACE_ID), name=told.name, data=_encode(told.data), at=Instant(0),
+        message_id=None if told.message_id is None else wanted_id(told.message_id), queue=told.queue,
+    )  # fmt: skip
+
+
+def _view(event: TraceEvent) -> TraceEventView:
+    return TraceEventView(
+        id_text(event.trace_id), event.name, Raw(event.data), to_datetime(event.at),
+        None if event.message_id is None else id_text(event.message_id), event.queue,
+    )  # fmt: skip

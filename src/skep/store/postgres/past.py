@@ -1,0 +1,132 @@
+"""What was: figures by the minute, deliveries of a message, events of traces, and why messages died. Each look is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from skep.clock import Instant, seconds
+from skep.errors import Code, SkepError
+from skep.histories import Death, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.ids import Id
+from skep.model import DeadReason, QueueKey, Seq
+from skep.store.postgres import queues
+from skep.store.postgres.connection import Connection
+from skep.store.rules import PAST_SECONDS, SEARCHED_LEASES, SEQ_MAX
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "past")
+
+MINUTE = seconds(60)
+POINTS = PAST_SECONDS // 60 + 2
+_WHOLE_TENANT = 0
+
+
+async def figures(
+    connection: Connection, tenant: str, names: Sequence[str] | None, since: Instant
+) -> list[list[Moment]]:
+    """Of each queue, or of the tenant as a whole."""
+    found = []
+    for name in [None] if names is None else names:
+        id_ = _WHOLE_TENANT if name is None else await connection.fetchval(SQL["queue_id"], tenant, name)
+        rows = [] if id_ is None else await connection.fetch(SQL["figures"], tenant, id_, since // MINUTE, POINTS)
+        found.append([Moment(*row) for row in rows])
+    return found
+
+
+async def deliveries(connection: Connection, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
+    """The finished leases of each message, as far as a bounded look finds them."""
+    newest: int | None = await connection.fetchval(SQL["last_lease_ended"])
+    if newest is None:
+        return [[] for _ in journeys]
+    return [await _deliveries(connection, journey, newest) for journey in journeys]
+
+
+async def _deliveries(connection: Connection, journey: Journey, newest: int) -> list[FinishedLease]:
+    queue_id = await connection.fetchval(SQL["queue_id"], journey.queue.tenant, journey.queue.name)
+    if queue_id is None:
+        return []
+    first = await _first_ended(connection, journey.created_at, newest)
+    found: dict[int, FinishedLease] = {}
+    for start in (first, max(first, newest + 1 - SEARCHED_LEASES)):
+        rows = await connection.fetch(
+            SQL["leases_between"],
+            start,
+            start + SEARCHED_LEASES,
+            SEARCHED_LEASES,
+            queue_id,
+            journey.partition,
+            journey.seq,
+        )
+        found |= {row["id"]: _lease(journey.queue, row) for row in rows}
+    return [found[id_] for id_ in sorted(found)]
+
+
+async def _first_ended(connection: Connection, at: Instant, newest: int) -> int:
+    """The id of the first lease that ended at or after an instant: leases are noted about as they end, so it can be halved for."""
+    oldest = await connection.fetchrow(SQL["lease_ended_at"], 0)
+    low, high = newest if oldest is None else oldest["id"], newest + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = await connection.fetchrow(SQL["lease_ended_at"], middle)
+        if row is None or row["settled_at"] >= at:
+            high = middle
+        else:
+            low = row["id"] + 1
+    return int(low)
+
+
+def _lease(key: QueueKey, row: asyncpg.Record) -> FinishedLease:
+    return FinishedLease(
+        queue=key, group=row["group_name"], partition=row["partition"], first_seq=row["first_seq"],
+        last_seq=row["last_seq"], messages=row["messages"], completed=row["completed"], attempt=row["attempt"],
+        leased_at=row["leased_at"], settled_at=row["settled_at"], outcome=row["outcome"],
+    )  # fmt: skip
+
+
+async def note_events(connection: Connection, tenant: str, events: Sequence[TraceEvent]) -> None:
+    """Keep what workers tell of traces."""
+    await connection.execute(
+        SQL["note_events"], tenant, [event.at for event in events], [event.trace_id for event in events],
+        [event.message_id for event in events], [event.queue for event in events], [event.name for event in events],
+        [event.data for event in events],
+    )  # fmt: skip
+
+
+async def events_of_trace(connection: Connection, tenant: str, trace_id: Id, limit: int) -> list[TraceEvent]:
+    """The events of a trace in the order of telling."""
+    return [_event(row) for row in await connection.fetch(SQL["events_of_trace"], tenant, trace_id, limit)]
+
+
+async def events_of_name(
+    connection: Connection, tenant: str, name: str, before: int | None, limit: int
+) -> list[TraceEvent]:
+    """Events of a name, newest first."""
+    start = SEQ_MAX if before is None else min(before, SEQ_MAX)
+    return [_event(row) for row in await connection.fetch(SQL["events_of_name"], tenant, name, start, limit)]
+
+
+async def names(connection: Connection, tenant: str, after: str, limit: int) -> list[TraceName]:
+    """The names that events have, in their order."""
+    return [TraceName(*row) for row in await connection.fetch(SQL["names"], tenant, after, limit)]
+
+
+def _event(row: asyncpg.Record) -> TraceEvent:
+    return TraceEvent(
+        trace_id=row["trace_id"], name=row["name"], data=row["data"], at=row["at"], message_id=row["message_id"],
+        queue=row["queue"], position=row["position"],
+    )  # fmt: skip
+
+
+async def deaths(connection: Connection, key: QueueKey, limit: int) -> list[Death]:
+    """Why the newest dead letters of a dead-letter queue died, newest first."""
+    queue = await queues.need(connection, key)
+    if not queue.holds_dead_letters:
+        raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"queue {key.name!r} is not a dead-letter queue", queue=key.name)
+    return [
+        Death(Seq(seq), source, group, DeadReason(reason), error, attempts, failed_at)
+        for seq, source, group, reason, error, attempts, failed_at in await connection.fetch(
+            SQL["deaths"], queue.id, limit
+        )
+    ]

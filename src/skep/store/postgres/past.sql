@@ -1,0 +1,54 @@
+-- What was: figures by the minute, deliveries of a message, events of traces. Each look is bounded.
+
+-- name: figures
+SELECT p.at, p.pushed, p.completed, p.retried, p.dead, p.depth FROM past p
+WHERE p.tenant = $1 AND p.queue_id = $2 AND p.minute >= $3
+ORDER BY p.tenant, p.queue_id, p.minute LIMIT $4
+
+-- name: queue_id
+SELECT q.id FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
+
+-- name: lease_ended_at
+-- The primary key: the first row from an id on, of whatever queue.
+SELECT h.id, h.settled_at FROM lease_history h WHERE h.id >= $1 ORDER BY h.id LIMIT 1
+
+-- name: last_lease_ended
+SELECT h.id FROM lease_history h WHERE h.id > 0 ORDER BY h.id DESC LIMIT 1
+
+-- name: leases_between
+-- Rows with these ids, so many at most; of these, those of the message.
+SELECT h.*, coalesce(g.name, '') AS group_name
+FROM (SELECT * FROM lease_history h WHERE h.id >= $1 AND h.id < $2 ORDER BY h.id LIMIT $3) h
+LEFT JOIN LATERAL (SELECT g.name FROM consumer_group g WHERE g.id = h.group_id LIMIT 1) g ON true
+WHERE h.queue_id = $4 AND h.partition = $5 AND h.first_seq <= $6 AND h.last_seq >= $6
+
+-- name: note_events
+INSERT INTO trace_event (at, tenant, trace_id, message_id, queue, name, data)
+SELECT e.at, $1, e.trace_id, e.message_id, e.queue, e.name, e.data
+FROM unnest($2::bigint[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::bytea[])
+    WITH ORDINALITY AS e (at, trace_id, message_id, queue, name, data, place)
+ORDER BY e.place
+
+-- name: events_of_trace
+SELECT e.* FROM trace_event e WHERE e.trace_id = $2 AND e.tenant = $1
+ORDER BY e.trace_id, e.tenant, e.position LIMIT $3
+
+-- name: events_of_name
+SELECT e.* FROM trace_event e WHERE e.tenant = $1 AND e.name = $2 AND e.position < $3
+ORDER BY e.tenant DESC, e.name DESC, e.position DESC LIMIT $4
+
+-- name: names
+-- One step from name to name by the index, however many events each has.
+WITH RECURSIVE found AS (
+    (SELECT e.name FROM trace_event e WHERE e.tenant = $1 AND e.name > $2 ORDER BY e.tenant, e.name LIMIT 1)
+    UNION ALL
+    SELECT n.name FROM found f CROSS JOIN LATERAL (
+        SELECT e.name FROM trace_event e WHERE e.tenant = $1 AND e.name > f.name ORDER BY e.tenant, e.name LIMIT 1) n
+), page AS (SELECT f.name FROM found f LIMIT $3)
+SELECT s.name, l.at FROM page s CROSS JOIN LATERAL (
+    SELECT e.at FROM trace_event e WHERE e.tenant = $1 AND e.name = s.name
+    ORDER BY e.tenant DESC, e.name DESC, e.position DESC LIMIT 1) l
+
+-- name: deaths
+SELECT d.seq, d.source_queue, d.group_name, d.reason, d.error, d.attempts, d.failed_at FROM dead_letter d
+WHERE d.queue_id = $1 ORDER BY d.queue_id DESC, d.seq DESC LIMIT $2

@@ -1,0 +1,144 @@
+"""What was: figures by the minute, deliveries of a message, events of traces, and why messages died. Each look is bounded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from skep.clock import Instant, seconds
+from skep.errors import Code, SkepError
+from skep.histories import Death, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.ids import Id
+from skep.model import DeadReason, QueueKey, Seq
+from skep.store.rules import PAST_SECONDS, SEARCHED_LEASES
+from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
+from skep.store.sqlite.stats import queue_counters
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "past")
+
+MINUTE = seconds(60)
+POINTS = PAST_SECONDS // 60 + 2
+_WHOLE_TENANT = 0
+_LAST_POSITION = (1 << 63) - 1
+
+
+def note(session: Session, queues: Iterable[QueueRow], now: Instant) -> None:
+    """Note how queues stand, and each tenant as a whole; what dead-letter queues hold is not to do."""
+    minute = now // MINUTE
+    rows: list[tuple[object, ...]] = []
+    totals = defaultdict[str, list[int]](lambda: [0] * 5)
+    for queue in queues:
+        figures = (*queue_counters(session, queue), session.depth(queue))
+        pushed, completed, retried, dead, depth = figures
+        rows.append((queue.key.tenant, queue.id, minute, now, pushed, completed, retried, dead, depth))
+        if not queue.holds_dead_letters:
+            totals[queue.key.tenant] = [sum(pair) for pair in zip(totals[queue.key.tenant], figures, strict=True)]
+    rows += [(tenant, _WHOLE_TENANT, minute, now, *sums) for tenant, sums in totals.items()]
+    session.db.executemany(SQL["note_figures"], rows)
+
+
+def figures(session: Session, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
+    """Of each queue, or of the tenant as a whole."""
+    ids = [_WHOLE_TENANT] if names is None else [_queue_id(session, tenant, name) for name in names]
+    return [
+        []
+        if id_ is None
+        else [Moment(*row) for row in session.rows(SQL["figures"], (tenant, id_, since // MINUTE, POINTS))]
+        for id_ in ids
+    ]
+
+
+def _queue_id(session: Session, tenant: str, name: str) -> int | None:
+    queue = session.find_queue(QueueKey(name, tenant))
+    return None if queue is None else queue.id
+
+
+def deliveries(session: Session, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
+    """The finished leases of each message, as far as a bounded look finds them."""
+    return [_deliveries(session, journey) for journey in journeys]
+
+
+def _deliveries(session: Session, journey: Journey) -> list[FinishedLease]:
+    queue = session.find_queue(journey.queue)
+    if queue is None:
+        return []
+    first = _first_ended(session, queue.id, journey.created_at)
+    if first is None:
+        return []
+    wanted = (queue.stored_partition(journey.partition), journey.seq)
+    rows = session.rows(SQL["leases_from"], (queue.id, first, SEARCHED_LEASES, *wanted))
+    rows += session.rows(SQL["leases_until"], (queue.id, SEARCHED_LEASES, *wanted))
+    found = {row[-1]: row for row in rows}
+    return [_lease(journey.queue, found[position]) for position in sorted(found)]
+
+
+def _first_ended(session: Session, queue_id: int, at: Instant) -> int | None:
+    """The position of the first lease that ended at or after an instant: leases are noted as they end, so it can be halved for."""
+    newest = session.row(SQL["last_lease_ended"], (queue_id,))
+    oldest = session.row(SQL["lease_ended_at"], (queue_id, 0))
+    if newest is None or oldest is None:
+        return None
+    low, high = oldest[0], newest[0] + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = session.row(SQL["lease_ended_at"], (queue_id, middle))
+        if row is None or row[1] >= at:
+            high = middle
+        else:
+            low = row[0] + 1
+    return int(low)
+
+
+def _lease(key: QueueKey, row: Row) -> FinishedLease:
+    return FinishedLease(
+        queue=key, group=row[0], partition=row[1], first_seq=row[2], last_seq=row[3], messages=row[4], completed=row[5],
+        attempt=row[6], leased_at=row[7], settled_at=row[8], outcome=row[9],
+    )  # fmt: skip
+
+
+def note_events(session: Session, tenant: str, events: Sequence[TraceEvent]) -> None:
+    """Keep what workers tell of traces."""
+    session.db.executemany(
+        SQL["note_event"],
+        [(event.at, tenant, event.trace_id, event.message_id, event.queue, event.name, event.data) for event in events],
+    )
+
+
+def events_of_trace(session: Session, tenant: str, trace_id: Id, limit: int) -> list[TraceEvent]:
+    """The events of a trace in the order of telling."""
+    return [_event(row) for row in session.rows(SQL["events_of_trace"], (tenant, trace_id, limit))]
+
+
+def events_of_name(session: Session, tenant: str, name: str, before: int | None, limit: int) -> list[TraceEvent]:
+    """Events of a name, newest first."""
+    start = _LAST_POSITION if before is None else before
+    return [_event(row) for row in session.rows(SQL["events_of_name"], (tenant, name, start, limit))]
+
+
+def names(session: Session, tenant: str, after: str, limit: int) -> list[TraceName]:
+    """The names that events have, in their order."""
+    found: list[TraceName] = []
+    while len(found) < limit and (row := session.row(SQL["next_name"], (tenant, after))) is not None:
+        found.append(TraceName(row[0], row[1]))
+        after = row[0]
+    return found
+
+
+def _event(row: Row) -> TraceEvent:
+    trace_id, name, data, at, message_id, queue, position = row
+    return TraceEvent(
+        trace_id=trace_id, name=name, data=data, at=at, message_id=message_id, queue=queue, position=position
+    )
+
+
+def deaths(session: Session, key: QueueKey, limit: int) -> list[Death]:
+    """Why the newest dead letters of a dead-letter queue died, newest first."""
+    queue = session.queue(key)
+    if not queue.holds_dead_letters:
+        raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"queue {key.name!r} is not a dead-letter queue", queue=key.name)
+    rows = session.rows(SQL["deaths"], (queue.base, queue.base | MAX_SEQ, limit))
+    return [
+        Death(Seq(position & MAX_SEQ), source, group, DeadReason(reason), error, attempts, failed_at)
+        for position, source, group, reason, error, attempts, failed_at in rows
+    ]

@@ -1,0 +1,64 @@
+-- What was: figures by the minute, deliveries of a message, events of traces. Each look is bounded.
+
+-- name: note_figures
+-- The row of a minute tells the last that was seen in it.
+INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, queue_id, minute) DO UPDATE SET at = excluded.at, pushed = excluded.pushed, completed = excluded.completed,
+    retried = excluded.retried, dead = excluded.dead, depth = excluded.depth
+
+-- name: figures
+-- Index past_key.
+SELECT at, pushed, completed, retried, dead, depth FROM past
+WHERE tenant = ?1 AND queue_id = ?2 AND minute >= ?3
+ORDER BY minute
+LIMIT ?4
+
+-- name: lease_ended_at
+-- Index lease_history_queue: the first row of the queue from a position on.
+SELECT position, settled_at FROM lease_history WHERE queue_id = ?1 AND position >= ?2 ORDER BY position LIMIT 1
+
+-- name: last_lease_ended
+SELECT position FROM lease_history WHERE queue_id = ?1 ORDER BY position DESC LIMIT 1
+
+-- name: leases_from
+-- So many rows of the queue from a position on; of these, those of the message.
+SELECT group_name, partition, first_seq, last_seq, messages, completed, attempt, leased_at, settled_at, outcome, position
+FROM (SELECT * FROM lease_history WHERE queue_id = ?1 AND position >= ?2 ORDER BY position LIMIT ?3)
+WHERE partition = ?4 AND first_seq <= ?5 AND last_seq >= ?5
+
+-- name: leases_until
+SELECT group_name, partition, first_seq, last_seq, messages, completed, attempt, leased_at, settled_at, outcome, position
+FROM (SELECT * FROM lease_history WHERE queue_id = ?1 ORDER BY position DESC LIMIT ?2)
+WHERE partition = ?3 AND first_seq <= ?4 AND last_seq >= ?4
+
+-- name: note_event
+INSERT INTO trace_event (at, tenant, trace_id, message_id, queue, name, data) VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: events_of_trace
+-- Index trace_event_trace, whose entries end with the position.
+SELECT trace_id, name, data, at, message_id, queue, position FROM trace_event
+WHERE tenant = ?1 AND trace_id = ?2
+ORDER BY position
+LIMIT ?3
+
+-- name: events_of_name
+-- Index trace_event_name, backwards.
+SELECT trace_id, name, data, at, message_id, queue, position FROM trace_event
+WHERE tenant = ?1 AND name = ?2 AND position < ?3
+ORDER BY position DESC
+LIMIT ?4
+
+-- name: next_name
+-- Index trace_event_name: one step from name to name, however many events each has.
+SELECT name, at FROM trace_event INDEXED BY trace_event_name
+WHERE tenant = ?1 AND name = (
+    SELECT name FROM trace_event INDEXED BY trace_event_name WHERE tenant = ?1 AND name > ?2 ORDER BY name LIMIT 1)
+ORDER BY position DESC
+LIMIT 1
+
+-- name: deaths
+-- The table's own b-tree, backwards.
+SELECT position, source_queue, group_name, reason, error, attempts, failed_at FROM dead_letter
+WHERE position BETWEEN ?1 AND ?2
+ORDER BY position DESC
+LIMIT ?3

@@ -1,0 +1,94 @@
+"""What the reference model remembers: figures by the minute, events of traces, deliveries, deaths. Naively, by looking at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from skep.clock import Instant, seconds
+from skep.errors import Code, SkepError
+from skep.histories import Death, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.ids import Id
+from skep.model import QueueKey
+from tests.support.reference import Log
+from tests.support.reference_views import ReferenceViews
+
+
+class ReferencePast(ReferenceViews):
+    """The verbs of a store that look back."""
+
+    moments: dict[tuple[str, str | None], dict[int, Moment]]
+    told: list[tuple[str, TraceEvent]]
+
+    def note_past(self, now: Instant) -> None:
+        """Note how queues stand, and each tenant as a whole."""
+        self.moments = getattr(self, "moments", {})
+        totals: dict[str, list[int]] = {}
+        for key, log in self.logs.items():
+            figures = self._figures(log)
+            self.moments.setdefault((key.tenant, key.name), {})[now // seconds(60)] = Moment(now, *figures)
+            if not log.queue.holds_dead_letters:
+                before = totals.setdefault(key.tenant, [0] * 5)
+                totals[key.tenant] = [a + b for a, b in zip(before, figures, strict=True)]
+        for tenant, sums in totals.items():
+            self.moments.setdefault((tenant, None), {})[now // seconds(60)] = Moment(now, *sums)
+
+    def _figures(self, log: Log) -> tuple[int, int, int, int, int]:
+        counters = [self.counters(log, group) for group in log.groups.values()]
+        return (
+            log.last_seq, sum(c[1] for c in counters), sum(c[2] for c in counters), sum(c[3] for c in counters), log.depth,
+        )  # fmt: skip
+
+    async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
+        kept = getattr(self, "moments", {})
+        wanted = [None] if names is None else [name if QueueKey(name, tenant) in self.logs else "" for name in names]
+        return [
+            [
+                moment
+                for minute, moment in sorted(kept.get((tenant, name), {}).items())
+                if minute >= since // seconds(60)
+            ]
+            for name in wanted
+        ]
+
+    async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
+        return [
+            [
+                lease
+                for lease in (self.logs[journey.queue].lease_history if journey.queue in self.logs else [])
+                if lease.partition == journey.partition and lease.first_seq <= journey.seq <= lease.last_seq
+            ]
+            for journey in journeys
+        ]
+
+    async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
+        self.told = getattr(self, "told", [])
+        for event in events:
+            self.told.append((tenant, msgspec.structs.replace(event, position=len(self.told) + 1)))
+
+    def _told(self, tenant: str) -> list[TraceEvent]:
+        return [event for whose, event in getattr(self, "told", []) if whose == tenant]
+
+    async def trace_events(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
+        return [event for event in self._told(tenant) if event.trace_id == trace_id][:limit]
+
+    async def named_trace_events(
+        self, tenant: str, name: str, before: int | None = None, limit: int = 100
+    ) -> list[TraceEvent]:
+        named = [event for event in self._told(tenant) if event.name == name]
+        return [event for event in reversed(named) if before is None or event.position < before][:limit]
+
+    async def trace_names(self, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
+        last = {event.name: event.at for event in self._told(tenant)}
+        return [TraceName(name, last[name]) for name in sorted(last) if name > after][:limit]
+
+    async def deaths(self, key: QueueKey, limit: int) -> list[Death]:
+        log = self.log(key)
+        if not (log.queue.holds_dead_letters or self.is_used(key)):
+            raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"{key.name} is no dead-letter queue")
+        letters = [letter for _, letter in sorted(log.dead.items(), reverse=True)][:limit]
+        return [
+            Death(one.seq, one.source_queue, one.group, one.reason, one.error, one.attempts, one.failed_at)
+            for one in letters
+        ]
