@@ -131,6 +131,24 @@ class SpoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = 7_776_000.0
 
 
+class BufferSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How pushes of QoS 0 are held in memory."""
+
+    wait_ms: Annotated[
+        int, Meta(ge=0, le=60_000, description="a buffered push is stored after this long, unless it says otherwise")
+    ] = 100
+    messages: Annotated[
+        int, Meta(ge=1, le=10_000, description="or when so many messages are buffered for its queue")
+    ] = 100
+    max_messages: Annotated[
+        int, Meta(ge=1, description="messages that may be buffered together; a push more is refused with 429")
+    ] = 100_000
+    max_bytes: Annotated[int, Meta(ge=1, description="the same in bytes of payloads and headers")] = 64 * MEBIBYTE
+    retry_seconds: Annotated[
+        float, Meta(ge=0, description="how long a flush that a busy store did not take is tried again; then it is lost")
+    ] = 10.0
+
+
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the engine behaves."""
 
@@ -180,6 +198,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     limits: Limits = Limits()
     admission: AdmissionSettings = AdmissionSettings()
     spool: SpoolSettings = SpoolSettings()
+    buffer: BufferSettings = BufferSettings()
 
 
 class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -262,4 +281,5 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     limits: Limits = Limits()
     admission: AdmissionSettings = AdmissionSettings()
     spool: SpoolSettings = SpoolSettings()
+    buffer: BufferSettings = BufferSettings()
     http: HttpLimits = HttpLimits()

@@ -17,7 +17,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from skep.config import AdmissionSettings, EngineSettings, HttpLimits, Limits, ServerSettings, SpoolSettings
+from skep.config import (
+    AdmissionSettings,
+    BufferSettings,
+    EngineSettings,
+    HttpLimits,
+    Limits,
+    ServerSettings,
+    SpoolSettings,
+)
 from skep.errors import Code, SkepError
 
 FILE_NAME = "skep.toml"
@@ -26,10 +34,10 @@ PREFIX = "SKEP_"
 DEFAULT = "default"
 SECTIONS: dict[str, type[Struct]] = {
     "engine": EngineSettings, "limits": Limits, "admission": AdmissionSettings, "spool": SpoolSettings,
-    "http": HttpLimits,
+    "buffer": BufferSettings, "http": HttpLimits,
 }  # fmt: skip
-# Limits, admission and the spool have sections of their own, and whether a store is shared follows from its URL.
-_NOT_TO_BE_SET = {"engine.limits", "engine.admission", "engine.spool", "engine.shared"}
+# Limits, admission, spool and buffer have sections of their own, and whether a store is shared follows from its URL.
+_NOT_TO_BE_SET = {"engine.limits", "engine.admission", "engine.spool", "engine.buffer", "engine.shared"}
 _MISSPELT = 0.75
 _YES, _NO = {"yes", "on"}, {"no", "off"}
 # Up to the last @, since a password that was not percent-encoded may hold anything: rather too much is hidden than too little.
@@ -109,9 +117,12 @@ def _assemble(values: Mapping[str, Value]) -> ServerSettings:
     limits = Limits(**sections["limits"])
     admission = AdmissionSettings(**sections["admission"])
     spool = SpoolSettings(**sections["spool"])
-    engine = EngineSettings(**sections["engine"], limits=limits, admission=admission, spool=spool)
+    buffer = BufferSettings(**sections["buffer"])
+    engine = EngineSettings(**sections["engine"], limits=limits, admission=admission, spool=spool, buffer=buffer)
     http = HttpLimits(**sections["http"])
-    return ServerSettings(**top, engine=engine, limits=limits, admission=admission, spool=spool, http=http)
+    return ServerSettings(
+        **top, engine=engine, limits=limits, admission=admission, spool=spool, buffer=buffer, http=http
+    )
 
 
 def _from_file(

@@ -15,7 +15,15 @@ from cyclopts import App
 from msgspec import Struct
 
 from skep.cli.app import app as skep_app
-from skep.config import AdmissionSettings, EngineSettings, HttpLimits, Limits, ServerSettings, SpoolSettings
+from skep.config import (
+    AdmissionSettings,
+    BufferSettings,
+    EngineSettings,
+    HttpLimits,
+    Limits,
+    ServerSettings,
+    SpoolSettings,
+)
 from skep.errors import Code
 from skep.model import QueueSettings
 from skep.settings import SECTIONS, load
@@ -24,7 +32,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PROMISES = [f"I{number}" for number in range(1, 16)]
 SAMPLE_SECONDS = 60
-SETTINGS = (QueueSettings, ServerSettings, EngineSettings, AdmissionSettings, SpoolSettings, Limits, HttpLimits)
+SETTINGS = (
+    QueueSettings,
+    ServerSettings,
+    EngineSettings,
+    AdmissionSettings,
+    SpoolSettings,
+    BufferSettings,
+    Limits,
+    HttpLimits,
+)
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

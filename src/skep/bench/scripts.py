@@ -46,6 +46,15 @@ def push(number: int, driven: Driven, queue: str, batch: int, size: int) -> Scri
         driven.messages += batch
 
 
+def push_buffered(number: int, driven: Driven, queue: str, size: int, wait_ms: int, most: int) -> Script:
+    """Push the same message over and over without waiting for the disk (QoS 0)."""
+    items = push_body(queue, 1, size, 16, number)
+    asked = request("POST", "/api/v1/push", items[:-1] + b',"bufferMs":%d,"bufferMax":%d}' % (wait_ms, most))
+    while True:
+        expect(201, *(yield asked))
+        driven.messages += 1
+
+
 def hook(number: int, driven: Driven, webhook: str, secret: str, size: int, first: int) -> Script:
     """Post a signed body that is new each time; ``first`` tells rounds apart, so that no body comes twice."""
     filling, key = payload(size - 21).decode()[6:-2], secret.encode()

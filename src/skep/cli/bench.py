@@ -57,6 +57,14 @@ def webhooks(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "
 
 
 @bench_app.command
+def qos(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both") -> None:
+    """Single pushes that are answered at once (QoS 0), beside those that wait for the disk."""
+    from skep.bench import qos as bench
+
+    _measure(lambda: bench.run(_stores(store), quick), bench.TARGETS, as_json)
+
+
+@bench_app.command
 def spark(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both") -> None:
     """Queues read and written by Spark, beside Parquet, JDBC and bare pushes; --quick ends within 180 seconds."""
     from skep.bench import spark as bench

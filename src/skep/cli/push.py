@@ -38,6 +38,7 @@ class Counts(Struct):
     stored: int = 0
     scheduled: int = 0
     duplicates: int = 0
+    buffered: int = 0
     queued: int = 0
 
     def add(self, batch: int, answer: Pushed) -> None:
@@ -45,6 +46,7 @@ class Counts(Struct):
         self.stored += len(answer.stored)
         self.scheduled += len(answer.scheduled)
         self.duplicates += len(answer.duplicates)
+        self.buffered += len(answer.buffered)
         self.queued += batch if answer.queued else 0
 
 

@@ -23,7 +23,7 @@ from skep.client.breaker import BreakerState
 from skep.client.calls import PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
-from skep.client.outgoing import PushOptions, push_items
+from skep.client.outgoing import PushOptions, buffering, push_items
 from skep.client.pushed import Pushed, told, told_of_failure
 from skep.client.retries import one_round, retry_hook
 from skep.client.servers import Servers
@@ -88,7 +88,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
         """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
         items = push_items(queue, messages, options, self._mint)
         try:
-            return told(await self._awaited(await self.run(calls.push(items))), options)
+            return told(await self._awaited(await self.run(calls.push(items, buffering(options)))), options)
         except SkepError as error:
             return told_of_failure(error, items, options)
 

@@ -53,15 +53,21 @@ class PopOptions(TypedDict, total=False):
 
 
 _POP_OPTIONS = frozenset(PopOptions.__annotations__)
+BUFFER_MS = 100
+"""How long messages may be held that are pushed as buffered and no more is said of it."""
+
 _push_response = reader(PushResponse)
 _queued = reader(Queued)
 _pop_response = reader(PopResponse)
 _ack_response = reader(AckBatchResponse)
 
 
-def push(items: Sequence[PushItem]) -> Call[Pushed]:
-    """Push messages, whole or not at all."""
-    body = encode(PushRequest(list(items)))
+def push(items: Sequence[PushItem], buffering: tuple[int | None, int | None] | None = None) -> Call[Pushed]:
+    """Push messages, whole or not at all; with ``buffering`` they are stored soon, and not before the answer (QoS 0)."""
+    wait_ms, most = buffering or (None, None)
+    if buffering is not None and wait_ms is None and most is None:
+        wait_ms = BUFFER_MS
+    body = encode(PushRequest(list(items), wait_ms, most))
     return Call(Request("POST", "/api/v1/push", body, repeatable=repeatable(items)), read_pushed)
 
 

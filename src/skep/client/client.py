@@ -23,7 +23,7 @@ from skep.client.exchange import Call
 from skep.client.following import Following
 from skep.client.looking import Looking
 from skep.client.message import Message
-from skep.client.outgoing import PushOptions, push_items
+from skep.client.outgoing import PushOptions, buffering, push_items
 from skep.client.pushed import Pushed, told, told_of_failure
 from skep.client.queue import Queue
 from skep.client.retries import one_round, retry_hook
@@ -90,7 +90,7 @@ class Client(Looking, Following):
         """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
         items = push_items(queue, messages, options, self._mint)
         try:
-            return told(self._awaited(self.run(calls.push(items))), options)
+            return told(self._awaited(self.run(calls.push(items, buffering(options)))), options)
         except SkepError as error:
             return told_of_failure(error, items, options)
 

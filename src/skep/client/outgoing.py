@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -17,6 +17,7 @@ from skep.model import DEFAULT_PARTITION
 from skep.wire.messages import PushedMessage, PushItem
 
 Headers = dict[str, str]
+Durability = Literal["stored", "buffered"]
 
 
 class NewMessage(Struct, frozen=True):
@@ -57,8 +58,16 @@ class MessageOptions(TypedDict, total=False):
 
 
 class PushOptions(MessageOptions, total=False):
-    """The same, and whom to tell: each callback gets the messages it is about, the last one the error, too."""
+    """The same, and whom to tell: each callback gets the messages it is about, the last one the error, too.
 
+    ``durability="buffered"`` (QoS 0) is answered before it is stored: after ``buffer_ms``, or when ``buffer_max`` messages wait
+    for their queue, for which the server has defaults. Such a push gets no transaction id of its own accord, and is not tried
+    again when it may have been taken.
+    """
+
+    durability: Durability
+    buffer_ms: int
+    buffer_max: int
     on_success: Callable[[list[PushedMessage]], object]
     on_duplicate: Callable[[list[PushedMessage]], object]
     on_error: Callable[[list[PushedMessage], SkepError], object]
@@ -80,6 +89,8 @@ def copied(message: Delivered) -> NewMessage:
 def push_items(queue: str, messages: object, options: MessageOptions, mint: IdMint) -> list[PushItem]:
     """The items that a push sends; ids are minted here, before the first try."""
     no_others(options, _PUSH_OPTIONS)
+    if "transaction_id" not in options and buffering(options) is not None:
+        options = {**options, "transaction_id": None}
     several = _listed(messages)
     if len(several) > 1 and options.get("transaction_id") is not None:
         raise SkepError(
@@ -87,6 +98,16 @@ def push_items(queue: str, messages: object, options: MessageOptions, mint: IdMi
         )
     ids = iter(mint.mint_many(len(several)))
     return [_item(queue, message, options, ids) for message in several]
+
+
+def buffering(options: Mapping[str, Any]) -> tuple[int | None, int | None] | None:
+    """How long and how many messages the server may hold before it stores them; None when it may not (QoS 1 and 2)."""
+    durability = options.get("durability")
+    wait_ms, most = options.get("buffer_ms"), options.get("buffer_max")
+    named = wait_ms is not None or most is not None
+    if durability not in (None, "stored", "buffered") or (durability == "stored" and named):
+        raise SkepError(Code.INVALID_REQUEST, 'durability is "stored" or, with a buffer_ms or buffer_max, "buffered"')
+    return (wait_ms, most) if named or durability == "buffered" else None
 
 
 def written_items(queue: str, messages: object, options: MessageOptions, mint: IdMint) -> list[PushItem]:

@@ -46,6 +46,11 @@ class Pushed(Struct):
         return [message for message in self.messages if message.status is PushStatus.DUPLICATE]
 
     @property
+    def buffered(self) -> list[PushedMessage]:
+        """What the server has taken and stores soon: in memory (QoS 0), or on its disk while its database is away."""
+        return [message for message in self.messages if message.status is PushStatus.BUFFERED]
+
+    @property
     def failed(self) -> list[PushedMessage]:
         """What was refused; since a push is whole or not at all, then everything was."""
         return [message for message in self.messages if message.status is PushStatus.REFUSED]
@@ -53,7 +58,9 @@ class Pushed(Struct):
 
 def told(pushed: Pushed, options: PushOptions) -> Pushed:
     """The same, after the callbacks were told what they are about."""
-    if (on_success := options.get("on_success")) is not None and (fresh := pushed.stored + pushed.scheduled):
+    if (on_success := options.get("on_success")) is not None and (
+        fresh := pushed.stored + pushed.scheduled + pushed.buffered
+    ):
         on_success(fresh)
     if (on_duplicate := options.get("on_duplicate")) is not None and (duplicates := pushed.duplicates):
         on_duplicate(duplicates)

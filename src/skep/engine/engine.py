@@ -18,6 +18,7 @@ from skep.config import EngineSettings
 from skep.engine import validate
 from skep.engine.across import AcrossQueues
 from skep.engine.announcer import Announcer
+from skep.engine.buffer import Buffer
 from skep.engine.clearing import would_clear
 from skep.engine.declared import Declared
 from skep.engine.dispenser import Dispenser, Want
@@ -127,6 +128,7 @@ class Engine:
             else Spool(spool_folder, store, clock, ids, self.settings, self._announcer.stored)
         )
         self._entrance = Entrance(self._registry, self._across, clock, self.spool)
+        self.buffer = Buffer(self._entrance.push, clock, self._timers, self.settings.buffer, self._limits)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce)
         self.past = Past(store, clock, self._in_flight, self._limits)
@@ -151,6 +153,7 @@ class Engine:
         await self._follower.stop()
         await self._lifecycle.stop()
         await self._in_flight.drain()
+        await self.buffer.stop()
         # A call whose caller was cancelled is still under way, and may have messages to give back.
         await self._drain_lanes()
         while not self._in_flight.idle:
@@ -192,6 +195,11 @@ class Engine:
         """How busy the store's connections are."""
         return self._store.connections()
 
+    @property
+    def store_away(self) -> bool:
+        """Whether the store is known to be away."""
+        return self.spool is not None and self.spool.away
+
     def now(self) -> Instant:
         """The present instant by the clock that deadlines go by."""
         return self._clock.now()
@@ -213,8 +221,32 @@ class Engine:
             ids = self._ids.mint_many(len(messages))
             if not isinstance(weight, validate.Weight):
                 return validate.refused(weight, messages, ids)
+            if self.buffer.holds([m.queue for m in messages] if weight.queue is None else (weight.queue,)):
+                await self.buffer.flushed([m.queue for m in messages])
             made = None if receipt is None else receipt_of(receipt, ids[0], self._limits)
             return await self._entrance.push(PushBatch(messages, ids, made), weight)
+
+    async def push_buffered(
+        self,
+        messages: Sequence[NewMessage],
+        *,
+        wait_ms: int | None = None,
+        most: int | None = None,
+        json_checked: bool = False,
+    ) -> PushOutcome:
+        """Take messages and store them soon (QoS 0): after ``wait_ms``, or when ``most`` wait for their queue.
+
+        They may be lost when this process dies, and are never stored twice. A push over several queues is divided by them.
+        """
+        with self._in_flight:
+            messages = list(messages)
+            if self.declared is not None:
+                messages = await self.declared.fit(messages)
+            weight = validate.check_push(messages, self._limits, json_checked)
+            ids = self._ids.mint_many(len(messages))
+            if not isinstance(weight, validate.Weight):
+                return validate.refused(weight, messages, ids)
+            return self.buffer.add(PushBatch(messages, ids), weight, wait_ms, most)
 
     async def push_columns(self, key: QueueKey, batch: pa.RecordBatch) -> Appended:
         """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many."""
@@ -226,6 +258,8 @@ class Engine:
             partition, payload = await asyncio.to_thread(lambda: check_columns(checked(batch), self._limits))
             if self.declared is not None and self.declared.looks_at(key):
                 partition = await fit_columns(self.declared, key, partition, payload)
+            if self.buffer.holds((key,)):
+                await self.buffer.flushed((key,))
             rows = NewRows(partition, payload, self._ids.mint_range(batch.num_rows))
             now = self._clock.now()
             appended = await self._store.push_rows(key, rows, now, self.settings.create_queues_on_push)
@@ -333,6 +367,8 @@ class Engine:
                 if self.declared is not None:
                     messages = await self.declared.fit(messages)
                 weight = validate.check_push(messages, self._limits, json_checked)
+                if self.buffer.holds(keys := [message.queue for message in messages]):
+                    await self.buffer.flushed(keys)
             batch = PushBatch(messages, self._ids.mint_many(len(messages)))
             if not isinstance(weight, validate.Weight):
                 nothing = [SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED) for _ in settlements]

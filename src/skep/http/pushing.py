@@ -132,6 +132,15 @@ def answer(outcome: PushOutcome) -> Answer:
     return json_answer(told, HTTPStatus.CREATED if stored else HTTPStatus.OK)
 
 
+def buffered_answer(outcome: PushOutcome, store_away: bool) -> Answer:
+    """The answer to a push that is held in memory: its ids are those that it will be stored with."""
+    if outcome.refused:
+        raise refusal(outcome)
+    return json_answer(
+        PushResponse(True, True, not store_away, pushed_messages(outcome.results), {}), HTTPStatus.CREATED
+    )
+
+
 def refusal(outcome: PushOutcome) -> SkepError:
     """The error that a refused push is: the first message that stood in the way, and all results in the details."""
     first = next(

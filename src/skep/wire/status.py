@@ -193,7 +193,17 @@ class SpoolStatus(Struct, rename="camel"):
     away_seconds: float
 
 
+class BufferStatus(Struct):
+    """What a server process holds in memory (QoS 0). Counts are of messages, since it started."""
+
+    pending: int
+    bytes: int
+    flushed: int
+    lost: int
+
+
 class BuffersResponse(Struct):
-    """What the process that answered has taken and not stored yet."""
+    """What the process that answered has taken and not stored yet: on its disk, and in its memory."""
 
     spool: SpoolStatus
+    qos0: BufferStatus

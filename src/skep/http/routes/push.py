@@ -29,13 +29,19 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         tenant = call.tenant
         messages = pushing.new_messages(request.items, tenant)
         await _make_labelled_queues(engine, request.items, tenant)
+        qos0 = request.buffer_ms is not None or request.buffer_max is not None
         try:
-            outcome = await engine.push(messages, json_checked=True)
+            if qos0:
+                outcome = await engine.push_buffered(
+                    messages, wait_ms=request.buffer_ms, most=request.buffer_max, json_checked=True
+                )
+            else:
+                outcome = await engine.push(messages, json_checked=True)
         except SkepError as error:
             count_misfits(meter, messages, error)
             raise
         count_pushed(meter, messages, outcome)
-        return pushing.answer(outcome)
+        return pushing.buffered_answer(outcome, engine.store_away) if qos0 else pushing.answer(outcome)
 
     return [
         Operation(
@@ -43,8 +49,8 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             path="/api/v1/push",
             handler=push,
             summary="Push messages, whole or not at all",
-            description="201 when something was stored, 200 when all were duplicates. The body may be an Arrow stream,"
-            " which is the fast way for very many.",
+            description="201 when something was stored, 200 when all were duplicates. With bufferMs or bufferMax the answer"
+            " does not wait for that (QoS 0). The body may be an Arrow stream, which is the fast way for very many.",
             parameters=(Parameter("queue", str, "the queue of an Arrow stream without a column queue"),),
             request=(PushRequest, Media(ARROW)),
             answers={201: (PushResponse, BulkPushResponse), 200: PushResponse},

@@ -17,6 +17,7 @@ from skep.http.survey import Survey, Surveyed, figures, survey, totals
 from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue, QueueKey
 from skep.wire.status import (
     BuffersResponse,
+    BufferStatus,
     PartitionsResponse,
     PartitionStatus,
     QueueStatus,
@@ -94,7 +95,9 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(UtilisationResponse(shown, next_after(found, limit, _name)))
 
     async def buffers(call: Call) -> Answer:  # noqa: ARG001 - they are of the process, and of no tenant
-        return json_answer(BuffersResponse(_spool_status(engine.spool, engine.now())))
+        held = engine.buffer.figures()
+        qos0 = BufferStatus(held.pending, held.size_bytes, held.flushed, held.lost)
+        return json_answer(BuffersResponse(_spool_status(engine.spool, engine.now()), qos0))
 
     return [
         Operation(
