@@ -243,6 +243,45 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 5.0
 
 
+class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who gets in."""
+
+    required: Annotated[
+        bool | None,
+        Meta(
+            description="whether a key or token is needed; when not said, off loopback (unless insecure), and everywhere once "
+            "there is a key or jwt_algorithms is set"
+        ),
+    ] = None
+    requests_per_second: Annotated[
+        float | None,
+        Meta(gt=0, description="requests that one key or subject may make, per server, unless its key says otherwise"),
+    ] = None
+    audit_days: Annotated[float, Meta(gt=0, le=36_500, description="how long what admins did is kept")] = 90.0
+    jwt_algorithms: Annotated[
+        str | None,
+        Meta(
+            description="how tokens are signed: HS256, RS256, EdDSA, or RS256,EdDSA; tokens are refused when not said"
+        ),
+    ] = None
+    jwt_keys: Annotated[
+        str | None,
+        Meta(
+            description="where the keys of tokens are: a file with a public key (PEM), a set (JWKS) or the secret of HS256, or "
+            "the https URL of a set"
+        ),
+    ] = None
+    jwt_issuer: Annotated[str | None, Meta(description="the iss that tokens must have")] = None
+    jwt_audience: Annotated[str | None, Meta(description="the aud that tokens must have")] = None
+    jwt_claim: Annotated[str, Meta(min_length=1, description="the claim that says what a token grants")] = "skep"
+    jwt_leeway_seconds: Annotated[
+        float, Meta(ge=0, le=60, description="by how much the clock of the issuer may differ")
+    ] = 10.0
+    jwt_keys_seconds: Annotated[
+        float, Meta(ge=1, le=86_400, description="how long the keys of tokens are believed before they are read anew")
+    ] = 300.0
+
+
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `skep serve` may be told."""
 
@@ -262,7 +301,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     host: Annotated[str, Meta(description="the address or name to listen on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="the port to listen on; 0 takes a free one")] = DEFAULT_PORT
     insecure: Annotated[
-        bool, Meta(description="listen off loopback although anyone who reaches the port may do anything")
+        bool, Meta(description="off loopback, too, ask nobody for a key: anyone who reaches the port may do anything")
     ] = False
     require_secrets: Annotated[
         bool, Meta(description="refuse to start while the environment lacks a secret that an applied app names")
@@ -283,3 +322,4 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     spool: SpoolSettings = SpoolSettings()
     buffer: BufferSettings = BufferSettings()
     http: HttpLimits = HttpLimits()
+    access: AccessSettings = AccessSettings()

@@ -179,7 +179,7 @@ async def port(settings: ServerSettings) -> list[Finding]:
     where = f"{settings.host}:{settings.port}"
     try:
         addresses = resolve(settings.host, settings.port)
-        check_exposure(addresses, insecure=settings.insecure, authenticated=False)
+        check_exposure(addresses, insecure=settings.insecure, authenticated=settings.access.required is not False)
     except SkepError as error:
         return [Finding("address", "fail", where, error.message)]
     try:

@@ -10,24 +10,29 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import structlog
 
+from skep.access.gate import Gate
 from skep.apps.catalogue import Catalogue
 from skep.apps.schedules import Schedules
 from skep.clock import Clock, SystemClock
-from skep.config import EngineSettings, ServerSettings
+from skep.config import AccessSettings, EngineSettings, ServerSettings
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.access import AccessLog
+from skep.http.address import is_exposed
 from skep.http.app import App, Pages
 from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
 from skep.store.protocol import Store
 from skep.webhooks.functions import FunctionsByName
+
+if TYPE_CHECKING:  # the extra `access` need not be installed
+    from skep.access.tokens import Tokens
 
 SQLITE_SCHEME = "sqlite:///"
 DATABASE_NAME = "skep.db"
@@ -165,6 +170,36 @@ async def open_server(
             await catalogue.stop()
 
 
+async def open_gate(
+    engine: Engine, clock: Clock, settings: AccessSettings, *, is_exposed: bool, insecure: bool = False
+) -> Gate | None:
+    """The gate, with what it has to know; None when nobody is asked who they are.
+
+    Without a word in the settings there is one off loopback, and wherever someone made a key or named an issuer of tokens.
+    """
+    if settings.required is False:
+        return None
+    tokens = None if settings.jwt_algorithms is None else await _open_tokens(settings, clock)
+    gate = Gate(engine.access, clock, settings, tokens)
+    await gate.load()
+    if gate.keys == 0 and tokens is None:
+        if settings.required is None and (insecure or not is_exposed):
+            return None
+        log.warning("there is no key yet, so nobody gets in; make one with: skep key create --role admin")
+    return gate
+
+
+async def _open_tokens(settings: AccessSettings, clock: Clock) -> Tokens:
+    try:
+        from skep.access.keysets import KeySource
+        from skep.access.tokens import Tokens
+    except ModuleNotFoundError:
+        raise SkepError(Code.INVALID_SETTING, "tokens need the extra: pip install 'skep[access]'") from None
+    source = KeySource(settings, clock)
+    await source.start()
+    return Tokens(settings, clock, source)
+
+
 def _check_secrets(catalogue: Catalogue, required: bool) -> None:
     missing = catalogue.missing_secrets()
     if missing and required:
@@ -203,14 +238,19 @@ async def serve(
     The order matters: no client comes before the store is open, and none is left when the engine stops.
     """
     url = store_url(settings)
+    clock = SystemClock()
     async with open_server(
         url,
         settings.engine,
+        clock=clock,
         connections=settings.store_connections,
         require_secrets=settings.require_secrets,
         spool_folder=spool_folder(settings),
     ) as (engine, catalogue, _):
-        app = App(engine, catalogue, settings.http, tally, functions, pages_of(engine))
+        gate = await open_gate(
+            engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets)), insecure=settings.insecure
+        )
+        app = App(engine, catalogue, settings.http, tally, functions, pages_of(engine), gate)
         listener = Listener(
             AccessLog(app) if settings.log_level == "debug" else app,
             sockets,

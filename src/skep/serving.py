@@ -67,8 +67,8 @@ def open_sockets(settings: ServerSettings) -> list[socket.socket]:
             "--store postgresql://…, or one worker",
         )
     addresses = resolve(settings.host, settings.port)
-    # Authentication comes with a later version; until then nobody is ever authenticated.
-    check_exposure(addresses, insecure=settings.insecure, authenticated=False)
+    # Off loopback there is a gate, unless the settings say that there is none.
+    check_exposure(addresses, insecure=settings.insecure, authenticated=settings.access.required is not False)
     return bind(addresses)
 
 

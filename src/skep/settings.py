@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from skep.config import (
+    AccessSettings,
     AdmissionSettings,
     BufferSettings,
     EngineSettings,
@@ -34,7 +35,7 @@ PREFIX = "SKEP_"
 DEFAULT = "default"
 SECTIONS: dict[str, type[Struct]] = {
     "engine": EngineSettings, "limits": Limits, "admission": AdmissionSettings, "spool": SpoolSettings,
-    "buffer": BufferSettings, "http": HttpLimits,
+    "buffer": BufferSettings, "http": HttpLimits, "access": AccessSettings,
 }  # fmt: skip
 # Limits, admission, spool and buffer have sections of their own, and whether a store is shared follows from its URL.
 _NOT_TO_BE_SET = {"engine.limits", "engine.admission", "engine.spool", "engine.buffer", "engine.shared"}
@@ -120,8 +121,9 @@ def _assemble(values: Mapping[str, Value]) -> ServerSettings:
     buffer = BufferSettings(**sections["buffer"])
     engine = EngineSettings(**sections["engine"], limits=limits, admission=admission, spool=spool, buffer=buffer)
     http = HttpLimits(**sections["http"])
+    access = AccessSettings(**sections["access"])
     return ServerSettings(
-        **top, engine=engine, limits=limits, admission=admission, spool=spool, buffer=buffer, http=http
+        **top, engine=engine, limits=limits, admission=admission, spool=spool, buffer=buffer, http=http, access=access
     )
 
 

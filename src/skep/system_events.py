@@ -13,10 +13,11 @@ class SystemEventKind(StrEnum):
     """What changed."""
 
     QUEUE = "queue"
+    KEY = "key"
 
 
 class SystemEvent(Struct, frozen=True):
-    """One change, with the queue as it is by now, None when it is gone."""
+    """One change, with the queue as it is by now, None when it is gone. Of a changed key, ``key`` has the id as its name."""
 
     kind: SystemEventKind
     key: QueueKey

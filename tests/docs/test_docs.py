@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from skep.cli.app import app as skep_app
 from skep.config import (
+    AccessSettings,
     AdmissionSettings,
     BufferSettings,
     EngineSettings,
@@ -41,6 +42,7 @@ SETTINGS = (
     BufferSettings,
     Limits,
     HttpLimits,
+    AccessSettings,
 )
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -18,6 +18,8 @@ from tests.serve.client import get
 from tests.support.serving import serving
 from tests.support.wire import Wire
 
+OPEN = ["--set", "access.required=false"]
+
 
 def failure(*arguments: str, folder: Path, environ: dict[str, str] | None = None) -> tuple[int, str]:
     """Exit code of a server that does not start, and the one line that says why."""
@@ -124,9 +126,9 @@ def test_it_does_not_start_without_the_secrets_of_its_apps(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines"),
-        (["--host", "::"], ":: can be reached from other machines"),
-        (["--host", ""], "can be reached from other machines"),
+        (["--host", "0.0.0.0", *OPEN], "0.0.0.0 can be reached from other machines"),
+        (["--host", "::", *OPEN], ":: can be reached from other machines"),
+        (["--host", "", *OPEN], "can be reached from other machines"),
         (["--host", "no-such-host.invalid"], "means no address"),
         (["--workers", "2"], "an SQLite file belongs to one process"),
         (["--set", "limits.pages=1"], "the nearest is limits.page"),
@@ -140,10 +142,18 @@ def test_a_wrong_setting_is_exit_code_1(tmp_path: Path, arguments: list[str], sa
 
 
 def test_the_refusal_to_be_reached_says_what_to_do(tmp_path: Path) -> None:
-    _, line = failure("--host", "0.0.0.0", folder=tmp_path)
+    _, line = failure("--host", "0.0.0.0", *OPEN, folder=tmp_path)
 
     assert "--insecure" in line
     assert "127.0.0.1" in line
+
+
+def test_off_loopback_nobody_gets_in_without_a_key(tmp_path: Path) -> None:
+    with serving("--host", "0.0.0.0", folder=tmp_path) as server:
+        server.event("there is no key yet, so nobody gets in; make one with: skep key create --role admin")
+        with Wire(server.listening()) as wire:
+            assert wire.request("GET", "/api/v1/resources/queues").reply().status == 401
+            assert wire.request("GET", "/health").reply().status == 200
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
+from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_claims import ReferenceClaims
 from tests.support.reference_past import ReferencePast
 from tests.support.reference_settling import ReferenceSettling
@@ -63,6 +64,10 @@ from tests.support.reference_staging import ReferenceStaging
 
 class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging, ReferencePast):
     """A store in memory, naive and slow, that the real ones are compared with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.access = ReferenceAccess()
 
     async def open(self) -> None:
         """Nothing to connect to."""
@@ -119,6 +124,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging, Refer
             log.dedup = {key: entry for key, entry in log.dedup.items() if entry[2] > now}
         self.chunks = {at: chunk for at, chunk in self.chunks.items() if chunk.expires_at > now}
         self.receipts_kept = {key: kept for key, kept in self.receipts_kept.items() if kept.expires_at > now}
+        self.access.sweep(now)
         return Chore()
 
     # queues

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
 from skep.engine import validate
+from skep.engine.access import Access
 from skep.engine.across import AcrossQueues
 from skep.engine.announcer import Announcer
 from skep.engine.buffer import Buffer
@@ -77,7 +78,7 @@ from skep.model import (
 )
 from skep.records import Effect, Receipt
 from skep.store.protocol import Store
-from skep.system_events import SystemEvent
+from skep.system_events import SystemEvent, SystemEventKind
 from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
@@ -119,7 +120,7 @@ class Engine:
             store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
         )
         self._follower = Follower(
-            store, clock, self.settings.follow_seconds, self._changed_elsewhere, self._lifecycle.look_anew
+            store, clock, self.settings.follow_seconds, self._changed_elsewhere, self._missed_changes
         )
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
         self.spool = (
@@ -132,6 +133,7 @@ class Engine:
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce)
         self.past = Past(store, clock, self._in_flight, self._limits)
+        self.access = Access(store, clock, self._in_flight)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
 
     # --- its own life -------------------------------------------------------------------------------------------
@@ -636,10 +638,17 @@ class Engine:
         self._wake(key)
 
     def _changed_elsewhere(self, event: SystemEvent) -> None:
-        if event.queue is not None:
-            self._changed(event.queue)
-        else:
-            self._gone(event.key)
+        match event.kind:
+            case SystemEventKind.KEY:
+                self.access.changed(event.key.name)
+            case SystemEventKind.QUEUE if event.queue is not None:
+                self._changed(event.queue)
+            case SystemEventKind.QUEUE:
+                self._gone(event.key)
+
+    def _missed_changes(self) -> None:
+        self._lifecycle.look_anew()
+        self.access.changed()
 
     def _queue_found(self, queue: Queue) -> None:
         if queue.settings.namespace is not None or queue.settings.task is not None:

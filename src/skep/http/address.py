@@ -43,8 +43,8 @@ def check_exposure(addresses: Sequence[Address], *, insecure: bool, authenticate
     exposed = next(str(address.place[0]) for address in addresses if not address.is_loopback)
     raise SkepError(
         Code.INVALID_SETTING,
-        f"{exposed} can be reached from other machines, and there is no authentication: listen on 127.0.0.1 behind a "
-        "proxy that authenticates, or say --insecure when everyone in this network may do anything",
+        f"{exposed} can be reached from other machines, and access.required is off: leave it on, listen on 127.0.0.1 behind "
+        "a proxy that authenticates, or say --insecure when everyone in this network may do anything",
     )
 
 
@@ -88,6 +88,11 @@ def _unbindable(error: OSError, where: str) -> SkepError:
     else:
         hint = f"cannot be listened on: {error.strerror}"
     return SkepError(Code.ADDRESS_UNAVAILABLE, f"{where} {hint}")
+
+
+def is_exposed(bound: socket.socket) -> bool:
+    """Whether a socket can be reached from other machines."""
+    return not Address(socket.AddressFamily(bound.family), tuple(bound.getsockname())).is_loopback
 
 
 def url_of(bound: socket.socket) -> str:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from starlette.routing import Route, Router
 
+from skep.access.gate import Gate
 from skep.apps.catalogue import Catalogue
 from skep.config import HttpLimits
 from skep.engine import Engine
@@ -15,6 +16,7 @@ from skep.http.bodies import Bodies
 from skep.http.endpoint import Endpoint, Teller, send_answer, tell_json
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call, Receive, Scope, Send
+from skep.http.guard import Guard
 from skep.http.operation import Operation
 from skep.http.routes import (
     ack,
@@ -112,14 +114,16 @@ class App:
         tally: Tally | None = None,
         functions: FunctionsByName | None = None,
         pages: Pages | None = None,
+        gate: Gate | None = None,
     ) -> None:
         """``tally`` adds up the counters of all processes that share the port; ``functions`` carry out webhooks' commands.
 
-        ``pages`` are the dashboard, where it is installed.
+        ``pages`` are the dashboard, where it is installed. Without a ``gate`` nobody is asked who they are.
         """
         limits = limits or HttpLimits()
         self._limits = limits
         self._pages = pages
+        self._gate = gate
         self.meter = Meter(limits.metrics_queues)
         self.bodies = Bodies(limits.bodies_bytes)
         self.tally = tally
@@ -141,7 +145,8 @@ class App:
 
     def _endpoint(self, o: Operation, tell: Teller) -> Endpoint:
         meter = self.meter.route(o.method, o.path, o.verb)
-        return Endpoint(o.handler, self._limits, self.bodies, o.query_names, meter, o.repeatable, tell)
+        guard = None if self._gate is None else Guard(self._gate, o.access)
+        return Endpoint(o.handler, self._limits, self.bodies, o.query_names, meter, o.repeatable, tell, guard)
 
     def _total(self) -> Meter:
         return self.meter if self.tally is None else self.tally.total(self.meter)
@@ -153,12 +158,12 @@ class App:
         endpoint = self._exact.get((scope["method"], path))
         # Paths are matched as they were quoted, so that a name may contain a slash.
         quoted = scope["raw_path"].decode("ascii")
-        if endpoint is None and scope["method"] == "GET" and path.startswith(POP_QUEUE):
+        if endpoint is None and scope["method"] == "GET" and quoted.startswith(POP_QUEUE):
             queue = quoted[len(POP_QUEUE) :]
             if queue and "/" not in queue:
                 scope["path_params"] = {"queue": queue}
                 endpoint = self._pop
-        elif endpoint is None and scope["method"] == "POST" and path.startswith(HOOK):
+        elif endpoint is None and scope["method"] == "POST" and quoted.startswith(HOOK):
             name = quoted[len(HOOK) :]
             if name and "/" not in name:
                 scope["path_params"] = {"webhook": name}

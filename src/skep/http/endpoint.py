@@ -14,6 +14,7 @@ from skep.errors import Code, SkepError
 from skep.http.bodies import Bodies
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call, ClientGone, Receive, Scope, Send
+from skep.http.guard import Guard
 from skep.http.parameters import check_known
 from skep.http.transport import TRANSPORT
 from skep.observe.metrics import RouteMeter
@@ -33,7 +34,7 @@ def tell_json(error: SkepError, call: Call) -> Answer:  # noqa: ARG001 - it is t
 class Endpoint:
     """One operation as an ASGI application."""
 
-    __slots__ = ("_bodies", "_handler", "_known", "_limits", "_meter", "_repeatable", "_tell")
+    __slots__ = ("_bodies", "_guard", "_handler", "_known", "_limits", "_meter", "_repeatable", "_tell")
 
     def __init__(
         self,
@@ -44,7 +45,10 @@ class Endpoint:
         meter: RouteMeter,
         repeatable: frozenset[str] = frozenset(),
         tell: Teller = tell_json,
+        guard: Guard | None = None,
     ) -> None:
+        """Without a ``guard`` anyone may do it."""
+        self._guard = guard
         self._repeatable = repeatable
         self._tell = tell
         self._handler = handler
@@ -57,9 +61,13 @@ class Endpoint:
         started = perf_counter()
         call = Call(scope, receive, self._limits, self._bodies, self._repeatable)
         try:
+            if self._guard is not None:
+                await self._guard.admit(call)
             if scope["query_string"]:
                 check_known(call.query, self._known)
             answer = await self._handler(call)
+            if self._guard is not None:
+                self._guard.release(call)
         except SkepError as error:
             answer = self._tell(error, call)
         except ClientGone:
@@ -99,8 +107,8 @@ async def _send_pieces(call: Call, send: Send, answer: Answer, pieces: AsyncGene
         if call.scope["method"] != "HEAD":
             async for piece in pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-                if gone.done():
-                    return
+                if gone.done() or (call.principal is not None and call.principal.is_over):
+                    return  # without an end, so that nobody takes it for whole
         await send({"type": "http.response.body", "body": b""})
     finally:
         gone.cancel()

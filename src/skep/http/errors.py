@@ -76,6 +76,8 @@ def error_answer(error: SkepError) -> Answer:
     status = status_of(error.code)
     details = {name: value for name, value in error.details.items() if value is not None}
     answer = json_answer(ErrorResponse(Problem(error.code, error.message, details)), status)
+    if error.code is Code.UNAUTHENTICATED:
+        answer.headers.append((b"www-authenticate", b'Bearer realm="skep"'))
     if status in _RETRY_LATER:
         wait = details.get("retry_after_seconds")
         answer.headers.append((b"retry-after", b"%d" % (wait if isinstance(wait, int) else RETRY_AFTER_SECONDS)))

@@ -15,10 +15,12 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 from msgspec import Struct
 
+from skep.access.principal import Principal, ended
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
 from skep.http.bodies import Bodies
-from skep.model import DEFAULT_TENANT
+from skep.keys import Verb
+from skep.model import DEFAULT_TENANT, QueueKey
 from skep.strictness import check_depth, check_unique_keys
 
 Scope = MutableMapping[str, Any]
@@ -53,7 +55,10 @@ def json_answer(value: object, status: int = HTTPStatus.OK) -> Answer:
 class Call:
     """What a handler sees of a request."""
 
-    __slots__ = ("_bodies", "_limits", "_pairs", "_query", "_receive", "_repeatable", "body_bytes", "scope", "waits")
+    __slots__ = (
+        "_bodies", "_limits", "_pairs", "_query", "_receive", "_repeatable", "_tenant", "_verb", "body_bytes", "checked",
+        "principal", "scope", "touched", "waits",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -74,6 +79,14 @@ class Call:
         self._query: dict[str, str] | None = None
         self.waits = False
         """Whether it is a long poll, whose time says nothing of how fast the server is."""
+        self.principal: Principal | None = None
+        """Who asks; None where nobody is asked who they are."""
+        self.checked = False
+        """Whether it was looked at what the principal may do."""
+        self.touched: set[str] | None = None
+        """The names of queues that it was about, when someone wants to know."""
+        self._tenant: str | None = None
+        self._verb: Verb | None = None
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this (lower case) name."""
@@ -84,10 +97,20 @@ class Call:
 
     @property
     def tenant(self) -> str:
-        """Whose queues are meant. Said twice it is refused: a proxy that adds the header may not have removed the client's."""
+        """Whose queues are meant: the tenant of the header, if the principal has to do with it, else the principal's own."""
+        if self._tenant is None:
+            named = self._named_tenant()
+            if self.principal is None:
+                self._tenant = DEFAULT_TENANT if named is None else named
+            else:
+                self._tenant = self.principal.tenant(named)
+        return self._tenant
+
+    def _named_tenant(self) -> str | None:
+        """The header's. Said twice it is refused: a proxy that adds the header may not have removed the client's."""
         values = [value for key, value in self.scope["headers"] if key == TENANT_HEADER]
         if not values:
-            return DEFAULT_TENANT
+            return None
         if len(values) > 1:
             raise SkepError(Code.INVALID_REQUEST, "the header Skep-Tenant is given twice")
         try:
@@ -95,6 +118,52 @@ class Call:
             return bytes(values[0]).decode()
         except UnicodeDecodeError:
             raise SkepError(Code.INVALID_REQUEST, "the header Skep-Tenant is not UTF-8") from None
+
+    # who may do what
+
+    def enter(self, principal: Principal, verb: Verb | None) -> None:
+        """Someone is let in; ``verb`` is what they are here for."""
+        self.principal = principal
+        self._verb = verb
+
+    def queue(self, name: str, verb: Verb | None = None) -> QueueKey:
+        """The queue that a request means by a name, if it may; ``verb`` is what is to be done when that is not the operation's own."""
+        key = QueueKey(name, self.tenant)
+        self.check(key, verb)
+        return key
+
+    def check(self, key: QueueKey, verb: Verb | None = None) -> None:
+        """Refuse a queue with which that may not be done."""
+        if self.touched is not None:
+            self.touched.add(key.name)
+        principal = self.principal
+        if principal is not None:
+            asked = verb or self._verb
+            assert asked is not None
+            principal.check(asked, key.tenant, key.name)
+            self.checked = True
+
+    def check_tenant(self, verb: Verb) -> None:
+        """Refuse what is of no single queue, unless all of the tenant's are granted."""
+        principal = self.principal
+        if principal is not None:
+            if not principal.may_all(verb, self.tenant):
+                raise SkepError(Code.FORBIDDEN, f"this needs {verb} on all queues of the tenant")
+            self.checked = True
+
+    @property
+    def visible(self) -> Callable[[QueueKey], bool]:
+        """Whether a queue may be in the answer. Who asks for this is trusted to leave out the others."""
+        principal, verb = self.principal, self._verb
+        if principal is None or verb is None:
+            return _any_queue
+        self.checked = True
+        return lambda key: principal.may(verb, key.tenant, key.name)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether all queues of the tenant are visible, so that nothing needs to be left out."""
+        return self.principal is None or self._verb is None or self.principal.may_all(self._verb, self.tenant)
 
     def path(self, name: str) -> str:
         """A part of the path. Paths are matched before they are unquoted, so a part may contain a slash."""
@@ -188,30 +257,39 @@ class Call:
             event = await self._receive()
 
     async def unless_gone(self, work: Awaitable[T], undo: Callable[[T], None] | None = None) -> T:
-        """The result of ``work``, which is cancelled when the client goes away first.
+        """The result of ``work``, which is cancelled when the client goes away first, or when its key counts no longer.
 
         ``undo`` gets a result that came all the same, or in the same moment: there is nobody to take it.
         """
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(self.disconnected())
+        ends = [gone]
+        if self.principal is not None:  # nothing is handed out to one whose key was revoked meanwhile
+            ends.append(asyncio.ensure_future(self.principal.over()))
         try:
-            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not gone.done():
+            await asyncio.wait((task, *ends), return_when=asyncio.FIRST_COMPLETED)
+            if not any(end.done() for end in ends):
                 return task.result()
             task.cancel()
             [result] = await asyncio.gather(task, return_exceptions=True)
             if undo is not None and not isinstance(result, BaseException):
                 undo(result)
-            raise ClientGone
+            if gone.done():
+                raise ClientGone
+            raise ended()
         finally:
-            gone.cancel()
-            task.cancel()
-            await asyncio.gather(task, gone, return_exceptions=True)
+            for future in (task, *ends):
+                future.cancel()
+            await asyncio.gather(task, *ends, return_exceptions=True)
 
     async def disconnected(self) -> None:
         """Wait until the client has gone."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+
+def _any_queue(key: QueueKey) -> bool:  # noqa: ARG001 - nobody is asked who they are
+    return True
 
 
 class ClientGone(Exception):  # noqa: N818 - it is a state of affairs, not an error

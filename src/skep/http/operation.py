@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from skep.http.endpoint import Handler
+from skep.http.need import ADMIN_SERVER, Need
 
 
 class Parameter(Struct, frozen=True):
@@ -30,7 +31,8 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     ``request`` and each of the ``answers`` by status is the type of a JSON body, a `Media`, a tuple of these, or None when
     there is no body; a ``request`` that is ``optional`` may be left out.
-    ``tag`` is the group it is documented in, ``verb`` the one whose latency it counts towards.
+    ``tag`` is the group it is documented in, ``verb`` the one whose latency it counts towards, ``access``
+    what it needs of whoever asks.
     """
 
     method: str
@@ -45,6 +47,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     description: str = ""
     example: Any = None
     verb: str = "other"
+    access: Need = ADMIN_SERVER
 
     @property
     def query_names(self) -> frozenset[str]:

@@ -10,8 +10,9 @@ from http import HTTPStatus
 import msgspec
 
 from skep.errors import Code, SkepError
-from skep.http.exchange import Answer, json_answer
+from skep.http.exchange import Answer, Call, json_answer
 from skep.ids import Id, id_text, id_texts, parse_id
+from skep.keys import Verb
 from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
 from skep.observe.metrics import Meter
 from skep.wire.messages import NO_HEADERS, PushedMessage, PushItem, PushResponse, QueueDepth
@@ -24,14 +25,14 @@ LEVELS_ABOVE_PAYLOADS = 3
 """A payload stands in an item, in a list, in the body."""
 
 
-def new_messages(items: Sequence[PushItem], tenant: str) -> list[NewMessage]:
-    """The messages the items mean."""
+def new_messages(items: Sequence[PushItem], call: Call) -> list[NewMessage]:
+    """The messages the items mean, if they may be pushed."""
     keys: dict[str, QueueKey] = {}
     messages = []
     for item in items:
         key = keys.get(item.queue)
         if key is None:
-            key = keys[item.queue] = QueueKey(item.queue, tenant)
+            key = keys[item.queue] = call.queue(item.queue, Verb.PUSH)
         payload = bytes(item.payload)
         messages.append(
             NewMessage(

@@ -61,6 +61,7 @@ from skep.records import (
     Report,
 )
 from skep.staging import Attempt, Chunk, EpochKey, Published
+from skep.store.access import AccessStore
 from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 
@@ -70,6 +71,11 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 class Store(Protocol):
     """Where queues live."""
+
+    @property
+    def access(self) -> AccessStore:
+        """Keys, and the audit log."""
+        ...
 
     async def open(self) -> None:
         """Connect and migrate. Raises STORE_UNAVAILABLE, STORE_BUSY or STORE_CORRUPT."""

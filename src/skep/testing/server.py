@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from skep.clock import Clock
-from skep.config import EngineSettings, HttpLimits
+from skep.clock import Clock, SystemClock
+from skep.config import AccessSettings, EngineSettings, HttpLimits
 from skep.http.address import bind, resolve
 from skep.http.app import App
 from skep.http.listening import Listener
-from skep.server import Opened, open_server, pages_of
+from skep.server import Opened, open_gate, open_server, pages_of
 from skep.webhooks.functions import FunctionsByName
 
 T = TypeVar("T")
@@ -53,11 +53,14 @@ def running_server(
     limits: HttpLimits | None = None,
     environment: Mapping[str, str] | None = None,
     functions: FunctionsByName | None = None,
+    access: AccessSettings | None = None,
 ) -> Iterator[RunningServer]:
     """A server on a free port of loopback, stopped in order when left; ``environment`` has the secrets of its apps.
 
-    ``functions`` carry out the commands of webhooks (`skep.worker.at_once`).
+    ``functions`` carry out the commands of webhooks (`skep.worker.at_once`). With ``access`` it asks who comes, as these settings
+    say.
     """
+    clock = clock or SystemClock()
     started: Future[RunningServer] = Future()
     listeners: list[Listener] = []
 
@@ -65,7 +68,10 @@ def running_server(
         async with open_server(store, settings, clock=clock, environment=environment) as opened:
             engine = opened.engine
             sockets = bind(resolve("127.0.0.1", 0))
-            app = App(engine, opened.catalogue, limits, functions=functions, pages=pages_of(engine))
+            gate = None
+            if access is not None:
+                gate = await open_gate(engine, clock, access, is_exposed=False)
+            app = App(engine, opened.catalogue, limits, functions=functions, pages=pages_of(engine), gate=gate)
             listener = Listener(app, sockets, before_drain=engine.end_polls, limits=limits)
             listeners.append(listener)
             serving = asyncio.create_task(listener.listen())

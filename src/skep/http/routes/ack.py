@@ -10,7 +10,9 @@ from skep.engine import Engine
 from skep.engine.validate import check_count
 from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import POP
 from skep.http.operation import Operation
+from skep.keys import Verb
 from skep.model import Outcome, QueueKey, Renewal, Retry, Seq, Settlement, SettleResult, SettleStatus
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, parse_lease_id
@@ -50,7 +52,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
 
     async def ack(call: Call) -> Answer:
         one = await call.json(_decode_ack)
-        [result] = await settled([one], call.tenant)
+        [result] = await settled([one], call)
         if result.status is SettleStatus.REFUSED:
             raise refusal(result.code)
         return json_answer(results([one], [result])[0])
@@ -58,29 +60,29 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     async def ack_batch(call: Call) -> Answer:
         request = await call.json(_decode_batch)
         acks = request.acknowledgments
-        return json_answer(AckBatchResponse(results(acks, await settled(acks, call.tenant))))
+        return json_answer(AckBatchResponse(results(acks, await settled(acks, call))))
 
-    async def settled(acks: Sequence[Ack], tenant: str) -> list[SettleResult]:
-        meant = settlements(acks, tenant)
+    async def settled(acks: Sequence[Ack], call: Call) -> list[SettleResult]:
+        meant = settlements(acks, call)
         done = await engine.settle(meant)
         count_settled(meter, meant, done)
         return done
 
     async def extend(call: Call) -> Answer:
         request = await call.json(_decode_extend, empty=ExtendRequest())
-        [told] = await extended([call.path("lease")], request.lease_seconds, call.tenant)
+        [told] = await extended([call.path("lease")], request.lease_seconds, call)
         if told.code is not None:
             raise refusal(told.code)
         return json_answer(told)
 
     async def extend_batch(call: Call) -> Answer:
         request = await call.json(_decode_extends)
-        return json_answer(ExtendBatchResponse(await extended(request.lease_ids, request.lease_seconds, call.tenant)))
+        return json_answer(ExtendBatchResponse(await extended(request.lease_ids, request.lease_seconds, call)))
 
-    async def extended(lease_ids: Sequence[str], lease_seconds: float | None, tenant: str) -> list[Extended]:
+    async def extended(lease_ids: Sequence[str], lease_seconds: float | None, call: Call) -> list[Extended]:
         # Before the queues are asked for their own: each may be another.
         check_count(len(lease_ids), engine.settings.limits.settlements, "the number of leases")
-        names = [_lease(text, tenant) for text in lease_ids]
+        names = [_lease(text, call) for text in lease_ids]
         own = {} if lease_seconds is not None else {key: await _lease_seconds(engine, key) for key in _keys(names)}
         renewals = [
             Renewal(
@@ -99,34 +101,34 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         Operation(
             method="POST", path="/api/v1/ack", handler=ack, request=Ack, answers={200: AckResult},
             summary="Settle one message", description="409 with STALE_LEASE or NOT_IN_LEASE when nothing changed.",
-            tag="Messages", verb="ack", example=ACK_EXAMPLE,
+            tag="Messages", verb="ack", access=POP, example=ACK_EXAMPLE,
         ),
         Operation(
             method="POST", path="/api/v1/ack/batch", handler=ack_batch, request=AckBatchRequest,
-            answers={200: AckBatchResponse}, summary="Settle messages, each on its own merits", tag="Messages", verb="ack",
+            answers={200: AckBatchResponse}, summary="Settle messages, each on its own merits", tag="Messages", verb="ack", access=POP,
             example={"acknowledgments": [ACK_EXAMPLE]},
         ),
         Operation(
             method="POST", path="/api/v1/lease/{lease}/extend", handler=extend, request=ExtendRequest, optional=True,
-            answers={200: Extended}, summary="Keep a lease for longer", tag="Messages", verb="extend",
+            answers={200: Extended}, summary="Keep a lease for longer", tag="Messages", verb="extend", access=POP,
             example={"leaseSeconds": 60},
         ),
         Operation(
             method="POST", path="/api/v1/leases/extend", handler=extend_batch, request=ExtendBatchRequest,
             answers={200: ExtendBatchResponse}, summary="Keep several leases for longer",
-            tag="Messages", verb="extend", example={"leaseIds": ["LEASE_ID"], "leaseSeconds": 60},
+            tag="Messages", verb="extend", access=POP, example={"leaseIds": ["LEASE_ID"], "leaseSeconds": 60},
         ),
     ]  # fmt: skip
 
 
-def settlements(acks: Sequence[Ack], tenant: str) -> list[Settlement]:
-    """The settlements the acks mean."""
+def settlements(acks: Sequence[Ack], call: Call) -> list[Settlement]:
+    """The settlements the acks mean, if they may be made."""
     leases: dict[str, LeaseName] = {}
     meant = []
     for ack in acks:
         lease = leases.get(ack.lease_id)
         if lease is None:
-            lease = leases[ack.lease_id] = _lease(ack.lease_id, tenant)
+            lease = leases[ack.lease_id] = _lease(ack.lease_id, call)
         outcome, retry = _OUTCOMES[ack.status]
         retry_at = None
         if ack.retry_at is not None:
@@ -173,10 +175,12 @@ def refusal(code: Code | None) -> SkepError:
     return SkepError(code or Code.INTERNAL, _REASONS.get(code or Code.INTERNAL, "refused"))
 
 
-def _lease(text: str, tenant: str) -> LeaseName:
+def _lease(text: str, call: Call) -> LeaseName:
+    """The lease that an id names. Anyone can write such an id, so the queue in it is checked like any other."""
     lease = parse_lease_id(text)
-    if lease.tenant != tenant:
+    if lease.tenant != call.tenant:
         raise SkepError(Code.FORBIDDEN, "the lease is of another tenant")
+    call.check(lease.key, Verb.POP)
     return lease
 
 

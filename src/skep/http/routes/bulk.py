@@ -7,13 +7,14 @@ with more columns (ids, headers, times, several queues) is pushed message by mes
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import pushing
 from skep.http.exchange import Answer, Call, json_answer
-from skep.model import QueueKey
+from skep.model import NewMessage, QueueKey
 from skep.observe.metrics import Meter
 from skep.wire.log import BulkPushResponse
 from skep.wire.messages import QueueDepth
@@ -30,10 +31,12 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
     except ModuleNotFoundError:
         raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
 
+    name = call.query.get("queue")
+    if name is not None:
+        call.queue(name)
     most_bytes = engine.settings.limits.bulk_bytes + ENVELOPE_BYTES
     body = await call.body(most_bytes)
     batch = await asyncio.to_thread(read_stream, body, most_bytes)
-    name = call.query.get("queue")
     if name is None or not PLAIN_COLUMNS.issuperset(batch.schema.names) or names_messages(engine, name, call.tenant):
         limit = engine.settings.limits.push_messages
         if batch.num_rows > limit:
@@ -43,6 +46,7 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
                 f"most {limit} messages",
             )
         messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes)
+        check_queues(call, messages)
         try:
             outcome = await engine.push(messages)
         except SkepError as error:
@@ -60,6 +64,12 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
     depth = QueueDepth(appended.depth.depth, appended.depth.remaining)
     told = BulkPushResponse(True, batch.num_rows, appended.first_seq, appended.last_seq, {name: depth})
     return json_answer(told, HTTPStatus.CREATED)
+
+
+def check_queues(call: Call, messages: Sequence[NewMessage]) -> None:
+    """Refuse messages for a queue that may not be pushed to."""
+    for key in {message.queue: None for message in messages}:
+        call.check(key)
 
 
 def names_messages(engine: Engine, queue: str, tenant: str) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from skep.engine import Engine
 from skep.errors import SkepError
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import OPEN
 from skep.http.operation import Operation
 
 
@@ -34,11 +35,11 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/health", handler=health, answers={200: Health}, tag="Server",
+            method="GET", path="/health", handler=health, answers={200: Health}, tag="Server", access=OPEN,
             summary="Is the process alive? It never fails because the store is away",
         ),
         Operation(
-            method="GET", path="/ready", handler=ready, answers={200: Health, 503: Health}, tag="Server",
+            method="GET", path="/ready", handler=ready, answers={200: Health, 503: Health}, tag="Server", access=OPEN,
             summary="Can it do its work? 503 while the store is away",
         ),
     ]  # fmt: skip

@@ -11,10 +11,11 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import NOTHING, Answer, Call, json_answer
+from skep.http.need import POP
 from skep.http.operation import Operation, Parameter
 from skep.http.shown import json_headers, json_payload
 from skep.ids import id_text
-from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, QueueKey, Start, StartMode
+from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, Start, StartMode
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, lease_id
 from skep.wire.messages import PoppedMessage, PopResponse
@@ -73,7 +74,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     async def pop(call: Call, partition: str | None) -> Answer:
         wish = read(call.query)
         taking = engine.pop(
-            QueueKey(call.path("queue"), call.tenant),
+            call.queue(call.path("queue")),
             group=wish.group,
             batch=wish.batch,
             partition=partition,
@@ -118,12 +119,12 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     return [
         Operation(
             method="GET", path="/api/v1/pop/queue/{queue}", handler=pop_queue, parameters=PARAMETERS, answers=answers,
-            summary="Lease messages of a queue", description=_NONE, tag="Messages", verb="pop",
+            summary="Lease messages of a queue", description=_NONE, tag="Messages", verb="pop", access=POP,
         ),
         Operation(
             method="GET", path="/api/v1/pop/queue/{queue}/partition/{partition}", handler=pop_partition,
             parameters=PARAMETERS, answers=answers, summary="Lease messages of one partition", description=_NONE,
-            tag="Messages", verb="pop",
+            tag="Messages", verb="pop", access=POP,
         ),
         Operation(
             method="GET", path="/api/v1/pop", handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=answers,

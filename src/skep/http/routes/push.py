@@ -8,6 +8,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import pushing
 from skep.http.exchange import Answer, Call
+from skep.http.need import PUSH
 from skep.http.operation import Media, Operation, Parameter
 from skep.http.pushing import count_misfits, count_pushed
 from skep.http.routes import bulk
@@ -26,9 +27,8 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         if call.header(b"content-type") == ARROW.encode():
             return await bulk.push(engine, meter, call)
         request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
-        tenant = call.tenant
-        messages = pushing.new_messages(request.items, tenant)
-        await _make_labelled_queues(engine, request.items, tenant)
+        messages = pushing.new_messages(request.items, call)
+        await _make_labelled_queues(engine, request.items, call.tenant)
         qos0 = request.buffer_ms is not None or request.buffer_max is not None
         try:
             if qos0:
@@ -56,6 +56,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             answers={201: (PushResponse, BulkPushResponse), 200: PushResponse},
             tag="Messages",
             verb="push",
+            access=PUSH,
             example={
                 "items": [
                     {

@@ -25,8 +25,8 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     async def transaction(call: Call) -> Answer:
         request = await call.json(_decode_transaction, levels_above=LEVELS_ABOVE_EVENTS)
         acks, tenant = request.acknowledgments, call.tenant
-        messages = pushing.new_messages(request.items, tenant)
-        meant = settlements(acks, tenant)
+        messages = pushing.new_messages(request.items, call)
+        meant = settlements(acks, call)
         try:
             outcome = await engine.transact(
                 meant, messages, effects=recorded.effects(request.effects, tenant),

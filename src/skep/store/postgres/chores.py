@@ -135,6 +135,8 @@ async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
         ("sweep_dedup", 0),
         ("sweep_receipts", 0),
         ("sweep_staged", 0),
+        ("sweep_access_keys", 0),
+        ("sweep_audit", 0),
         ("sweep_samples", SAMPLE_SECONDS),
         ("sweep_replays", REPLAY_HISTORY_SECONDS),
         ("sweep_retention", RETENTION_HISTORY_SECONDS),

@@ -155,6 +155,18 @@ WITH old AS (
      gone AS (DELETE FROM staged_chunk s USING old o WHERE s.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 
+-- name: sweep_access_keys
+-- Those that were revoked, or expired, long ago.
+WITH old AS (
+         SELECT k.ctid FROM access_key k WHERE k.forget_at <= $1 ORDER BY k.forget_at LIMIT $2 FOR UPDATE SKIP LOCKED),
+     gone AS (DELETE FROM access_key k USING old o WHERE k.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_audit
+WITH old AS (SELECT a.ctid FROM audit a WHERE a.expires_at <= $1 ORDER BY a.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
+     gone AS (DELETE FROM audit a USING old o WHERE a.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
 -- name: sweep_samples
 WITH old AS (SELECT s.ctid FROM sample s WHERE s.at <= $1 ORDER BY s.at LIMIT $2),
      gone AS (DELETE FROM sample s USING old o WHERE s.ctid = o.ctid RETURNING 1)

@@ -60,6 +60,7 @@ from skep.records import (
     Report,
 )
 from skep.staging import Attempt, Chunk, EpochKey, Published
+from skep.store.access import AccessStore
 from skep.store.postgres import (
     apps,
     chores,
@@ -78,6 +79,7 @@ from skep.store.postgres import (
     staging,
     transact,
 )
+from skep.store.postgres.access import PostgresAccess
 from skep.store.postgres.connection import Connection, Pool, translated
 from skep.store.postgres.news import News
 from skep.store.postgres.schema import migrate
@@ -101,6 +103,7 @@ class PostgresStore:
     def __init__(self, dsn: str, *, max_connections: int = MAX_CONNECTIONS, clock: Clock | None = None) -> None:
         self._pool = Pool(dsn, max_connections)
         self._news = News(dsn)
+        self.access: AccessStore = PostgresAccess(self._pool)
         self._clock = clock
         # Servers that share a shard only wait for each other a little; with sixteen they seldom do.
         self._shard = secrets.randbelow(SHARDS)

@@ -75,6 +75,20 @@ SELECT expires_at FROM dedup INDEXED BY dedup_expiry ORDER BY expires_at LIMIT 1
 -- Index staged_chunk_expiry. What nobody published or aborted.
 DELETE FROM staged_chunk WHERE rowid IN (SELECT rowid FROM staged_chunk WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
 
+-- name: sweep_access_keys
+-- Index access_key_forget. Those that were revoked, or expired, long ago.
+DELETE FROM access_key WHERE id IN (SELECT id FROM access_key WHERE forget_at <= ?1 ORDER BY forget_at LIMIT ?2)
+
+-- name: next_access_key
+SELECT forget_at FROM access_key WHERE forget_at IS NOT NULL ORDER BY forget_at LIMIT 1
+
+-- name: sweep_audit
+-- Index audit_expiry.
+DELETE FROM audit WHERE position IN (SELECT position FROM audit WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
+
+-- name: next_audit
+SELECT expires_at FROM audit ORDER BY expires_at LIMIT 1
+
 -- name: next_staged_expiry
 SELECT expires_at FROM staged_chunk ORDER BY expires_at LIMIT 1
 

@@ -62,6 +62,7 @@ from skep.records import (
     Report,
 )
 from skep.staging import Attempt, Chunk, EpochKey, Published
+from skep.store.access import AccessStore
 from skep.store.sqlite import (
     apps,
     browse,
@@ -83,6 +84,7 @@ from skep.store.sqlite import (
     stats,
     transact,
 )
+from skep.store.sqlite.access import SqliteAccess
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
@@ -126,6 +128,7 @@ class SqliteStore:
         self._bulk_readers: list[Reader] = []
         self._bulk_start = asyncio.Lock()
         self._bulk_turn = 0
+        self.access: AccessStore = SqliteAccess(self._write, self._read)
 
     @property
     def commits(self) -> int:

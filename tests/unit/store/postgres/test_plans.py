@@ -24,7 +24,7 @@ from tests.support.postgres import PostgresServer
 from tests.unit.store.postgres.planning import Planner, Scan
 
 GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history",
-           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run", "trace_event"}  # fmt: skip
+           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run", "trace_event", "audit"}  # fmt: skip
 MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history", "past"}
 """Tables with a row per queue or group, or per these and some time: only a chore may walk all of them."""
 
@@ -55,6 +55,8 @@ SELECT 0, 0, 1, n % 2000 + 1, 'g' || n FROM generate_series(1, 20000) n;
 INSERT INTO group_counter (group_id, queue_id, shard) SELECT g.id, g.queue_id, 0 FROM consumer_group g;
 INSERT INTO message (queue_id, seq, created_at, id, trace_id, priority, partition, transaction_id, payload)
 SELECT n % 20 + 1, n, n, gen_random_uuid(), gen_random_uuid(), 0, 'p' || n % 1000, 't' || n, '' FROM generate_series(1, 20000) n;
+INSERT INTO audit (at, expires_at, tenant, actor, action, queues)
+SELECT n, n + 2::bigint ^ 60, 't' || n % 10, 'a', 'x', '[]' FROM generate_series(1, 20000) n;
 INSERT INTO dedup (queue_id, transaction_id, partition, message_id, expires_at)
 SELECT n % 20 + 1, 't' || n, 'p' || n % 1000, gen_random_uuid(), 2::bigint ^ 60 FROM generate_series(1, 20000) n;
 INSERT INTO partition_lease (partition, queue_id, group_id, delivered_seq, pending, ready_at, oldest_at, newest_at, token)

@@ -1,0 +1,210 @@
+"""The gate: who shows a key or a token becomes a principal, or does not get in.
+
+Every server knows all keys (there are not many), so a made-up key costs no look at the store. What a credential was found to be is
+remembered by its digest, so on the hot path it costs one digest and one look into a dictionary. A key that is made or revoked is
+forgotten here at once, and read anew when someone shows it; other servers tell of it through the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING
+
+import structlog
+
+from skep.access import keys
+from skep.access.limits import Bucket
+from skep.access.principal import Principal
+from skep.clock import Clock, Instant
+from skep.config import AccessSettings
+from skep.engine.access import Access
+from skep.errors import Code, SkepError
+from skep.keys import KeyRecord
+
+if TYPE_CHECKING:  # the extra `access` need not be installed
+    from skep.access.tokens import Tokens
+
+REMEMBERED = 20_000
+"""Credentials whose principal is remembered, and buckets of tokens' subjects."""
+CREDENTIAL_CHARACTERS = 8_192
+UNKNOWN_PER_SECOND = 20.0
+"""Ids that no server has told of yet, and that the store is asked for: a key made elsewhere works at once, and who makes up keys does
+not keep the store busy."""
+
+log = structlog.get_logger("skep.access")
+
+
+class Gate:
+    """Lets in whoever is known."""
+
+    def __init__(self, access: Access, clock: Clock, settings: AccessSettings, tokens: Tokens | None = None) -> None:
+        self._access = access
+        self._clock = clock
+        self._settings = settings
+        self._tokens = tokens
+        self._records: dict[str, KeyRecord] = {}
+        self._told: set[str] = set()
+        self._loaded = False
+        self._loading = asyncio.Lock()
+        self._reloading: asyncio.Future[None] | None = None
+        self._known: dict[bytes, Principal] = {}
+        self._by_key: dict[str, Principal] = {}
+        self._buckets: dict[str, Bucket] = {}
+        self._unknown = Bucket(UNKNOWN_PER_SECOND, clock.now())
+        access.on_change(self._changed)
+        if tokens is not None:
+            tokens.on_change(self._keys_rotated)
+
+    @property
+    def settings(self) -> AccessSettings:
+        """What it was told."""
+        return self._settings
+
+    def now(self) -> Instant:
+        """The present instant."""
+        return self._clock.now()
+
+    @property
+    def keys(self) -> int:
+        """How many keys are known."""
+        return len(self._records)
+
+    async def load(self) -> None:
+        """Learn all keys. Who was let in by one that is revoked meanwhile is let in no longer."""
+        async with self._loading:
+            if self._loaded:
+                return
+            self._loaded = True  # a change from now on is noticed
+            try:
+                self._records = {record.id: record for record in await self._access.all_keys()}
+            except BaseException:
+                self._loaded = False
+                raise
+            for id_, principal in list(self._by_key.items()):
+                record = self._records.get(id_)
+                if record is None or record.revoked_at is not None:
+                    self._drop(id_, principal)
+
+    # letting in
+
+    def remembered(self, credential: bytes) -> Principal | None:
+        """Who was let in with this before, if that still counts."""
+        principal = self._known.get(hashlib.sha256(credential).digest())
+        return None if principal is None or not self._loaded or principal.is_over else principal
+
+    async def admit(self, credential: bytes) -> Principal:
+        """Who shows this; UNAUTHENTICATED when it is nobody."""
+        principal = self.remembered(credential)
+        if principal is None:
+            principal = await self._examined(credential)
+            if len(self._known) >= REMEMBERED:
+                del self._known[next(iter(self._known))]
+            self._known[hashlib.sha256(credential).digest()] = principal
+        return principal
+
+    async def _examined(self, credential: bytes) -> Principal:
+        try:
+            text = credential.decode("ascii")
+        except UnicodeDecodeError:
+            raise _nobody() from None
+        if len(text) > CREDENTIAL_CHARACTERS:
+            raise _nobody()
+        if text.startswith(keys.PREFIX):
+            return await self._of_key(text)
+        if self._tokens is None:
+            raise _nobody()
+        found = await self._tokens.verified(text)
+        name = f"jwt:{found.subject}"
+        return Principal(
+            name, found.grants, self._clock, expires_at=found.expires_at,
+            bucket=self._bucket(name, self._settings.requests_per_second),
+        )  # fmt: skip
+
+    async def _of_key(self, text: str) -> Principal:
+        presented = keys.parse(text)
+        if presented is None:
+            raise _nobody()
+        record = await self._record(presented.id)
+        if not keys.is_right(presented, record) or record is None:
+            raise _nobody()
+        if record.revoked_at is not None:
+            raise SkepError(Code.UNAUTHENTICATED, "the key was revoked")
+        if record.expires_at is not None and record.expires_at <= self._clock.now():
+            raise SkepError(Code.UNAUTHENTICATED, "the key has expired")
+        principal = self._by_key.get(record.id)
+        if principal is None:
+            detail = keys.detail_of(record)
+            rate = detail.requests_per_second or self._settings.requests_per_second
+            name = f"key:{record.id}"
+            principal = Principal(
+                name, detail.grants, self._clock, expires_at=record.expires_at, bucket=self._bucket(name, rate)
+            )
+            self._by_key[record.id] = principal
+        return principal
+
+    async def _record(self, id_: str) -> KeyRecord | None:
+        if not self._loaded:
+            await self.load()
+        record = self._records.get(id_)
+        if record is not None or (id_ not in self._told and self._unknown.take(self._clock.now())):
+            return record
+        while True:
+            self._told.discard(id_)
+            try:
+                record = await self._access.get_key(id_)
+            except BaseException:
+                self._told.add(id_)
+                raise
+            if id_ not in self._told:  # else it was changed while it was read
+                break
+        if record is not None:
+            self._records[id_] = record
+        return record
+
+    def _bucket(self, name: str, rate: float | None) -> Bucket | None:
+        if rate is None:
+            return None
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            if len(self._buckets) >= REMEMBERED:
+                del self._buckets[next(iter(self._buckets))]
+            bucket = self._buckets[name] = Bucket(rate, self._clock.now())
+        return bucket
+
+    # what changes
+
+    def _changed(self, id_: str | None) -> None:
+        if id_ is None or len(self._told) >= REMEMBERED:
+            self._told.clear()
+            self._loaded = False
+            self._reloading = asyncio.ensure_future(self._reload())
+        if id_ is None:
+            return
+        self._told.add(id_)
+        self._records.pop(id_, None)
+        principal = self._by_key.get(id_)
+        if principal is not None:
+            self._drop(id_, principal)
+
+    async def _reload(self) -> None:
+        """Not only when someone comes: there may be those who wait on behalf of a key that was revoked."""
+        try:
+            await self.load()
+        except SkepError as error:
+            log.warning("keys cannot be read; the next request tries again", error=str(error))
+
+    def _drop(self, id_: str, principal: Principal) -> None:
+        log.info("a key counts no longer", key=id_)
+        principal.revoke()
+        del self._by_key[id_]
+
+    def _keys_rotated(self) -> None:
+        """Tokens are looked at anew; who waits on behalf of one does so until that expires."""
+        for digest, principal in list(self._known.items()):
+            if principal.name.startswith("jwt:"):
+                del self._known[digest]
+
+
+def _nobody() -> SkepError:
+    return SkepError(Code.UNAUTHENTICATED, "this key or token is not known here")

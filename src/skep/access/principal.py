@@ -1,0 +1,143 @@
+"""A principal: someone known, what they may do, and whether that still holds.
+
+It lives as long as its key or token counts. Whoever waits on behalf of one (a long poll, a stream) asks it, or waits for its end
+too, so that nothing outlives a revocation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from skep.access import scopes
+from skep.access.limits import Bucket
+from skep.clock import Clock, Instant
+from skep.errors import Code, SkepError
+from skep.keys import EVERY, Grant, Verb
+from skep.records import DEFAULT_TENANT
+
+DECISIONS = 4_096
+"""Answers that are remembered per principal. Names are the caller's to choose, so there may be any number."""
+_TO = {Verb.PUSH: "push to", Verb.POP: "pop from", Verb.READ: "read", Verb.ADMIN: "administer"}
+
+
+class Principal:
+    """Someone who may do something."""
+
+    __slots__ = (
+        "_clock",
+        "_decisions",
+        "_ending",
+        "bucket",
+        "expires_at",
+        "grants",
+        "is_revoked",
+        "name",
+        "only_tenant",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        grants: Sequence[Grant],
+        clock: Clock,
+        *,
+        expires_at: Instant | None = None,
+        bucket: Bucket | None = None,
+    ) -> None:
+        """``name`` is who: ``key:<id>`` or ``jwt:<subject>``. It is noted in the audit log and on messages."""
+        self.name = name
+        self.grants = tuple(grants)
+        self.expires_at = expires_at
+        self.bucket = bucket
+        self.is_revoked = False
+        tenants = {tenant for grant in grants for tenant in grant.tenants}
+        self.only_tenant = tenants.pop() if len(tenants) == 1 and not any(EVERY in one for one in tenants) else None
+        self._clock = clock
+        self._decisions: dict[tuple[Verb | None, str, str], bool] = {}
+        self._ending: asyncio.Future[None] | None = None
+
+    # what it may do
+
+    def may(self, verb: Verb, tenant: str, queue: str) -> bool:
+        """Whether it may do this with a queue."""
+        asked = (verb, tenant, queue)
+        known = self._decisions.get(asked)
+        if known is None:
+            known = self._remember(asked, scopes.allows(self.grants, verb, tenant, queue))
+        return known
+
+    def may_anywhere(self, verb: Verb, tenant: str) -> bool:
+        """Whether it may do this with some queue of a tenant."""
+        return scopes.allows_anywhere(self.grants, verb, tenant)
+
+    def may_all(self, verb: Verb, tenant: str) -> bool:
+        """Whether it may do this with all queues of a tenant, and so with what is of no queue."""
+        return scopes.allows_all(self.grants, verb, tenant)
+
+    def may_everywhere(self, verb: Verb) -> bool:
+        """Whether it may do this with all queues of all tenants, and so with what is the server's."""
+        return scopes.allows_everywhere(self.grants, verb)
+
+    def knows(self, tenant: str) -> bool:
+        """Whether it has anything to do with a tenant."""
+        asked = (None, tenant, "")
+        known = self._decisions.get(asked)
+        if known is None:
+            known = self._remember(asked, any(scopes.matches_any(grant.tenants, tenant) for grant in self.grants))
+        return known
+
+    def _remember(self, asked: tuple[Verb | None, str, str], answer: bool) -> bool:
+        if len(self._decisions) >= DECISIONS:
+            self._decisions.clear()
+        self._decisions[asked] = answer
+        return answer
+
+    def tenant(self, named: str | None) -> str:
+        """Whose queues a request of its means: the tenant it names, else its only one, else the default one."""
+        tenant = named if named is not None else self.only_tenant or DEFAULT_TENANT
+        if not self.knows(tenant):
+            if named is None:
+                raise SkepError(Code.FORBIDDEN, "say which tenant is meant: Skep-Tenant")
+            raise SkepError(Code.FORBIDDEN, f"not allowed for tenant {tenant[:255]!r}")
+        return tenant
+
+    def check(self, verb: Verb, tenant: str, queue: str) -> None:
+        """Refuse what it may not do with a queue. What there is does not matter, so nothing is told of that."""
+        if self.is_revoked:
+            raise ended()
+        if not self.may(verb, tenant, queue):
+            raise SkepError(Code.FORBIDDEN, f"not allowed to {_TO[verb]} queue {queue[:255]!r}")
+
+    # whether it still counts
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it counts no longer."""
+        return self.is_revoked or (self.expires_at is not None and self.expires_at <= self._clock.now())
+
+    def revoke(self) -> None:
+        """Let it count no longer, and wake who waits on its behalf."""
+        self.is_revoked = True
+        if self._ending is not None and not self._ending.done():
+            self._ending.set_result(None)
+
+    async def over(self) -> None:
+        """Return when it counts no longer."""
+        if self.is_over:
+            return
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_future()
+        if self.expires_at is None:
+            await asyncio.shield(self._ending)  # others wait for it too
+            return
+        expiry = asyncio.ensure_future(self._clock.sleep_until(self.expires_at))
+        try:
+            await asyncio.wait((self._ending, expiry), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            expiry.cancel()
+
+
+def ended() -> SkepError:
+    """The error of a request whose key or token ended under way."""
+    return SkepError(Code.UNAUTHENTICATED, "the key or token counts no longer")

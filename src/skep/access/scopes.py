@@ -1,0 +1,117 @@
+"""What grants allow. Pure: the same question always has the same answer, and no pattern can make it slow.
+
+A pattern is a name in which ``*`` stands for any characters, also none. Everything else stands for itself, in exactly this
+spelling: names are not folded, normalised or unquoted here, since they are not where queues are looked up either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from skep.errors import Code, SkepError
+from skep.keys import EVERY, VERBS_OF, Grant, Role, Verb
+from skep.records import DEFAULT_TENANT
+
+GRANTS_MAX = 100
+PATTERNS_MAX = 100
+PATTERN_CHARACTERS = 255
+STARS_MAX = 8
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a name is of a pattern."""
+    first, *rest = pattern.split(EVERY)
+    if not rest:
+        return name == pattern
+    *middle, last = rest
+    if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
+        return False
+    place, end = len(first), len(name) - len(last)
+    for part in middle:  # the first place that fits leaves the most room for those after it
+        found = name.find(part, place, end)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
+
+
+def matches_any(patterns: Iterable[str], name: str) -> bool:
+    """Whether a name is of one of the patterns."""
+    return any(matches(pattern, name) for pattern in patterns)
+
+
+def includes(outer: str, inner: str) -> bool:
+    """Whether every name of one pattern is of another. It may say no where the answer is yes, and never the other way round.
+
+    The inner one's stars are taken for characters that only a star of the outer one can stand for, which is what "every name"
+    means; so this is the same walk as for a name.
+    """
+    return outer in (EVERY, inner) or matches(outer, inner.replace(EVERY, "\x00"))
+
+
+def allows(grants: Sequence[Grant], verb: Verb, tenant: str, queue: str) -> bool:
+    """Whether one of the grants allows this."""
+    return any(
+        verb in grant.verbs and matches_any(grant.tenants, tenant) and matches_any(grant.queues, queue)
+        for grant in grants
+    )
+
+
+def allows_anywhere(grants: Sequence[Grant], verb: Verb, tenant: str) -> bool:
+    """Whether one of the grants allows this on any queue of the tenant."""
+    return any(verb in grant.verbs and matches_any(grant.tenants, tenant) for grant in grants)
+
+
+def allows_all(grants: Sequence[Grant], verb: Verb, tenant: str) -> bool:
+    """Whether one of the grants allows this on all queues of the tenant."""
+    return any(verb in grant.verbs and EVERY in grant.queues and matches_any(grant.tenants, tenant) for grant in grants)
+
+
+def allows_everywhere(grants: Sequence[Grant], verb: Verb) -> bool:
+    """Whether one of the grants allows this on all queues of all tenants."""
+    return any(verb in grant.verbs and EVERY in grant.queues and EVERY in grant.tenants for grant in grants)
+
+
+def is_within(grant: Grant, own: Sequence[Grant]) -> bool:
+    """Whether all that a grant allows is allowed already: nobody gives what they do not have."""
+    return all(
+        any(
+            verb in have.verbs
+            and any(includes(outer, tenant) for outer in have.tenants)
+            and any(includes(outer, queue) for outer in have.queues)
+            for have in own
+        )
+        for verb in grant.verbs
+        for tenant in grant.tenants
+        for queue in grant.queues
+    )
+
+
+def role_grant(role: Role, tenants: Sequence[str] = (DEFAULT_TENANT,), queues: Sequence[str] = (EVERY,)) -> Grant:
+    """The grant that a role is, for these tenants and queues."""
+    return Grant(VERBS_OF[role], tuple(tenants), tuple(queues))
+
+
+def check_grants(grants: Sequence[Grant]) -> None:
+    """Refuse grants that allow nothing, or that are too many, or whose patterns are none."""
+    if not 1 <= len(grants) <= GRANTS_MAX:
+        raise _unfit(f"there are 1 to {GRANTS_MAX} grants")
+    for grant in grants:
+        if not grant.verbs:
+            raise _unfit("a grant has a verb")
+        for patterns, what in ((grant.tenants, "tenants"), (grant.queues, "queues")):
+            if not 1 <= len(patterns) <= PATTERNS_MAX:
+                raise _unfit(f"a grant names 1 to {PATTERNS_MAX} {what}")
+            for pattern in patterns:
+                _check_pattern(pattern)
+
+
+def _check_pattern(pattern: str) -> None:
+    if not 1 <= len(pattern) <= PATTERN_CHARACTERS or not pattern.isprintable():
+        raise _unfit(f"a pattern has 1 to {PATTERN_CHARACTERS} printable characters")
+    if pattern.count(EVERY) > STARS_MAX:
+        raise _unfit(f"a pattern has at most {STARS_MAX} stars")
+
+
+def _unfit(message: str) -> SkepError:
+    return SkepError(Code.INVALID_REQUEST, message)

@@ -1,0 +1,145 @@
+"""Tokens (JWT) of an issuer that the settings name.
+
+What a token says of itself decides nothing: the algorithms are the settings', each key is good for one of them only, and issuer,
+audience, subject and expiry must be there and right. Time is the server's own clock. What a token may do stands in one claim, as
+grants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jwt
+import msgspec
+import structlog
+from msgspec import Struct
+
+from skep.access.keysets import KeySet, KeySource
+from skep.access.scopes import check_grants
+from skep.clock import MICROS_PER_SECOND, Clock, Instant
+from skep.config import AccessSettings
+from skep.errors import Code, SkepError
+from skep.keys import EVERY, VERBS_OF, Grant, Role, Verb
+from skep.records import DEFAULT_TENANT
+
+SUBJECT_CHARACTERS = 200
+LATEST_SECONDS = 253_402_300_799  # the end of the year 9999
+
+log = structlog.get_logger("skep.access")
+
+
+class ClaimedGrant(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one grant of a token's claim may say: a role or verbs, for tenants and queues."""
+
+    role: Role | None = None
+    verbs: tuple[Verb, ...] | None = None
+    tenants: tuple[str, ...] = (DEFAULT_TENANT,)
+    queues: tuple[str, ...] = (EVERY,)
+
+    @property
+    def grant(self) -> Grant:
+        """The grant that is meant."""
+        if (self.role is None) == (self.verbs is None):
+            raise SkepError(Code.INVALID_REQUEST, "a grant says a role or verbs")
+        return Grant(VERBS_OF[self.role] if self.role is not None else self.verbs or (), self.tenants, self.queues)
+
+
+class Verified(NamedTuple):
+    """Whom a token is about, what they may do, and until when."""
+
+    subject: str
+    grants: tuple[Grant, ...]
+    expires_at: Instant
+
+
+class Tokens:
+    """Verifies tokens."""
+
+    def __init__(self, settings: AccessSettings, clock: Clock, source: KeySource) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._source = source
+        self._jws = jwt.PyJWS()
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the issuer's keys changed."""
+        self._source.on_change(callback)
+
+    async def verified(self, text: str) -> Verified:
+        """What a token says, if its issuer says it and it counts now; UNAUTHENTICATED otherwise."""
+        try:
+            header = jwt.get_unverified_header(text)
+        except jwt.InvalidTokenError:
+            raise _refused("it is not a token") from None
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        if algorithm not in self._source.algorithms:
+            raise _refused("its algorithm is not one of those that count here")
+        if "crit" in header or not isinstance(key_id, str | None):
+            raise _refused("its header asks for what is not understood here")
+        keys = await self._source.keys(key_id)
+        claims = self._claims(text, keys, algorithm, key_id)
+        return Verified(self._subject(claims), self._grants(claims), self._expiry(claims))
+
+    def _claims(self, text: str, keys: KeySet, algorithm: str, key_id: str | None) -> dict[str, Any]:
+        key = keys.find(algorithm, key_id)
+        if key is None:
+            raise _refused("no key of its issuer fits it")
+        try:
+            # Only the signature: times go by our clock, and the rest is looked at below.
+            payload = self._jws.decode(text, key, algorithms=[algorithm])
+            claims = msgspec.json.decode(payload, type=dict[str, Any])
+        except (jwt.InvalidTokenError, msgspec.DecodeError, RecursionError):
+            raise _refused("its signature or its content is wrong") from None
+        if claims.get("iss") != self._settings.jwt_issuer:
+            raise _refused("it is of another issuer")
+        audience = claims.get("aud")
+        if self._settings.jwt_audience not in (audience if isinstance(audience, list) else [audience]):
+            raise _refused("it is for another audience")
+        return claims
+
+    def _expiry(self, claims: Mapping[str, Any]) -> Instant:
+        now, leeway = self._clock.now() / MICROS_PER_SECOND, self._settings.jwt_leeway_seconds
+        expiry = _time(claims, "exp")
+        if expiry is None:
+            raise _refused("it does not say when it expires")
+        if expiry + leeway <= now:
+            raise _refused("it has expired")
+        for name in ("nbf", "iat"):
+            begin = _time(claims, name)
+            if begin is not None and begin - leeway > now:
+                raise _refused("it does not count yet")
+        return Instant(int((expiry + leeway) * MICROS_PER_SECOND))
+
+    def _subject(self, claims: Mapping[str, Any]) -> str:
+        subject = claims.get("sub")
+        if not isinstance(subject, str) or not 1 <= len(subject) <= SUBJECT_CHARACTERS or not subject.isprintable():
+            raise _refused("it does not say whom it is about")
+        return subject
+
+    def _grants(self, claims: Mapping[str, Any]) -> tuple[Grant, ...]:
+        claim = claims.get(self._settings.jwt_claim)
+        try:
+            claimed = msgspec.convert(claim if isinstance(claim, list) else [claim], tuple[ClaimedGrant, ...])
+            grants = tuple(one.grant for one in claimed)
+            check_grants(grants)
+        except (msgspec.ValidationError, SkepError) as error:
+            log.info("a token of the issuer grants nothing that is understood", error=str(error)[:200])
+            raise _refused(f"its claim {self._settings.jwt_claim!r} grants nothing that is understood here") from None
+        return grants
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refused(f"its {name} is not a time")
+    if not math.isfinite(value) or not 0 <= value <= LATEST_SECONDS:
+        raise _refused(f"its {name} is not a time")
+    return float(value)
+
+
+def _refused(reason: str) -> SkepError:
+    return SkepError(Code.UNAUTHENTICATED, f"the token is refused: {reason}")

@@ -1,0 +1,97 @@
+"""Keys and the audit log, as the engine keeps them. Reached as ``engine.access``.
+
+What a key grants is not looked at here, only that servers hear of a change: the same server at once, others through the
+store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from skep.clock import Clock, Instant, seconds
+from skep.engine.inflight import InFlight
+from skep.errors import Code, SkepError
+from skep.keys import AuditEntry, KeyRecord
+from skep.store.access import KEYS_MAX
+from skep.store.protocol import Store
+
+FORGET_SECONDS = 30 * 86_400.0
+"""A key that was revoked, or expired, is listed for so long."""
+PAGE = 1_000
+
+ALL_KEYS = None
+"""What is told instead of an id when any key may have changed."""
+
+
+class Access:
+    """The engine's face for who may do what."""
+
+    def __init__(self, store: Store, clock: Clock, in_flight: InFlight) -> None:
+        self._store = store
+        self._clock = clock
+        self._in_flight = in_flight
+        self._on_change: Callable[[str | None], None] = lambda _: None
+
+    def on_change(self, callback: Callable[[str | None], None]) -> None:
+        """Call ``callback`` with the id of a key that was made or revoked, here or elsewhere; with None when that is unknown."""
+        self._on_change = callback
+
+    def changed(self, id_: str | None = ALL_KEYS) -> None:
+        """A key was changed by another server, or perhaps any was."""
+        self._on_change(id_)
+
+    async def put_key(self, record: KeyRecord) -> None:
+        """Keep a new key."""
+        with self._in_flight:
+            if not await self._store.access.put_key(record):
+                raise SkepError(
+                    Code.INVALID_REQUEST, f"there are {KEYS_MAX} keys already; revoked ones are forgotten after a while"
+                )
+            self._on_change(record.id)
+
+    async def get_key(self, id_: str) -> KeyRecord | None:
+        """The key, or None."""
+        with self._in_flight:
+            return await self._store.access.get_key(id_)
+
+    async def list_keys(self, *, after: str = "", limit: int = 100) -> list[KeyRecord]:
+        """A page of keys by id, those after ``after``."""
+        with self._in_flight:
+            return await self._store.access.list_keys(after, limit)
+
+    async def all_keys(self) -> list[KeyRecord]:
+        """Every key: there are at most `KEYS_MAX`."""
+        found = page = await self.list_keys(limit=PAGE)
+        while len(page) == PAGE:
+            page = await self.list_keys(after=page[-1].id, limit=PAGE)
+            found = found + page
+        return found
+
+    async def revoke_key(self, id_: str) -> KeyRecord | None:
+        """Let a key count no longer, at once here and soon elsewhere; None when there is none."""
+        with self._in_flight:
+            now = self._clock.now()
+            try:
+                return await self._store.access.revoke_key(id_, now, Instant(now + seconds(FORGET_SECONDS)))
+            finally:
+                # Also when the answer is lost: it may be revoked.
+                self._on_change(id_)
+
+    async def note_audit(self, actor: str, action: str, keep_seconds: float) -> int:
+        """Note that someone is about to do something; the position of the entry."""
+        with self._in_flight:
+            now = self._clock.now()
+            entry = AuditEntry(at=now, actor=actor, action=action, expires_at=Instant(now + seconds(keep_seconds)))
+            return await self._store.access.note_audit(entry)
+
+    async def finish_audit(self, position: int, tenant: str, queues: Sequence[str], outcome: str) -> None:
+        """Note how it went."""
+        with self._in_flight:
+            await self._store.access.finish_audit(position, tenant, queues, outcome)
+
+    async def list_audit(
+        self, tenant: str | None = None, *, before: int | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        """A page of entries, newest first, of a tenant or of all."""
+        with self._in_flight:
+            return await self._store.access.list_audit(tenant, before, limit)

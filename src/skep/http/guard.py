@@ -1,0 +1,73 @@
+"""The guard at an operation's door: who asks is known, has not asked too often, and has the verbs that it needs.
+
+What depends on names within a request is checked by the handler, through its call. An answer that was made without any check
+does not go out.
+"""
+
+from __future__ import annotations
+
+import math
+
+from skep.access.gate import Gate
+from skep.access.principal import Principal
+from skep.errors import Code, SkepError
+from skep.http.exchange import Call
+from skep.http.need import Need, Reach
+
+AUTHORIZATION = b"authorization"
+BEARER = b"bearer "
+
+
+class Guard:
+    """Stands before one operation."""
+
+    __slots__ = ("_gate", "_need")
+
+    def __init__(self, gate: Gate, need: Need) -> None:
+        self._gate = gate
+        self._need = need
+
+    async def admit(self, call: Call) -> None:
+        """Let a call in, or raise: UNAUTHENTICATED, TOO_MANY_REQUESTS or FORBIDDEN."""
+        need = self._need
+        if need.reach is Reach.OPEN:
+            return
+        credential = bearer(call)
+        principal = self._gate.remembered(credential) or await self._gate.admit(credential)
+        if principal.bucket is not None and (wait := principal.bucket.take(self._gate.now())):
+            raise SkepError(
+                Code.TOO_MANY_REQUESTS, "this key or subject makes more requests than it may",
+                retry_after_seconds=math.ceil(wait),
+            )  # fmt: skip
+        call.enter(principal, need.verbs[0] if need.verbs else None)
+        if not self._fits(principal, call):
+            raise SkepError(Code.FORBIDDEN, f"this needs {need}")
+        call.checked = need.reach not in (Reach.QUEUES, Reach.LIST)
+
+    def _fits(self, principal: Principal, call: Call) -> bool:
+        """Whether it may be at all: what is refused here is refused before its body is read."""
+        verbs = self._need.verbs
+        match self._need.reach:
+            case Reach.OPEN | Reach.KNOWN:
+                return True
+            case Reach.QUEUES | Reach.LIST:
+                return any(principal.may_anywhere(verb, call.tenant) for verb in verbs)
+            case Reach.TENANT:
+                return all(principal.may_all(verb, call.tenant) for verb in verbs)
+            case Reach.SERVER:
+                return all(principal.may_everywhere(verb) for verb in verbs)
+
+    def release(self, call: Call) -> None:
+        """Hold back an answer that was made without a check."""
+        if call.principal is not None and not call.checked:
+            raise SkepError(Code.INTERNAL, "the answer was made without a check of who may see it")
+
+
+def bearer(call: Call) -> bytes:
+    """The key or token of a request. Said twice it is refused, since a proxy may have looked at the other one."""
+    values = [value for name, value in call.scope["headers"] if name == AUTHORIZATION]
+    if len(values) > 1:
+        raise SkepError(Code.UNAUTHENTICATED, "the header Authorization is given twice")
+    if not values or values[0][: len(BEARER)].lower() != BEARER:
+        raise SkepError(Code.UNAUTHENTICATED, "this needs a key or a token: Authorization: Bearer …")
+    return bytes(values[0][len(BEARER) :]).strip()

@@ -1,0 +1,55 @@
+"""What an operation needs of whoever asks for it. Every operation says so; the guard at its door and the tests go by it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from skep.keys import Verb
+
+
+class Reach(StrEnum):
+    """What a verb must be granted for."""
+
+    OPEN = "open"
+    """Anyone may ask, known or not."""
+    KNOWN = "known"
+    """Anyone who is known."""
+    QUEUES = "queues"
+    """The queues that the request turns out to name: the handler gets them by `Call.queue`, or checks them."""
+    LIST = "list"
+    """Whatever may be seen: the handler leaves out the rest by `Call.visible`."""
+    TENANT = "tenant"
+    """All queues of the tenant, since it is of no single one."""
+    SERVER = "server"
+    """All queues of all tenants, since it is of no single tenant."""
+
+
+class Need(Struct, frozen=True):
+    """The verbs that are needed, the one that `Call.queue` asks for first, and for what."""
+
+    reach: Reach
+    verbs: tuple[Verb, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.verbs:
+            return self.reach.value
+        return f"{'+'.join(self.verbs)} on {self.reach.value}"
+
+
+OPEN = Need(Reach.OPEN)
+KNOWN = Need(Reach.KNOWN)
+PUSH = Need(Reach.QUEUES, (Verb.PUSH,))
+POP = Need(Reach.QUEUES, (Verb.POP,))
+POP_OR_PUSH = Need(Reach.QUEUES, (Verb.POP, Verb.PUSH))
+READ = Need(Reach.QUEUES, (Verb.READ,))
+ADMIN = Need(Reach.QUEUES, (Verb.ADMIN,))
+POP_LIST = Need(Reach.LIST, (Verb.POP,))
+READ_LIST = Need(Reach.LIST, (Verb.READ,))
+PUSH_TENANT = Need(Reach.TENANT, (Verb.PUSH,))
+POP_TENANT = Need(Reach.TENANT, (Verb.POP,))
+READ_TENANT = Need(Reach.TENANT, (Verb.READ,))
+ADMIN_TENANT = Need(Reach.TENANT, (Verb.ADMIN,))
+READ_SERVER = Need(Reach.SERVER, (Verb.READ,))
+ADMIN_SERVER = Need(Reach.SERVER, (Verb.ADMIN,))

@@ -1,0 +1,91 @@
+"""Who may do what, as data: keys, what they grant, and the audit log of what admins did.
+
+Plain structs, as in `skep.model`. Of a key's secret only a digest is here; the rest of a key that no store looks at stays the
+JSON bytes of its `KeyDetail`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.records import DEFAULT_TENANT
+
+EVERY = "*"
+"""The pattern of every tenant, or every queue."""
+SERVER = ""
+"""The tenant of what belongs to none: apps and keys are the server's."""
+
+
+class Verb(StrEnum):
+    """What can be granted. None of them includes another."""
+
+    PUSH = "push"
+    POP = "pop"
+    READ = "read"
+    ADMIN = "admin"
+
+
+class Role(StrEnum):
+    """Verbs that go together, by the name people know."""
+
+    READ_ONLY = "read-only"
+    READ_WRITE = "read-write"
+    WRITE_ONLY = "write-only"
+    ADMIN = "admin"
+
+
+VERBS_OF: dict[Role, tuple[Verb, ...]] = {
+    Role.READ_ONLY: (Verb.READ,),
+    Role.READ_WRITE: (Verb.PUSH, Verb.POP, Verb.READ),
+    Role.WRITE_ONLY: (Verb.PUSH,),
+    Role.ADMIN: (Verb.PUSH, Verb.POP, Verb.READ, Verb.ADMIN),
+}
+
+
+class Grant(Struct, frozen=True, forbid_unknown_fields=True):
+    """These verbs, on the queues of these tenants that match; in a pattern ``*`` stands for any characters, also none."""
+
+    verbs: tuple[Verb, ...]
+    tenants: tuple[str, ...] = (DEFAULT_TENANT,)
+    queues: tuple[str, ...] = (EVERY,)
+
+
+class KeyDetail(Struct, frozen=True):
+    """What a key is called, what it grants, how often it may be used, and who made it."""
+
+    name: str
+    grants: tuple[Grant, ...]
+    created_by: str
+    requests_per_second: float | None = None
+
+
+class KeyRecord(Struct, frozen=True):
+    """A key as it is stored. It counts until it is revoked or expires, and is forgotten some time after that."""
+
+    id: str
+    digest: bytes
+    created_at: Instant
+    document: bytes
+    expires_at: Instant | None = None
+    revoked_at: Instant | None = None
+    forget_at: Instant | None = None
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
+    """What an admin did, or tried: ``outcome`` is ``done``, a code, or None when the server did not live to see it."""
+
+    position: int = 0
+    at: Instant
+    actor: str
+    action: str
+    tenant: str = SERVER
+    queues: tuple[str, ...] = ()
+    outcome: str | None = None
+    expires_at: Instant
+
+
+DONE: Literal["done"] = "done"

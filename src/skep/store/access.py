@@ -1,0 +1,48 @@
+"""What a store keeps for access: keys, and the audit log. Reached as ``store.access``, since it is no queue's business."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from skep.clock import Instant
+from skep.keys import AuditEntry, KeyRecord
+
+KEYS_MAX = 10_000
+"""Keys that a store takes, revoked ones that are not forgotten yet among them: every server knows all of them."""
+AUDIT_ENTRIES_MAX = 1_000_000
+"""Entries that are kept, whatever their age."""
+
+
+class AccessStore(Protocol):
+    """Keys and audit entries; each verb is one transaction."""
+
+    async def put_key(self, record: KeyRecord) -> bool:
+        """Keep a new key, and tell the other servers; False when there are `KEYS_MAX` already."""
+        ...
+
+    async def get_key(self, id_: str) -> KeyRecord | None:
+        """The key, or None."""
+        ...
+
+    async def list_keys(self, after: str = "", limit: int = 100) -> list[KeyRecord]:
+        """Keys by id, those after ``after``."""
+        ...
+
+    async def revoke_key(self, id_: str, now: Instant, forget_at: Instant) -> KeyRecord | None:
+        """Let a key count no longer, and tell the other servers; one that was revoked before stays as it is. None when there is none."""
+        ...
+
+    async def note_audit(self, entry: AuditEntry) -> int:
+        """Keep an entry; the position it got."""
+        ...
+
+    async def finish_audit(self, position: int, tenant: str, queues: Sequence[str], outcome: str) -> None:
+        """Say how it went, with which queues of which tenant."""
+        ...
+
+    async def list_audit(
+        self, tenant: str | None = None, before: int | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        """Entries of a tenant, or of all, newest first, those before a position."""
+        ...

@@ -1,0 +1,107 @@
+"""Keys and the audit log. Whoever changes a key tells the other servers in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+import msgspec
+
+from skep.clock import Instant
+from skep.keys import SERVER, AuditEntry, KeyRecord
+from skep.model import QueueKey
+from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX
+from skep.store.postgres import events
+from skep.store.postgres.connection import Connection, Pool
+from skep.store.statements import load_statements
+from skep.system_events import SystemEventKind
+
+SQL = load_statements(__package__, "access")
+
+LAST = 2**63 - 1
+
+
+class PostgresAccess:
+    """Implements `skep.store.access.AccessStore`."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def put_key(self, record: KeyRecord) -> bool:
+        """Keep a new key; False when there are too many."""
+
+        async def put(connection: Connection) -> bool:
+            done = await connection.execute(SQL["put_key"], *msgspec.structs.astuple(record), KEYS_MAX)
+            if done != "INSERT 0 1":
+                return False
+            await _tell(connection, record.id, record.created_at)
+            return True
+
+        return await self._pool.transaction(put)
+
+    async def get_key(self, id_: str) -> KeyRecord | None:
+        """The key, or None."""
+        async with self._pool.connection() as connection:
+            return _key(await connection.fetchrow(SQL["get_key"], id_))
+
+    async def list_keys(self, after: str = "", limit: int = 100) -> list[KeyRecord]:
+        """Keys by id, those after ``after``."""
+        async with self._pool.connection() as connection:
+            return [KeyRecord(*row) for row in await connection.fetch(SQL["list_keys"], after, limit)]
+
+    async def revoke_key(self, id_: str, now: Instant, forget_at: Instant) -> KeyRecord | None:
+        """Let a key count no longer."""
+
+        async def revoke(connection: Connection) -> KeyRecord | None:
+            await connection.execute(SQL["revoke_key"], id_, now, forget_at)
+            found = _key(await connection.fetchrow(SQL["get_key"], id_))
+            if found is not None:
+                await _tell(connection, id_, now)
+            return found
+
+        return await self._pool.transaction(revoke)
+
+    async def note_audit(self, entry: AuditEntry) -> int:
+        """Keep an entry; the position it got."""
+        queues = msgspec.json.encode(entry.queues).decode()
+        given = (entry.at, entry.expires_at, entry.tenant, entry.actor, entry.action, queues, entry.outcome)
+
+        async def note(connection: Connection) -> int:
+            position: int = await connection.fetchval(SQL["note"], *given)
+            await connection.execute(SQL["forget"], position - AUDIT_ENTRIES_MAX)
+            return position
+
+        return await self._pool.transaction(note)
+
+    async def finish_audit(self, position: int, tenant: str, queues: Sequence[str], outcome: str) -> None:
+        """Say how it went."""
+        told = msgspec.json.encode(queues).decode()
+        await self._pool.transaction(lambda c: c.execute(SQL["finish"], position, tenant, told, outcome))
+
+    async def list_audit(
+        self, tenant: str | None = None, before: int | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        """Entries, newest first."""
+        place = (LAST if before is None else before, limit)
+        async with self._pool.connection() as connection:
+            if tenant is None:
+                rows = await connection.fetch(SQL["list"], *place)
+            else:
+                rows = await connection.fetch(SQL["list_of"], *place, tenant)
+        return [_entry(row) for row in rows]
+
+
+async def _tell(connection: Connection, id_: str, now: Instant) -> None:
+    await events.note(connection, SystemEventKind.KEY, QueueKey(id_, SERVER), now)
+
+
+def _key(row: asyncpg.Record | None) -> KeyRecord | None:
+    return None if row is None else KeyRecord(*row)
+
+
+def _entry(row: asyncpg.Record) -> AuditEntry:
+    return AuditEntry(
+        position=row["position"], at=row["at"], actor=row["actor"], action=row["action"], tenant=row["tenant"],
+        outcome=row["outcome"], expires_at=row["expires_at"],
+        queues=msgspec.json.decode(row["queues"], type=tuple[str, ...]),
+    )  # fmt: skip

@@ -1,0 +1,94 @@
+"""Keys and the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from skep.clock import Instant
+from skep.keys import AuditEntry, KeyRecord
+from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX
+from skep.store.sqlite.session import Session
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "access")
+
+LAST = 2**63 - 1
+
+Running = Callable[[Callable[[Session], Any]], Awaitable[Any]]
+
+
+class SqliteAccess:
+    """Implements `skep.store.access.AccessStore` with the store's own threads."""
+
+    def __init__(self, write: Running, read: Running) -> None:
+        self._write = write
+        self._read = read
+
+    async def put_key(self, record: KeyRecord) -> bool:
+        """Keep a new key; False when there are too many."""
+
+        def put(session: Session) -> bool:
+            session.db.execute(SQL["put_key"], (*msgspec.structs.astuple(record), KEYS_MAX))
+            return session.db.changes() == 1
+
+        return bool(await self._write(put))
+
+    async def get_key(self, id_: str) -> KeyRecord | None:
+        """The key, or None."""
+        return _key(await self._read(lambda session: session.row(SQL["get_key"], (id_,))))
+
+    async def list_keys(self, after: str = "", limit: int = 100) -> list[KeyRecord]:
+        """Keys by id, those after ``after``."""
+        rows = await self._read(lambda session: session.rows(SQL["list_keys"], (after, limit)))
+        return [KeyRecord(*row) for row in rows]
+
+    async def revoke_key(self, id_: str, now: Instant, forget_at: Instant) -> KeyRecord | None:
+        """Let a key count no longer."""
+
+        def revoke(session: Session) -> KeyRecord | None:
+            session.db.execute(SQL["revoke_key"], (id_, now, forget_at))
+            return _key(session.row(SQL["get_key"], (id_,)))
+
+        found: KeyRecord | None = await self._write(revoke)
+        return found
+
+    async def note_audit(self, entry: AuditEntry) -> int:
+        """Keep an entry; the position it got."""
+        queues = msgspec.json.encode(entry.queues).decode()
+        given = (entry.at, entry.expires_at, entry.tenant, entry.actor, entry.action, queues, entry.outcome)
+
+        def note(session: Session) -> int:
+            row = session.row(SQL["note"], given)
+            assert row is not None
+            session.db.execute(SQL["forget"], (row[0] - AUDIT_ENTRIES_MAX,))
+            return int(row[0])
+
+        return int(await self._write(note))
+
+    async def finish_audit(self, position: int, tenant: str, queues: Sequence[str], outcome: str) -> None:
+        """Say how it went."""
+        given = (position, tenant, msgspec.json.encode(queues).decode(), outcome)
+        await self._write(lambda session: session.db.execute(SQL["finish"], given))
+
+    async def list_audit(
+        self, tenant: str | None = None, before: int | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        """Entries, newest first."""
+        place = (LAST if before is None else before, limit)
+        statement, given = ("list", place) if tenant is None else ("list_of", (*place, tenant))
+        return [_entry(row) for row in await self._read(lambda session: session.rows(SQL[statement], given))]
+
+
+def _key(row: Sequence[Any] | None) -> KeyRecord | None:
+    return None if row is None else KeyRecord(*row)
+
+
+def _entry(row: Sequence[Any]) -> AuditEntry:
+    position, at, actor, action, tenant, queues, outcome, expires_at = row
+    return AuditEntry(
+        position=position, at=at, actor=actor, action=action, tenant=tenant, outcome=outcome, expires_at=expires_at,
+        queues=msgspec.json.decode(queues, type=tuple[str, ...]),
+    )  # fmt: skip

@@ -1,0 +1,32 @@
+-- Keys and the audit log: few rows, seldom written.
+
+-- name: put_key
+INSERT INTO access_key (id, digest, created_at, document, expires_at, revoked_at, forget_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE (SELECT count(*) FROM access_key) < ?8
+
+-- name: get_key
+SELECT id, digest, created_at, document, expires_at, revoked_at, forget_at FROM access_key WHERE id = ?1
+
+-- name: list_keys
+SELECT id, digest, created_at, document, expires_at, revoked_at, forget_at FROM access_key WHERE id > ?1 ORDER BY id LIMIT ?2
+
+-- name: revoke_key
+UPDATE access_key SET revoked_at = ?2, forget_at = ?3 WHERE id = ?1 AND revoked_at IS NULL
+
+-- name: note
+INSERT INTO audit (at, expires_at, tenant, actor, action, queues, outcome) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING position
+
+-- name: forget
+-- Those too many, whatever their age: mostly one.
+DELETE FROM audit WHERE position <= ?1
+
+-- name: finish
+UPDATE audit SET tenant = ?2, queues = ?3, outcome = ?4 WHERE position = ?1
+
+-- name: list
+SELECT position, at, actor, action, tenant, queues, outcome, expires_at FROM audit WHERE position < ?1 ORDER BY position DESC LIMIT ?2
+
+-- name: list_of
+-- Index audit_tenant, backwards.
+SELECT position, at, actor, action, tenant, queues, outcome, expires_at FROM audit WHERE tenant = ?3 AND position < ?1
+ORDER BY position DESC LIMIT ?2

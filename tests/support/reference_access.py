@@ -1,0 +1,58 @@
+"""Keys and the audit log of the reference store: dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from skep.clock import Instant
+from skep.keys import AuditEntry, KeyRecord
+from skep.store.access import KEYS_MAX
+
+
+class ReferenceAccess:
+    """What the real ones are compared with."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, KeyRecord] = {}
+        self.audit: dict[int, AuditEntry] = {}
+        self.position = 0
+
+    async def put_key(self, record: KeyRecord) -> bool:
+        if len(self.keys) >= KEYS_MAX:
+            return False
+        self.keys[record.id] = record
+        return True
+
+    async def get_key(self, id_: str) -> KeyRecord | None:
+        return self.keys.get(id_)
+
+    async def list_keys(self, after: str = "", limit: int = 100) -> list[KeyRecord]:
+        return [self.keys[id_] for id_ in sorted(self.keys) if id_ > after][:limit]
+
+    async def revoke_key(self, id_: str, now: Instant, forget_at: Instant) -> KeyRecord | None:
+        known = self.keys.get(id_)
+        if known is not None and known.revoked_at is None:
+            self.keys[id_] = msgspec.structs.replace(known, revoked_at=now, forget_at=forget_at)
+        return self.keys.get(id_)
+
+    async def note_audit(self, entry: AuditEntry) -> int:
+        self.position += 1
+        self.audit[self.position] = msgspec.structs.replace(entry, position=self.position)
+        return self.position
+
+    async def finish_audit(self, position: int, tenant: str, queues: Sequence[str], outcome: str) -> None:
+        if position in self.audit:
+            known = self.audit[position]
+            self.audit[position] = msgspec.structs.replace(known, tenant=tenant, queues=tuple(queues), outcome=outcome)
+
+    async def list_audit(
+        self, tenant: str | None = None, before: int | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        found = [one for one in self.audit.values() if tenant in (None, one.tenant)]
+        return [one for one in reversed(found) if before is None or one.position < before][:limit]
+
+    def sweep(self, now: Instant) -> None:
+        self.keys = {id_: one for id_, one in self.keys.items() if one.forget_at is None or one.forget_at > now}
+        self.audit = {at: one for at, one in self.audit.items() if one.expires_at > now}
