@@ -13,7 +13,7 @@ from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse
 from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
 from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
-from skep.wire.status import LiveLease, StatusResponse
+from skep.wire.status import BuffersResponse, LiveLease, StatusResponse
 from skep.wire.traces import NamedTrace, TraceEventView
 
 
@@ -77,6 +77,10 @@ class AsyncLooking(AsyncRecords):
     async def status(self) -> StatusResponse:
         """The tenant at one look, with what may need attention."""
         return await self.run(looking_calls.status())
+
+    async def buffers(self) -> BuffersResponse:
+        """What the server process that answers has taken and not stored yet: on its disk, and in its memory."""
+        return await self.run(looking_calls.buffers())
 
     async def leases(
         self, queue: str | None = None, *, expiring_within: float | None = None, limit: int = looking_calls.PAGE_ROWS

@@ -37,7 +37,7 @@ from skep.wire.queues import (
     QueueView,
     TasksResponse,
 )
-from skep.wire.status import LeasesResponse, StatusResponse
+from skep.wire.status import BuffersResponse, LeasesResponse, StatusResponse
 from skep.wire.traces import NewTraceEvent, TellRequest, TellResponse, TraceEventsResponse, TraceNamesResponse
 
 T = TypeVar("T")
@@ -190,6 +190,11 @@ def tasks() -> Call[TasksResponse]:
 def overview() -> Call[Overview]:
     """All queues added up."""
     return get("/api/v1/resources/overview", Overview)
+
+
+def buffers() -> Call[BuffersResponse]:
+    """What the server process that answers has taken and not stored yet."""
+    return get("/api/v1/status/buffers", BuffersResponse)
 
 
 def status() -> Call[StatusResponse]:

@@ -9,6 +9,7 @@ import msgspec
 from skep.clock import Instant, seconds
 from skep.config import HttpLimits
 from skep.engine import Engine
+from skep.engine.spooling.spool import SpoolFigures
 from skep.errors import SkepError
 from skep.http.survey import Surveyed, survey
 from skep.observe.exposition import Gauges, GroupGauges, QueueGauges
@@ -44,6 +45,7 @@ class GaugeReader:
             parked_polls=self._engine.parked_polls,
             connections_active=connections.active,
             connections_idle=connections.idle,
+            **_buffered(self._engine),
         )
 
     async def _read(self) -> Gauges:
@@ -77,6 +79,17 @@ class GaugeReader:
 def _queue_gauges(one: Surveyed) -> QueueGauges:
     key, stats = one.queue.key, one.stats
     return QueueGauges(key.tenant, key.name, stats.depth, stats.in_flight, stats.dead_letters, stats.oldest_age_seconds)
+
+
+def _buffered(engine: Engine) -> dict[str, int | bool]:
+    """What this process has taken and not stored."""
+    spool = SpoolFigures() if engine.spool is None else engine.spool.figures()
+    held = engine.buffer.figures()
+    return {
+        "spool_pending": spool.pending, "spool_flushed": spool.flushed, "spool_failed": spool.failed,
+        "spool_bytes": spool.size_bytes, "store_away": engine.store_away,
+        "buffer_pending": held.pending, "buffer_flushed": held.flushed, "buffer_lost": held.lost,
+    }  # fmt: skip
 
 
 def _group_gauges(seen: list[Surveyed]) -> list[GroupGauges]:

@@ -49,6 +49,14 @@ class Gauges(Struct, frozen=True, kw_only=True):
     connections_active: int = 0
     connections_idle: int = 0
     parked_polls: int = 0
+    spool_pending: int = 0
+    spool_flushed: int = 0
+    spool_failed: int = 0
+    spool_bytes: int = 0
+    store_away: bool = False
+    buffer_pending: int = 0
+    buffer_flushed: int = 0
+    buffer_lost: int = 0
 
 
 class Exposition:
@@ -87,6 +95,7 @@ class _Source(Collector):
         yield from _queue_gauges(self.gauges)
         yield from _group_gauges(self.gauges)
         yield from _server_gauges(self.gauges)
+        yield from _buffer_gauges(self.gauges)
 
     def _message_counters(self) -> Iterator[Metric]:
         for name, attribute, meaning in (
@@ -155,6 +164,21 @@ def _group_gauges(gauges: Gauges) -> Iterator[Metric]:
         for group in gauges.groups:
             family.add_metric((group.tenant, group.queue, group.group), getattr(group, attribute))
         yield family
+
+
+def _buffer_gauges(gauges: Gauges) -> Iterator[Metric]:
+    """What this process has taken and not stored: on its disk, and in its memory."""
+    for kind, name, value, meaning in (
+        (GaugeMetricFamily, "skep_spool_pending_messages", gauges.spool_pending, "Messages in the spool"),
+        (CounterMetricFamily, "skep_spool_flushed_messages", gauges.spool_flushed, "Spooled messages that were stored"),
+        (CounterMetricFamily, "skep_spool_failed_messages", gauges.spool_failed, "Spooled messages that were given up"),
+        (GaugeMetricFamily, "skep_spool_bytes", gauges.spool_bytes, "What the files of the spool take"),
+        (GaugeMetricFamily, "skep_spool_away", gauges.store_away, "Whether pushes are spooled since the store is away"),
+        (GaugeMetricFamily, "skep_buffer_pending_messages", gauges.buffer_pending, "Messages of QoS 0 in memory"),
+        (CounterMetricFamily, "skep_buffer_flushed_messages", gauges.buffer_flushed, "Messages of QoS 0 stored"),
+        (CounterMetricFamily, "skep_buffer_lost_messages", gauges.buffer_lost, "Messages of QoS 0 given up"),
+    ):
+        yield kind(name, meaning, value=value)
 
 
 def _server_gauges(gauges: Gauges) -> Iterator[Metric]:

@@ -44,7 +44,7 @@ def operations(engine: Engine, total: Callable[[], Meter], limits: HttpLimits) -
         return MetricsResponse(
             push, pop, ack,
             DatabaseMetrics(read.store_up, read.connections_active, read.connections_idle),
-            FileBufferMetrics(0, 0, 0),
+            FileBufferMetrics(read.spool_pending, read.spool_flushed, read.spool_failed),
         )  # fmt: skip
 
     return [
