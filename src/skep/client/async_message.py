@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from skep.client import calls, delivered, looking_calls
 from skep.client.delivered import Delivered, error_text
+from skep.client.tracing import processing
 from skep.errors import SkepError
 from skep.wire.messages import Ack, AckResult
 
@@ -53,16 +54,20 @@ class AsyncMessage(Delivered):
         return transaction
 
     async def _settle(self, ack: Ack) -> AckResult:
-        result = await self.client.run(calls.ack(ack))
+        with delivered.traced([(self, ack)]):
+            result = await self.client.run(calls.ack(ack))
         self.settled = ack.status
         return result
 
     async def __aenter__(self) -> Self:
+        self.work = processing(self.queue, self.headers, self.id, self.attempt)
+        self.work.__enter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.work.__exit__(kind, error, trace)
         if self.settled is not None:
             return
         if error is None:

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 import stamina
 
-from skep.client import calls, delivered, operations
+from skep.client import calls, delivered, operations, tracing
 from skep.client.batcher import BufferOptions
 from skep.client.breaker import BreakerState
 from skep.client.buffer import Buffer
@@ -88,15 +88,20 @@ class Client(Looking, Following):
 
     def push(self, queue: str, messages: object, **options: Unpack[PushOptions]) -> Pushed:
         """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
-        items = push_items(queue, messages, options, self._mint)
-        try:
-            return told(self._awaited(self.run(calls.push(items, buffering(options)))), options)
-        except SkepError as error:
-            return told_of_failure(error, items, options)
+        with tracing.publishing(queue, len(messages) if isinstance(messages, list) else 1):
+            items = push_items(queue, messages, options, self._mint)
+            try:
+                return told(self._awaited(self.run(calls.push(items, buffering(options)))), options)
+            except SkepError as error:
+                return told_of_failure(error, items, options)
 
     def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[Message]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
-        return [Message.of(popped, self) for popped in self.run(calls.pop(queue, options))]
+        since = tracing.began()
+        found = [Message.of(popped, self) for popped in self.run(calls.pop(queue, options))]
+        if since and found:
+            tracing.received(queue, since, [message.headers for message in found])
+        return found
 
     def pop_matching(
         self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
@@ -199,7 +204,8 @@ class Client(Looking, Following):
             return done.value  # type: ignore[no-any-return] # the generator's return value is a T
 
     def _say(self, said: list[tuple[Delivered, Ack]]) -> list[AckResult]:
-        return delivered.noted(said, self.settle([ack for _, ack in said]))
+        with delivered.traced(said):
+            return delivered.noted(said, self.settle([ack for _, ack in said]))
 
     def _awaited(self, pushed: Pushed) -> Pushed:
         """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""

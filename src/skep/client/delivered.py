@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
@@ -11,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from skep.client.decoding import decode_json
+from skep.client.tracing import settling
 from skep.clock import Clock, seconds
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus
@@ -45,6 +47,8 @@ class Delivered(Struct, eq=False):
     client: Any
     settled: AckStatus | None = None
     """What was said of it through this object; None while nothing was."""
+    work: AbstractContextManager[None] = nullcontext()
+    """The span of working on it, in a ``with`` block."""
 
     @classmethod
     def of(cls, popped: PoppedMessage, client: object) -> Self:
@@ -116,6 +120,13 @@ def _writable(error: str | None) -> str | None:
     one that cannot be written would keep all the others from being said.
     """
     return None if error is None else error.encode("utf-8", "replace").decode()
+
+
+def traced(said: Sequence[tuple[Delivered, Ack]]) -> AbstractContextManager[None]:
+    """A span around saying so."""
+    if not said:
+        return nullcontext()
+    return settling(said[0][0].queue, said[0][1].status, [message.headers for message, _ in said])
 
 
 def noted(said: Sequence[tuple[Delivered, Ack]], results: list[AckResult]) -> list[AckResult]:

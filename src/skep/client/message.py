@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from skep.client import calls, delivered, looking_calls
 from skep.client.delivered import Delivered, error_text
+from skep.client.tracing import processing
 from skep.errors import SkepError
 from skep.wire.messages import Ack, AckResult
 
@@ -55,16 +56,20 @@ class Message(Delivered):
         return transaction
 
     def _settle(self, ack: Ack) -> AckResult:
-        result = self.client.run(calls.ack(ack))
+        with delivered.traced([(self, ack)]):
+            result = self.client.run(calls.ack(ack))
         self.settled = ack.status
         return result
 
     def __enter__(self) -> Self:
+        self.work = processing(self.queue, self.headers, self.id, self.attempt)
+        self.work.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.work.__exit__(kind, error, trace)
         if self.settled is not None:
             return
         if error is None:

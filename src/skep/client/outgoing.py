@@ -11,9 +11,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from skep.client.delivered import Delivered
 from skep.client.options import no_others
+from skep.client.tracing import current_context
 from skep.errors import Code, SkepError
 from skep.ids import IdMint, id_text
 from skep.model import DEFAULT_PARTITION
+from skep.traceparent import TRACEPARENT
 from skep.wire.messages import PushedMessage, PushItem
 
 Headers = dict[str, str]
@@ -97,7 +99,11 @@ def push_items(queue: str, messages: object, options: MessageOptions, mint: IdMi
             Code.INVALID_REQUEST, "one transaction id names one message; give each its own with skep.NewMessage"
         )
     ids = iter(mint.mint_many(len(several)))
-    return [_item(queue, message, options, ids) for message in several]
+    items = [_item(queue, message, options, ids) for message in several]
+    context = current_context()
+    if context is not None:
+        _carry(items, context.headers)
+    return items
 
 
 def buffering(options: Mapping[str, Any]) -> tuple[int | None, int | None] | None:
@@ -124,6 +130,16 @@ def written_items(queue: str, messages: object, options: MessageOptions, mint: I
 def repeatable(items: Iterable[PushItem]) -> bool:
     """Whether pushing these again stores nothing twice."""
     return all(item.transaction_id is not None for item in items)
+
+
+def _carry(items: list[PushItem], context: Headers) -> None:
+    """Let messages carry the trace they are pushed in, those that were not given one."""
+    for item in items:
+        headers = cast("object", item.headers)
+        if headers is UNSET:
+            item.headers = cast("Raw", context)
+        elif isinstance(headers, dict) and TRACEPARENT not in headers:
+            item.headers = cast("Raw", {**headers, **context})
 
 
 def _listed(messages: object) -> list[object]:

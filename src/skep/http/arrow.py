@@ -16,7 +16,7 @@ from msgspec import Struct
 from skep.columns import LOG_SCHEMA, check_names, checked, is_plain, written_out
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http.pushing import parse_trace_id
+from skep.http.pushing import parse_trace_id, trace_id_in
 from skep.http.unpacking import unpacked_bytes
 from skep.model import DEFAULT_PARTITION, NewMessage, QueueKey, Seq
 
@@ -192,14 +192,15 @@ def _message(row: dict[str, Any], queue: str | None, tenant: str) -> NewMessage:
         raise SkepError(Code.INVALID_REQUEST, "name the queue in the query, or in a column queue")
     if payload is None:
         raise SkepError(Code.INVALID_PAYLOAD, "a payload is null")
-    headers, trace_id = row.get("headers"), row.get("trace_id")
+    trace_id = row.get("trace_id")
+    headers = None if row.get("headers") is None else _headers(row["headers"])
     return NewMessage(
         QueueKey(name, tenant),
         payload,
         DEFAULT_PARTITION if partition is None else partition,
         row.get("transaction_id"),
-        None if trace_id is None else parse_trace_id(trace_id),
-        None if headers is None else _headers(headers),
+        trace_id_in(headers) if trace_id is None else parse_trace_id(trace_id),
+        headers,
         row.get("content_type"),
         row.get("deliver_at"),
         row.get("priority") or 0,

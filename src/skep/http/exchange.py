@@ -22,6 +22,7 @@ from skep.http.bodies import Bodies
 from skep.keys import Verb
 from skep.model import DEFAULT_TENANT, QueueKey
 from skep.strictness import check_depth, check_unique_keys
+from skep.traceparent import TraceContext, trace_context
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
@@ -164,6 +165,19 @@ class Call:
     def sees_all(self) -> bool:
         """Whether all queues of the tenant are visible, so that nothing needs to be left out."""
         return self.principal is None or self._verb is None or self.principal.may_all(self._verb, self.tenant)
+
+    # what else it brings
+
+    @property
+    def trace_context(self) -> TraceContext | None:
+        """The trace that the caller is in. What it says is ASCII; anything else counts for nothing."""
+        traceparent = self.header(b"traceparent")
+        if traceparent is None:
+            return None
+        state = self.header(b"tracestate")
+        return trace_context(
+            traceparent.decode("ascii", "replace"), None if state is None else state.decode("ascii", "replace")
+        )
 
     def path(self, name: str) -> str:
         """A part of the path. Paths are matched before they are unquoted, so a part may contain a slash."""

@@ -15,6 +15,7 @@ from skep.ids import Id, id_text, id_texts, parse_id
 from skep.keys import Verb
 from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
 from skep.observe.metrics import Meter
+from skep.traceparent import context_in, with_context
 from skep.wire.messages import NO_HEADERS, PushedMessage, PushItem, PushResponse, QueueDepth
 from skep.wire.times import to_instant
 
@@ -26,7 +27,8 @@ LEVELS_ABOVE_PAYLOADS = 3
 
 
 def new_messages(items: Sequence[PushItem], call: Call) -> list[NewMessage]:
-    """The messages the items mean, if they may be pushed."""
+    """The messages the items mean, if they may be pushed, in the request's trace where they bring none."""
+    context = call.trace_context
     keys: dict[str, QueueKey] = {}
     messages = []
     for item in items:
@@ -34,20 +36,29 @@ def new_messages(items: Sequence[PushItem], call: Call) -> list[NewMessage]:
         if key is None:
             key = keys[item.queue] = call.queue(item.queue, Verb.PUSH)
         payload = bytes(item.payload)
+        headers = None if item.headers is NO_HEADERS else _headers(item.headers)
+        if context is not None:
+            headers = with_context(headers, context)
         messages.append(
             NewMessage(
                 key,
                 payload if item.content_type is None else _raw_bytes(payload),
                 item.partition,
                 item.transaction_id,
-                None if item.trace_id is None else parse_trace_id(item.trace_id),
-                None if item.headers is NO_HEADERS else _headers(item.headers),
+                parse_trace_id(item.trace_id) if item.trace_id is not None else trace_id_in(headers),
+                headers,
                 item.content_type,
                 None if item.deliver_at is None else to_instant(item.deliver_at),
                 item.priority,
             )
         )
     return messages
+
+
+def trace_id_in(headers: bytes | None) -> Id | None:
+    """The trace that a message's headers say it is of."""
+    context = None if headers is None else context_in(headers)
+    return None if context is None else context.trace_id
 
 
 def _headers(headers: msgspec.Raw) -> bytes | None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from skep.client.async_message import AsyncMessage
 from skep.client.delivered import Delivered, error_text, payload_bytes
 from skep.client.message import Message
+from skep.client.tracing import working_on
 from skep.client.worker.verdict import Reject, Retry, RetryAt, verdict
 from skep.clock import Clock
 from skep.entities import PERMANENT
@@ -61,6 +62,10 @@ class Acting:
 
     async def run(self, access: Access, message: PoppedMessage) -> Ack | None:
         """Do a message and settle it; returns what was said of it, None when nothing could be said."""
+        with working_on(message):
+            return await self._run(access, message)
+
+    async def _run(self, access: Access, message: PoppedMessage) -> Ack | None:
         try:
             fields = self._duty.fields(message) if self._duty.reads else {}
             done = await self._act(access, message, fields)

@@ -19,6 +19,7 @@ from skep.client.async_message import AsyncMessage
 from skep.client.client import Client
 from skep.client.delivered import Delivered
 from skep.client.message import Message
+from skep.client.tracing import processing
 from skep.client.worker.keeping import Keeping
 from skep.client.worker.settling import Settling
 from skep.client.worker.subscription import Subscription
@@ -157,7 +158,8 @@ class Consumer:
     async def _handle(self, message: Delivered, told: list[asyncio.Future[AckResult | None]]) -> None:
         error: BaseException | None = None
         try:
-            await self._subscription.call(message, self._pool)
+            with processing(message.queue, message.headers, message.id, message.attempt):
+                await self._subscription.call(message, self._pool)
         except asyncio.CancelledError as raised:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
