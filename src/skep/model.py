@@ -159,6 +159,7 @@ class PushStatus(StrEnum):
     DUPLICATE = "duplicate"
     BUFFERED = "buffered"
     REFUSED = "refused"
+    QUEUED = "queued"
 
 
 class PushResult(Struct, frozen=True, gc=False):
@@ -180,15 +181,31 @@ class Depth(Struct, frozen=True):
     remaining: int | None
 
 
+class QueuedOperation(Struct, frozen=True):
+    """An operation that a call became: what it is about, which items of the call it has, and how long it may take."""
+
+    id: Id
+    queue: QueueKey
+    partition: str
+    indexes: list[int]
+    queue_position: int
+    reason: str
+    estimated_wait_seconds: float
+
+
 class PushOutcome(Struct, frozen=True):
     """One result per message in order, and the depth afterwards of every queue that was pushed to.
 
-    ``recorded`` is the answer of a receipt that was there before: then there are no results, and nothing was stored.
+    ``recorded`` is the answer of a receipt that was there before: then there are no results, and nothing was stored. ``held``
+    says the same of a batch that would overtake a queued push to one of its partitions; the engine queues it behind that, and
+    then ``operations`` says which.
     """
 
     results: list[PushResult]
     depths: dict[QueueKey, Depth]
     recorded: bytes | None = None
+    held: bool = False
+    operations: list[QueuedOperation] | None = None
 
     @property
     def refused(self) -> bool:
@@ -339,6 +356,7 @@ class SettleStatus(StrEnum):
     DEAD = "dead"
     DISCARDED = "discarded"
     REFUSED = "refused"
+    QUEUED = "queued"
 
 
 class SettleResult(Struct, frozen=True, gc=False):
@@ -348,6 +366,7 @@ class SettleResult(Struct, frozen=True, gc=False):
     code: Code | None = None
     retry_at: Instant | None = None
     dead_letter_queue: str | None = None
+    operation: QueuedOperation | None = None
 
 
 class Renewal(Struct, frozen=True, kw_only=True):
@@ -377,6 +396,7 @@ class DeadReason(StrEnum):
     REJECTED = "rejected"
     EXPIRED = "expired"
     INVALID = "invalid"
+    OPERATION_FAILED = "operation_failed"
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):

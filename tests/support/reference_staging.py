@@ -25,6 +25,9 @@ class ReferenceStaging(ReferenceRecords):
     def _push(self, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
         raise NotImplementedError
 
+    def check_order(self, batch: PushBatch) -> None:
+        raise NotImplementedError
+
     async def stage(self, chunk: Chunk, now: Instant) -> None:
         if self.living(chunk.epoch.receipt, now) is not None:
             raise already_published(chunk.epoch)
@@ -76,6 +79,7 @@ class ReferenceStaging(ReferenceRecords):
                 NewMessage(unpacked.queue, payload.as_py(), partition.as_py().decode())
                 for partition, payload in zip(rows.partition, rows.payload, strict=True)
             ]
+        self.check_order(PushBatch(messages, ids))
         outcome = self._push(PushBatch(messages, ids), now, create_queues)
         tally.pushed([message.queue.name for message in messages], outcome)
 

@@ -52,6 +52,7 @@ from skep.model import (
     StartMode,
 )
 from skep.system_events import SystemEvents
+from skep.operations import operations_ahead
 from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
@@ -59,10 +60,10 @@ from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_claims import ReferenceClaims
 from tests.support.reference_past import ReferencePast
 from tests.support.reference_settling import ReferenceSettling
-from tests.support.reference_staging import ReferenceStaging
+from tests.support.reference_operations import ReferenceOperations
 
 
-class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging, ReferencePast):
+class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, ReferencePast):
     """A store in memory, naive and slow, that the real ones are compared with."""
 
     def __init__(self) -> None:
@@ -143,6 +144,10 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging, Refer
             self.check_dead_letter_rules(key, settings.dead_letter_queue)
         if settings.ordering is not log.settings.ordering and log.depth > len(log.scheduled):
             raise SkepError(Code.INVALID_SETTING, "ordering changes only while nothing is unsettled")
+        if settings.ordering is not log.settings.ordering and any(
+            kept.asked.queue == key for kept in self.living_operations
+        ):
+            raise SkepError(Code.INVALID_SETTING, "ordering changes only while no operation waits")
         if settings.ordering is not log.settings.ordering:
             log.first_seq = log.last_seq + 1
         self._make_named(key, settings, now)
@@ -159,12 +164,25 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging, Refer
         if self.is_used(key):
             raise SkepError(Code.DEAD_LETTER_QUEUE_IN_USE, f"{key.name} is in use as a dead-letter queue")
         del self.logs[key]
+        self.end_operations(key, now)
         return True
 
     # push
 
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
-        return [self._push_once(batch, now, create_queues) for batch in batches]
+        behind: set[tuple[QueueKey, str]] = set()
+        return [self._push_behind(behind, batch, now, create_queues) for batch in batches]
+
+    def _push_behind(
+        self, behind: set[tuple[QueueKey, str]], batch: PushBatch, now: Instant, create_queues: bool
+    ) -> PushOutcome:
+        """Push a batch unless it would overtake an operation, or an earlier batch of the same call that waits for one."""
+        places = {self.stored_place((m.queue, m.partition)) for m in batch.messages}
+        recorded = batch.receipt is not None and self.living(batch.receipt.key, now) is not None
+        if not recorded and (self.would_overtake(places) or not behind.isdisjoint(places)):
+            behind |= places
+            return PushOutcome([], {}, held=True)
+        return self._push_once(batch, now, create_queues)
 
     def _push_once(self, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
         known = None if batch.receipt is None else self.living(batch.receipt.key, now)
@@ -194,6 +212,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging, Refer
             NewMessage(key, payload.as_py(), partition.as_py().decode())
             for partition, payload in zip(rows.partition, rows.payload, strict=True)
         ]
+        self.check_order(PushBatch(messages, ids))
         outcome = self._push(PushBatch(messages, ids), now, create_queue)
         first, last = outcome.results[0], outcome.results[-1]
         if first.code is not None:
@@ -317,6 +336,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging, Refer
     ) -> list[TransactionOutcome]:
         outcomes = []
         for transaction in transactions:
+            self.check_order(transaction.push)
             before = copy.deepcopy(self.logs), self.records()
             conflict = self.record(transaction.effects, transaction.receipts, now)
             settled = await self.settle(transaction.settlements, now)
@@ -345,6 +365,8 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceStaging, Refer
         letters = [letter for letter in self._matching(wanted) if letter.seq <= until][: len(ids)]
         for letter in letters:
             self.log(QueueKey(letter.source_queue, wanted.queue.tenant))
+        if self.would_overtake((QueueKey(x.source_queue, wanted.queue.tenant), x.partition) for x in letters):
+            raise operations_ahead()
         replayed = []
         for letter, id_ in zip(letters, ids, strict=False):
             log = self.log(QueueKey(letter.source_queue, wanted.queue.tenant))

@@ -47,6 +47,20 @@ from skep.model import (
     SettleResult,
     Start,
     StoredMessage,
+    Token,
+)
+from skep.operations import (
+    Claimed,
+    ClaimLimits,
+    Enqueued,
+    GivenBack,
+    NewOperations,
+    Operation,
+    OperationFigures,
+    OperationFilter,
+    OperationPage,
+    Performed,
+    Waiting,
 )
 from skep.records import (
     MAX_BYTES,
@@ -123,6 +137,8 @@ class Store(Protocol):
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
         """Append every batch that is not refused, in one transaction and in order; each is whole or not at all.
 
+        A batch is held, and not stored, while a push to one of its partitions waits as an operation; that is asked under the
+        lock that operations are performed under.
         When one message of a batch is refused, the others of that batch are refused with BATCH_REFUSED. A batch whose receipt
         exists already is not stored, and its outcome has what was recorded; that of a refused batch is not written. Where a
         message is a duplicate, an answer that names its id names that of the first one instead. A batch that was tried
@@ -151,6 +167,65 @@ class Store(Protocol):
         Receipts and effects are looked at first (RECEIPT_EXISTS, ENTITY_CHANGED), then settlements and pushes. Its push has no
         receipt of its own, and each of its effects at least one event.
         """
+        ...
+
+    # operations: calls that wait for their turn
+
+    async def enqueue(self, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
+        """Keep each call, whole, as one operation per partition; their positions rise in the order of the calls.
+
+        OPERATIONS_AHEAD for a push with a receipt that has several partitions.
+        """
+        ...
+
+    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
+        """Take the next operations, all pushes or all acks, by priority, then age; each counts this as a try.
+
+        One is taken only when every older live one of its partition is taken with it, and one that was tried before comes
+        alone. What nobody performed before its timeout may be claimed again, which makes the first claim worthless.
+        """
+        ...
+
+    async def perform(
+        self, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True
+    ) -> Performed:
+        """Do what claimed operations ask for and end them, in one transaction.
+
+        Those that were claimed by someone else meanwhile, or stand behind such a one, are left alone. When one is refused,
+        nothing of the call happens.
+        """
+        ...
+
+    async def give_back(self, token: Token, back: Sequence[GivenBack], now: Instant) -> list[int]:
+        """Let go of operations that were not performed, those that are still ours; their positions.
+
+        The messages of one that failed for good go among the dead letters of their queue in the same transaction. When they
+        cannot, they stay with the failed operation.
+        """
+        ...
+
+    async def cancel_operation(self, tenant: str, id_: Id, now: Instant) -> bool:
+        """End an operation that is pending; False when there is none of that id that is."""
+        ...
+
+    async def operation(self, tenant: str, id_: Id) -> Operation | None:
+        """An operation, or None."""
+        ...
+
+    async def list_operations(self, wanted: OperationFilter, after: int | None, limit: int) -> OperationPage:
+        """Operations, newest first, those before position ``after``."""
+        ...
+
+    async def waiting_operations(self, now: Instant, limit: int) -> Waiting:
+        """What is live over all tenants, counted up to ``limit``."""
+        ...
+
+    async def operation_figures(self, tenant: str, limit: int) -> list[OperationFigures]:
+        """Figures by kind and status: of up to ``limit`` that are live, and the latest ``limit`` of all."""
+        ...
+
+    async def sweep_operations(self, completed_before: Instant, ended_before: Instant, limit: int) -> int:
+        """Forget up to ``limit`` operations that completed, or ended otherwise, long ago; how many."""
         ...
 
     # the log in bulk, as columns

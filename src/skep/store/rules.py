@@ -65,6 +65,9 @@ SEARCHED_LEASES = 1_000
 PIPELINE_RUNS = 1_000
 """How many runs of pipelines are kept per tenant: the latest."""
 
+QUEUE_DELETED = "the queue was deleted while this waited"
+"""The error of operations that a deleted queue took with it."""
+
 _MAX_DOUBLINGS = 40
 
 DEAD_LETTER_SETTINGS = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
@@ -213,6 +216,25 @@ _UNDONE = SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED)
 def queue_full_reason(name: str, depth: int, limit: int, fresh: int) -> str:
     """What a push is told that would go beyond max_depth."""
     return f"queue {name!r} holds {depth} of at most {limit} messages; {fresh} more do not fit"
+
+
+def holds(waiting: set[tuple[QueueKey, str]], batch: PushBatch) -> bool:
+    """Whether a batch must queue behind an operation; then whatever follows in its other partitions queues behind it."""
+    places = {(message.queue, message.partition) for message in batch.messages}
+    if waiting.isdisjoint(places):
+        return False
+    waiting |= places
+    return True
+
+
+def in_turn(before: dict[int, int | None]) -> set[int]:
+    """The positions that have nothing live before them in their partition but each other; each is given with the one before."""
+    free: set[int] = set()
+    for position in sorted(before):
+        ahead = before[position]
+        if ahead is None or ahead in free:
+            free.add(position)
+    return free
 
 
 def in_conflict(transaction: Transaction, conflict: Code, index: int) -> TransactionOutcome:

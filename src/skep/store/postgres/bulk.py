@@ -16,9 +16,10 @@ from skep.columns import NewRows, fixed, joined, lengths
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Depth, Ordering, QueueKey, Seq
+from skep.operations import operations_ahead
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MESSAGE_COLUMNS, append_stream
-from skep.store.postgres.push import EnsureQueue, OpenLog, is_late, open_logs
+from skep.store.postgres.push import EnsureQueue, OpenLog, is_late, live_operations, open_logs
 from skep.store.rules import queue_full_reason
 
 PIECE_BYTES = 256 * 1024
@@ -38,11 +39,19 @@ async def append(
             queue_full_reason(key.name, log.depth, log.max_depth, count),
             queue=key.name,
         )
+    if log.operations and await live_operations(connection, _places(key, rows, log)):
+        raise operations_ahead()
     stream = await asyncio.to_thread(encode, rows, log)
     await append_stream(connection, _pieces(stream))
     first, log.last_seq, log.depth = log.last_seq + 1, log.last_seq + count, log.depth + count
     depth = Depth(log.depth, log.max_depth - log.depth if log.max_depth else None)
     return Appended(Seq(first), Seq(log.last_seq), depth), [log.queue_id] if log.watched else []
+
+
+def _places(key: QueueKey, rows: NewRows, log: OpenLog) -> list[tuple[QueueKey, str]]:
+    if log.ordering == Ordering.FIFO:
+        return [(key, DEFAULT_PARTITION)]
+    return [(key, partition.decode()) for partition in rows.partition.unique().to_pylist()]
 
 
 async def _open(connection: Connection, key: QueueKey, now: Instant, ensure_queue: EnsureQueue | None) -> OpenLog:

@@ -23,6 +23,7 @@ from skep.model import (
     DeadReason,
     NewMessage,
     Ordering,
+    PushBatch,
     PushOutcome,
     PushResult,
     PushStatus,
@@ -31,11 +32,12 @@ from skep.model import (
     Replayed,
     Seq,
 )
+from skep.operations import operations_ahead
 from skep.records import Receipt
 from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
-from skep.store.postgres.push import depth_of, open_logs
+from skep.store.postgres.push import OpenLog, depth_of, live_operations, open_logs
 from skep.store.rules import SEQ_MAX, is_seq, not_quarantined, queue_full_reason
 from skep.store.statements import load_statements
 
@@ -119,6 +121,35 @@ async def quarantine(
     return PushOutcome([result], {target.key: depth_of(to)}), [to.queue_id] if to.watched else []
 
 
+async def bury_new(
+    connection: Connection, key: QueueKey, batch: PushBatch, error: str | None, attempts: int, now: Instant
+) -> str | None:
+    """Put messages that could not be pushed among the dead letters of their queue, in order; the name of where they are.
+
+    None when there is no queue, or it keeps no dead letters. They were accepted, so max_depth does not turn them away.
+    """
+    queue = await queues.find(connection, key)
+    target = None if queue is None else await queues.dead_letter_queue_of(connection, queue, now)
+    if target is None:
+        return None
+    to = (await open_logs(connection, [target.key], now)).get(target.key)
+    if to is None:
+        raise _deleted_meanwhile(target.key)
+    only = DEFAULT_PARTITION if to.ordering == Ordering.FIFO else None
+    first = to.last_seq + 1
+    numbered = list(zip(range(first, first + len(batch.ids)), batch.messages, batch.ids, strict=True))
+    await append_rows(connection, [
+        (seq, to.created_at, id_, m.trace_id or id_, to.queue_id, None, m.priority, only or m.partition, m.transaction_id,
+         m.content_type, m.headers, m.payload)
+        for seq, m, id_ in numbered
+    ])  # fmt: skip
+    await connection.execute(
+        SQL["bury_new"], to.queue_id, [seq for seq, _, _ in numbered], batch.ids, [m.partition for m in batch.messages],
+        key.name, NO_GROUP, DeadReason.OPERATION_FAILED.value, error, attempts, now,
+    )  # fmt: skip
+    return target.key.name
+
+
 def _deleted_meanwhile(key: QueueKey) -> SkepError:
     return SkepError(Code.STORE_BUSY, f"the dead-letter queue {key.name!r} was deleted at this very moment")
 
@@ -169,6 +200,7 @@ async def replay(
                 f"the queue {key.name!r} is gone, so its dead letters cannot be replayed",
                 queue=key.name,
             )
+    await _check_order(connection, queue, logs, rows)
     replayed = []
     for row, id_ in zip(rows, ids, strict=False):
         key = QueueKey(row["source_queue"], queue.key.tenant)
@@ -186,6 +218,19 @@ async def replay(
         replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
     await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
     return replayed
+
+
+async def _check_order(
+    connection: Connection, queue: Queue, logs: dict[QueueKey, OpenLog], rows: Sequence[asyncpg.Record]
+) -> None:
+    """Replayed messages do not overtake a push that waits as an operation."""
+    places = set()
+    for row in rows:
+        key = QueueKey(row["source_queue"], queue.key.tenant)
+        if logs[key].operations:
+            places.add((key, DEFAULT_PARTITION if logs[key].ordering == Ordering.FIFO else row["partition"]))
+    if places and await live_operations(connection, places):
+        raise operations_ahead()
 
 
 def _sources(queue: Queue, rows: Sequence[asyncpg.Record]) -> list[QueueKey]:

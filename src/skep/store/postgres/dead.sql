@@ -25,6 +25,13 @@ INSERT INTO dead_letter (queue_id, seq, id, source_queue, source_seq, group_name
                          created_at, failed_at)
 VALUES ($1, $2, $3, $4, 0, $5, $6, $7, 0, $8, $9, $9)
 
+-- name: bury_new
+-- Letters of a push that was accepted and could not be performed: no group gave them up, and they never were in their queue.
+INSERT INTO dead_letter (queue_id, seq, id, source_queue, source_seq, group_name, reason, error, attempts, partition,
+                         created_at, failed_at)
+SELECT $1, k.seq, k.id, $5, 0, $6, $7, $8, $9, k.partition, $10, $10
+FROM unnest($2::bigint[], $3::uuid[], $4::text[]) AS k (seq, id, partition)
+
 -- name: browse
 -- Rides the primary key of dead_letter; the payload comes with the message.
 SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, m.payload
@@ -50,7 +57,7 @@ WHERE d.queue_id = $1
 
 -- name: pick
 -- The oldest matches. Who takes them away holds the log's lock, so that two replays do not move the same ones.
-SELECT d.seq, d.source_queue, d.group_name FROM dead_letter d
+SELECT d.seq, d.source_queue, d.group_name, d.partition FROM dead_letter d
 WHERE d.queue_id = $1
   AND ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
   AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)

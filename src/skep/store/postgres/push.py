@@ -31,6 +31,7 @@ from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MessageRow, append_rows
 from skep.store.rules import (
     TRACE_SLACK_MICROS,
+    holds,
     queue_full_reason,
     receipt_after,
     sought_of,
@@ -49,6 +50,7 @@ SMALL_PUSH = 32
 
 DEDUP_COLUMNS = ("seq", "expires_at", "message_id", "queue_id", "transaction_id", "partition")
 
+Place = tuple[QueueKey, str]
 Row = tuple[object, ...]
 Key = tuple[int, str, str]
 EnsureQueue = Callable[[Connection, QueueKey, Instant], Awaitable[None]]
@@ -65,6 +67,7 @@ class OpenLog(Struct):
     created_at: int
     depth: int
     watched: bool
+    operations: bool
     scheduled: int = 0
 
 
@@ -81,6 +84,7 @@ async def open_logs(connection: Connection, keys: Sequence[QueueKey], now: Insta
             created_at=max(now, row["last_created_at"]),
             depth=row["depth"],
             watched=row["watched"],
+            operations=row["operations"],
         )
         for row in rows
     }
@@ -137,9 +141,16 @@ async def push_small(
 
 
 async def push(
-    connection: Connection, batches: Sequence[PushBatch], now: Instant, ensure_queue: EnsureQueue | None
+    connection: Connection,
+    batches: Sequence[PushBatch],
+    now: Instant,
+    ensure_queue: EnsureQueue | None,
+    in_turn: bool = False,
 ) -> tuple[list[PushOutcome], list[int]]:
-    """Append all batches that are not refused; also the ids of the queues someone elsewhere waits for."""
+    """Append all batches that are neither refused nor held; also the ids of the queues someone elsewhere waits for.
+
+    ``in_turn`` is for operations themselves, which are performed in their order and wait for none.
+    """
     wanted = [batch.receipt for batch in batches if batch.receipt is not None]
     taken = await receipts.take(connection, wanted, now) if wanted else None
     keys = list({message.queue: None for batch in batches for message in batch.messages})
@@ -151,9 +162,10 @@ async def push(
         logs = await open_logs(connection, keys, now)
     if any(log.ordering == Ordering.FIFO for log in logs.values()):
         batches = [_in_one_partition(batch, logs) for batch in batches]
+    waiting = set[Place]() if in_turn else await waiting_partitions(connection, logs, batches)
     known = await _known_keys(connection, batches, logs, now)
     stored = await _stored_ids(connection, batches, logs, now)
-    writer = _Appender(logs, known, now)
+    writer = _Appender(logs, known, now, waiting)
     outcomes = [_add_once(writer, taken, stored, batch) for batch in batches]
     if taken is not None:
         await taken.write(connection)
@@ -173,7 +185,7 @@ def _add_once(writer: _Appender, taken: receipts.Taken | None, stored: set[Id], 
         taken.keep(receipt)
         return stored_before(batch)
     outcome = writer.add(batch)
-    if not outcome.refused:
+    if not outcome.refused and not outcome.held:
         taken.keep(receipt_after(batch, outcome) or receipt)
     return outcome
 
@@ -188,6 +200,27 @@ def _in_one_partition(batch: PushBatch, logs: dict[QueueKey, OpenLog]) -> PushBa
         for m in batch.messages
     ]
     return PushBatch(messages, batch.ids, batch.receipt, batch.tried)
+
+
+async def waiting_partitions(
+    connection: Connection, logs: dict[QueueKey, OpenLog], batches: Iterable[PushBatch]
+) -> set[Place]:
+    """The partitions to which a push waits as an operation; the batches are as they will be stored."""
+    busy = {key for key, log in logs.items() if log.operations}
+    if not busy:
+        return set()
+    return await live_operations(
+        connection, {(m.queue, m.partition) for batch in batches for m in batch.messages if m.queue in busy}
+    )
+
+
+async def live_operations(connection: Connection, places: Iterable[Place]) -> set[Place]:
+    """Those of some partitions to which a push waits as an operation. The locks of their logs are ours."""
+    asked = list(places)
+    rows = await connection.fetch(
+        SQL["live_operations"], [k.tenant for k, _ in asked], [k.name for k, _ in asked], [p for _, p in asked]
+    )
+    return {asked[row["ord"] - 1] for row in rows}
 
 
 async def _known_keys(
@@ -230,10 +263,17 @@ def is_late(id_: Id, created_at: int) -> bool:
 class _Appender:
     """Decides batch by batch what is stored, and keeps the rows until all are written at once."""
 
-    def __init__(self, logs: dict[QueueKey, OpenLog], known: dict[Key, tuple[Id, Seq | None]], now: Instant) -> None:
+    def __init__(
+        self,
+        logs: dict[QueueKey, OpenLog],
+        known: dict[Key, tuple[Id, Seq | None]],
+        now: Instant,
+        waiting: set[Place],
+    ) -> None:
         self._logs = logs
         self._known = known
         self._now = now
+        self._waiting = waiting
         self._messages: list[MessageRow] = []
         self._scheduled: list[Row] = []
         self._keys: list[Row] = []
@@ -242,6 +282,8 @@ class _Appender:
         """One batch, whole or not at all."""
         if not batch.messages:
             return PushOutcome([], {})
+        if self._waiting and holds(self._waiting, batch):
+            return PushOutcome([], {}, held=True)
         refusals = self._refusals(batch)
         if refusals:
             results = [

@@ -26,3 +26,10 @@ UPDATE queue SET scheduled_count = scheduled_count + $2 WHERE id = $1
 -- name: ids_between
 -- Which messages an attempt with an unknown end may have stored (functions/push.sql).
 SELECT * FROM ids_between($1, $2, $3, $4, $5)
+
+-- name: live_operations
+-- Which partitions have a push that waits as an operation: one look-up each in the index of live ones.
+SELECT k.ord FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (tenant, queue, partition, ord)
+CROSS JOIN LATERAL (SELECT 1 FROM operation o
+                    WHERE o.processed_at IS NULL AND o.tenant = k.tenant AND o.queue = k.queue AND o.lane = 'push'
+                      AND o.partition = k.partition LIMIT 1) o

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncpg
 import msgspec
+from msgspec import UNSET
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
@@ -22,6 +23,7 @@ from skep.model import (
 from skep.store.postgres.connection import Connection
 from skep.store.rules import (
     DEAD_LETTER_SETTINGS,
+    QUEUE_DELETED,
     DeadLetterUse,
     check_dead_letter_rules,
     dead_letter_target,
@@ -30,6 +32,7 @@ from skep.store.rules import (
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "queues")
+OPERATIONS = load_statements(__package__, "operations")
 
 SETTING_NAMES = QueueSettings.__struct_fields__
 
@@ -82,10 +85,19 @@ async def ensure(connection: Connection, key: QueueKey, now: Instant) -> None:
 
 async def update(connection: Connection, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
     """Change the given settings of a queue."""
+    if changes.ordering is not UNSET and (await need(connection, key)).settings.ordering is not changes.ordering:
+        # Before the other locks, as everyone who performs an operation has them.
+        await connection.execute(OPERATIONS["lock_table"])
     await connection.execute(SQL["lock_configuration"], key.tenant)
     queue = await need(connection, key)
     settings = changes.apply(queue.settings)
     if settings.ordering is not queue.settings.ordering:
+        if await connection.fetchval(OPERATIONS["any_live"], key.tenant, key.name):
+            raise SkepError(
+                Code.INVALID_SETTING,
+                "the ordering of a queue can change only while no operation waits for it",
+                setting="ordering",
+            )
         await connection.execute(SQL["lock_log"], queue.id)
         await connection.execute(SQL["lock_groups"], queue.id)
         if await connection.fetchval(SQL["has_unsettled"], queue.id):
@@ -107,6 +119,7 @@ async def update(connection: Connection, key: QueueKey, changes: QueueChanges, n
 
 async def delete(connection: Connection, key: QueueKey, now: Instant) -> bool:
     """Mark a queue as deleted: its name is free at once, its data goes bit by bit (`chores.sweep`)."""
+    await connection.execute(OPERATIONS["lock_queue"], key.tenant, key.name)
     await connection.execute(SQL["lock_configuration"], key.tenant)
     queue = await find(connection, key)
     if queue is None:
@@ -120,6 +133,9 @@ async def delete(connection: Connection, key: QueueKey, now: Instant) -> bool:
     # Pushes that run have the log's lock; after this no push finds the queue.
     await connection.execute(SQL["lock_log"], queue.id)
     await connection.execute(SQL["mark_deleted"], queue.id, now)
+    await connection.execute(
+        OPERATIONS["end_queue"], key.tenant, key.name, now, QUEUE_DELETED, Code.QUEUE_NOT_FOUND.value
+    )
     return True
 
 

@@ -13,7 +13,9 @@ from skep.store.postgres.connection import Connection
 
 OLDEST_VERSION = 150_000
 # In the order in which they build on each other.
-FUNCTION_FILES = ("push", "groups", "discover", "pop", "settle", "withdraw", "clear", "retain", "compact", "records")
+FUNCTION_FILES = (
+    "push", "groups", "discover", "pop", "settle", "withdraw", "clear", "retain", "compact", "records", "operations",
+)  # fmt: skip
 
 
 async def migrate(connection: Connection) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from skep.clock import Instant
 from skep.model import PushBatch, QueueKey
+from skep.operations import operations_ahead
 from skep.records import Receipt
 from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
 from skep.store.postgres import push, receipts
@@ -112,6 +113,8 @@ async def _append(
     messages = await asyncio.to_thread(chunk.messages)
     batch = PushBatch(messages, ids_from(first_id, len(messages)))
     (outcome,), watched = await push.push(connection, [batch], now, ensure_queue)
+    if outcome.held:
+        raise operations_ahead()
     tally.pushed([m.queue.name for m in messages], outcome)
     return watched
 

@@ -46,6 +46,20 @@ from skep.model import (
     SettleResult,
     Start,
     StoredMessage,
+    Token,
+)
+from skep.operations import (
+    Claimed,
+    ClaimLimits,
+    Enqueued,
+    GivenBack,
+    NewOperations,
+    Operation,
+    OperationFigures,
+    OperationFilter,
+    OperationPage,
+    Performed,
+    Waiting,
 )
 from skep.records import (
     MAX_BYTES,
@@ -69,6 +83,7 @@ from skep.store.postgres import (
     events,
     groups,
     looking,
+    operations,
     past,
     pipelines,
     pop,
@@ -229,6 +244,53 @@ class PostgresStore:
             return [undone.outcome]
         self._news.announce(watched)
         return outcomes
+
+    # operations
+
+    async def enqueue(self, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
+        return await self._pool.once(lambda c: operations.enqueue(c, requests, now))
+
+    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
+        return await self._pool.once(lambda c: operations.claim(c, worker, token, limits, now))
+
+    async def perform(
+        self, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True
+    ) -> Performed:
+        ensure = queues.ensure if create_queues else None
+        try:
+            performed, watched = await self._pool.transaction(
+                lambda c: operations.perform(c, token, claimed, now, ensure, self._shard)
+            )
+        except operations.RefusedError as refused:
+            return refused.performed
+        self._news.announce(watched)
+        return performed
+
+    async def give_back(self, token: Token, back: Sequence[GivenBack], now: Instant) -> list[int]:
+        return await self._pool.transaction(lambda c: operations.give_back(c, token, back, now))
+
+    async def cancel_operation(self, tenant: str, id_: Id, now: Instant) -> bool:
+        async with self._pool.connection() as connection:
+            return await operations.cancel(connection, tenant, id_, now)
+
+    async def operation(self, tenant: str, id_: Id) -> Operation | None:
+        async with self._pool.connection() as connection:
+            return await operations.find(connection, tenant, id_)
+
+    async def list_operations(self, wanted: OperationFilter, after: int | None, limit: int) -> OperationPage:
+        async with self._pool.connection() as connection:
+            return await operations.browse(connection, wanted, after, limit)
+
+    async def waiting_operations(self, now: Instant, limit: int) -> Waiting:
+        async with self._pool.connection() as connection:
+            return await operations.waiting(connection, now, limit)
+
+    async def operation_figures(self, tenant: str, limit: int) -> list[OperationFigures]:
+        async with self._pool.connection() as connection:
+            return await operations.figures(connection, tenant, limit)
+
+    async def sweep_operations(self, completed_before: Instant, ended_before: Instant, limit: int) -> int:
+        return await self._pool.transaction(lambda c: operations.sweep(c, completed_before, ended_before, limit))
 
     # the log in bulk; what needs the extra `arrow` is imported when it is used
 

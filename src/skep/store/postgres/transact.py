@@ -13,6 +13,7 @@ import asyncpg
 from skep.clock import Instant
 from skep.errors import Code
 from skep.model import PushOutcome, SettleStatus
+from skep.operations import operations_ahead
 from skep.store.postgres import entities, push, queues, receipts, settle
 from skep.store.postgres.connection import Connection
 from skep.store.rules import in_conflict, undone
@@ -85,6 +86,9 @@ async def _settle_and_push(
     if transaction.push.messages:
         ensure = queues.ensure if create_queues else None
         (pushed,), watched = await push.push(connection, [transaction.push], now, ensure)
+        if pushed.held:
+            # Undoes the whole call; of several transactions each is then tried by itself.
+            raise operations_ahead()
     if pushed.refused or any(result.status is SettleStatus.REFUSED for result in settled):
         if savepoint is not None:
             await savepoint.rollback()

@@ -17,6 +17,7 @@ from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Ordering, QueueKey, QueueSettings, Seq
 from skep.store.rules import queue_full_reason
+from skep.store.sqlite import order
 from skep.store.sqlite.push import advance, depth_of, ids_are_near, next_place
 from skep.store.sqlite.queues import check_rules, make_queue
 from skep.store.sqlite.session import QueueRow, Session
@@ -37,6 +38,7 @@ class Packed(Struct, frozen=True):
     count: int
     first_id: Id
     last_id: Id
+    partitions: pa.Array
     blob: pa.Buffer
     places: np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -49,7 +51,7 @@ def pack(rows: NewRows) -> Packed:
     if starts[-1] > MAX_BYTES or payload_bytes.max() > _MAX_PAYLOAD:
         raise SkepError(Code.PAYLOAD_TOO_LARGE, f"a batch has at most {MAX_BYTES} bytes, a payload {_MAX_PAYLOAD}")
     places = starts[:-1] << (_PARTITION_BITS + _PAYLOAD_BITS) | partition_bytes << _PAYLOAD_BITS | payload_bytes
-    return Packed(len(rows), Id(ids[0].tobytes()), Id(ids[-1].tobytes()), blob, places)
+    return Packed(len(rows), Id(ids[0].tobytes()), Id(ids[-1].tobytes()), rows.partition, blob, places)
 
 
 def append(session: Session, key: QueueKey, packed: Packed, now: Instant, create_queue: bool) -> Appended:
@@ -58,6 +60,8 @@ def append(session: Session, key: QueueKey, packed: Packed, now: Instant, create
     limit = queue.settings.max_depth
     if limit and (depth := session.depth(queue)) + packed.count > limit:
         raise SkepError(Code.QUEUE_FULL, queue_full_reason(key.name, depth, limit, packed.count), queue=key.name)
+    if session.has_operations():
+        order.check(session, {(key, partition.decode()) for partition in packed.partitions.unique().to_pylist()})
     at, first = next_place(queue, now)
     only = DEFAULT_PARTITION if queue.settings.ordering is Ordering.FIFO else None
     traced = not ids_are_near((packed.first_id, packed.last_id), at)

@@ -13,6 +13,7 @@ from skep.model import (
     NO_GROUP,
     DeadReason,
     NewMessage,
+    PushBatch,
     PushOutcome,
     PushResult,
     PushStatus,
@@ -124,3 +125,24 @@ def quarantine(
     seq, _ = _add_letter(session, dead_queue, said, letter, error, now)
     result = PushResult(PushStatus.STORED, id_, Seq(seq), message.transaction_id, trace_id)
     return PushOutcome([result], {dead_queue.key: depth_of(session, dead_queue)})
+
+
+def bury_new(
+    session: Session, key: QueueKey, batch: PushBatch, error: str | None, attempts: int, now: Instant
+) -> str | None:
+    """Put messages that could not be pushed among the dead letters of their queue, in order; the name of where they are.
+
+    None when there is no queue, or it keeps no dead letters. They were accepted, so max_depth does not turn them away.
+    """
+    queue = session.find_queue(key)
+    name = None if queue is None else dead_letter_target(key.name, queue.settings, queue.holds_dead_letters)
+    if queue is None or name is None:
+        return None
+    dead_queue = make_dead_letter_queue(session, QueueKey(name, key.tenant), now)
+    for m, id_ in zip(batch.messages, batch.ids, strict=True):
+        said = (
+            id_, m.partition, m.transaction_id, m.trace_id or id_, m.priority, m.content_type, m.headers, m.payload,
+        )  # fmt: skip
+        letter = (queue.id, 0, key.name, m.partition, NO_GROUP, DeadReason.OPERATION_FAILED, attempts, now)
+        _add_letter(session, dead_queue, said, letter, error, now)
+    return name

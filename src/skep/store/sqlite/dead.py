@@ -11,6 +11,7 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import NO_GROUP, DeadLetter, DeadLetterFilter, DeadReason, QueueKey, Replayed, Seq
+from skep.store.sqlite import order
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, next_place
@@ -112,6 +113,7 @@ def _send_back(
 ) -> Replayed:
     """Append one dead letter to its source, for the group that gave it up; that is made at the log's end when it is gone."""
     letter = _dead_letter(dead_queue, row)
+    order.check(session, [(QueueKey(letter.source_queue, dead_queue.key.tenant), letter.partition)])
     queue = session.queue(QueueKey(letter.source_queue, dead_queue.key.tenant))
     audience = None
     if letter.group != NO_GROUP:

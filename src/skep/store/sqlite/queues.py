@@ -7,6 +7,7 @@ from skep.errors import Code, SkepError
 from skep.model import DEAD_LETTER_SUFFIX, Queue, QueueChanges, QueueKey, QueueSettings
 from skep.store.rules import (
     DEAD_LETTER_SETTINGS,
+    QUEUE_DELETED,
     DeadLetterUse,
     check_dead_letter_rules,
     dead_letter_target,
@@ -17,6 +18,7 @@ from skep.store.sqlite.session import QueueRow, Session, queue_of_row
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "queues")
+OPERATIONS = load_statements(__package__, "operations")
 
 
 def create_queue(session: Session, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
@@ -55,6 +57,14 @@ def update_queue(session: Session, key: QueueKey, changes: QueueChanges, now: In
             f"the ordering of {key.name!r} can change only while nothing is unsettled; {unsettled} messages are",
             unsettled=unsettled,
         )
+    if settings.ordering is not queue.settings.ordering and session.row(
+        OPERATIONS["live_of_queue"], (key.tenant, key.name)
+    ):
+        raise SkepError(
+            Code.INVALID_SETTING,
+            f"the ordering of {key.name!r} can change only while no operation waits for it",
+            setting="ordering",
+        )
     if settings.dead_letter_queue != queue.settings.dead_letter_queue:
         check_rules(session, key, settings)
     session.db.execute(SQL["update_settings"], (now, *_columns(settings), queue.id))
@@ -83,6 +93,8 @@ def delete_queue(session: Session, key: QueueKey, now: Instant) -> bool:
         )
     session.flush()
     session.db.execute(SQL["mark_deleted"], (queue.id, now))
+    session.db.execute(OPERATIONS["end_queue"], (key.tenant, key.name, now, QUEUE_DELETED, Code.QUEUE_NOT_FOUND))
+    session.operations_changed()
     session.drop_queue(key)
     return True
 

@@ -10,7 +10,8 @@ from skep.clock import Instant
 from skep.ids import Id
 from skep.model import PushBatch, PushOutcome
 from skep.records import Receipt, ReceiptKey
-from skep.store.rules import receipt_after, sought_of, stored_before, was_stored
+from skep.store.rules import holds, receipt_after, sought_of, stored_before, was_stored
+from skep.store.sqlite import order
 from skep.store.sqlite.log import first_seq_at
 from skep.store.sqlite.push import push_batch, push_batches
 from skep.store.sqlite.session import Session
@@ -35,7 +36,34 @@ def name_of(key: ReceiptKey) -> bytes:
 
 
 def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool) -> list[PushOutcome]:
-    """Append every batch that is not refused; one with a receipt only while no such receipt lives."""
+    """Append every batch that is neither refused nor held; one with a receipt only while no such receipt lives."""
+    if session.has_operations():
+        places = {place for batch in batches for place in _places(session, batch)}
+        if waiting := order.waiting_partitions(session, places):
+            return [_push_behind(session, waiting, batch, now, create_queues) for batch in batches]
+    return push_in_turn(session, batches, now, create_queues)
+
+
+def _places(session: Session, batch: PushBatch) -> set[order.Place]:
+    return {(message.queue, message.partition) for message in order.as_stored(session, batch).messages}
+
+
+def _push_behind(
+    session: Session, waiting: set[order.Place], batch: PushBatch, now: Instant, create_queues: bool
+) -> PushOutcome:
+    """One batch while operations wait, which it must not overtake."""
+    if batch.receipt is not None and find(session, batch.receipt.key, now) is not None:
+        return recorded(session, batch.receipt.key, now)
+    done = batch.tried is not None and was_stored(batch, _stored_ids(session, batch, now))
+    if not done and holds(waiting, order.as_stored(session, batch)):
+        return PushOutcome([], {}, held=True)
+    return _push_once(session, batch, now, create_queues)
+
+
+def push_in_turn(
+    session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool
+) -> list[PushOutcome]:
+    """Append every batch that is not refused, whoever waits: operations themselves are performed in their order."""
     if any(batch.tried is not None for batch in batches):
         return [_push_once(session, batch, now, create_queues) for batch in batches]
     wanted = [batch.receipt for batch in batches if batch.receipt is not None]

@@ -118,6 +118,7 @@ class Session:
         self._changed_queues: dict[int, QueueRow] = {}
         self._changed_groups: dict[int, GroupRow] = {}
         self._history: list[Row] = []
+        self._operations: bool | None = None
 
     def forget(self) -> None:
         """Drop all that was read: something was rolled back, or another connection may have written."""
@@ -126,6 +127,7 @@ class Session:
         self._changed_queues.clear()
         self._changed_groups.clear()
         self._history.clear()
+        self._operations = None
 
     def flush(self) -> None:
         """Write the counters that changed and the history that was added since the last flush."""
@@ -180,6 +182,18 @@ class Session:
         found: Row | None = cursor.fetchone()
         cursor.close()
         return found
+
+    # operations
+
+    def has_operations(self) -> bool:
+        """Whether any operation is live: as a rule none is, and nobody has to look whether it overtakes one."""
+        if self._operations is None:
+            self._operations = self.row(SQL["any_operation"]) is not None
+        return self._operations
+
+    def operations_changed(self) -> None:
+        """Note that operations came or went."""
+        self._operations = None
 
     # queues
 

@@ -8,7 +8,7 @@ from skep.clock import Instant
 from skep.model import PushBatch
 from skep.records import Receipt
 from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
-from skep.store.sqlite import receipts
+from skep.store.sqlite import order, receipts
 from skep.store.sqlite.push import push_batch
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements
@@ -79,6 +79,7 @@ def _append(
         return
     messages = chunk.messages()
     batch = PushBatch(messages, ids_from(first_id, len(messages)))
+    order.check_batch(session, batch)
     tally.pushed([m.queue.name for m in messages], push_batch(session, batch, now, create_queues))
 
 

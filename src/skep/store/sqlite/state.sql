@@ -37,3 +37,7 @@ UPDATE queue SET floor_seq = ?2, first_seq = ?3, scheduled_count = ?4, holds_dea
 INSERT INTO lease_history (queue_id, group_name, partition, first_seq, last_seq, messages, completed, attempt,
                            leased_at, settled_at, outcome)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: any_operation
+-- As a rule there is none, and then this is one look into an empty index.
+SELECT 1 FROM operation WHERE processed_at IS NULL LIMIT 1

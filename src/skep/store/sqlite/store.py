@@ -48,6 +48,20 @@ from skep.model import (
     SettleResult,
     Start,
     StoredMessage,
+    Token,
+)
+from skep.operations import (
+    Claimed,
+    ClaimLimits,
+    Enqueued,
+    GivenBack,
+    NewOperations,
+    Operation,
+    OperationFigures,
+    OperationFilter,
+    OperationPage,
+    Performed,
+    Waiting,
 )
 from skep.records import (
     MAX_BYTES,
@@ -73,6 +87,7 @@ from skep.store.sqlite import (
     entities,
     groups,
     log,
+    operations,
     past,
     pipelines,
     progress,
@@ -156,6 +171,7 @@ class SqliteStore:
         db = open_writer(self._path, self._knobs)
         try:
             migrate(db, self._path)
+            db.execute(operations.SQL["release_claims"])
         except BaseException:
             db.close()
             raise
@@ -252,6 +268,50 @@ class SqliteStore:
     ) -> list[TransactionOutcome]:
         """Each transaction whole or not at all."""
         return await self._write(lambda session: transact.transact(session, transactions, now, create_queues))
+
+    # operations
+
+    async def enqueue(self, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
+        """Keep each call, whole, as operations."""
+        return await self._write(lambda session: operations.enqueue(session, requests, now))
+
+    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
+        """Take the next operations."""
+        return await self._write(lambda session: operations.claim(session, worker, token, limits, now))
+
+    async def perform(
+        self, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True
+    ) -> Performed:
+        """Do what claimed operations ask for, and end them."""
+        return await self._write(lambda session: operations.perform(session, token, claimed, now, create_queues))
+
+    async def give_back(self, token: Token, back: Sequence[GivenBack], now: Instant) -> list[int]:
+        """Let go of operations that were not performed."""
+        return await self._write(lambda session: operations.give_back(session, token, back, now))
+
+    async def cancel_operation(self, tenant: str, id_: Id, now: Instant) -> bool:
+        """End an operation that is pending."""
+        return await self._write(lambda session: operations.cancel(session, tenant, id_, now))
+
+    async def operation(self, tenant: str, id_: Id) -> Operation | None:
+        """An operation, or None."""
+        return await self._read(lambda session: operations.find(session, tenant, id_))
+
+    async def list_operations(self, wanted: OperationFilter, after: int | None, limit: int) -> OperationPage:
+        """Operations, newest first."""
+        return await self._read(lambda session: operations.browse(session, wanted, after, limit))
+
+    async def waiting_operations(self, now: Instant, limit: int) -> Waiting:
+        """What is live."""
+        return await self._read(lambda session: operations.waiting(session, now, limit))
+
+    async def operation_figures(self, tenant: str, limit: int) -> list[OperationFigures]:
+        """Figures by kind and status."""
+        return await self._read(lambda session: operations.figures(session, tenant, limit))
+
+    async def sweep_operations(self, completed_before: Instant, ended_before: Instant, limit: int) -> int:
+        """Forget operations that ended long ago."""
+        return await self._write(lambda session: operations.sweep(session, completed_before, ended_before, limit))
 
     # the log in bulk; what needs the extra `arrow` is imported when it is used
 

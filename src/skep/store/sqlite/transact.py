@@ -8,7 +8,7 @@ from skep.clock import Instant
 from skep.errors import Code
 from skep.model import SettleStatus
 from skep.store.rules import in_conflict, undone
-from skep.store.sqlite import entities, receipts
+from skep.store.sqlite import entities, order, receipts
 from skep.store.sqlite.push import push_batch
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.settle import settle
@@ -25,6 +25,7 @@ def transact(
 def _transact_one(session: Session, transaction: Transaction, now: Instant, create_queues: bool) -> TransactionOutcome:
     try:
         with session.savepoint():
+            order.check_batch(session, transaction.push)
             _record(session, transaction, now)
             settled = settle(session, transaction.settlements, now)
             pushed = push_batch(session, transaction.push, now, create_queues)

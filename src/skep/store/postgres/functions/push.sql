@@ -30,11 +30,20 @@ BEGIN
 END
 $$;
 
+-- Whether pushes to a queue wait as operations. Asked under the log's lock, by a statement of its own: an operation is performed under
+-- that lock, so whoever sees none live appends after it. As a rule there is none at all, and then this is one look into an empty index.
+CREATE OR REPLACE FUNCTION has_operations(p_tenant text, p_name text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM operation o
+                   WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push');
+END
+$$;
+
 -- Opens the logs of some queues for appending, in ascending order of their ids so that two pushes never deadlock.
 -- A queue that does not exist is left out of the answer.
 CREATE OR REPLACE FUNCTION open_logs(p_tenants text[], p_names text[], p_now bigint)
 RETURNS TABLE (ord integer, queue_id integer, ordering text, max_depth bigint, dedup_window_seconds double precision,
-               last_seq bigint, last_created_at bigint, depth bigint, watched boolean)
+               last_seq bigint, last_created_at bigint, depth bigint, watched boolean, operations boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     target record;
@@ -65,14 +74,15 @@ BEGIN
         last_created_at := coalesce(last_created_at, 0);
         depth := log_depth(q.id, q.first_seq, last_seq) + q.scheduled_count;
         watched := EXISTS (SELECT 1 FROM watcher w WHERE w.queue_id = q.id AND w.until > p_now);
+        operations := has_operations(q.tenant, q.name);
         RETURN NEXT;
     END LOOP;
 END
 $$;
 
 -- A few messages to one queue that need no look of their own (no transaction id, trace, schedule, limit): one round trip.
--- Answers nothing when the queue is missing, fifo, limited, or has messages from further ahead in time than a trace is looked for
--- (a clock that went back): then the caller goes the long way.
+-- Answers nothing when the queue is missing, fifo, limited, has messages from further ahead in time than a trace is looked for
+-- (a clock that went back), or when a push to one of the partitions waits as an operation: then the caller goes the long way.
 CREATE OR REPLACE FUNCTION push_plain(
     p_tenant text, p_name text, p_now bigint, p_ids uuid[], p_partitions text[], p_priorities integer[],
     p_content_types text[], p_headers bytea[], p_payloads bytea[])
@@ -94,6 +104,13 @@ BEGIN
     -- By the id alone, as in open_logs.
     SELECT * INTO q FROM queue k WHERE k.id = v_id;
     IF NOT FOUND OR q.deleted_at IS NOT NULL OR q.max_depth <> 0 OR q.ordering = 'fifo' THEN
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT 1 FROM operation o
+               WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push')
+       AND EXISTS (SELECT 1 FROM operation o
+                   WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push'
+                     AND o.partition = ANY (p_partitions)) THEN
         RETURN;
     END IF;
     SELECT m.seq, m.created_at INTO v_last, v_created

@@ -1,0 +1,419 @@
+"""Operations as data: pushes and acks that were accepted while the store was too busy, and wait for their turn.
+
+An operation is about one partition of one queue. It is stored with everything that it needs, ids of messages and lease tokens
+included, so that whoever performs it does exactly what was asked for, once. Its order rests on ``position``, never on ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from skep.clock import Instant, seconds
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import (
+    DEFAULT_PARTITION,
+    NewMessage,
+    Outcome,
+    PushBatch,
+    PushOutcome,
+    PushResult,
+    QueueKey,
+    Retry,
+    Seq,
+    Settlement,
+    SettleResult,
+    Token,
+)
+from skep.records import Receipt
+
+TIMEOUT_SECONDS = 30.0
+"""How long a claim lasts: who has not performed an operation by then has lost it."""
+MAX_RETRIES = 3
+"""How often an operation that failed is tried again."""
+STUCK_TIMEOUTS = 2
+"""An operation that lives longer than this many of its timeouts is stuck."""
+
+
+class Kind(StrEnum):
+    """What is asked for."""
+
+    PUSH = "push"
+    ACK_BATCH = "ack_batch"
+    ACK_SINGLE = "ack_single"
+
+
+PRIORITY = {Kind.ACK_BATCH: 3, Kind.ACK_SINGLE: 4, Kind.PUSH: 5}
+"""Who comes first between partitions. Of the other kinds of seed 000 none is ever queued."""
+
+
+class Lane(StrEnum):
+    """What is kept in order within a partition: its pushes, and its acks."""
+
+    PUSH = "push"
+    ACK = "ack"
+
+
+def lane_of(kind: Kind) -> Lane:
+    """The lane of a kind."""
+    return Lane.PUSH if kind is Kind.PUSH else Lane.ACK
+
+
+class OperationStatus(StrEnum):
+    """How far an operation is. The first two are live: later pushes to the partition queue behind them."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class QueuedReason(StrEnum):
+    """Why a call was queued."""
+
+    SYSTEM_BUSY = "system_busy"
+    MAINTAINING_ORDER = "maintaining_order"
+
+
+class NewOperations(Struct, frozen=True):
+    """One call to be queued, whole: as many operations as it has partitions. There are ids for at least as many."""
+
+    kind: Kind
+    ids: list[Id]
+    push: PushBatch | None = None
+    settlements: list[Settlement] | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS
+    max_retries: int = MAX_RETRIES
+
+
+class NewOperation(Struct, frozen=True):
+    """One operation as it is stored. ``indexes`` says which items of its call it has."""
+
+    id: Id
+    kind: Kind
+    queue: QueueKey
+    partition: str
+    payload: bytes
+    messages: int
+    indexes: list[int]
+    timeout_seconds: float
+    max_retries: int
+
+
+class Enqueued(Struct, frozen=True):
+    """An operation that is stored, and which items of its call it has."""
+
+    id: Id
+    kind: Kind
+    queue: QueueKey
+    partition: str
+    position: int
+    indexes: list[int]
+
+
+class ClaimLimits(Struct, frozen=True):
+    """How much one claim takes; always at least one operation."""
+
+    operations: int = 500
+    messages: int = 5_000
+    bytes: int = 8 * 1024 * 1024
+
+
+class Claimed(Struct, frozen=True):
+    """An operation that is ours to perform until its claim runs out. ``tries`` counts this one."""
+
+    position: int
+    id: Id
+    kind: Kind
+    queue: QueueKey
+    partition: str
+    payload: bytes
+    messages: int
+    tries: int
+    max_retries: int
+    timeout_seconds: float
+    created_at: Instant
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all its tries are behind it: whoever had it the last time never came back."""
+        return self.tries > self.max_retries + 1
+
+    @property
+    def batch(self) -> PushBatch:
+        """What a push pushes."""
+        return decode_push(self.payload, self.queue)
+
+    @property
+    def settlements(self) -> list[Settlement]:
+        """What an ack settles."""
+        return decode_settlements(self.payload, self.queue)
+
+
+class Performed(Struct, frozen=True):
+    """What became of a claim: results by position, operations that were no longer ours, and refusals.
+
+    With a refusal nothing was done at all.
+    """
+
+    done: dict[int, bytes]
+    lost: list[int]
+    refused: dict[int, tuple[Code, str]]
+
+
+class GivenBack(Struct, frozen=True):
+    """An operation that was not performed: to be tried at ``retry_at``, or given up on when that is None.
+
+    One that was not even tried (``untried``) does not lose a try.
+    """
+
+    position: int
+    retry_at: Instant | None
+    error: str | None = None
+    code: Code | None = None
+    untried: bool = False
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """An operation as it is shown. ``result`` is there once it is completed (`decode_result`)."""
+
+    position: int
+    id: Id
+    kind: Kind
+    queue: QueueKey
+    partition: str
+    priority: int
+    status: OperationStatus
+    size_bytes: int
+    messages: int
+    created_at: Instant
+    started_at: Instant | None
+    processed_at: Instant | None
+    ready_at: Instant | None
+    """When it is tried again, or when the claim on it runs out."""
+    worker: str | None
+    timeout_seconds: float
+    tries: int
+    max_retries: int
+    error: str | None
+    code: Code | None
+    dead_letter_queue: str | None
+    result: bytes | None
+
+    @property
+    def live(self) -> bool:
+        """Whether it is yet to be done."""
+        return self.processed_at is None
+
+    def stuck(self, now: Instant) -> bool:
+        """Whether it should have been done long ago."""
+        return self.live and self.created_at + STUCK_TIMEOUTS * seconds(self.timeout_seconds) <= now
+
+
+class OperationFilter(Struct, frozen=True, kw_only=True):
+    """Which operations to list."""
+
+    tenant: str
+    status: OperationStatus | None = None
+    kind: Kind | None = None
+    queue: str | None = None
+    partition: str | None = None
+
+
+class OperationPage(Struct, frozen=True):
+    """Operations, newest first. ``after`` is where the next page begins: a page may be short, since a walk is bounded."""
+
+    operations: list[Operation]
+    after: int | None
+
+
+class Waiting(Struct, frozen=True):
+    """How many operations are live by kind, since when the oldest waits, how many are stuck, and when the next is ready."""
+
+    depth: dict[Kind, int]
+    oldest_at: Instant | None = None
+    next_ready_at: Instant | None = None
+    stuck: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.depth.values())
+
+
+class OperationFigures(Struct, frozen=True):
+    """Operations of one kind and status: how many, the oldest and newest, and how long they took on average."""
+
+    kind: Kind
+    priority: int
+    status: OperationStatus
+    count: int
+    oldest_at: Instant
+    newest_at: Instant
+    average_seconds: float | None
+
+
+# --- one call, several operations -----------------------------------------------------------------------------
+
+
+def groups_of(keys: Iterable[tuple[QueueKey, str]]) -> dict[tuple[QueueKey, str], list[int]]:
+    """The places of each (queue, partition) in a call, in the order in which these first appear."""
+    groups: dict[tuple[QueueKey, str], list[int]] = {}
+    for index, key in enumerate(keys):
+        groups.setdefault(key, []).append(index)
+    return groups
+
+
+def push_groups(batch: PushBatch) -> int:
+    """How many operations a push may become."""
+    return len({(message.queue, message.partition) for message in batch.messages})
+
+
+def settle_groups(settlements: Sequence[Settlement]) -> int:
+    """How many operations an ack may become."""
+    return len({(settlement.queue, settlement.partition) for settlement in settlements})
+
+
+def split(request: NewOperations, is_fifo: dict[QueueKey, bool]) -> list[NewOperation]:
+    """The operations of one call: one per partition, and all of a fifo queue's messages in one, for it has just one."""
+    if request.push is not None:
+        batch = request.push
+        groups = groups_of(
+            (m.queue, DEFAULT_PARTITION if is_fifo.get(m.queue) else m.partition) for m in batch.messages
+        )
+        if batch.receipt is not None and len(groups) > 1:
+            # What is remembered by one receipt happens in one transaction.
+            raise operations_ahead()
+        payloads = [encode_push(batch, indexes) for indexes in groups.values()]
+    else:
+        settlements = request.settlements or []
+        groups = groups_of((s.queue, s.partition) for s in settlements)
+        payloads = [encode_settlements([settlements[i] for i in indexes]) for indexes in groups.values()]
+    return [
+        NewOperation(
+            id_, request.kind, queue, partition, payload, len(indexes), indexes, request.timeout_seconds,
+            request.max_retries,
+        )
+        for id_, ((queue, partition), indexes), payload in zip(request.ids, groups.items(), payloads, strict=False)
+    ]  # fmt: skip
+
+
+def operations_ahead(retry_after_seconds: int = 1) -> SkepError:
+    """What is told whoever cannot be queued and would overtake a queued push."""
+    return SkepError(
+        Code.OPERATIONS_AHEAD,
+        "a push to the same partition is queued, and this cannot wait behind it: try again when that is done",
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+# --- payloads and results, as bytes ---------------------------------------------------------------------------
+
+
+class _Message(Struct, frozen=True, array_like=True, gc=False):
+    payload: bytes
+    partition: str
+    transaction_id: str | None
+    trace_id: bytes | None
+    headers: bytes | None
+    content_type: str | None
+    deliver_at: int | None
+    priority: int
+
+
+class _Push(Struct, frozen=True, array_like=True):
+    ids: list[bytes]
+    messages: list[_Message]
+    receipt: Receipt | None
+
+
+class _Settled(Struct, frozen=True, array_like=True, gc=False):
+    partition: str
+    seq: int
+    token: bytes
+    group: str
+    outcome: Outcome
+    error: str | None
+    retry: Retry
+    retry_at: int | None
+    jitter: float
+
+
+class Result(Struct, frozen=True):
+    """What a call would have been answered: results in the order of its items, or what a receipt had recorded."""
+
+    pushed: list[PushResult] | None = None
+    recorded: bytes | None = None
+    settled: list[SettleResult] | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_push = msgspec.msgpack.Decoder(_Push).decode
+_decode_settlements = msgspec.msgpack.Decoder(list[_Settled]).decode
+_decode_result = msgspec.msgpack.Decoder(Result).decode
+
+
+def encode_push(batch: PushBatch, indexes: Sequence[int]) -> bytes:
+    """The messages of a batch that one operation pushes. The queue stands beside it."""
+    chosen = [batch.messages[index] for index in indexes]
+    messages = [
+        _Message(
+            m.payload, m.partition, m.transaction_id, m.trace_id, m.headers, m.content_type, m.deliver_at, m.priority
+        )
+        for m in chosen
+    ]
+    return _encode(_Push([batch.ids[index] for index in indexes], messages, batch.receipt))
+
+
+def decode_push(payload: bytes, queue: QueueKey) -> PushBatch:
+    """The batch that an operation pushes."""
+    push = _decode_push(payload)
+    messages = [
+        NewMessage(
+            queue, m.payload, m.partition, m.transaction_id, None if m.trace_id is None else Id(m.trace_id), m.headers,
+            m.content_type, None if m.deliver_at is None else Instant(m.deliver_at), m.priority,
+        )
+        for m in push.messages
+    ]  # fmt: skip
+    return PushBatch(messages, [Id(id_) for id_ in push.ids], push.receipt)
+
+
+def encode_settlements(settlements: Sequence[Settlement]) -> bytes:
+    """What one operation settles."""
+    return _encode(
+        [
+            _Settled(s.partition, s.seq, s.token, s.group, s.outcome, s.error, s.retry, s.retry_at, s.jitter)
+            for s in settlements
+        ]
+    )
+
+
+def decode_settlements(payload: bytes, queue: QueueKey) -> list[Settlement]:
+    """The settlements of an operation."""
+    return [
+        Settlement(
+            queue=queue, partition=s.partition, seq=Seq(s.seq), token=Token(s.token), group=s.group, outcome=s.outcome,
+            error=s.error, retry=s.retry, retry_at=None if s.retry_at is None else Instant(s.retry_at), jitter=s.jitter,
+        )
+        for s in _decode_settlements(payload)
+    ]  # fmt: skip
+
+
+def encode_pushed(outcome: PushOutcome) -> bytes:
+    """The result of a push."""
+    return _encode(Result(pushed=outcome.results, recorded=outcome.recorded))
+
+
+def encode_settled(results: list[SettleResult]) -> bytes:
+    """The result of an ack."""
+    return _encode(Result(settled=results))
+
+
+def decode_result(result: bytes) -> Result:
+    """What an operation's call would have been answered."""
+    return _decode_result(result)

@@ -1,0 +1,106 @@
+-- Keeps operations, in the order given. Answers nothing, and keeps nothing, when a queue has become fifo and an operation was not made
+-- for its one partition: then the caller makes them anew. The lock comes first, so that no queue changes its ordering between the look
+-- and the commit (whoever changes it locks the table against us).
+CREATE OR REPLACE FUNCTION enqueue_operations(
+    p_now bigint, p_ids uuid[], p_kinds text[], p_lanes text[], p_tenants text[], p_queues text[], p_partitions text[],
+    p_priorities integer[], p_messages integer[], p_timeouts double precision[], p_max_retries integer[], p_payloads bytea[])
+RETURNS TABLE (id uuid, "position" bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    LOCK TABLE operation IN ROW EXCLUSIVE MODE;
+    IF EXISTS (
+        SELECT 1 FROM unnest(p_tenants, p_queues, p_lanes, p_partitions) AS n (tenant, queue, lane, partition)
+        CROSS JOIN LATERAL (SELECT q.ordering FROM queue q
+                            WHERE q.tenant = n.tenant AND q.name = n.queue AND q.deleted_at IS NULL LIMIT 1) q
+        WHERE n.lane = 'push' AND n.partition <> 'Default' AND q.ordering = 'fifo') THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    INSERT INTO operation (created_at, id, kind, lane, tenant, queue, partition, priority, messages, timeout_seconds, max_retries,
+                           size_bytes, payload)
+    SELECT p_now, n.id, n.kind, n.lane, n.tenant, n.queue, n.partition, n.priority, n.messages, n.timeout_seconds, n.max_retries,
+           length(n.payload), n.payload
+    FROM unnest(p_ids, p_kinds, p_lanes, p_tenants, p_queues, p_partitions, p_priorities, p_messages, p_timeouts, p_max_retries,
+                p_payloads)
+         AS n (id, kind, lane, tenant, queue, partition, priority, messages, timeout_seconds, max_retries, payload)
+    RETURNING operation.id, operation.position;
+END
+$$;
+
+-- The operation right before each of these in its partition, of those that live.
+CREATE OR REPLACE FUNCTION operations_before(p_positions bigint[])
+RETURNS TABLE ("position" bigint, before bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT k.position, b.position FROM unnest(p_positions) AS k (position)
+    CROSS JOIN LATERAL (SELECT o.* FROM operation o WHERE o.position = k.position LIMIT 1) o
+    LEFT JOIN LATERAL (
+        SELECT b.position FROM operation b
+        WHERE b.processed_at IS NULL AND b.tenant = o.tenant AND b.queue = o.queue AND b.lane = o.lane
+          AND b.partition = o.partition AND b.position < o.position
+        ORDER BY b.tenant DESC, b.queue DESC, b.lane DESC, b.partition DESC, b.position DESC LIMIT 1) b ON true
+    ORDER BY k.position;
+END
+$$;
+
+-- Claims the next operations, all of one lane kind: by priority, then age. One is taken only when the live one before it in its
+-- partition is taken too, and one that was tried before comes alone, so that what kills its server takes no others with it. One
+-- claimer at a time: who finds another at it leaves it to him. That a claim is lost with the server does no harm, so its commit
+-- does not wait for the disk.
+CREATE OR REPLACE FUNCTION claim_operations(
+    p_token uuid, p_worker text, p_most integer, p_messages bigint, p_bytes bigint, p_now bigint)
+RETURNS SETOF operation LANGUAGE plpgsql AS $$
+DECLARE
+    o record;
+    v_lane text;
+    v_count integer := 0;
+    v_messages bigint := 0;
+    v_bytes bigint := 0;
+    v_positions bigint[] := '{}';
+    v_before bigint[] := '{}';
+    v_locked bigint[];
+    v_taken bigint[] := '{}';
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(1936418163) THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOR o IN
+        SELECT c.position, c.lane, c.messages, c.size_bytes, c.tries, b.position AS before
+        FROM operation c
+        LEFT JOIN LATERAL (
+            SELECT b.position FROM operation b
+            WHERE b.processed_at IS NULL AND b.tenant = c.tenant AND b.queue = c.queue AND b.lane = c.lane
+              AND b.partition = c.partition AND b.position < c.position
+            ORDER BY b.tenant DESC, b.queue DESC, b.lane DESC, b.partition DESC, b.position DESC LIMIT 1) b ON true
+        WHERE c.processed_at IS NULL AND c.ready_at <= p_now
+        ORDER BY c.priority, c.position
+    LOOP
+        CONTINUE WHEN o.before IS NOT NULL AND o.before <> ALL (v_positions);
+        EXIT WHEN v_count > 0 AND (o.lane <> v_lane OR o.tries > 0 OR v_messages + o.messages > p_messages
+                                   OR v_bytes + o.size_bytes > p_bytes);
+        v_lane := o.lane;
+        v_count := v_count + 1;
+        v_messages := v_messages + o.messages;
+        v_bytes := v_bytes + o.size_bytes;
+        v_positions := v_positions || o.position;
+        v_before := v_before || o.before;
+        EXIT WHEN v_count >= p_most OR o.tries > 0;
+    END LOOP;
+    -- Who is at one of these just now (its last claimer after all, or someone who cancels it) keeps it, and with it what follows.
+    v_locked := ARRAY(SELECT l.position FROM operation l
+                      WHERE l.position = ANY (v_positions) AND l.processed_at IS NULL AND l.ready_at <= p_now
+                      ORDER BY l.position FOR UPDATE SKIP LOCKED);
+    FOR i IN 1 .. v_count LOOP
+        IF v_positions[i] = ANY (v_locked) AND (v_before[i] IS NULL OR v_before[i] = ANY (v_taken)) THEN
+            v_taken := v_taken || v_positions[i];
+        END IF;
+    END LOOP;
+    RETURN QUERY
+    UPDATE operation c SET status = 'processing', token = p_token, worker = p_worker, started_at = p_now, tries = c.tries + 1,
+                           ready_at = p_now + (c.timeout_seconds * 1000000)::bigint
+    WHERE c.position = ANY (v_taken)
+    RETURNING c.*;
+END
+$$;

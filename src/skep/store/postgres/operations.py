@@ -1,0 +1,262 @@
+"""Operations: calls that wait for their turn, claimed by one server at a time and performed once.
+
+The effect of an operation and its end are one transaction, fenced by the token of the claim. Rows of operations are locked
+before all else (`docs/log.md`), so nobody who holds a log waits for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import asyncpg
+
+from skep.clock import Instant
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import QueueKey, Token
+from skep.operations import (
+    PRIORITY,
+    STUCK_TIMEOUTS,
+    Claimed,
+    ClaimLimits,
+    Enqueued,
+    GivenBack,
+    Kind,
+    Lane,
+    NewOperation,
+    NewOperations,
+    Operation,
+    OperationFigures,
+    OperationFilter,
+    OperationPage,
+    OperationStatus,
+    Performed,
+    Waiting,
+    decode_push,
+    encode_pushed,
+    encode_settled,
+    lane_of,
+    split,
+)
+from skep.store.postgres import dead, push, settle
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.push import EnsureQueue
+from skep.store.rules import SEQ_MAX, in_turn
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "operations")
+
+LOOKS = 3
+"""How often a call is made into operations anew because a queue just changed its ordering."""
+WALK = 10_000
+"""How many operations one page looks at."""
+
+
+async def enqueue(connection: Connection, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
+    """Keep calls as operations, each whole: one statement, which is a transaction by itself."""
+    fifo = dict[QueueKey, bool]()
+    for _ in range(LOOKS):
+        groups = [split(request, fifo) for request in requests]
+        rows = await connection.fetch(SQL["enqueue"], now, *_columns(list(chain.from_iterable(groups))))
+        if rows:
+            positions = {row["id"]: row["position"] for row in rows}
+            return [
+                [Enqueued(o.id, o.kind, o.queue, o.partition, positions[o.id], o.indexes) for o in group]
+                for group in groups
+            ]
+        # One of the queues is fifo, so its messages belong into one operation.
+        keys = list({o.queue for group in groups for o in group})
+        found = await connection.fetch(SQL["fifo"], [k.tenant for k in keys], [k.name for k in keys])
+        fifo = {keys[row["ord"] - 1]: True for row in found}
+    raise SkepError(Code.STORE_BUSY, "a queue keeps changing its ordering")
+
+
+def _columns(operations: Sequence[NewOperation]) -> tuple[list[object], ...]:
+    return (
+        [o.id for o in operations],
+        [o.kind.value for o in operations],
+        [lane_of(o.kind).value for o in operations],
+        [o.queue.tenant for o in operations],
+        [o.queue.name for o in operations],
+        [o.partition for o in operations],
+        [PRIORITY[o.kind] for o in operations],
+        [o.messages for o in operations],
+        [o.timeout_seconds for o in operations],
+        [o.max_retries for o in operations],
+        [o.payload for o in operations],
+    )
+
+
+async def claim(connection: Connection, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
+    """Take the next operations that may be performed."""
+    rows = await connection.fetch(SQL["claim"], token, worker, limits.operations, limits.messages, limits.bytes, now)
+    return sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.position)
+
+
+def _claimed(row: asyncpg.Record) -> Claimed:
+    return Claimed(
+        row["position"], row["id"], Kind(row["kind"]), QueueKey(row["queue"], row["tenant"]), row["partition"], row["payload"],
+        row["messages"], row["tries"], row["max_retries"], row["timeout_seconds"], Instant(row["created_at"]),
+    )  # fmt: skip
+
+
+class RefusedError(Exception):
+    """Undoes all that a claim did, since one of its operations was refused; the others may stand behind it."""
+
+    def __init__(self, performed: Performed) -> None:
+        super().__init__("refused")
+        self.performed = performed
+
+
+async def perform(
+    connection: Connection,
+    token: Token,
+    claimed: Sequence[Claimed],
+    now: Instant,
+    ensure_queue: EnsureQueue | None,
+    shard: int,
+) -> tuple[Performed, list[int]]:
+    """Do what operations of one lane ask for, and note that; also the ids of the queues someone elsewhere waits for."""
+    mine = await _mine(connection, token, [one.position for one in claimed])
+    todo = [one for one in claimed if one.position in mine]
+    lost = [one.position for one in claimed if one.position not in mine]
+    if not todo:
+        return Performed({}, lost, {}), []
+    watched = list[int]()
+    if lane_of(todo[0].kind) is Lane.PUSH:
+        outcomes, watched = await push.push(connection, [one.batch for one in todo], now, ensure_queue, in_turn=True)
+        refused = {
+            one.position: (outcome.results[0].code or Code.INTERNAL, outcome.results[0].reason or "refused")
+            for one, outcome in zip(todo, outcomes, strict=True)
+            if outcome.refused
+        }
+        if refused:
+            raise RefusedError(Performed({}, lost, refused))
+        results = [encode_pushed(outcome) for outcome in outcomes]
+    else:
+        asked = [one.settlements for one in todo]
+        settled = iter(await settle.settle(connection, list(chain.from_iterable(asked)), now, shard))
+        results = [encode_settled([next(settled) for _ in one]) for one in asked]
+    positions = [one.position for one in todo]
+    await connection.execute(SQL["complete"], positions, results, now)
+    return Performed(dict(zip(positions, results, strict=True)), lost, {}), watched
+
+
+async def _mine(connection: Connection, token: Token, positions: list[int]) -> set[int]:
+    """Which of these are still ours, and are not behind a live one of their partition that is not."""
+    rows = await connection.fetch(SQL["lock_claimed"], positions, token)
+    ours = [row["position"] for row in rows]
+    before = await connection.fetch(SQL["before"], ours)
+    return in_turn({row["position"]: row["before"] for row in before})
+
+
+async def give_back(connection: Connection, token: Token, back: Sequence[GivenBack], now: Instant) -> list[int]:
+    """Let operations go that were not performed: to be tried again, or for good; which of them were still ours."""
+    rows = await connection.fetch(SQL["lock_claimed"], [one.position for one in back], token)
+    places = {row["position"]: QueueKey(row["queue"], row["tenant"]) for row in rows}
+    mine = [one for one in back if one.position in places]
+    again = [one for one in mine if one.retry_at is not None]
+    if again:
+        await connection.execute(
+            SQL["retry"], [one.position for one in again], [one.retry_at for one in again], [one.error for one in again],
+            [one.code for one in again], [int(one.untried) for one in again],
+        )  # fmt: skip
+    for one in sorted(mine, key=lambda one: one.position):
+        if one.retry_at is None:
+            target = await _bury(connection, places[one.position], one, now)
+            await connection.execute(SQL["fail"], one.position, now, one.error, one.code, target)
+    return [one.position for one in mine]
+
+
+async def _bury(connection: Connection, key: QueueKey, one: GivenBack, now: Instant) -> str | None:
+    """Put the messages of a push among the dead letters of its queue; None when they cannot be there."""
+    row = await connection.fetchrow(SQL["payload"], one.position)
+    assert row is not None
+    if Kind(row["kind"]) is not Kind.PUSH or row["payload"] is None:
+        return None
+    batch = decode_push(row["payload"], key)
+    return await dead.bury_new(connection, key, batch, one.error, row["tries"], now)
+
+
+async def cancel(connection: Connection, tenant: str, id_: Id, now: Instant) -> bool:
+    """End an operation that nobody has begun to perform."""
+    return await connection.fetchval(SQL["cancel"], id_, tenant, now) is not None
+
+
+async def find(connection: Connection, tenant: str, id_: Id) -> Operation | None:
+    """The operation, or None."""
+    row = await connection.fetchrow(SQL["find"], id_, tenant)
+    return None if row is None else operation_of(row)
+
+
+def operation_of(row: asyncpg.Record) -> Operation:
+    """The operation that a row holds."""
+    return Operation(
+        position=row["position"],
+        id=row["id"],
+        kind=Kind(row["kind"]),
+        queue=QueueKey(row["queue"], row["tenant"]),
+        partition=row["partition"],
+        priority=row["priority"],
+        status=OperationStatus(row["status"]),
+        size_bytes=row["size_bytes"],
+        messages=row["messages"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        processed_at=row["processed_at"],
+        ready_at=row["ready_at"] or None,
+        worker=row["worker"],
+        timeout_seconds=row["timeout_seconds"],
+        tries=row["tries"],
+        max_retries=row["max_retries"],
+        error=row["error"],
+        code=None if row["code"] is None else Code(row["code"]),
+        dead_letter_queue=row["dead_letter_queue"],
+        result=row["result"],
+    )
+
+
+async def browse(connection: Connection, wanted: OperationFilter, after: int | None, limit: int) -> OperationPage:
+    """Operations, newest first, those before ``after``."""
+    status = None if wanted.status is None else wanted.status.value
+    rows = await connection.fetch(
+        SQL["list" if status is None else "list_status"], SEQ_MAX if after is None else after, WALK, wanted.tenant, status,
+        None if wanted.kind is None else wanted.kind.value, wanted.queue, wanted.partition, limit,
+    )  # fmt: skip
+    found = [operation_of(row) for row in rows if row["position"] is not None]
+    if len(found) == limit:
+        return OperationPage(found, found[-1].position)
+    return OperationPage(found, rows[0]["walk_end"] if rows[0]["walked"] == WALK else None)
+
+
+async def waiting(connection: Connection, now: Instant, limit: int) -> Waiting:
+    """What is live, counted up to a limit."""
+    rows = await connection.fetch(SQL["waiting"], limit, STUCK_TIMEOUTS, now)
+    if not rows:
+        return Waiting({})
+    return Waiting(
+        {Kind(row["kind"]): row["depth"] for row in rows},
+        min(row["oldest_at"] for row in rows),
+        await connection.fetchval(SQL["next_ready"], now),
+        sum(row["stuck"] for row in rows),
+    )
+
+
+async def figures(connection: Connection, tenant: str, limit: int) -> list[OperationFigures]:
+    """Figures by kind and status."""
+    return [
+        OperationFigures(
+            Kind(row["kind"]), row["priority"], OperationStatus(row["status"]), row["count"], row["oldest_at"],
+            row["newest_at"], row["average_seconds"],
+        )
+        for row in await connection.fetch(SQL["figures"], tenant, limit)
+    ]  # fmt: skip
+
+
+async def sweep(connection: Connection, completed_before: Instant, ended_before: Instant, limit: int) -> int:
+    """Forget operations that ended long ago."""
+    done = int(await connection.fetchval(SQL["sweep_completed"], completed_before, limit))
+    if done < limit:
+        done += int(await connection.fetchval(SQL["sweep_ended"], ended_before, limit - done))
+    return done

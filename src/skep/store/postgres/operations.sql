@@ -1,0 +1,140 @@
+-- name: enqueue
+-- functions/operations.sql
+SELECT * FROM enqueue_operations($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+
+-- name: fifo
+SELECT k.ord FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS k (tenant, name, ord)
+CROSS JOIN LATERAL (SELECT q.ordering FROM queue q
+                    WHERE q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL LIMIT 1) q
+WHERE q.ordering = 'fifo'
+
+-- name: claim
+-- functions/operations.sql
+SELECT * FROM claim_operations($1, $2, $3, $4, $5, $6)
+
+-- name: lock_claimed
+-- The fence: only what is still ours. By the primary key, in ascending order, before any other lock.
+SELECT o.position, o.queue, o.tenant FROM operation o
+WHERE o.position = ANY ($1::bigint[]) AND o.token = $2 AND o.processed_at IS NULL
+ORDER BY o.position FOR UPDATE
+
+-- name: before
+-- functions/operations.sql
+SELECT * FROM operations_before($1)
+
+-- name: complete
+UPDATE operation o SET status = 'completed', processed_at = $3, result = r.result, payload = NULL, token = NULL, error = NULL, code = NULL
+FROM unnest($1::bigint[], $2::bytea[]) AS r (position, result)
+WHERE o.position = r.position
+
+-- name: retry
+-- One that was not even tried does not lose a try ($5 is 1 for it).
+UPDATE operation o SET status = 'pending', token = NULL, ready_at = r.retry_at, tries = o.tries - r.untried,
+                       error = coalesce(r.error, o.error), code = coalesce(r.code, o.code)
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::integer[]) AS r (position, retry_at, error, code, untried)
+WHERE o.position = r.position
+
+-- name: fail
+-- The payload goes when the messages are among the dead letters, and stays when they are nowhere else.
+UPDATE operation o SET status = 'failed', processed_at = $2, token = NULL, error = $3, code = $4, dead_letter_queue = $5,
+                       payload = CASE WHEN $5::text IS NULL THEN o.payload END
+WHERE o.position = $1
+
+-- name: payload
+SELECT o.payload, o.kind, o.tries FROM operation o WHERE o.position = $1
+
+-- name: cancel
+UPDATE operation o SET status = 'cancelled', processed_at = $3, payload = NULL
+WHERE o.id = $1 AND o.tenant = $2 AND o.status = 'pending'
+RETURNING 1
+
+-- name: lock_queue
+-- Before the locks of configuration and log, as everyone who performs an operation has them.
+SELECT count(*) FROM (
+    SELECT 1 FROM operation o WHERE o.processed_at IS NULL AND o.tenant = $1 AND o.queue = $2 ORDER BY o.position FOR UPDATE) l
+
+-- name: end_queue
+UPDATE operation o SET status = 'failed', processed_at = $3, token = NULL, error = $4, code = $5, payload = NULL
+WHERE o.processed_at IS NULL AND o.tenant = $1 AND o.queue = $2
+
+-- name: any_live
+SELECT EXISTS (SELECT 1 FROM operation o WHERE o.processed_at IS NULL AND o.tenant = $1 AND o.queue = $2)
+
+-- name: lock_table
+-- Against everyone who is about to keep an operation (enqueue_operations).
+LOCK TABLE operation IN SHARE MODE
+
+-- name: find
+SELECT * FROM operation o WHERE o.id = $1 AND o.tenant = $2
+
+-- name: list
+-- Newest first by the primary key. The walk is bounded; where it ended is told with every row, and when there is none.
+WITH walk AS MATERIALIZED (
+    SELECT o.position, o.id, o.kind, o.tenant, o.queue, o.partition, o.priority, o.status, o.size_bytes, o.messages, o.created_at,
+           o.started_at, o.processed_at, o.ready_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
+           o.dead_letter_queue, NULL::bytea AS result
+    FROM operation o WHERE o.position < $1 ORDER BY o.position DESC LIMIT $2
+)
+SELECT e.walked, e.walk_end, w.*
+FROM (SELECT count(*) AS walked, min(v.position) AS walk_end FROM walk v) e
+LEFT JOIN LATERAL (
+    SELECT v.* FROM walk v
+    WHERE v.tenant = $3 AND ($4::text IS NULL OR v.status = $4) AND ($5::text IS NULL OR v.kind = $5)
+      AND ($6::text IS NULL OR v.queue = $6) AND ($7::text IS NULL OR v.partition = $7)
+    ORDER BY v.position DESC LIMIT $8) w ON true
+
+-- name: list_status
+-- The same along the index of one status.
+WITH walk AS MATERIALIZED (
+    SELECT o.position, o.id, o.kind, o.tenant, o.queue, o.partition, o.priority, o.status, o.size_bytes, o.messages, o.created_at,
+           o.started_at, o.processed_at, o.ready_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
+           o.dead_letter_queue, NULL::bytea AS result
+    FROM operation o WHERE o.position < $1 AND o.status = $4 ORDER BY o.status DESC, o.position DESC LIMIT $2
+)
+SELECT e.walked, e.walk_end, w.*
+FROM (SELECT count(*) AS walked, min(v.position) AS walk_end FROM walk v) e
+LEFT JOIN LATERAL (
+    SELECT v.* FROM walk v
+    WHERE v.tenant = $3 AND v.status = $4 AND ($5::text IS NULL OR v.kind = $5)
+      AND ($6::text IS NULL OR v.queue = $6) AND ($7::text IS NULL OR v.partition = $7)
+    ORDER BY v.position DESC LIMIT $8) w ON true
+
+-- name: waiting
+-- Bounded: along the index of live ones, which as a rule is empty.
+SELECT w.kind, count(*) AS depth, min(w.created_at) AS oldest_at,
+       count(*) FILTER (WHERE w.created_at + $2::bigint * (w.timeout_seconds * 1000000)::bigint <= $3::bigint) AS stuck
+FROM (SELECT o.kind, o.created_at, o.timeout_seconds FROM operation o
+      WHERE o.processed_at IS NULL ORDER BY o.priority, o.position LIMIT $1) w
+GROUP BY w.kind
+
+-- name: next_ready
+SELECT o.ready_at FROM operation o WHERE o.processed_at IS NULL AND o.ready_at > 0 AND o.ready_at > $1 ORDER BY o.ready_at LIMIT 1
+
+-- name: figures
+-- Bounded: the live ones, and the latest of the others.
+SELECT w.kind, w.priority, w.status, count(*) AS count, min(w.created_at) AS oldest_at, max(w.created_at) AS newest_at,
+       avg(w.processed_at - w.created_at)::double precision / 1000000 AS average_seconds
+FROM (
+    (SELECT o.kind, o.priority, o.status, o.created_at, o.processed_at FROM operation o
+     WHERE o.processed_at IS NULL AND o.tenant = $1 ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position LIMIT $2)
+    UNION ALL
+    (SELECT l.kind, l.priority, l.status, l.created_at, l.processed_at FROM (
+        SELECT o.tenant, o.kind, o.priority, o.status, o.created_at, o.processed_at FROM operation o
+        ORDER BY o.position DESC LIMIT $2) l
+     WHERE l.tenant = $1 AND l.processed_at IS NOT NULL)) w
+GROUP BY w.kind, w.priority, w.status
+ORDER BY w.priority, w.kind, w.status
+
+-- name: sweep_completed
+WITH old AS (
+    SELECT o.ctid FROM operation o WHERE o.status = 'completed' AND o.processed_at <= $1 ORDER BY o.processed_at LIMIT $2
+    FOR UPDATE SKIP LOCKED
+), gone AS (DELETE FROM operation o USING old WHERE o.ctid = old.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_ended
+WITH old AS (
+    SELECT o.ctid FROM operation o WHERE o.status IN ('failed', 'cancelled') AND o.processed_at <= $1 ORDER BY o.processed_at LIMIT $2
+    FOR UPDATE SKIP LOCKED
+), gone AS (DELETE FROM operation o USING old WHERE o.ctid = old.ctid RETURNING 1)
+SELECT count(*) FROM gone

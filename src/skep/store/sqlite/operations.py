@@ -1,0 +1,268 @@
+"""Operations: calls that wait for their turn, claimed for a while and performed once.
+
+There is one writer, so a claim needs no lock; its token still fences it, for a claim that ran out may be taken by another
+before the first one's work arrives. The effect of an operation and its end are one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from skep.clock import Instant
+from skep.errors import Code
+from skep.ids import Id
+from skep.model import Ordering, QueueKey, Token
+from skep.operations import (
+    PRIORITY,
+    STUCK_TIMEOUTS,
+    Claimed,
+    ClaimLimits,
+    Enqueued,
+    GivenBack,
+    Kind,
+    Lane,
+    NewOperation,
+    NewOperations,
+    Operation,
+    OperationFigures,
+    OperationFilter,
+    OperationPage,
+    OperationStatus,
+    Performed,
+    Waiting,
+    decode_push,
+    encode_pushed,
+    encode_settled,
+    lane_of,
+    split,
+)
+from skep.store.rules import SEQ_MAX, in_turn
+from skep.store.sqlite import receipts
+from skep.store.sqlite.bury import bury_new
+from skep.store.sqlite.session import Row, Session
+from skep.store.sqlite.settle import settle
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "operations")
+
+WALK = 10_000
+"""How many operations one page looks at."""
+
+
+def enqueue(session: Session, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
+    """Keep calls as operations, each whole."""
+    return [
+        [_keep(session, operation, now) for operation in split(request, _fifo(session, request))]
+        for request in requests
+    ]
+
+
+def _fifo(session: Session, request: NewOperations) -> dict[QueueKey, bool]:
+    keys = set() if request.push is None else {message.queue for message in request.push.messages}
+    found = {key: session.find_queue(key) for key in keys}
+    return {key: True for key, queue in found.items() if queue is not None and queue.settings.ordering is Ordering.FIFO}
+
+
+def _keep(session: Session, o: NewOperation, now: Instant) -> Enqueued:
+    session.db.execute(
+        SQL["enqueue"],
+        (
+            o.id, o.kind, lane_of(o.kind), o.queue.tenant, o.queue.name, o.partition, PRIORITY[o.kind], len(o.payload), o.messages,
+            now, o.timeout_seconds, o.max_retries, o.payload,
+        ),
+    )  # fmt: skip
+    session.operations_changed()
+    return Enqueued(o.id, o.kind, o.queue, o.partition, session.db.last_insert_rowid(), o.indexes)
+
+
+def claim(session: Session, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
+    """Take the next operations that may be performed."""
+    chosen: dict[int, None] = {}
+    lane, messages_left, bytes_left = "", limits.messages, limits.bytes
+    cursor = session.db.execute(SQL["candidates"], (now,))
+    for position, its_lane, messages, size_bytes, tries, before in cursor:
+        if before is not None and before not in chosen:
+            continue
+        if chosen and (its_lane != lane or tries > 0 or messages > messages_left or size_bytes > bytes_left):
+            break
+        lane = its_lane
+        messages_left -= messages
+        bytes_left -= size_bytes
+        chosen[position] = None
+        if len(chosen) >= limits.operations or tries > 0:
+            break
+    cursor.close()
+    rows = [session.row(SQL["claim"], (position, token, worker, now)) for position in sorted(chosen)]
+    return [_claimed(row) for row in rows if row is not None]
+
+
+def _claimed(row: Row) -> Claimed:
+    position, id_, kind, queue, tenant, partition, payload, messages, tries, max_retries, timeout, created_at = row
+    return Claimed(
+        position, id_, Kind(kind), QueueKey(queue, tenant), partition, payload, messages, tries, max_retries, timeout,
+        created_at,
+    )  # fmt: skip
+
+
+def perform(session: Session, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool) -> Performed:
+    """Do what operations of one lane ask for, and note that."""
+    rows = {one.position: session.row(SQL["claimed"], (one.position, token)) for one in claimed}
+    mine = in_turn({position: row[-1] for position, row in rows.items() if row is not None})
+    todo = [one for one in claimed if one.position in mine]
+    lost = [one.position for one in claimed if one.position not in mine]
+    if not todo:
+        return Performed({}, lost, {})
+    try:
+        with session.savepoint():
+            results = _do(session, todo, now, create_queues)
+    except _RefusedError as refused:
+        return Performed({}, lost, refused.refused)
+    done = {one.position: result for one, result in zip(todo, results, strict=True)}
+    session.db.executemany(SQL["complete"], [(position, now, result) for position, result in done.items()])
+    session.operations_changed()
+    return Performed(done, lost, {})
+
+
+def _do(session: Session, todo: Sequence[Claimed], now: Instant, create_queues: bool) -> list[bytes]:
+    if lane_of(todo[0].kind) is Lane.PUSH:
+        outcomes = receipts.push_in_turn(session, [one.batch for one in todo], now, create_queues)
+        refused = {
+            one.position: (outcome.results[0].code or Code.INTERNAL, outcome.results[0].reason or "refused")
+            for one, outcome in zip(todo, outcomes, strict=True)
+            if outcome.refused
+        }
+        if refused:
+            raise _RefusedError(refused)
+        return [encode_pushed(outcome) for outcome in outcomes]
+    asked = [one.settlements for one in todo]
+    settled = iter(settle(session, list(chain.from_iterable(asked)), now))
+    return [encode_settled([next(settled) for _ in one]) for one in asked]
+
+
+class _RefusedError(Exception):
+    """Undoes all that a claim did, since one of its operations was refused; the others may stand behind it."""
+
+    def __init__(self, refused: dict[int, tuple[Code, str]]) -> None:
+        super().__init__("refused")
+        self.refused = refused
+
+
+def give_back(session: Session, token: Token, back: Sequence[GivenBack], now: Instant) -> list[int]:
+    """Let operations go that were not performed: to be tried again, or for good; which of them were still ours."""
+    mine = []
+    for one in sorted(back, key=lambda one: one.position):
+        row = session.row(SQL["claimed"], (one.position, token))
+        if row is None:
+            continue
+        mine.append(one.position)
+        if one.retry_at is not None:
+            session.db.execute(SQL["retry"], (one.position, one.retry_at, one.error, one.code, one.untried))
+            continue
+        queue, tenant, kind, tries, payload, _ = row
+        key = QueueKey(queue, tenant)
+        target = None
+        if kind == Kind.PUSH:
+            target = bury_new(session, key, decode_push(payload, key), one.error, tries, now)
+        session.db.execute(SQL["fail"], (one.position, now, one.error, one.code, target))
+    session.operations_changed()
+    return mine
+
+
+def cancel(session: Session, tenant: str, id_: Id, now: Instant) -> bool:
+    """End an operation that nobody has begun to perform."""
+    session.db.execute(SQL["cancel"], (id_, tenant, now))
+    session.operations_changed()
+    return session.db.changes() == 1
+
+
+def find(session: Session, tenant: str, id_: Id) -> Operation | None:
+    """The operation, or None."""
+    row = session.row(SQL["find"], (id_, tenant))
+    return None if row is None else _operation(row)
+
+
+def _operation(row: Row) -> Operation:
+    return Operation(
+        position=row[0],
+        id=row[1],
+        kind=Kind(row[2]),
+        queue=QueueKey(row[3], row[4]),
+        partition=row[5],
+        priority=row[6],
+        status=OperationStatus(row[7]),
+        size_bytes=row[8],
+        messages=row[9],
+        created_at=row[10],
+        started_at=row[11],
+        processed_at=row[12],
+        ready_at=row[13] or None,
+        worker=row[14],
+        timeout_seconds=row[15],
+        tries=row[16],
+        max_retries=row[17],
+        error=row[18],
+        code=None if row[19] is None else Code(row[19]),
+        dead_letter_queue=row[20],
+        result=row[21],
+    )
+
+
+def browse(session: Session, wanted: OperationFilter, after: int | None, limit: int) -> OperationPage:
+    """Operations, newest first, those before ``after``."""
+    first = SEQ_MAX if after is None else after
+    if wanted.status is None:
+        cursor = session.db.execute(SQL["list"], (first, WALK))
+    else:
+        cursor = session.db.execute(SQL["list_status"], (first, WALK, wanted.status))
+    found: list[Operation] = []
+    walked, position = 0, 0
+    for row in cursor:
+        walked, position = walked + 1, row[0]
+        if _matches(wanted, row):
+            found.append(_operation(row))
+            if len(found) == limit:
+                cursor.close()
+                return OperationPage(found, position)
+    return OperationPage(found, position if walked == WALK else None)
+
+
+def _matches(wanted: OperationFilter, row: Row) -> bool:
+    return (
+        row[4] == wanted.tenant
+        and wanted.kind in (None, row[2])
+        and wanted.queue in (None, row[3])
+        and wanted.partition in (None, row[5])
+    )
+
+
+def waiting(session: Session, now: Instant, limit: int) -> Waiting:
+    """What is live, counted up to a limit."""
+    rows = session.rows(SQL["waiting"], (limit, STUCK_TIMEOUTS, now))
+    if not rows:
+        return Waiting({})
+    next_ready = session.row(SQL["next_ready"], (now,))
+    return Waiting(
+        {Kind(row[0]): row[1] for row in rows},
+        min(row[2] for row in rows),
+        None if next_ready is None else next_ready[0],
+        sum(row[3] for row in rows),
+    )
+
+
+def figures(session: Session, tenant: str, limit: int) -> list[OperationFigures]:
+    """Figures by kind and status."""
+    return [
+        OperationFigures(Kind(row[0]), row[1], OperationStatus(row[2]), *row[3:])
+        for row in session.rows(SQL["figures"], (tenant, limit))
+    ]
+
+
+def sweep(session: Session, completed_before: Instant, ended_before: Instant, limit: int) -> int:
+    """Forget operations that ended long ago."""
+    session.db.execute(SQL["sweep_completed"], (completed_before, limit))
+    done = session.db.changes()
+    if done < limit:
+        session.db.execute(SQL["sweep_ended"], (ended_before, limit - done))
+        done += session.db.changes()
+    return done

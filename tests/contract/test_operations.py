@@ -1,0 +1,731 @@
+"""Operations: kept whole, claimed in order, performed once, and nothing that was accepted vanishes (I13)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+
+from skep.clock import Instant, seconds
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import (
+    DeadLetterFilter,
+    DeadReason,
+    Delivery,
+    NewMessage,
+    Ordering,
+    Outcome,
+    PushBatch,
+    PushStatus,
+    Settlement,
+    SettleStatus,
+    Token,
+)
+from skep.operations import (
+    Claimed,
+    ClaimLimits,
+    Enqueued,
+    GivenBack,
+    Kind,
+    NewOperations,
+    Operation,
+    OperationFilter,
+    OperationStatus,
+    Performed,
+    decode_result,
+    push_groups,
+    settle_groups,
+)
+from tests.contract.driver import Driver, payloads
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Operations are claimed over all tenants, so those of earlier tests must be gone."""
+    if "postgres" in request.node.name:
+        connection = await asyncpg.connect(request.getfixturevalue("shared_dsn"))
+        if await connection.fetchval("SELECT to_regclass('skep.operation')") is not None:
+            await connection.execute("DELETE FROM skep.operation")
+        await connection.close()
+    yield
+
+
+class Ops:
+    """Short verbs for operations."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    async def enqueue(self, *messages: NewMessage, **fields: Any) -> list[Enqueued]:
+        return await self.enqueue_batch(self.driver.batch(*messages), **fields)
+
+    async def enqueue_batch(self, batch: PushBatch, **fields: Any) -> list[Enqueued]:
+        ids = self.driver.mint.mint_many(push_groups(batch))
+        request = NewOperations(Kind.PUSH, ids, push=batch, **fields)
+        (kept,) = await self.driver.store.enqueue([request], self.driver.now)
+        return kept
+
+    async def push(self, *texts: str, **fields: Any) -> Enqueued:
+        (kept,) = await self.enqueue(*(self.driver.message(text, **fields) for text in texts))
+        return kept
+
+    async def settle(self, *settlements: Settlement, kind: Kind = Kind.ACK_BATCH) -> list[Enqueued]:
+        ids = self.driver.mint.mint_many(settle_groups(settlements))
+        request = NewOperations(kind, ids, settlements=list(settlements))
+        (kept,) = await self.driver.store.enqueue([request], self.driver.now)
+        return kept
+
+    async def claim(self, **limits: Any) -> tuple[Token, list[Claimed]]:
+        token = self.driver.token()
+        return token, await self.driver.store.claim_operations(
+            "server-1", token, ClaimLimits(**limits), self.driver.now
+        )
+
+    async def perform(self, token: Token, claimed: Sequence[Claimed], **fields: Any) -> Performed:
+        performed = await self.driver.store.perform(token, claimed, self.driver.now, **fields)
+        await self.driver.check_accounts()
+        return performed
+
+    async def drain(self) -> int:
+        """Perform all there is; in how many claims."""
+        for claims in range(1000):
+            token, claimed = await self.claim()
+            if not claimed:
+                return claims
+            performed = await self.perform(token, claimed)
+            assert not performed.lost
+            assert not performed.refused
+        raise AssertionError("there is no end to it")
+
+    async def shown(self, kept: Enqueued | Id) -> Operation:
+        id_ = kept.id if isinstance(kept, Enqueued) else kept
+        found = await self.driver.store.operation(self.driver.tenant, id_)
+        assert found is not None
+        return found
+
+    async def status(self, kept: Enqueued) -> OperationStatus:
+        return (await self.shown(kept)).status
+
+    async def back(self, token: Token, one: Claimed, retry_in: float | None, **fields: Any) -> list[int]:
+        retry_at = None if retry_in is None else self.driver.later(retry_in)
+        return await self.driver.store.give_back(token, [GivenBack(one.position, retry_at, **fields)], self.driver.now)
+
+
+@pytest.fixture
+def ops(driver: Driver) -> Ops:
+    return Ops(driver)
+
+
+def texts(claimed: Sequence[Claimed]) -> list[str]:
+    return [m.payload.decode().strip('"') for one in claimed for m in one.batch.messages]
+
+
+# --- push, held, perform ---------------------------------------------------------------------------------------
+
+
+async def test_I13_a_queued_push_takes_effect_once_with_its_own_ids(driver: Driver, ops: Ops) -> None:
+    batch = driver.batch(driver.message("a"), driver.message("b"))
+    (kept,) = await ops.enqueue_batch(batch)
+
+    token, claimed = await ops.claim()
+    performed = await ops.perform(token, claimed)
+    again = await ops.perform(token, claimed)
+
+    assert [one.position for one in claimed] == [kept.position]
+    assert (list(performed.done), performed.lost, performed.refused) == ([kept.position], [], {})
+    assert (again.done, again.lost) == ({}, [kept.position])
+    result = decode_result(performed.done[kept.position])
+    assert result.pushed is not None
+    assert [(r.status, r.id, r.seq) for r in result.pushed] == [
+        (PushStatus.STORED, batch.ids[0], 1),
+        (PushStatus.STORED, batch.ids[1], 2),
+    ]
+    assert payloads(await driver.pop()) == ["a", "b"]
+    shown = await ops.shown(kept)
+    assert (shown.status, shown.tries, shown.result) == (OperationStatus.COMPLETED, 1, performed.done[kept.position])
+
+
+async def test_I13_a_later_push_to_the_partition_is_held_until_the_queued_one_is_done(driver: Driver, ops: Ops) -> None:
+    await driver.push("x")
+    await ops.push("y")
+
+    (held,) = await driver.push_batches(driver.batch(driver.message("z")))
+    (elsewhere,) = await driver.push_batches(driver.batch(driver.message("other", partition="P2")))
+    await ops.drain()
+    (after,) = await driver.push_batches(driver.batch(driver.message("z")))
+
+    assert (held.held, held.results) == (True, [])
+    assert not elsewhere.held
+    assert not after.held
+    assert payloads(await driver.pop(partition="Default")) == ["x", "y", "z"]
+
+
+async def test_000_3_a_partition_without_a_name_is_the_default_one(driver: Driver, ops: Ops) -> None:
+    kept = await ops.push("first")
+
+    (held,) = await driver.push_batches(driver.batch(driver.message("second")))
+
+    assert kept.partition == "Default"
+    assert held.held
+
+
+async def test_000_15_names_with_colons_are_no_other_partition(driver: Driver, ops: Ops) -> None:
+    await ops.push("first", queue="a:b", partition="c")
+
+    (other,) = await driver.push_batches(driver.batch(driver.message("second", "a", partition="b:c")))
+    (same,) = await driver.push_batches(driver.batch(driver.message("second", "a:b", partition="c")))
+
+    assert (other.held, same.held) == (False, True)
+
+
+async def test_held_batches_hold_what_follows_them_in_their_other_partitions(driver: Driver, ops: Ops) -> None:
+    await ops.push("waits", partition="A")
+    both = driver.batch(driver.message("1", partition="A"), driver.message("2", partition="B"))
+
+    outcomes = await driver.push_batches(both, driver.batch(driver.message("3", partition="B")))
+
+    assert [outcome.held for outcome in outcomes] == [True, True]
+
+
+async def test_a_push_that_makes_its_queue_is_held_too(driver: Driver, ops: Ops) -> None:
+    await ops.push("first", queue="new")
+
+    (held,) = await driver.push_batches(driver.batch(driver.message("second", "new")))
+    await ops.drain()
+
+    assert held.held
+    assert payloads(await driver.pop("new")) == ["first"]
+
+
+@pytest.mark.parametrize("ordering", list(Ordering))
+async def test_large_and_small_pushes_are_held_alike(driver: Driver, ops: Ops, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering)
+    await ops.push("first", partition="P")
+
+    many = driver.batch(*(driver.message(str(n), partition="P") for n in range(100)))
+    small, named = (
+        driver.batch(driver.message("x", partition="P")),
+        driver.message("y", partition="P", transaction_id="t"),
+    )
+    outcomes = await driver.push_batches(many, small, driver.batch(named))
+
+    assert [outcome.held for outcome in outcomes] == [True, True, True]
+
+
+async def test_000_14_one_call_becomes_one_operation_per_partition_all_or_none(driver: Driver, ops: Ops) -> None:
+    places = [("a", "P1"), ("b", "P2"), ("a", "P1"), ("a", "P2")]
+    kept = await ops.enqueue(*(driver.message(str(n), q, partition=p) for n, (q, p) in enumerate(places)))
+
+    assert [(o.queue.name, o.partition, o.indexes) for o in kept] == [
+        ("a", "P1", [0, 2]),
+        ("b", "P2", [1]),
+        ("a", "P2", [3]),
+    ]
+    assert [o.position for o in kept] == sorted(o.position for o in kept)
+    await ops.drain()
+    assert payloads(await driver.pop("a", partition="P1")) == ["0", "2"]
+
+
+async def test_a_fifo_queue_keeps_the_order_of_a_call_over_its_partitions(driver: Driver, ops: Ops) -> None:
+    await driver.create(ordering=Ordering.FIFO)
+    kept = await ops.enqueue(*(driver.message(str(n), partition=p) for n, p in enumerate(["A", "B", "A", "C"])))
+
+    (held,) = await driver.push_batches(driver.batch(driver.message("4", partition="D")))
+    await ops.drain()
+
+    assert [(o.partition, o.indexes) for o in kept] == [("Default", [0, 1, 2, 3])]
+    assert held.held
+    assert payloads(await driver.pop()) == ["0", "1", "2", "3"]
+
+
+async def test_the_ordering_of_a_queue_stays_while_operations_wait(driver: Driver, ops: Ops) -> None:
+    await driver.create()
+    await ops.push("x")
+
+    with pytest.raises(SkepError) as refused:
+        await driver.update(ordering=Ordering.FIFO)
+    assert refused.value.code is Code.INVALID_SETTING
+
+    await driver.update(priority=3)
+
+
+async def test_a_push_keeps_all_that_it_said(driver: Driver, ops: Ops) -> None:
+    trace = driver.mint.mint()
+    message = driver.message(
+        "x",
+        partition="P",
+        transaction_id="t",
+        trace_id=trace,
+        headers=b'{"a":"b"}',
+        content_type="text/plain",
+        priority=3,
+    )
+    await ops.enqueue(message)
+    await ops.enqueue(driver.message("later", partition="Q", deliver_at=driver.later(60)))
+    await ops.drain()
+
+    (delivery,) = await driver.pop(partition="P")
+    assert (delivery.transaction_id, delivery.trace_id, delivery.headers, delivery.content_type) == (
+        "t", trace, b'{"a":"b"}', "text/plain",
+    )  # fmt: skip
+    assert (await driver.queue_stats()).scheduled == 1
+
+
+async def test_I3_a_queued_duplicate_is_answered_with_the_first_one(driver: Driver, ops: Ops) -> None:
+    (first,) = await driver.push("x", transaction_id="t")
+    kept = await ops.push("again", transaction_id="t")
+
+    await ops.drain()
+
+    result = decode_result((await ops.shown(kept)).result or b"")
+    assert result.pushed is not None
+    assert [(r.status, r.id, r.seq) for r in result.pushed] == [(PushStatus.DUPLICATE, first.id, first.seq)]
+
+
+async def test_I15_a_push_with_a_receipt_is_stored_once_though_queued_twice(driver: Driver, ops: Ops) -> None:
+    one = driver.batch(driver.message("a"), receipt=driver.receipt("k", '{"n":1}'))
+    two = driver.batch(driver.message("b"), receipt=driver.receipt("k", '{"n":2}'))
+    await ops.enqueue_batch(one)
+
+    (held,) = await driver.push_batches(two)
+    (again,) = await ops.enqueue_batch(two)
+    await ops.drain()
+    (recorded,) = await driver.push_batches(two)
+
+    assert held.held
+    assert decode_result((await ops.shown(again)).result or b"").recorded == b'{"n":1}'
+    assert recorded.recorded == b'{"n":1}'
+    assert payloads(await driver.pop()) == ["a"]
+
+
+async def test_a_push_with_a_receipt_and_several_partitions_is_not_queued(driver: Driver, ops: Ops) -> None:
+    batch = driver.batch(
+        driver.message("a", partition="A"), driver.message("b", partition="B"), receipt=driver.receipt("k")
+    )
+
+    with pytest.raises(SkepError) as refused:
+        await ops.enqueue_batch(batch)
+    assert refused.value.code is Code.OPERATIONS_AHEAD
+
+
+# --- claims ------------------------------------------------------------------------------------------------------
+
+
+async def test_000_5_a_claim_takes_a_partition_only_from_its_oldest_live_one_on(driver: Driver, ops: Ops) -> None:
+    for text in "abc":
+        await ops.push(text)
+    first_token, first = await ops.claim(operations=1)
+
+    _, nothing = await ops.claim()
+    await ops.perform(first_token, first)
+    _, rest = await ops.claim()
+
+    assert texts(first) == ["a"]
+    assert nothing == []
+    assert texts(rest) == ["b", "c"]
+
+
+async def test_a_claim_is_bounded_in_operations_messages_and_bytes(driver: Driver, ops: Ops) -> None:
+    for n in range(4):
+        await ops.push(f"{n}-a", f"{n}-b", partition=f"P{n}")
+
+    assert texts((await ops.claim(operations=1))[1]) == ["0-a", "0-b"]
+    assert texts((await ops.claim(messages=3))[1]) == ["1-a", "1-b"]
+    assert texts((await ops.claim(bytes=1))[1]) == ["2-a", "2-b"]
+    assert texts((await ops.claim())[1]) == ["3-a", "3-b"]
+
+
+async def test_000_4_two_claims_never_share_an_operation(driver: Driver, ops: Ops) -> None:
+    for n in range(10):
+        await ops.push(str(n), partition=f"P{n}")
+
+    taken = [texts((await ops.claim(operations=3))[1]) for _ in range(5)]
+
+    assert sorted(text for claim in taken for text in claim) == [str(n) for n in range(10)]
+
+
+async def test_acks_come_before_pushes_and_batches_of_them_before_single_ones(driver: Driver, ops: Ops) -> None:
+    await driver.push("a", partition="A")
+    await driver.push("b", partition="B")
+    a, b = await driver.pop()
+    await ops.push("push", partition="C")
+    await ops.settle(driver.settlement(a), kind=Kind.ACK_SINGLE)
+    await ops.settle(driver.settlement(b), kind=Kind.ACK_BATCH)
+
+    _, first = await ops.claim()
+    _, second = await ops.claim()
+
+    assert [one.kind for one in first] == [Kind.ACK_BATCH, Kind.ACK_SINGLE] or [one.kind for one in first] == [
+        Kind.ACK_SINGLE,
+        Kind.ACK_BATCH,
+    ]
+    assert [one.kind for one in second] == [Kind.PUSH]
+
+
+async def test_000_6_a_claim_that_ran_out_is_worthless(driver: Driver, ops: Ops) -> None:
+    await ops.push("a")
+    await ops.push("b")
+    slow_token, slow = await ops.claim()
+    driver.clock.advance(30)
+    token, claimed = await ops.claim()
+
+    late = await ops.perform(slow_token, slow)
+    in_time = await ops.perform(token, claimed)
+
+    # Both were claimed together; the second claim has only the first of them, since what was tried before comes alone.
+    assert texts(claimed) == ["a"]
+    assert (late.done, late.lost) == ({}, [one.position for one in slow])
+    assert list(in_time.done) == [claimed[0].position]
+    await ops.drain()
+    assert payloads(await driver.pop()) == ["a", "b"]
+
+
+async def test_a_claim_whose_time_is_up_counts_while_nobody_else_wanted_it(driver: Driver, ops: Ops) -> None:
+    await ops.push("a")
+    token, claimed = await ops.claim()
+    driver.clock.advance(1000)
+
+    performed = await ops.perform(token, claimed)
+
+    assert list(performed.done) == [claimed[0].position]
+
+
+async def test_000_9_reclaiming_counts_as_a_try_and_tries_end(driver: Driver, ops: Ops) -> None:
+    await driver.create()
+    kept = await ops.push("poison")
+
+    tries = []
+    for _ in range(5):
+        token, (one,) = await ops.claim()
+        tries.append((one.tries, one.exhausted))
+        driver.clock.advance(30)
+    assert tries == [(1, False), (2, False), (3, False), (4, False), (5, True)]
+
+    assert await ops.back(token, one, None, error="nobody came back", code=Code.INTERNAL) == [one.position]
+    assert await ops.status(kept) is OperationStatus.FAILED
+
+
+async def test_one_that_was_tried_before_is_claimed_alone(driver: Driver, ops: Ops) -> None:
+    for n in range(3):
+        await ops.push(str(n), partition=f"P{n}")
+    token, claimed = await ops.claim(operations=1)
+    await ops.back(token, claimed[0], 0, error="no")
+
+    first, second = (await ops.claim())[1], (await ops.claim())[1]
+
+    assert [texts(first), texts(second)] == [["0"], ["1", "2"]]
+
+
+# --- giving back, failing, dead letters --------------------------------------------------------------------------
+
+
+async def test_a_refused_operation_undoes_the_whole_claim(driver: Driver, ops: Ops) -> None:
+    await driver.create("full", max_depth=1)
+    await driver.push("x", queue="full")
+    await ops.push("ok", queue="free")
+    await ops.push("too much", queue="full")
+    token, claimed = await ops.claim()
+
+    performed = await ops.perform(token, claimed)
+    alone = await ops.perform(token, claimed[:1])
+
+    assert performed.done == {}
+    assert {position: code for position, (code, _) in performed.refused.items()} == {
+        claimed[1].position: Code.QUEUE_FULL
+    }
+    assert list(alone.done) == [claimed[0].position]
+
+
+async def test_I13_what_follows_a_refused_one_does_not_overtake_it(driver: Driver, ops: Ops) -> None:
+    await driver.create(max_depth=2)
+    await ops.push("1", "2", "3")
+    await ops.push("4")
+    token, claimed = await ops.claim()
+
+    follower = await ops.perform(token, claimed[1:])
+    await ops.back(token, claimed[0], 10, error="full", code=Code.QUEUE_FULL)
+    still = await ops.perform(token, claimed[1:])
+    _, nothing = await ops.claim()
+
+    assert (follower.done, follower.lost) == ({}, [claimed[1].position])
+    assert (still.done, still.lost) == ({}, [claimed[1].position])
+    assert nothing == []
+
+
+async def test_without_its_queue_a_push_is_refused_where_pushes_make_none(driver: Driver, ops: Ops) -> None:
+    await ops.push("x", queue="missing")
+    token, claimed = await ops.claim()
+
+    performed = await ops.perform(token, claimed, create_queues=False)
+
+    assert [code for code, _ in performed.refused.values()] == [Code.QUEUE_NOT_FOUND]
+
+
+async def test_what_was_given_back_waits_and_keeps_its_error(driver: Driver, ops: Ops) -> None:
+    kept = await ops.push("x")
+    token, (one,) = await ops.claim()
+
+    assert await ops.back(token, one, 5, error="the queue is full", code=Code.QUEUE_FULL) == [one.position]
+    assert await ops.back(token, one, 5, error="twice") == []
+
+    shown = await ops.shown(kept)
+    assert (shown.status, shown.tries, shown.error, shown.code) == (
+        OperationStatus.PENDING, 1, "the queue is full", Code.QUEUE_FULL,
+    )  # fmt: skip
+    assert (await ops.claim())[1] == []
+    assert (await driver.store.waiting_operations(driver.now, 100)).next_ready_at == driver.later(5)
+    driver.clock.advance(5)
+    token, (again,) = await ops.claim()
+    assert again.tries == 2
+
+
+async def test_what_was_not_tried_loses_no_try(driver: Driver, ops: Ops) -> None:
+    kept = await ops.push("x")
+    token, (one,) = await ops.claim()
+
+    await ops.back(token, one, 0, untried=True)
+
+    shown = await ops.shown(kept)
+    assert (shown.status, shown.tries, shown.error) == (OperationStatus.PENDING, 0, None)
+
+
+async def test_000_8_what_fails_for_good_is_among_the_dead_letters(driver: Driver, ops: Ops) -> None:
+    await driver.create()
+    batch = driver.batch(driver.message("a", partition="P", transaction_id="t"), driver.message("b", partition="P"))
+    (kept,) = await ops.enqueue_batch(batch)
+    follower = await ops.push("c", partition="P")
+    token, claimed = await ops.claim()
+
+    await ops.back(token, claimed[0], None, error="it broke", code=Code.INTERNAL)
+    await ops.back(token, claimed[1], 0, untried=True)
+
+    shown = await ops.shown(kept)
+    assert (shown.status, shown.error, shown.code, shown.dead_letter_queue) == (
+        OperationStatus.FAILED, "it broke", Code.INTERNAL, "q.dead",
+    )  # fmt: skip
+    letters = await driver.store.dead_letters(DeadLetterFilter(queue=driver.key("q.dead")), None, 10)
+    assert [(x.id, x.reason, x.error, x.partition, x.transaction_id, x.attempts) for x in letters] == [
+        (batch.ids[0], DeadReason.OPERATION_FAILED, "it broke", "P", "t", 1),
+        (batch.ids[1], DeadReason.OPERATION_FAILED, "it broke", "P", None, 1),
+    ]
+    await ops.drain()
+    assert await ops.status(follower) is OperationStatus.COMPLETED
+    assert payloads(await driver.pop()) == ["c"]
+
+
+async def test_what_no_dead_letter_queue_takes_stays_with_the_failed_operation(driver: Driver, ops: Ops) -> None:
+    await driver.create(dead_letter_queue="none")
+    kept = await ops.push("a")
+    token, (one,) = await ops.claim()
+
+    await ops.back(token, one, None, error="it broke", code=Code.INTERNAL)
+
+    shown = await ops.shown(kept)
+    assert (shown.status, shown.dead_letter_queue, shown.size_bytes > 0) == (OperationStatus.FAILED, None, True)
+
+
+async def test_dead_letters_of_operations_can_be_replayed(driver: Driver, ops: Ops) -> None:
+    await driver.create()
+    await ops.push("a")
+    token, (one,) = await ops.claim()
+    await ops.back(token, one, None, error="it broke")
+
+    await driver.replay("q.dead")
+
+    assert payloads(await driver.pop()) == ["a"]
+
+
+# --- acks --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_queued_ack_settles(driver: Driver, ops: Ops) -> None:
+    await driver.push("a", "b")
+    a, b = await driver.pop()
+    (kept,) = await ops.settle(driver.settlement(a), driver.settlement(b, Outcome.REJECT, error="bad"))
+
+    await ops.drain()
+
+    result = decode_result((await ops.shown(kept)).result or b"")
+    assert result.settled is not None
+    assert [r.status for r in result.settled] == [SettleStatus.COMPLETED, SettleStatus.DEAD]
+    assert payloads(await driver.pop("q.dead")) == ["b"]
+
+
+async def test_000_16_a_queued_ack_with_a_stale_token_is_completed_and_says_so(driver: Driver, ops: Ops) -> None:
+    await driver.push("a")
+    (a,) = await driver.pop(lease_seconds=10)
+    (kept,) = await ops.settle(driver.settlement(a), kind=Kind.ACK_SINGLE)
+    driver.clock.advance(11)
+    (again,) = await driver.pop()
+
+    await ops.drain()
+
+    shown = await ops.shown(kept)
+    result = decode_result(shown.result or b"")
+    assert shown.status is OperationStatus.COMPLETED
+    assert result.settled is not None
+    assert [(r.status, r.code) for r in result.settled] == [(SettleStatus.REFUSED, Code.STALE_LEASE)]
+    assert [r.status for r in await driver.ack(again)] == [SettleStatus.COMPLETED]
+
+
+async def test_000_10_acks_keep_their_own_partition_and_drain_together(driver: Driver, ops: Ops) -> None:
+    for n in range(20):
+        await driver.push(str(n), partition=f"P{n}")
+    deliveries: list[Delivery] = await driver.pop()
+    for delivery in deliveries:
+        await ops.settle(driver.settlement(delivery), kind=Kind.ACK_SINGLE)
+
+    assert await ops.drain() == 1
+    assert (await driver.stats()).completed == 20
+
+
+async def test_queued_acks_hold_no_pushes(driver: Driver, ops: Ops) -> None:
+    await driver.push("a")
+    (a,) = await driver.pop()
+    await ops.settle(driver.settlement(a))
+
+    (outcome,) = await driver.push_batches(driver.batch(driver.message("b")))
+
+    assert not outcome.held
+
+
+# --- what cannot be queued ---------------------------------------------------------------------------------------
+
+
+async def test_a_transaction_that_would_overtake_is_refused_whole(driver: Driver, ops: Ops) -> None:
+    await driver.push("a", queue="in")
+    (a,) = await driver.pop("in")
+    await ops.push("waits", queue="out")
+
+    with pytest.raises(SkepError) as refused:
+        await driver.transact([driver.settlement(a)], [driver.message("b", "out")])
+    assert refused.value.code is Code.OPERATIONS_AHEAD
+
+    await ops.drain()
+    assert (await driver.transact([driver.settlement(a)], [driver.message("b", "out")])).committed
+    assert payloads(await driver.pop("out")) == ["waits", "b"]
+
+
+async def test_a_replay_that_would_overtake_is_refused(driver: Driver, ops: Ops) -> None:
+    await driver.push("a")
+    await driver.reject(*await driver.pop())
+    await ops.push("waits")
+
+    with pytest.raises(SkepError) as refused:
+        await driver.replay("q.dead")
+    assert refused.value.code is Code.OPERATIONS_AHEAD
+
+    await ops.drain()
+    await driver.replay("q.dead")
+    assert payloads(await driver.pop()) == ["waits", "a"]
+
+
+# --- queues that go ----------------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_queue_takes_its_operations_with_it(driver: Driver, ops: Ops) -> None:
+    await driver.create()
+    waits, runs = await ops.push("waits"), await ops.push("runs", partition="P")
+    token, claimed = await ops.claim(operations=1)
+    other = await ops.push("other", queue="other")
+
+    await driver.delete()
+    await driver.create()
+    performed = await ops.perform(token, claimed)
+
+    assert performed.done == {}
+    for kept in (waits, runs):
+        shown = await ops.shown(kept)
+        assert (shown.status, shown.code) == (OperationStatus.FAILED, Code.QUEUE_NOT_FOUND)
+    assert await ops.status(other) is OperationStatus.PENDING
+    (anew,) = await driver.push_batches(driver.batch(driver.message("anew")))
+    assert not anew.held
+    assert payloads(await driver.pop()) == ["anew"]
+
+
+# --- looking, cancelling, sweeping -------------------------------------------------------------------------------
+
+
+async def test_a_cancelled_operation_never_happens(driver: Driver, ops: Ops) -> None:
+    await driver.create()
+    kept, other = await ops.push("a"), await ops.push("b")
+
+    assert await driver.store.cancel_operation(driver.tenant, kept.id, driver.now)
+    assert not await driver.store.cancel_operation(driver.tenant, kept.id, driver.now)
+    assert not await driver.store.cancel_operation("someone-else", other.id, driver.now)
+
+    await ops.drain()
+    assert await ops.status(kept) is OperationStatus.CANCELLED
+    assert payloads(await driver.pop()) == ["b"]
+
+
+async def test_what_is_being_processed_cannot_be_cancelled(driver: Driver, ops: Ops) -> None:
+    kept = await ops.push("a")
+    token, claimed = await ops.claim()
+
+    assert not await driver.store.cancel_operation(driver.tenant, kept.id, driver.now)
+
+    await ops.perform(token, claimed)
+    assert await ops.status(kept) is OperationStatus.COMPLETED
+
+
+async def test_operations_are_listed_newest_first_by_pages(driver: Driver, ops: Ops) -> None:
+    kept = [await ops.push(str(n), partition=f"P{n % 2}") for n in range(5)]
+    await driver.store.cancel_operation(driver.tenant, kept[4].id, driver.now)
+
+    async def page(after: int | None = None, limit: int = 10, **fields: Any) -> tuple[list[Id], int | None]:
+        wanted = OperationFilter(tenant=driver.tenant, **fields)
+        found = await driver.store.list_operations(wanted, after, limit)
+        return [one.id for one in found.operations], found.after
+
+    ids = [one.id for one in kept]
+    assert await page() == (ids[::-1], None)
+    first, after = await page(limit=3)
+    assert first == ids[:1:-1]
+    assert await page(after) == (ids[1::-1], None)
+    assert (await page(status=OperationStatus.CANCELLED))[0] == [ids[4]]
+    assert (await page(status=OperationStatus.PENDING, partition="P1"))[0] == [ids[3], ids[1]]
+    assert (await page(queue="other"))[0] == []
+    assert (await page(kind=Kind.ACK_BATCH))[0] == []
+    assert await driver.store.operation("someone-else", ids[0]) is None
+
+
+async def test_figures_and_what_waits(driver: Driver, ops: Ops) -> None:
+    await ops.push("a", partition="A")
+    started = driver.now
+    await ops.push("b", partition="B")
+    driver.clock.advance(2)
+    token, claimed = await ops.claim(operations=1)
+    await ops.perform(token, claimed)
+
+    waiting = await driver.store.waiting_operations(driver.now, 100)
+    figures = await driver.store.operation_figures(driver.tenant, 100)
+
+    assert (waiting.depth, waiting.oldest_at, waiting.stuck) == ({Kind.PUSH: 1}, started, 0)
+    assert [(f.kind, f.priority, f.status, f.count, f.average_seconds) for f in figures] == [
+        (Kind.PUSH, 5, OperationStatus.COMPLETED, 1, 2.0),
+        (Kind.PUSH, 5, OperationStatus.PENDING, 1, None),
+    ]
+    driver.clock.advance(58)
+    assert (await driver.store.waiting_operations(driver.now, 100)).stuck == 1
+
+
+async def test_000_18_both_kinds_of_ended_operations_age_out(driver: Driver, ops: Ops) -> None:
+    await driver.create()
+    done, failed, live = await ops.push("a"), await ops.push("b"), await ops.push("c")
+    token, claimed = await ops.claim()
+    await ops.perform(token, claimed[:1])
+    await ops.back(token, claimed[1], None, error="no")
+    driver.clock.advance(100)
+    before, later = Instant(driver.now - seconds(101)), driver.now
+
+    assert await driver.store.sweep_operations(before, before, 10) == 0
+    assert await driver.store.sweep_operations(later, before, 10) == 1
+    assert await driver.store.operation(driver.tenant, done.id) is None
+    assert await ops.status(failed) is OperationStatus.FAILED
+    assert await driver.store.sweep_operations(later, later, 10) == 1
+    assert await driver.store.operation(driver.tenant, failed.id) is None
+    assert await ops.status(live) is OperationStatus.PROCESSING
