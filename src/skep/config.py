@@ -149,6 +149,36 @@ class BufferSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 10.0
 
 
+class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How calls that were queued as operations are performed, and how long they are remembered."""
+
+    drain: Annotated[bool, Meta(description="whether this server performs operations; some server of a store must")] = (
+        True
+    )
+    timeout_seconds: Annotated[
+        float, Meta(gt=0, description="an operation that its server has not performed by then is another's to perform")
+    ] = 30.0
+    max_retries: Annotated[int, Meta(ge=0, description="how often an operation that failed is tried again")] = 3
+    backoff_seconds: Annotated[
+        float, Meta(gt=0, description="how long an operation waits after its first failure; doubled with each")
+    ] = 1.0
+    max_backoff_seconds: Annotated[float, Meta(gt=0, description="the longest such wait")] = 30.0
+    claim_operations: Annotated[int, Meta(ge=1, description="operations that are performed in one transaction")] = 500
+    claim_messages: Annotated[int, Meta(ge=1, description="the same in messages")] = 5_000
+    claim_bytes: Annotated[int, Meta(ge=1, description="the same in bytes")] = 8 * MEBIBYTE
+    look_seconds: Annotated[
+        float, Meta(gt=0, description="how often operations are counted and looked for, those of other servers too")
+    ] = 1.0
+    counted: Annotated[int, Meta(ge=1, description="operations that are counted at the most")] = 100_000
+    sweep_seconds: Annotated[float, Meta(gt=0, description="how often operations that have aged out are removed")] = (
+        600.0
+    )
+    completed_seconds: Annotated[float, Meta(gt=0, description="how long completed operations are kept")] = 3_600.0
+    failed_seconds: Annotated[float, Meta(gt=0, description="how long failed and cancelled operations are kept")] = (
+        604_800.0
+    )
+
+
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the engine behaves."""
 
@@ -199,6 +229,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     admission: AdmissionSettings = AdmissionSettings()
     spool: SpoolSettings = SpoolSettings()
     buffer: BufferSettings = BufferSettings()
+    operations: OperationSettings = OperationSettings()
 
 
 class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -321,5 +352,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     admission: AdmissionSettings = AdmissionSettings()
     spool: SpoolSettings = SpoolSettings()
     buffer: BufferSettings = BufferSettings()
+    operations: OperationSettings = OperationSettings()
     http: HttpLimits = HttpLimits()
     access: AccessSettings = AccessSettings()

@@ -24,6 +24,7 @@ from skep.config import (
     EngineSettings,
     HttpLimits,
     Limits,
+    OperationSettings,
     ServerSettings,
     SpoolSettings,
 )
@@ -34,11 +35,13 @@ FILE_VARIABLE = "SKEP_CONFIG"
 PREFIX = "SKEP_"
 DEFAULT = "default"
 SECTIONS: dict[str, type[Struct]] = {
-    "engine": EngineSettings, "limits": Limits, "admission": AdmissionSettings, "spool": SpoolSettings,
-    "buffer": BufferSettings, "http": HttpLimits, "access": AccessSettings,
+    "engine": EngineSettings, "limits": Limits, "admission": AdmissionSettings, "operations": OperationSettings,
+    "spool": SpoolSettings, "buffer": BufferSettings, "http": HttpLimits, "access": AccessSettings,
 }  # fmt: skip
-# Limits, admission, spool and buffer have sections of their own, and whether a store is shared follows from its URL.
-_NOT_TO_BE_SET = {"engine.limits", "engine.admission", "engine.spool", "engine.buffer", "engine.shared"}
+# Limits, admission, operations, spool and buffer have sections of their own, and whether a store is shared follows from its URL.
+_NOT_TO_BE_SET = {
+    "engine.limits", "engine.admission", "engine.operations", "engine.spool", "engine.buffer", "engine.shared",
+}  # fmt: skip
 _MISSPELT = 0.75
 _YES, _NO = {"yes", "on"}, {"no", "off"}
 # Up to the last @, since a password that was not percent-encoded may hold anything: rather too much is hidden than too little.
@@ -117,14 +120,16 @@ def _assemble(values: Mapping[str, Value]) -> ServerSettings:
         (sections[section] if dot else top)[name] = value.value
     limits = Limits(**sections["limits"])
     admission = AdmissionSettings(**sections["admission"])
+    operations = OperationSettings(**sections["operations"])
     spool = SpoolSettings(**sections["spool"])
     buffer = BufferSettings(**sections["buffer"])
-    engine = EngineSettings(**sections["engine"], limits=limits, admission=admission, spool=spool, buffer=buffer)
+    parts: dict[str, Any] = {
+        "limits": limits, "admission": admission, "operations": operations, "spool": spool, "buffer": buffer,
+    }  # fmt: skip
+    engine = EngineSettings(**sections["engine"], **parts)
     http = HttpLimits(**sections["http"])
     access = AccessSettings(**sections["access"])
-    return ServerSettings(
-        **top, engine=engine, limits=limits, admission=admission, spool=spool, buffer=buffer, http=http, access=access
-    )
+    return ServerSettings(**top, engine=engine, **parts, http=http, access=access)
 
 
 def _from_file(

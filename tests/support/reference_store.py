@@ -51,16 +51,16 @@ from skep.model import (
     Start,
     StartMode,
 )
-from skep.system_events import SystemEvents
 from skep.operations import operations_ahead
+from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
 from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_claims import ReferenceClaims
+from tests.support.reference_operations import ReferenceOperations
 from tests.support.reference_past import ReferencePast
 from tests.support.reference_settling import ReferenceSettling
-from tests.support.reference_operations import ReferenceOperations
 
 
 class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, ReferencePast):

@@ -28,6 +28,7 @@ from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.engine.logical import LogicalQueue, Surroundings
 from skep.engine.matching import Match
+from skep.engine.operations import Operations
 from skep.engine.past import Past
 from skep.engine.reading import Logs
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
@@ -76,6 +77,7 @@ from skep.model import (
     Start,
     StoredMessage,
 )
+from skep.operations import Kind, QueuedReason
 from skep.records import Effect, Receipt
 from skep.store.protocol import Store
 from skep.system_events import SystemEvent, SystemEventKind
@@ -123,12 +125,13 @@ class Engine:
             store, clock, self.settings.follow_seconds, self._changed_elsewhere, self._missed_changes
         )
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
+        self.operations = Operations(store, clock, ids, self._timers, self._in_flight, self.settings, self._announcer)
         self.spool = (
             None
             if spool_folder is None
             else Spool(spool_folder, store, clock, ids, self.settings, self._announcer.stored)
         )
-        self._entrance = Entrance(self._registry, self._across, clock, self.spool)
+        self._entrance = Entrance(self._registry, self._across, self.operations, clock, self.spool)
         self.buffer = Buffer(self._entrance.push, clock, self._timers, self.settings.buffer, self._limits)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce)
@@ -147,6 +150,7 @@ class Engine:
         if self.settings.shared:
             await self._follower.start()
         self._lifecycle.start()
+        self.operations.start()
 
     async def stop(self) -> None:
         """Refuse what is new, answer who waits, finish what is under way, end the timers. Nothing is lost."""
@@ -156,6 +160,7 @@ class Engine:
         await self._lifecycle.stop()
         await self._in_flight.drain()
         await self.buffer.stop()
+        await self.operations.stop()
         # A call whose caller was cancelled is still under way, and may have messages to give back.
         await self._drain_lanes()
         while not self._in_flight.idle:
@@ -172,6 +177,7 @@ class Engine:
     async def _drain_lanes(self) -> None:
         await self._registry.drained()
         await self._across.drained()
+        await self.operations.drained()
 
     @property
     def parked_polls(self) -> int:
@@ -191,7 +197,7 @@ class Engine:
     @property
     def is_quiet(self) -> bool:
         """Whether no timer is overdue and no chore runs: what tests wait for after they moved the clock."""
-        return not self._timers.overdue and not self._lifecycle.under_way
+        return not self._timers.overdue and not self._lifecycle.under_way and self.operations.quiet
 
     def connections(self) -> Connections:
         """How busy the store's connections are."""
@@ -332,6 +338,9 @@ class Engine:
             key, plain = validate.check_settlements(settlements, self._limits)
             if not plain:
                 settlements = validate.completed(settlements, self._random, self._limits)
+            if self.operations.settles_queued(settlements):
+                kind = Kind.ACK_SINGLE if len(settlements) == 1 else Kind.ACK_BATCH
+                return await self.operations.settle(settlements, kind, QueuedReason.MAINTAINING_ORDER)
             if key is not None:
                 return await self._registry.get(key).settle(settlements, plain=plain)
             return await self._across.settle(settlements)

@@ -8,29 +8,69 @@ from __future__ import annotations
 
 from skep.clock import Clock
 from skep.engine.across import AcrossQueues
+from skep.engine.operations import Operations
 from skep.engine.registry import Registry
 from skep.engine.spooling.spool import Spool
 from skep.engine.validate import Weight
 from skep.errors import Code, SkepError
 from skep.model import PushBatch, PushOutcome
+from skep.operations import QueuedReason
+
+PASSES = 20
+"""How often a push that must wait tries again to go in directly."""
 
 
 class Entrance:
     """Takes a push that was checked, and brings it where it belongs now."""
 
-    def __init__(self, registry: Registry, across: AcrossQueues, clock: Clock, spool: Spool | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        across: AcrossQueues,
+        operations: Operations,
+        clock: Clock,
+        spool: Spool | None = None,
+    ) -> None:
         self._registry = registry
         self._across = across
+        self._operations = operations
         self._clock = clock
         self._spool = spool
 
     async def push(self, batch: PushBatch, weight: Weight) -> PushOutcome:
         """Bring a batch in, whole or not at all."""
-        spool = self._spool
-        if spool is None:
+        if self._spool is not None and self._spool.takes(batch):
+            return await self._spool.push(batch)
+        if self._operations.overtakes(batch):
+            return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
+        outcome = await self._store(batch, weight)
+        return await self._behind(batch, weight) if outcome.held else outcome
+
+    async def _queue(self, batch: PushBatch, weight: Weight, reason: QueuedReason) -> PushOutcome:
+        """Among the operations, to be performed in its turn.
+
+        If the store goes away meanwhile, nobody knows whether it is there, and the spool could not find out: that is an error.
+        """
+        return await self._operations.push(batch, weight.size_bytes, reason)
+
+    async def _behind(self, batch: PushBatch, weight: Weight) -> PushOutcome:
+        """A push to one of its partitions waits as an operation, and this one comes after it.
+
+        When that is a matter of moments it waits, too, and goes in directly.
+        """
+        for _ in range(PASSES):
+            if not self._operations.calm:
+                break
+            await self._operations.passed()
+            outcome = await self._store(batch, weight)
+            if not outcome.held:
+                return outcome
+        return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
+
+    async def _store(self, batch: PushBatch, weight: Weight) -> PushOutcome:
+        """Into the log; into the spool when the store goes away."""
+        if self._spool is None:
             return await self._direct(batch, weight)
-        if spool.takes(batch):
-            return await spool.push(batch)
         since = self._clock.now()
         try:
             return await self._direct(batch, weight)
@@ -38,7 +78,7 @@ class Entrance:
             if error.code is not Code.STORE_UNAVAILABLE:
                 raise
             # Nobody knows whether it was stored; the spool finds out when the store is back.
-            return await spool.push_tried(batch, since)
+            return await self._spool.push_tried(batch, since)
 
     async def _direct(self, batch: PushBatch, weight: Weight) -> PushOutcome:
         """Into the log, in the lane of its queue."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 import asyncpg
+import msgspec
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
@@ -175,7 +176,10 @@ async def _bury(connection: Connection, key: QueueKey, one: GivenBack, now: Inst
     assert row is not None
     if Kind(row["kind"]) is not Kind.PUSH or row["payload"] is None:
         return None
-    batch = decode_push(row["payload"], key)
+    try:
+        batch = decode_push(row["payload"], key)
+    except msgspec.DecodeError:  # that may be why it failed
+        return None
     return await dead.bury_new(connection, key, batch, one.error, row["tries"], now)
 
 

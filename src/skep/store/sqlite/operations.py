@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
+import msgspec
+
 from skep.clock import Instant
 from skep.errors import Code
 from skep.ids import Id
@@ -159,14 +161,23 @@ def give_back(session: Session, token: Token, back: Sequence[GivenBack], now: In
         if one.retry_at is not None:
             session.db.execute(SQL["retry"], (one.position, one.retry_at, one.error, one.code, one.untried))
             continue
-        queue, tenant, kind, tries, payload, _ = row
-        key = QueueKey(queue, tenant)
-        target = None
-        if kind == Kind.PUSH:
-            target = bury_new(session, key, decode_push(payload, key), one.error, tries, now)
+        target = _bury(session, row, one.error, now)
         session.db.execute(SQL["fail"], (one.position, now, one.error, one.code, target))
     session.operations_changed()
     return mine
+
+
+def _bury(session: Session, row: Row, error: str | None, now: Instant) -> str | None:
+    """Put the messages of a push among the dead letters of its queue; None when they cannot be there."""
+    queue, tenant, kind, tries, payload, _ = row
+    key = QueueKey(queue, tenant)
+    if kind != Kind.PUSH:
+        return None
+    try:
+        batch = decode_push(payload, key)
+    except msgspec.DecodeError:  # that may be why it failed
+        return None
+    return bury_new(session, key, batch, error, tries, now)
 
 
 def cancel(session: Session, tenant: str, id_: Id, now: Instant) -> bool:

@@ -1,0 +1,258 @@
+"""Performing operations: claim, do, again, until there is nothing left.
+
+What is claimed together is done in one transaction. When that fails, each is done by itself, so that one that cannot be done
+does not hold up the others; what follows it in its partition waits. An operation whose tries are used up ends as failed, with
+its messages among the dead letters. One loop per server; others share the work by claiming what this one has not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+import structlog
+
+from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
+from skep.config import EngineSettings
+from skep.engine.announcer import Announcer
+from skep.errors import Code, SkepError
+from skep.ids import IdMint, id_text
+from skep.model import QueueKey, Token
+from skep.operations import (
+    Claimed,
+    ClaimLimits,
+    GivenBack,
+    Kind,
+    Lane,
+    Performed,
+    decode_result,
+    lane_of,
+)
+from skep.store.protocol import Store
+
+Lease = tuple[QueueKey, Token]
+OnEnded = Callable[[Counter[Kind], Iterable[Lease]], None]
+
+FIRST_RATE = 100.0
+"""How many operations a second are reckoned with before any was performed."""
+NEWEST_SHARE = 0.3
+
+log = structlog.get_logger("skep.operations")
+
+
+class Drain:
+    """The loop that performs operations. It has a task only while there is something to do."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdMint,
+        settings: EngineSettings,
+        announcer: Announcer,
+        on_ended: OnEnded,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._settings = settings.operations
+        self._create_queues = settings.create_queues_on_push
+        self._limits = ClaimLimits(
+            self._settings.claim_operations, self._settings.claim_messages, self._settings.claim_bytes
+        )
+        self._announcer = announcer
+        self._on_ended = on_ended
+        self._worker = f"{socket.gethostname()}:{os.getpid()}"
+        self._woken = False
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+        self._unsure: tuple[Token, list[Claimed]] | None = None
+        self.rate = FIRST_RATE
+        self.completed: Counter[Kind] = Counter()
+        self.failed: Counter[Kind] = Counter()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being performed."""
+        return self._task is None
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        if not self._settings.drain or self._stopping:
+            return
+        self._woken = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Finish what is being performed."""
+        self._stopping = True
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._woken and not self._stopping:
+                self._woken = False
+                while await self._next():
+                    pass
+        except SkepError as error:
+            # Whoever looks after us wakes us again in a while.
+            log.warning("operations cannot be performed just now", error=str(error))
+        except Exception:
+            log.error("performing operations failed unexpectedly", traceback=traceback.format_exc(limit=-8))
+        finally:
+            self._task = None
+
+    async def _next(self) -> bool:
+        """Claim and perform once; whether there was something."""
+        if self._stopping:
+            return False
+        started = self._clock.now()
+        token, claimed = self._unsure or await self._claim()
+        if not claimed:
+            return False
+        # If the store goes away meanwhile, nobody knows what became of these. They are still ours then, and done once at most.
+        self._unsure = token, claimed
+        try:
+            await self._work(token, claimed)
+        except SkepError as error:
+            if error.code is not Code.STORE_UNAVAILABLE:
+                self._unsure = None
+            raise
+        except Exception:
+            self._unsure = None
+            raise
+        self._unsure = None
+        elapsed = self._clock.now() - started
+        if elapsed > 0:
+            self.rate += (len(claimed) * MICROS_PER_SECOND / elapsed - self.rate) * NEWEST_SHARE
+        return True
+
+    async def _claim(self) -> tuple[Token, list[Claimed]]:
+        token = Token(bytes(self._ids.mint()))
+        return token, await self._store.claim_operations(self._worker, token, self._limits, self._clock.now())
+
+    async def _work(self, token: Token, claimed: list[Claimed]) -> None:
+        worn_out = [one for one in claimed if one.exhausted]
+        if worn_out:
+            error = f"given up after {worn_out[0].max_retries + 1} tries: no server that had it ever came back"
+            await self._give_up(token, worn_out, error)
+        todo = [one for one in claimed if not one.exhausted]
+        if not todo:
+            return
+        if len(todo) == 1:
+            await self._alone(token, todo[0])
+            return
+        try:
+            performed = await self._store.perform(token, todo, self._clock.now(), self._create_queues)
+        except SkepError as error:
+            if error.code is Code.STORE_UNAVAILABLE:
+                raise
+            log.info("operations could not be performed together", operations=len(todo), error=str(error))
+        except Exception as error:
+            _told(error)
+        else:
+            self._done(todo, performed)
+            if not performed.refused:
+                return
+        await self._one_by_one(token, todo)
+
+    async def _one_by_one(self, token: Token, todo: Sequence[Claimed]) -> None:
+        """Each in a transaction of its own, while the claim is fresh; nothing overtakes what could not be done."""
+        until = self._clock.now() + seconds(min(one.timeout_seconds for one in todo)) // 2
+        held: set[tuple[Lane, QueueKey, str]] = set()
+        untried: list[Claimed] = []
+        for one in todo:
+            place = lane_of(one.kind), one.queue, one.partition
+            if place in held or self._stopping or self._clock.now() >= until:
+                held.add(place)
+                untried.append(one)
+                continue
+            if not await self._alone(token, one):
+                held.add(place)
+        if untried:
+            back = [GivenBack(one.position, Instant(0), untried=True) for one in untried]
+            await self._store.give_back(token, back, self._clock.now())
+            self._woken = True
+
+    async def _alone(self, token: Token, one: Claimed) -> bool:
+        """Perform one operation; whether what follows it may be."""
+        try:
+            performed = await self._store.perform(token, [one], self._clock.now(), self._create_queues)
+        except SkepError as error:
+            if error.code is Code.STORE_UNAVAILABLE:
+                raise
+            return await self._failed(token, one, error.code, error.message)
+        except Exception as error:
+            return await self._failed(token, one, Code.INTERNAL, _told(error))
+        self._done([one], performed)
+        if performed.refused:
+            return await self._failed(token, one, *performed.refused[one.position])
+        return not performed.lost
+
+    async def _failed(self, token: Token, one: Claimed, code: Code, reason: str) -> bool:
+        """It could not be done: again later, or never; whether what follows it may be done now."""
+        if one.tries > one.max_retries:
+            await self._give_up(token, [one], reason, code)
+            return True
+        settings = self._settings
+        wait = min(settings.max_backoff_seconds, settings.backoff_seconds * 2 ** (one.tries - 1))
+        retry_at = Instant(self._clock.now() + seconds(wait))
+        log.info("operation failed, and is tried again", **_described(one), code=code, error=reason, retry_seconds=wait)
+        await self._store.give_back(token, [GivenBack(one.position, retry_at, reason, code)], self._clock.now())
+        return False
+
+    async def _give_up(self, token: Token, given_up: Sequence[Claimed], error: str, code: Code = Code.INTERNAL) -> None:
+        back = [GivenBack(one.position, None, error, code) for one in given_up]
+        ours = set(await self._store.give_back(token, back, self._clock.now()))
+        for one in given_up:
+            if one.position in ours:
+                log.warning("operation failed for good", **_described(one), code=code, error=error)
+                self._count(self.failed, [one])
+
+    def _done(self, todo: Sequence[Claimed], performed: Performed) -> None:
+        """What follows: who waits is woken, and it is counted."""
+        done = [one for one in todo if one.position in performed.done]
+        for one in done:
+            if lane_of(one.kind) is Lane.PUSH:
+                batch = one.batch
+                due = [m.deliver_at for m in batch.messages if m.deliver_at is not None]
+                self._announcer.pushed(batch, min(due, default=None))
+            else:
+                settlements = one.settlements
+                results = decode_result(performed.done[one.position]).settled or []
+                self._announcer.settled(settlements, results)
+                self._announcer.died(settlements, results)
+        self._count(self.completed, done)
+
+    def _count(self, counter: Counter[Kind], ended: Sequence[Claimed]) -> None:
+        kinds = Counter(one.kind for one in ended)
+        counter.update(kinds)
+        self._on_ended(kinds, {lease for one in ended for lease in _leases(one)})
+
+
+def _leases(one: Claimed) -> set[Lease]:
+    if lane_of(one.kind) is Lane.PUSH:
+        return set()
+    try:
+        return {(settlement.queue, settlement.token) for settlement in one.settlements}
+    except msgspec.DecodeError:  # that may be why it failed
+        return set()
+
+
+def _told(error: Exception) -> str:
+    log.error("operation failed unexpectedly", traceback=traceback.format_exc(limit=-8))
+    return f"it failed unexpectedly: {type(error).__name__}"
+
+
+def _described(one: Claimed) -> dict[str, object]:
+    return {
+        "operation": id_text(one.id), "kind": one.kind.value, "queue": one.queue.name, "tenant": one.queue.tenant,
+        "partition": one.partition, "tries": one.tries,
+    }  # fmt: skip
