@@ -350,6 +350,8 @@ class Result(Struct, frozen=True):
     pushed: list[PushResult] | None = None
     recorded: bytes | None = None
     settled: list[SettleResult] | None = None
+    seqs: list[int] | None = None
+    """Which messages were settled, beside ``settled``."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -409,9 +411,9 @@ def encode_pushed(outcome: PushOutcome) -> bytes:
     return _encode(Result(pushed=outcome.results, recorded=outcome.recorded))
 
 
-def encode_settled(results: list[SettleResult]) -> bytes:
+def encode_settled(settlements: Sequence[Settlement], results: list[SettleResult]) -> bytes:
     """The result of an ack."""
-    return _encode(Result(settled=results))
+    return _encode(Result(settled=results, seqs=[settlement.seq for settlement in settlements]))
 
 
 def decode_result(result: bytes) -> Result:

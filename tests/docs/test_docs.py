@@ -22,6 +22,7 @@ from skep.config import (
     EngineSettings,
     HttpLimits,
     Limits,
+    OperationSettings,
     ServerSettings,
     SpoolSettings,
 )
@@ -38,6 +39,7 @@ SETTINGS = (
     ServerSettings,
     EngineSettings,
     AdmissionSettings,
+    OperationSettings,
     SpoolSettings,
     BufferSettings,
     Limits,

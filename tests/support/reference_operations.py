@@ -193,7 +193,7 @@ class ReferenceOperations(ReferenceStaging):
                 done[position] = encode_pushed(outcome)
             else:
                 asked = decode_settlements(kept.asked.payload, kept.asked.queue)
-                done[position] = encode_settled(await self.settle(asked, now))
+                done[position] = encode_settled(asked, await self.settle(asked, now))
         if refused:
             self.logs, self.receipts_kept = before
             return Performed({}, lost, refused)

@@ -10,6 +10,7 @@ from http import HTTPStatus
 import msgspec
 
 from skep.errors import Code, SkepError
+from skep.http import queued
 from skep.http.exchange import Answer, Call, json_answer
 from skep.ids import Id, id_text, id_texts, parse_id
 from skep.keys import Verb
@@ -135,9 +136,11 @@ def depths(outcome: PushOutcome) -> dict[str, QueueDepth]:
 
 
 def answer(outcome: PushOutcome) -> Answer:
-    """The answer to a push: 201 when something was stored, or is kept for later, 200 when all were duplicates."""
+    """The answer to a push: 201 when something was stored or spooled, 200 when all were duplicates, 202 when it was queued."""
     if outcome.refused:
         raise refusal(outcome)
+    if outcome.operations is not None:
+        return queued.push_answer(outcome.results, outcome.operations)
     stored = any(result.status is not PushStatus.DUPLICATE for result in outcome.results)
     spooled = outcome.results[0].status is PushStatus.BUFFERED
     told = PushResponse(True, False, not spooled, pushed_messages(outcome.results), depths(outcome))

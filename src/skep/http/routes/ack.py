@@ -9,6 +9,7 @@ import msgspec
 from skep.engine import Engine
 from skep.engine.validate import check_count
 from skep.errors import Code, SkepError
+from skep.http import queued
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import POP
 from skep.http.operation import Operation
@@ -27,6 +28,7 @@ from skep.wire.messages import (
     Extended,
     ExtendRequest,
 )
+from skep.wire.operations import QueuedAckResponse
 from skep.wire.times import to_datetime, to_instant
 
 _decode_ack = msgspec.json.Decoder(Ack)
@@ -55,12 +57,17 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         [result] = await settled([one], call)
         if result.status is SettleStatus.REFUSED:
             raise refusal(result.code)
+        if result.status is SettleStatus.QUEUED:
+            return queued.ack_answer([one], [result])
         return json_answer(results([one], [result])[0])
 
     async def ack_batch(call: Call) -> Answer:
         request = await call.json(_decode_batch)
         acks = request.acknowledgments
-        return json_answer(AckBatchResponse(results(acks, await settled(acks, call))))
+        done = await settled(acks, call)
+        if done[0].status is SettleStatus.QUEUED:
+            return queued.ack_answer(acks, done)
+        return json_answer(AckBatchResponse(results(acks, done)))
 
     async def settled(acks: Sequence[Ack], call: Call) -> list[SettleResult]:
         meant = settlements(acks, call)
@@ -99,13 +106,15 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
 
     return [
         Operation(
-            method="POST", path="/api/v1/ack", handler=ack, request=Ack, answers={200: AckResult},
-            summary="Settle one message", description="409 with STALE_LEASE or NOT_IN_LEASE when nothing changed.",
+            method="POST", path="/api/v1/ack", handler=ack, request=Ack,
+            answers={200: AckResult, 202: QueuedAckResponse}, summary="Settle one message",
+            description="409 with STALE_LEASE or NOT_IN_LEASE when nothing changed; 202 when it was queued.",
             tag="Messages", verb="ack", access=POP, example=ACK_EXAMPLE,
         ),
         Operation(
             method="POST", path="/api/v1/ack/batch", handler=ack_batch, request=AckBatchRequest,
-            answers={200: AckBatchResponse}, summary="Settle messages, each on its own merits", tag="Messages", verb="ack", access=POP,
+            answers={200: AckBatchResponse, 202: QueuedAckResponse}, summary="Settle messages, each on its own merits",
+            description="202 when they were queued.", tag="Messages", verb="ack", access=POP,
             example={"acknowledgments": [ACK_EXAMPLE]},
         ),
         Operation(
@@ -157,6 +166,8 @@ def count_settled(meter: Meter, settled: Sequence[Settlement], done: Sequence[Se
                 counts.dead += 1
             case SettleStatus.REFUSED:
                 counts.refused += 1
+            case SettleStatus.QUEUED:
+                pass  # nothing is settled yet
 
 
 def results(acks: Sequence[Ack], settled: Sequence[SettleResult]) -> list[AckResult]:

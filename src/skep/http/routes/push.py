@@ -16,6 +16,7 @@ from skep.model import QueueChanges, QueueKey
 from skep.observe.metrics import Meter
 from skep.wire.log import ARROW, BulkPushResponse
 from skep.wire.messages import PushItem, PushRequest, PushResponse
+from skep.wire.operations import QueuedPushResponse
 
 _decode = msgspec.json.Decoder(PushRequest)
 
@@ -49,11 +50,12 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             path="/api/v1/push",
             handler=push,
             summary="Push messages, whole or not at all",
-            description="201 when something was stored, 200 when all were duplicates. With bufferMs or bufferMax the answer"
-            " does not wait for that (QoS 0). The body may be an Arrow stream, which is the fast way for very many.",
+            description="201 when something was stored, 200 when all were duplicates, 202 when it was queued as operations"
+            " (see there). With bufferMs or bufferMax the answer does not wait for that (QoS 0). The body may be an Arrow"
+            " stream, which is the fast way for very many.",
             parameters=(Parameter("queue", str, "the queue of an Arrow stream without a column queue"),),
             request=(PushRequest, Media(ARROW)),
-            answers={201: (PushResponse, BulkPushResponse), 200: PushResponse},
+            answers={201: (PushResponse, BulkPushResponse), 200: PushResponse, 202: QueuedPushResponse},
             tag="Messages",
             verb="push",
             access=PUSH,

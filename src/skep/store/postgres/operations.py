@@ -138,7 +138,7 @@ async def perform(
     else:
         asked = [one.settlements for one in todo]
         settled = iter(await settle.settle(connection, list(chain.from_iterable(asked)), now, shard))
-        results = [encode_settled([next(settled) for _ in one]) for one in asked]
+        results = [encode_settled(one, [next(settled) for _ in one]) for one in asked]
     positions = [one.position for one in todo]
     await connection.execute(SQL["complete"], positions, results, now)
     return Performed(dict(zip(positions, results, strict=True)), lost, {}), watched

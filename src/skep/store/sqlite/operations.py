@@ -139,7 +139,7 @@ def _do(session: Session, todo: Sequence[Claimed], now: Instant, create_queues: 
         return [encode_pushed(outcome) for outcome in outcomes]
     asked = [one.settlements for one in todo]
     settled = iter(settle(session, list(chain.from_iterable(asked)), now))
-    return [encode_settled([next(settled) for _ in one]) for one in asked]
+    return [encode_settled(one, [next(settled) for _ in one]) for one in asked]
 
 
 class _RefusedError(Exception):

@@ -1,0 +1,132 @@
+"""`/api/v1/operations…`: calls that were queued, how far each is, and how the queue stands."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from msgspec import Raw
+
+from skep.clock import Instant
+from skep.engine import Engine
+from skep.http import parameters
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
+from skep.http.pushing import pushed_messages
+from skep.http.shown import age_seconds, wanted_id
+from skep.ids import id_text
+from skep.operations import Kind, OperationFilter, OperationStatus, Result, decode_result
+from skep.operations import Operation as Kept
+from skep.wire.messages import NULL, AckBatchResponse, AckResult, PushResponse
+from skep.wire.operations import (
+    OperationFiguresView,
+    OperationsResponse,
+    OperationStatsResponse,
+    OperationView,
+    PoolView,
+)
+from skep.wire.times import to_datetime
+
+TAG = "Operations"
+OPERATION = Parameter("operation", str, "the id that the call was answered with")
+
+_encode = msgspec.json.Encoder().encode
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Operations."""
+    kept = engine.operations
+
+    async def show(call: Call) -> Answer:
+        found = await kept.find(call.tenant, wanted_id(call.path("operation")))
+        return json_answer(view(found, engine.now()))
+
+    async def list_operations(call: Call) -> Answer:
+        query = call.query
+        wanted = OperationFilter(
+            tenant=call.tenant,
+            status=parameters.choice(query, "status", OperationStatus),
+            kind=parameters.choice(query, "kind", Kind),
+            queue=query.get("queue"),
+            partition=query.get("partition"),
+        )
+        page = await kept.page(wanted, parameters.position(query, "after"), page_limit(query))
+        now = engine.now()
+        return json_answer(OperationsResponse([view(one, now) for one in page.operations], page.after))
+
+    async def cancel(call: Call) -> Answer:
+        found = await kept.cancel(call.tenant, wanted_id(call.path("operation")))
+        return json_answer(view(found, engine.now()))
+
+    async def stats(call: Call) -> Answer:
+        figures = [
+            OperationFiguresView(
+                one.kind, one.priority, one.status, one.count, to_datetime(one.oldest_at), to_datetime(one.newest_at),
+                one.average_seconds,
+            )
+            for one in await kept.figures(call.tenant)
+        ]  # fmt: skip
+        pool = engine.connections()
+        return json_answer(
+            OperationStatsResponse(
+                figures, kept.depth, _age(engine), kept.stuck, round(kept.drain_rate, 3),
+                PoolView(round(pool.utilisation, 3), pool.active, pool.idle, pool.waiting),
+            )
+        )  # fmt: skip
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/operations", handler=list_operations, tag=TAG, answers={200: OperationsResponse},
+            parameters=(
+                Parameter("status", OperationStatus, "only those"), Parameter("kind", Kind, "only those"),
+                Parameter("queue", str, "only of this queue"), Parameter("partition", str, "only of this partition"),
+                AFTER_SEQ, LIMIT,
+            ),
+            summary="List queued calls, newest first", description="A page may be short, or empty with `after` set.",
+        ),
+        Operation(
+            method="GET", path="/api/v1/operations/stats", handler=stats, tag=TAG, answers={200: OperationStatsResponse},
+            summary="See how the queue of operations stands",
+            description="Counts are of what is live and of the latest 100,000; completed ones age out.",
+        ),
+        Operation(
+            method="GET", path="/api/v1/operations/{operation}", handler=show, tag=TAG, parameters=(OPERATION,),
+            answers={200: OperationView}, summary="Show a queued call, with its result once it is completed",
+        ),
+        Operation(
+            method="DELETE", path="/api/v1/operations/{operation}", handler=cancel, tag=TAG, parameters=(OPERATION,),
+            answers={200: OperationView}, summary="Cancel a queued call that nobody has begun to perform",
+            description="409 with OPERATION_NOT_PENDING when it is too late.",
+        ),
+    ]  # fmt: skip
+
+
+def view(one: Kept, now: Instant) -> OperationView:
+    """An operation as the wire tells it."""
+    return OperationView(
+        id_text(one.id), one.kind, one.queue.name, one.partition, one.priority, one.status, one.messages, one.size_bytes,
+        to_datetime(one.created_at), _time(one.started_at), _time(one.processed_at), _time(one.ready_at) if one.live else None,
+        one.worker, one.timeout_seconds, one.tries, one.max_retries, one.stuck(now), one.error, one.code,
+        one.dead_letter_queue, NULL if one.result is None else _result(decode_result(one.result)),
+    )  # fmt: skip
+
+
+def _age(engine: Engine) -> float:
+    oldest_at = engine.operations.oldest_at
+    return 0.0 if oldest_at is None else age_seconds(oldest_at, engine.now())
+
+
+def _time(at: Instant | None) -> datetime | None:
+    return None if at is None else to_datetime(at)
+
+
+def _result(result: Result) -> Raw:
+    """What the call would have been answered."""
+    if result.settled is not None:
+        acks = [
+            AckResult(seq, one.status, one.code, _time(one.retry_at), one.dead_letter_queue)
+            for seq, one in zip(result.seqs or [], result.settled, strict=True)
+        ]
+        return Raw(_encode(AckBatchResponse(acks)))
+    return Raw(_encode(PushResponse(True, False, True, pushed_messages(result.pushed or []), {})))
