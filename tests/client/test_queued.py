@@ -7,6 +7,8 @@ import pytest
 import skep
 from skep.clock import ManualClock
 from skep.errors import Code
+from skep.model import SettleStatus
+from skep.wire.messages import Ack
 from tests.client.scripted import Received, ScriptedServer, reply
 
 QUEUED = reply(202, {"status": "queued", "operationId": "op/1", "queuePosition": 3, "estimatedWait": 1.5})
@@ -62,6 +64,56 @@ def test_a_queued_push_that_takes_too_long_is_still_queued_and_not_lost() -> Non
 
     assert pushed.queued is not None
     assert len(server.requests) == 3
+
+
+TWO = reply(
+    202,
+    {
+        "status": "queued",
+        "operationId": "a",
+        "operations": [{"operationId": "a", "items": [0, 2]}, {"operationId": "b", "items": [1]}],
+        "messages": [{**MESSAGE, "status": "queued", "seq": None}] * 3,
+    },
+)
+
+
+def part(*seqs: int) -> bytes:
+    messages = [{**MESSAGE, "seq": seq} for seq in seqs]
+    return reply(200, {"status": "completed", "result": {**RESULT, "messages": messages}})
+
+
+def test_000_14_a_push_of_several_partitions_has_a_result_for_every_message() -> None:
+    with (
+        ScriptedServer(TWO, part(1, 3), part(2)) as server,
+        skep.Client(server.url, queued_operation="poll", poll_seconds=0.001) as client,
+    ):
+        pushed = client.push("orders", [1, 2, 3])
+
+    assert [message.seq for message in pushed.stored] == [1, 2, 3]
+
+
+def test_what_is_queued_and_not_waited_for_is_waiting() -> None:
+    with ScriptedServer(TWO) as server, skep.Client(server.url) as client:
+        pushed = client.push("orders", [1, 2, 3])
+
+    assert (len(pushed.waiting), pushed.stored) == (3, [])
+    assert pushed.queued is not None
+    assert [part.operation_id for part in pushed.queued.operations] == ["a", "b"]
+
+
+ACKED = {"seq": 7, "status": "completed"}
+QUEUED_ACK = reply(202, {"status": "queued", "operationId": "op", "results": [{"seq": 7, "status": "queued"}]})
+
+
+def test_queued_acks_are_waited_for_when_that_is_wanted() -> None:
+    done = reply(200, {"status": "completed", "result": {"results": [ACKED]}})
+    with (
+        ScriptedServer(QUEUED_ACK, QUEUED_ACK, PENDING, done) as server,
+        skep.Client(server.url) as client,
+        skep.Client(server.url, queued_operation="poll", poll_seconds=0.001) as waiting,
+    ):
+        assert [result.status for result in client.settle([Ack("lease", 7)])] == [SettleStatus.QUEUED]
+        assert [result.status for result in waiting.settle([Ack("lease", 7)])] == [SettleStatus.COMPLETED]
 
 
 async def test_the_asynchronous_client_waits_alike() -> None:

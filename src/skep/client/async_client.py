@@ -20,11 +20,11 @@ from skep.client.async_queue import AsyncQueue
 from skep.client.async_transaction import AsyncTransaction
 from skep.client.batcher import BufferOptions
 from skep.client.breaker import BreakerState
-from skep.client.calls import PopOptions
+from skep.client.calls import Acked, PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
 from skep.client.outgoing import PushOptions, buffering, push_items
-from skep.client.pushed import Pushed, told, told_of_failure
+from skep.client.pushed import Pushed, Queued, told, told_of_failure
 from skep.client.retries import one_round, retry_hook
 from skep.client.servers import Servers
 from skep.client.settings import DEFAULT_URL, ClientOptions, ClientSettings, client_options, client_settings
@@ -134,7 +134,14 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
 
     async def settle(self, acks: Sequence[Ack]) -> list[AckResult]:
         """Say of each message what became of it, in one request."""
-        return await self.run(calls.ack_batch(acks)) if acks else []
+        return await self.said(calls.ack_batch(acks)) if acks else []
+
+    async def said(self, call: Call[Acked]) -> list[AckResult]:
+        """The results of acks; when the server accepted them for later, those are waited for if that is wanted."""
+        acked = await self.run(call)
+        if acked.queued is not None and (ended := await self._ended(acked.queued)) is not None:
+            return operations.acked(acked.queued, ended).results
+        return acked.results
 
     async def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
         """Keep the leases of these for longer, one result per lease."""
@@ -207,12 +214,21 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
 
     async def _awaited(self, pushed: Pushed) -> Pushed:
         """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""
-        if pushed.queued is None or self.settings.queued_operation == "return":
-            return pushed
-        call = operations.operation(pushed.queued.operation_id)
+        if pushed.queued is not None and (ended := await self._ended(pushed.queued)) is not None:
+            return operations.pushed(pushed.queued, ended)
+        return pushed
+
+    async def _ended(self, queued: Queued) -> list[operations.Operation] | None:
+        """All operations of a call, once they have ended; None when nobody wants to wait, or that takes too long."""
+        if self.settings.queued_operation == "return":
+            return None
         deadline = self.clock.now() + seconds(self.settings.poll_timeout_seconds)
-        while (done := operations.outcome(await self.run(call))) is None:
-            if self.clock.now() >= deadline:
-                return pushed
-            await asyncio.sleep(self.settings.poll_seconds)
-        return done
+        ended = []
+        for part in queued.parts:
+            call = operations.operation(part.operation_id)
+            while not (found := await self.run(call)).ended:
+                if self.clock.now() >= deadline:
+                    return None
+                await asyncio.sleep(self.settings.poll_seconds)
+            ended.append(found)
+        return ended

@@ -7,6 +7,8 @@ from datetime import datetime
 from math import isfinite
 from typing import Any, Literal, TypedDict
 
+from msgspec import Struct
+
 from skep.client.exchange import ACCEPTED, NO_CONTENT, Answer, Call, Request, path_part
 from skep.client.options import no_others
 from skep.client.outgoing import encode, repeatable
@@ -25,6 +27,7 @@ from skep.wire.messages import (
     ExtendRequest,
     PoppedMessage,
     PopResponse,
+    PushedMessage,
     PushItem,
     PushRequest,
     PushResponse,
@@ -56,6 +59,19 @@ _POP_OPTIONS = frozenset(PopOptions.__annotations__)
 BUFFER_MS = 100
 """How long messages may be held that are pushed as buffered and no more is said of it."""
 
+
+class Acked(Struct):
+    """One result per ack, in order. ``queued`` is given too when the server accepted them for later."""
+
+    results: list[AckResult]
+    queued: Queued | None = None
+
+
+class _Waiting(Struct):
+    messages: list[PushedMessage] = []
+
+
+_waiting = reader(_Waiting)
 _push_response = reader(PushResponse)
 _queued = reader(Queued)
 _pop_response = reader(PopResponse)
@@ -74,7 +90,7 @@ def push(items: Sequence[PushItem], buffering: tuple[int | None, int | None] | N
 def read_pushed(answer: Answer) -> Pushed:
     """What became of a push that went well."""
     if answer.status == ACCEPTED:
-        return Pushed([], {}, queued=_queued(answer))
+        return Pushed(_waiting(answer).messages, {}, queued=_queued(answer))
     return pushed_from(_push_response(answer))
 
 
@@ -131,21 +147,26 @@ def _read_popped(answer: Answer) -> list[PoppedMessage]:
     return [] if answer.status == NO_CONTENT else _pop_response(answer).messages
 
 
-def ack(one: Ack) -> Call[AckResult]:
+def ack(one: Ack) -> Call[Acked]:
     """Settle one message; a refusal is raised."""
-    return Call(Request("POST", "/api/v1/ack", encode(one)), reader_of_ack)
+    return Call(Request("POST", "/api/v1/ack", encode(one)), _read_ack)
 
 
-def ack_batch(acks: Sequence[Ack]) -> Call[list[AckResult]]:
+def ack_batch(acks: Sequence[Ack]) -> Call[Acked]:
     """Settle messages, each on its own merits."""
-    return Call(Request("POST", "/api/v1/ack/batch", encode(AckBatchRequest(list(acks)))), _read_acks)
+    return Call(Request("POST", "/api/v1/ack/batch", encode(AckBatchRequest(list(acks)))), read_acks)
 
 
-reader_of_ack = reader(AckResult)
+_ack_result = reader(AckResult)
 
 
-def _read_acks(answer: Answer) -> list[AckResult]:
-    return _ack_response(answer).results
+def _read_ack(answer: Answer) -> Acked:
+    return read_acks(answer) if answer.status == ACCEPTED else Acked([_ack_result(answer)])
+
+
+def read_acks(answer: Answer) -> Acked:
+    """What became of acks that went well."""
+    return Acked(_ack_response(answer).results, _queued(answer) if answer.status == ACCEPTED else None)
 
 
 def transaction(

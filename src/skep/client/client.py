@@ -17,14 +17,14 @@ from skep.client import calls, delivered, operations, tracing
 from skep.client.batcher import BufferOptions
 from skep.client.breaker import BreakerState
 from skep.client.buffer import Buffer
-from skep.client.calls import PopOptions
+from skep.client.calls import Acked, PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
 from skep.client.following import Following
 from skep.client.looking import Looking
 from skep.client.message import Message
 from skep.client.outgoing import PushOptions, buffering, push_items
-from skep.client.pushed import Pushed, told, told_of_failure
+from skep.client.pushed import Pushed, Queued, told, told_of_failure
 from skep.client.queue import Queue
 from skep.client.retries import one_round, retry_hook
 from skep.client.servers import Servers
@@ -136,7 +136,14 @@ class Client(Looking, Following):
 
     def settle(self, acks: Sequence[Ack]) -> list[AckResult]:
         """Say of each message what became of it, in one request."""
-        return self.run(calls.ack_batch(acks)) if acks else []
+        return self.said(calls.ack_batch(acks)) if acks else []
+
+    def said(self, call: Call[Acked]) -> list[AckResult]:
+        """The results of acks; when the server accepted them for later, those are waited for if that is wanted."""
+        acked = self.run(call)
+        if acked.queued is not None and (ended := self._ended(acked.queued)) is not None:
+            return operations.acked(acked.queued, ended).results
+        return acked.results
 
     def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
         """Keep the leases of these for longer, one result per lease."""
@@ -209,12 +216,21 @@ class Client(Looking, Following):
 
     def _awaited(self, pushed: Pushed) -> Pushed:
         """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""
-        if pushed.queued is None or self.settings.queued_operation == "return":
-            return pushed
-        call = operations.operation(pushed.queued.operation_id)
+        if pushed.queued is not None and (ended := self._ended(pushed.queued)) is not None:
+            return operations.pushed(pushed.queued, ended)
+        return pushed
+
+    def _ended(self, queued: Queued) -> list[operations.Operation] | None:
+        """All operations of a call, once they have ended; None when nobody wants to wait, or that takes too long."""
+        if self.settings.queued_operation == "return":
+            return None
         deadline = self.clock.now() + seconds(self.settings.poll_timeout_seconds)
-        while (done := operations.outcome(self.run(call))) is None:
-            if self.clock.now() >= deadline:
-                return pushed
-            time.sleep(self.settings.poll_seconds)
-        return done
+        ended = []
+        for part in queued.parts:
+            call = operations.operation(part.operation_id)
+            while not (found := self.run(call)).ended:
+                if self.clock.now() >= deadline:
+                    return None
+                time.sleep(self.settings.poll_seconds)
+            ended.append(found)
+        return ended

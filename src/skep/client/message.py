@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from skep.client import calls, delivered, looking_calls
 from skep.client.delivered import Delivered, error_text
 from skep.client.tracing import processing
-from skep.errors import SkepError
+from skep.errors import Code, SkepError
+from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ class Message(Delivered):
 
     def _settle(self, ack: Ack) -> AckResult:
         with delivered.traced([(self, ack)]):
-            result = self.client.run(calls.ack(ack))
+            [result] = self.client.said(calls.ack(ack))
+        if result.status is SettleStatus.REFUSED:  # it was queued, and came too late
+            raise SkepError(result.code or Code.STALE_LEASE, "the lease has ended, or the message was settled already")
         self.settled = ack.status
         return result
 

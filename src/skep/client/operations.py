@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from operator import itemgetter
+from typing import TypeVar
 
 from msgspec import Raw, Struct
 
 from skep.client import calls
+from skep.client.calls import Acked
 from skep.client.exchange import OK, Answer, Call, Request, path_part
-from skep.client.pushed import Pushed
+from skep.client.pushed import Pushed, Queued
 from skep.client.reading import reader
 from skep.errors import Code, SkepError
+
+T = TypeVar("T")
 
 
 class OperationStatus(StrEnum):
@@ -20,6 +26,7 @@ class OperationStatus(StrEnum):
     PROCESSING = "processing"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class Operation(Struct, rename="camel"):
@@ -30,6 +37,11 @@ class Operation(Struct, rename="camel"):
     error_message: str | None = None
     code: str | None = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is done, one way or the other."""
+        return self.status not in (OperationStatus.PENDING, OperationStatus.PROCESSING)
+
 
 _operation = reader(Operation)
 
@@ -39,16 +51,36 @@ def operation(operation_id: str) -> Call[Operation]:
     return Call(Request("GET", f"/api/v1/operations/{path_part(operation_id)}"), _operation)
 
 
-def outcome(found: Operation) -> Pushed | None:
-    """What became of a queued push; None while it is not done. A failed one is raised."""
+def pushed(queued: Queued, ended: Sequence[Operation]) -> Pushed:
+    """What became of a queued push, all of whose operations have ended. A failed one is raised."""
+    parts = [calls.read_pushed(_answer(one)) for one in ended]
+    queues = {name: depth for part in parts for name, depth in part.queues.items()}
+    return Pushed(_merged(queued, [part.messages for part in parts]), queues)
+
+
+def acked(queued: Queued, ended: Sequence[Operation]) -> Acked:
+    """What became of queued acks, all of whose operations have ended. A failed one is raised."""
+    return Acked(_merged(queued, [calls.read_acks(_answer(one)).results for one in ended]))
+
+
+def _answer(found: Operation) -> Answer:
     match found.status:
-        case OperationStatus.PENDING | OperationStatus.PROCESSING:
-            return None
         case OperationStatus.COMPLETED:
-            return calls.read_pushed(Answer(OK, bytes(found.result)))
-        case OperationStatus.FAILED:
+            return Answer(OK, bytes(found.result))
+        case OperationStatus.CANCELLED:
+            raise SkepError(Code.OPERATION_NOT_PENDING, "the queued operation was cancelled")
+        case _:
             try:
                 code = Code(found.code or Code.INTERNAL)
             except ValueError:
                 code = Code.INTERNAL
             raise SkepError(code, found.error_message or "the queued operation failed")
+
+
+def _merged(queued: Queued, parts: Sequence[list[T]]) -> list[T]:
+    """The results of all operations in the order of the call's items."""
+    placed: list[tuple[int, T]] = []
+    for part, results in zip(queued.parts, parts, strict=True):
+        items = part.items or list(range(len(results)))
+        placed += zip(items, results, strict=False)
+    return [result for _, result in sorted(placed, key=itemgetter(0))]

@@ -13,16 +13,33 @@ from skep.model import PushStatus
 from skep.wire.messages import PushedMessage, PushItem, PushResponse, QueueDepth
 
 
+class QueuedPart(Struct, rename="camel"):
+    """One operation of a call that was queued: which items of the call it has."""
+
+    operation_id: str
+    items: list[int] = []
+
+
 class Queued(Struct, rename="camel"):
-    """A push or ack that the server accepted for later (202): it is safe, and takes effect in its turn."""
+    """A push or ack that the server accepted for later (202): it is safe, and takes effect in its turn.
+
+    The fields are those of the first operation; a call that is about several partitions has several ``operations``.
+    """
 
     operation_id: str
     queue_position: int | None = None
     estimated_wait: float | None = None
+    reason: str | None = None
+    operations: list[QueuedPart] = []
+
+    @property
+    def parts(self) -> list[QueuedPart]:
+        """All operations of the call."""
+        return self.operations or [QueuedPart(self.operation_id)]
 
 
 class Pushed(Struct):
-    """One result per message, in order. ``queued`` is given instead when the server accepted the push for later."""
+    """One result per message, in order. ``queued`` is given too when the server accepted the push for later."""
 
     messages: list[PushedMessage]
     queues: dict[str, QueueDepth]
@@ -49,6 +66,11 @@ class Pushed(Struct):
     def buffered(self) -> list[PushedMessage]:
         """What the server has taken and stores soon: in memory (QoS 0), or on its disk while its database is away."""
         return [message for message in self.messages if message.status is PushStatus.BUFFERED]
+
+    @property
+    def waiting(self) -> list[PushedMessage]:
+        """What was accepted for later, and is not in the log yet."""
+        return [message for message in self.messages if message.status is PushStatus.QUEUED]
 
     @property
     def failed(self) -> list[PushedMessage]:

@@ -156,6 +156,7 @@ class Engine:
         """Refuse what is new, answer who waits, finish what is under way, end the timers. Nothing is lost."""
         self._in_flight.close()
         self._dispenser.end_polls()
+        self.operations.end_waits()
         await self._follower.stop()
         await self._lifecycle.stop()
         await self._in_flight.drain()

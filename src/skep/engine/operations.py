@@ -88,10 +88,12 @@ class Operations:
         self._looked = Waiting({})
         self._look_timer: Timer | None = None
         self._look_task: asyncio.Task[None] | None = None
+        self._look_again = False
         self._swept_at: Instant | None = None
         self._stuck = 0
         self._busy_at = Instant(0)
         self._waiting: list[asyncio.Future[None]] = []
+        self._ending = False
         self._stopping = False
 
     # --- its own life -------------------------------------------------------------------------------------------
@@ -99,6 +101,11 @@ class Operations:
     def start(self) -> None:
         """Look for what is left from before, and perform it."""
         self._look()
+
+    def end_waits(self) -> None:
+        """Let nobody wait for operations any longer: who does is queued behind them."""
+        self._ending = True
+        self._pass()
 
     async def stop(self) -> None:
         """Finish what is being performed; the rest is there when a server starts again."""
@@ -166,11 +173,16 @@ class Operations:
         Else a partition that is pushed to all the time would never get out of the queue again.
         """
         quiet_since = self._busy_at + seconds(CALM_SECONDS)
-        return self._clock.now() >= quiet_since and self.depth <= self._settings.claim_operations
+        return not self._ending and self._clock.now() >= quiet_since and self.depth <= self._settings.claim_operations
 
     def _note_reason(self, reason: QueuedReason) -> None:
         if reason is QueuedReason.SYSTEM_BUSY:
             self._busy_at = self._clock.now()
+
+    def _pass(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            _finish(future)
 
     async def passed(self) -> None:
         """Return once some operations were performed here, or after a moment: others may have performed some."""
@@ -265,6 +277,8 @@ class Operations:
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def _look_later(self) -> None:
+        # A look that is under way may have looked before there was something to see.
+        self._look_again = True
         if self._look_timer is None and self._look_task is None and not self._stopping:
             at = Instant(self._clock.now() + seconds(self._settings.look_seconds))
             self._look_timer = self._timers.at(at, self._look)
@@ -275,7 +289,7 @@ class Operations:
             self._look_task = asyncio.get_running_loop().create_task(self._look_now())
 
     async def _look_now(self) -> None:
-        again = True
+        self._look_again = self._shared
         try:
             now = self._clock.now()
             self._looked = await self._store.waiting_operations(now, self._settings.counted)
@@ -285,13 +299,14 @@ class Operations:
                 self._queued_leases.clear()
             if self._looked.total:
                 self._drain.wake()
+                self._look_again = True
             await self._sweep(now)
-            again = self._shared or self._looked.total > 0
         except SkepError as error:
+            self._look_again = True
             log.warning("operations cannot be looked at", error=str(error))
         finally:
             self._look_task = None
-            if again:
+            if self._look_again:
                 self._look_later()
 
     def _tell_stuck(self) -> None:
@@ -314,9 +329,7 @@ class Operations:
     def _ended(self, ended: Counter[Kind], leases: Iterable[Lease]) -> None:
         """Operations were performed or given up on here."""
         self._depth -= ended
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            _finish(future)
+        self._pass()
         self._queued_leases.difference_update(leases)
 
     async def find(self, tenant: str, id_: Id) -> Operation:

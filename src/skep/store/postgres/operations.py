@@ -146,7 +146,7 @@ async def perform(
 
 async def _mine(connection: Connection, token: Token, positions: list[int]) -> set[int]:
     """Which of these are still ours, and are not behind a live one of their partition that is not."""
-    rows = await connection.fetch(SQL["lock_claimed"], positions, token)
+    rows = await connection.fetch(SQL["lock_claimed"], sorted(positions), token)
     ours = [row["position"] for row in rows]
     before = await connection.fetch(SQL["before"], ours)
     return in_turn({row["position"]: row["before"] for row in before})
@@ -154,7 +154,7 @@ async def _mine(connection: Connection, token: Token, positions: list[int]) -> s
 
 async def give_back(connection: Connection, token: Token, back: Sequence[GivenBack], now: Instant) -> list[int]:
     """Let operations go that were not performed: to be tried again, or for good; which of them were still ours."""
-    rows = await connection.fetch(SQL["lock_claimed"], [one.position for one in back], token)
+    rows = await connection.fetch(SQL["lock_claimed"], sorted(one.position for one in back), token)
     places = {row["position"]: QueueKey(row["queue"], row["tenant"]) for row in rows}
     mine = [one for one in back if one.position in places]
     again = [one for one in mine if one.retry_at is not None]

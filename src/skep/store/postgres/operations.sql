@@ -13,10 +13,11 @@ WHERE q.ordering = 'fifo'
 SELECT * FROM claim_operations($1, $2, $3, $4, $5, $6)
 
 -- name: lock_claimed
--- The fence: only what is still ours. By the primary key, in ascending order, before any other lock.
-SELECT o.position, o.queue, o.tenant FROM operation o
-WHERE o.position = ANY ($1::bigint[]) AND o.token = $2 AND o.processed_at IS NULL
-ORDER BY o.position FOR UPDATE
+-- The fence: only what is still ours (what has ended has no token). One look-up each by the primary key, in the order given, which is
+-- ascending, and before any other lock.
+SELECT o.position, o.queue, o.tenant FROM unnest($1::bigint[]) AS k (position)
+CROSS JOIN LATERAL (SELECT o.position, o.queue, o.tenant FROM operation o
+                    WHERE o.position = k.position AND o.token = $2 LIMIT 1 FOR UPDATE) o
 
 -- name: before
 -- functions/operations.sql
@@ -51,18 +52,23 @@ RETURNING 1
 -- name: lock_queue
 -- Before the locks of configuration and log, as everyone who performs an operation has them.
 SELECT count(*) FROM (
-    SELECT 1 FROM operation o WHERE o.processed_at IS NULL AND o.tenant = $1 AND o.queue = $2 ORDER BY o.position FOR UPDATE) l
+    SELECT 1 FROM operation o WHERE o.processed_at IS NULL AND o.tenant = $1 AND o.queue = $2
+    ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position FOR UPDATE) l
 
 -- name: end_queue
 UPDATE operation o SET status = 'failed', processed_at = $3, token = NULL, error = $4, code = $5, payload = NULL
-WHERE o.processed_at IS NULL AND o.tenant = $1 AND o.queue = $2
+WHERE o.position = ANY (ARRAY(
+    SELECT l.position FROM operation l WHERE l.processed_at IS NULL AND l.tenant = $1 AND l.queue = $2
+    ORDER BY l.tenant, l.queue, l.lane, l.partition, l.position))
 
 -- name: any_live
-SELECT EXISTS (SELECT 1 FROM operation o WHERE o.processed_at IS NULL AND o.tenant = $1 AND o.queue = $2)
+-- The order keeps it to the index of partitions: while there are none, the planner takes all indexes of live ones to be alike.
+SELECT (SELECT true FROM operation o WHERE o.processed_at IS NULL AND o.tenant = $1 AND o.queue = $2
+        ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position LIMIT 1)
 
 -- name: lock_table
--- Against everyone who is about to keep an operation (enqueue_operations).
-LOCK TABLE operation IN SHARE MODE
+-- functions/operations.sql
+SELECT lock_operations()
 
 -- name: find
 SELECT * FROM operation o WHERE o.id = $1 AND o.tenant = $2

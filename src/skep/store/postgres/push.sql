@@ -32,4 +32,5 @@ SELECT * FROM ids_between($1, $2, $3, $4, $5)
 SELECT k.ord FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (tenant, queue, partition, ord)
 CROSS JOIN LATERAL (SELECT 1 FROM operation o
                     WHERE o.processed_at IS NULL AND o.tenant = k.tenant AND o.queue = k.queue AND o.lane = 'push'
-                      AND o.partition = k.partition LIMIT 1) o
+                      AND o.partition = k.partition
+                    ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position LIMIT 1) o

@@ -16,6 +16,7 @@ import pytest
 from skep.clock import ManualClock
 from skep.columns import LOG_SCHEMA
 from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Start
+from skep.operations import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, OperationFilter, OperationStatus
 from skep.store.postgres import PostgresStore, reading
 from skep.store.postgres.store import WATCH
 from skep.store.statements import load_statements
@@ -24,7 +25,7 @@ from tests.support.postgres import PostgresServer
 from tests.unit.store.postgres.planning import Planner, Scan
 
 GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history",
-           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run", "trace_event", "audit"}  # fmt: skip
+           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run", "operation", "trace_event", "audit"}  # fmt: skip
 MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history", "past"}
 """Tables with a row per queue or group, or per these and some time: only a chore may walk all of them."""
 
@@ -35,6 +36,8 @@ WALKS = {
     ("chores", "sweep_retention", "queue"): "every queue has a history",
     ("chores", "sweep_leases", "lease_history"): "from its oldest row, up to the limit",
     ("chores", "deleted_queue", "queue"): "by an index of the deleted ones only",
+    ("operations", "waiting", "operation"): "by an index of the live ones only, up to the limit",
+    ("operations", "figures", "operation"): "the latest, up to the limit",
 }
 
 FILES = sorted(
@@ -82,6 +85,10 @@ INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead
 SELECT 'other', n % 20, n, n, 0, 0, 0, 0, 0 FROM generate_series(1, 20000) n;
 INSERT INTO trace_event (at, tenant, trace_id, name, data)
 SELECT 2::bigint ^ 60, 'other', gen_random_uuid(), 'e' || n % 20, '' FROM generate_series(1, 20000) n;
+INSERT INTO operation (created_at, processed_at, ready_at, size_bytes, timeout_seconds, id, messages, max_retries, priority, kind, lane, status,
+                       tenant, queue, partition)
+SELECT n, CASE WHEN n % 2 = 0 THEN n END, 2::bigint ^ 60, 1, 30, gen_random_uuid(), 1, 3, 5, 'push', 'push',
+       CASE WHEN n % 2 = 0 THEN 'completed' ELSE 'pending' END, 'other', 'q' || n % 20, 'p' || n % 100 FROM generate_series(1, 20000) n;
 ANALYZE;
 """
 
@@ -156,7 +163,10 @@ async def test_watching_finds_its_queues_by_name(planner: Planner) -> None:
 
 
 HOT = {
-    "push": {"message": {"message_pkey"}, "dedup": {"dedup_pkey"}},
+    "push": {"message": {"message_pkey"}, "dedup": {"dedup_pkey"}, "operation": {"operation_by_partition"}},
+    "push behind operations": {"message": {"message_pkey"}, "operation": {"operation_by_partition"}},
+    "claim": {"operation": {"operation_by_turn", "operation_by_partition", "operation_pkey"}},
+    "perform": {"message": {"message_pkey"}, "operation": {"operation_pkey", "operation_by_partition"}},
     "pop of anything": {
         "partition_lease": {"partition_lease_by_ready", "TIDSCAN"},
         "message": {"message_pkey", "message_by_partition"},
@@ -170,8 +180,14 @@ HOT = {
         "message": {"message_pkey", "message_by_partition"},
     },
     "ack of a part": {"partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"}},
-    "nack": {"partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"}},
-    "reject": {"partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"}},
+    "nack": {
+        "partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"},
+        "operation": {"operation_by_partition"},
+    },
+    "reject": {
+        "partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"},
+        "operation": {"operation_by_partition"},
+    },
     "renew": {"partition_lease": {"partition_lease_pkey"}},
     "pop of an unordered queue": {
         "set_lease": {"set_lease_by_ready", "set_lease_pkey"},
@@ -182,14 +198,20 @@ HOT = {
         "partition_lease": {"partition_lease_pkey"},
         "set_lease": {"set_lease_by_token"},
     },
-    "push of a few": {"message": {"message_pkey"}},
-    "push with a receipt": {"message": {"message_pkey"}},
-    "push with a receipt that exists": {"message": {"message_pkey"}, "receipt": {"receipt_pkey"}},
-    "transact with effects": {"entity": {"entity_pkey", "TIDSCAN"}, "message": {"message_pkey"}},
+    "push of a few": {"message": {"message_pkey"}, "operation": {"operation_by_partition"}},
+    "push with a receipt": {"message": {"message_pkey"}, "operation": {"operation_by_partition"}},
+    "push with a receipt that exists": {
+        "message": {"message_pkey"}, "receipt": {"receipt_pkey"}, "operation": {"operation_by_partition"},
+    },
+    "transact with effects": {
+        "entity": {"entity_pkey", "TIDSCAN"}, "message": {"message_pkey"}, "operation": {"operation_by_partition"},
+    },
     "read entities": {
         "entity": {"entity_pkey"}, "receipt": {"receipt_pkey"}, "entity_event": {"entity_event_pkey"},
     },
-    "promote": {"scheduled": {"scheduled_pkey", "TIDSCAN"}, "message": {"message_pkey"}, "dedup": {"dedup_pkey"}},
+    "promote": {
+        "scheduled": {"scheduled_pkey", "TIDSCAN"}, "message": {"message_pkey"}, "dedup": {"dedup_pkey"}, "operation": {"operation_by_partition"},
+    },
 }  # fmt: skip
 """By what each hot verb reaches the tables that grow, in its functions and beside them."""
 
@@ -212,7 +234,8 @@ async def test_no_verb_walks_a_table_that_grows_and_hot_ones_ride_their_index(
     await every_verb(driver, watch)
 
     # Deleting dead letters compares each message with its own lease row, which is one.
-    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history", "trace_event"}, "purge": {""}, "replay": {""}}
+    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history", "trace_event"}, "purge": {""}, "replay": {""},
+               "claim": {"operation"}, "look at operations": {"operation"}}  # fmt: skip
     for verb, scans in used.items():
         bad = {scan for scan in walks(scans) if scan.table not in allowed.get(verb, ())}
         assert not bad, f"{verb}: {bad}"
@@ -307,6 +330,7 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await driver.pop(batch=1)
     for scope in ClearScope:
         await watch("clear", lambda scope=scope: driver.clear(scope))  # type: ignore[misc]
+    await operation_verbs(driver, watch)
     await watch("sample", lambda: store.sample(driver.now))
     await watch("stats", driver.queue_stats)
     await watch("stats", lambda: store.partition_stats(driver.key(), "__QUEUE_MODE__", driver.now))
@@ -326,3 +350,35 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await watch("delete", driver.delete_group)
     await watch("update", lambda: driver.update(ordering=Ordering.FIFO))
     await watch("sweep", lambda: store.sweep(driver.now, 100))
+
+
+async def operation_verbs(
+    driver: Driver, watch: Callable[[str, Callable[[], Awaitable[object]]], Awaitable[None]]
+) -> None:
+    store = driver.store
+    await driver.create("o")
+    for partition in "ab":
+        batch = driver.batch(driver.message("1", "o", partition=partition))
+        request = NewOperations(Kind.PUSH, driver.mint.mint_many(2), push=batch)
+        await watch("enqueue", lambda request=request: store.enqueue([request], driver.now))  # type: ignore[misc]
+    for count in (1, 100):
+        later = driver.batch(*[driver.message("2", "o", partition="a")] * count)
+        await watch("push behind operations", lambda later=later: store.push([later], driver.now))  # type: ignore[misc]
+    token, claimed = driver.token(), list[Claimed]()
+
+    async def claim() -> None:
+        claimed[:] = await store.claim_operations("w", token, ClaimLimits(operations=2), driver.now)
+
+    await watch("claim", claim)
+    back = [GivenBack(claimed[0].position, driver.now, "no")]
+    await watch("give back", lambda: store.give_back(token, back, driver.now))
+    await watch("perform", lambda: store.perform(token, claimed[1:], driver.now))
+    await watch("cancel", lambda: store.cancel_operation(driver.tenant, claimed[0].id, driver.now))
+    for status in (None, OperationStatus.PENDING):
+        wanted = OperationFilter(tenant=driver.tenant, status=status)
+        await watch("look at operations", lambda wanted=wanted: store.list_operations(wanted, None, 10))  # type: ignore[misc]
+    await watch("look at operations", lambda: store.waiting_operations(driver.now, 100))
+    await watch("look at operations", lambda: store.operation_figures(driver.tenant, 100))
+    await watch("operation", lambda: store.operation(driver.tenant, claimed[0].id))
+    await watch("sweep operations", lambda: store.sweep_operations(driver.now, driver.now, 10))
+    await watch("delete with operations", lambda: driver.delete("o"))

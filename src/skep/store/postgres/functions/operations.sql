@@ -27,6 +27,13 @@ BEGIN
 END
 $$;
 
+-- Against everyone who is about to keep an operation.
+CREATE OR REPLACE FUNCTION lock_operations() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    LOCK TABLE operation IN SHARE MODE;
+END
+$$;
+
 -- The operation right before each of these in its partition, of those that live.
 CREATE OR REPLACE FUNCTION operations_before(p_positions bigint[])
 RETURNS TABLE ("position" bigint, before bigint) LANGUAGE plpgsql AS $$
@@ -89,9 +96,10 @@ BEGIN
         EXIT WHEN v_count >= p_most OR o.tries > 0;
     END LOOP;
     -- Who is at one of these just now (its last claimer after all, or someone who cancels it) keeps it, and with it what follows.
-    v_locked := ARRAY(SELECT l.position FROM operation l
-                      WHERE l.position = ANY (v_positions) AND l.processed_at IS NULL AND l.ready_at <= p_now
-                      ORDER BY l.position FOR UPDATE SKIP LOCKED);
+    v_locked := ARRAY(SELECT l.position FROM unnest(v_positions) AS k (position)
+                      CROSS JOIN LATERAL (SELECT l.position, l.processed_at, l.ready_at FROM operation l
+                                          WHERE l.position = k.position FOR UPDATE SKIP LOCKED) l
+                      WHERE l.processed_at IS NULL AND l.ready_at <= p_now);
     FOR i IN 1 .. v_count LOOP
         IF v_positions[i] = ANY (v_locked) AND (v_before[i] IS NULL OR v_before[i] = ANY (v_taken)) THEN
             v_taken := v_taken || v_positions[i];

@@ -32,10 +32,12 @@ $$;
 
 -- Whether pushes to a queue wait as operations. Asked under the log's lock, by a statement of its own: an operation is performed under
 -- that lock, so whoever sees none live appends after it. As a rule there is none at all, and then this is one look into an empty index.
+-- The order keeps it to the index of partitions: while there are none, the planner takes all indexes of live ones to be alike.
 CREATE OR REPLACE FUNCTION has_operations(p_tenant text, p_name text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN EXISTS (SELECT 1 FROM operation o
-                   WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push');
+    PERFORM 1 FROM operation o WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push'
+    ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position LIMIT 1;
+    RETURN FOUND;
 END
 $$;
 
@@ -106,12 +108,18 @@ BEGIN
     IF NOT FOUND OR q.deleted_at IS NOT NULL OR q.max_depth <> 0 OR q.ordering = 'fifo' THEN
         RETURN;
     END IF;
-    IF EXISTS (SELECT 1 FROM operation o
-               WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push')
-       AND EXISTS (SELECT 1 FROM operation o
-                   WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push'
-                     AND o.partition = ANY (p_partitions)) THEN
-        RETURN;
+    -- As in has_operations.
+    PERFORM 1 FROM operation o WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push'
+    ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position LIMIT 1;
+    IF FOUND THEN
+        PERFORM 1 FROM unnest(p_partitions) AS k (partition)
+        CROSS JOIN LATERAL (
+            SELECT 1 FROM operation o
+            WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push' AND o.partition = k.partition
+            ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position LIMIT 1) o;
+        IF FOUND THEN
+            RETURN;
+        END IF;
     END IF;
     SELECT m.seq, m.created_at INTO v_last, v_created
     FROM message m WHERE m.queue_id = q.id ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1;
