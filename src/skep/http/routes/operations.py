@@ -11,11 +11,13 @@ from skep.clock import Instant
 from skep.engine import Engine
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import ADMIN, POP_OR_PUSH, READ_LIST, READ_TENANT
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.pushing import pushed_messages
 from skep.http.shown import age_seconds, wanted_id
 from skep.ids import id_text
+from skep.keys import Verb
 from skep.operations import Kind, OperationFilter, OperationStatus, Result, decode_result
 from skep.operations import Operation as Kept
 from skep.wire.messages import NULL, AckBatchResponse, AckResult, PushResponse
@@ -40,6 +42,7 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def show(call: Call) -> Answer:
         found = await kept.find(call.tenant, wanted_id(call.path("operation")))
+        call.check(found.queue, Verb.PUSH if found.kind is Kind.PUSH else Verb.POP)
         return json_answer(view(found, engine.now()))
 
     async def list_operations(call: Call) -> Answer:
@@ -52,11 +55,14 @@ def operations(engine: Engine) -> list[Operation]:
             partition=query.get("partition"),
         )
         page = await kept.page(wanted, parameters.position(query, "after"), page_limit(query))
-        now = engine.now()
-        return json_answer(OperationsResponse([view(one, now) for one in page.operations], page.after))
+        now, visible = engine.now(), call.visible
+        shown = [view(one, now) for one in page.operations if visible(one.queue)]
+        return json_answer(OperationsResponse(shown, page.after))
 
     async def cancel(call: Call) -> Answer:
-        found = await kept.cancel(call.tenant, wanted_id(call.path("operation")))
+        id_ = wanted_id(call.path("operation"))
+        call.check((await kept.find(call.tenant, id_)).queue)
+        found = await kept.cancel(call.tenant, id_)
         return json_answer(view(found, engine.now()))
 
     async def stats(call: Call) -> Answer:
@@ -78,6 +84,7 @@ def operations(engine: Engine) -> list[Operation]:
     return [
         Operation(
             method="GET", path="/api/v1/operations", handler=list_operations, tag=TAG, answers={200: OperationsResponse},
+            access=READ_LIST,
             parameters=(
                 Parameter("status", OperationStatus, "only those"), Parameter("kind", Kind, "only those"),
                 Parameter("queue", str, "only of this queue"), Parameter("partition", str, "only of this partition"),
@@ -87,16 +94,16 @@ def operations(engine: Engine) -> list[Operation]:
         ),
         Operation(
             method="GET", path="/api/v1/operations/stats", handler=stats, tag=TAG, answers={200: OperationStatsResponse},
-            summary="See how the queue of operations stands",
+            access=READ_TENANT, summary="See how the queue of operations stands",
             description="Counts are of what is live and of the latest 100,000; completed ones age out.",
         ),
         Operation(
             method="GET", path="/api/v1/operations/{operation}", handler=show, tag=TAG, parameters=(OPERATION,),
-            answers={200: OperationView}, summary="Show a queued call, with its result once it is completed",
+            access=POP_OR_PUSH, answers={200: OperationView}, summary="Show a queued call, with its result once it is completed",
         ),
         Operation(
             method="DELETE", path="/api/v1/operations/{operation}", handler=cancel, tag=TAG, parameters=(OPERATION,),
-            answers={200: OperationView}, summary="Cancel a queued call that nobody has begun to perform",
+            access=ADMIN, answers={200: OperationView}, summary="Cancel a queued call that nobody has begun to perform",
             description="409 with OPERATION_NOT_PENDING when it is too late.",
         ),
     ]  # fmt: skip
