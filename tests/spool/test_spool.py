@@ -9,16 +9,20 @@ import pytest
 
 from skep.engine.spooling.spool import SpoolState
 from skep.errors import Code, SkepError
+from skep.ids import IdMint
 from skep.model import (
     DeadLetterFilter,
     MessageFilter,
     Ordering,
+    PushBatch,
     PushResult,
     PushStatus,
     QueueChanges,
     QueueKey,
     QueueSettings,
+    Token,
 )
+from skep.operations import ClaimLimits, Kind, NewOperations
 from tests.spool.driver import SpoolDriver
 from tests.spool.outage import CutOff
 
@@ -410,3 +414,24 @@ async def test_a_waiting_pop_is_woken_by_what_comes_out_of_the_spool(driver: Spo
     await driver.push("1")
     await driver.mend()
     assert [d.payload for d in (await driver.engine.pop(Q, wait_seconds=5)).deliveries] == [b"1"]
+
+
+async def test_I13_what_was_spooled_comes_after_operations_that_were_accepted_before(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    batch = PushBatch([driver.message("1")], IdMint(driver.clock).mint_many(1))
+    operation = NewOperations(Kind.PUSH, IdMint(driver.clock).mint_many(1), push=batch)
+    token = Token(bytes(16))
+    await store.enqueue([operation], driver.clock.now())
+    claimed = await store.claim_operations("another server", token, ClaimLimits(), driver.clock.now())
+    await driver.cut()
+    await driver.push("2")
+    calls = len(store.pushes)
+    store.down = False
+    await driver.until(lambda: len(store.pushes) >= calls + 3, passing=0.5)
+    assert driver.figures.pending == 1
+
+    await store.perform(token, claimed, driver.clock.now())
+    await driver.mend()
+
+    assert await driver.log() == ["1", "2"]

@@ -25,6 +25,8 @@ from skep.records import Receipt, ReceiptKey
 from skep.store.protocol import Store
 
 RETRY_SECONDS = 0.5
+HELD_SECONDS = 0.1
+"""How long a record waits that has an operation before it."""
 TRIES = 4
 """How often a record is tried that makes the store fail, before it is given up."""
 BELIEVED_SECONDS = 2.0
@@ -136,7 +138,10 @@ class Drain:
             return self._failed(chosen, SkepError(Code.INTERNAL, type(error).__name__))
         given = []
         for one, outcome in zip(chosen, outcomes, strict=True):
-            if not outcome.refused:
+            if outcome.held:
+                # An operation of the same partition was accepted before it, and comes first.
+                one.retry_at = Instant(now + seconds(HELD_SECONDS))
+            elif not outcome.refused:
                 stored(one, outcome)
             elif (reason := self._refused(one, outcome)) is not None:
                 given.append(reason)
