@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from skep.clock import Instant
 from skep.engine.spooling.spool import SpoolState
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
@@ -23,6 +24,7 @@ from skep.model import (
     Token,
 )
 from skep.operations import ClaimLimits, Kind, NewOperations
+from skep.records import Receipt, ReceiptKey
 from tests.spool.driver import SpoolDriver
 from tests.spool.outage import CutOff
 
@@ -435,3 +437,20 @@ async def test_I13_what_was_spooled_comes_after_operations_that_were_accepted_be
     await driver.mend()
 
     assert await driver.log() == ["1", "2"]
+
+
+async def test_a_push_with_a_receipt_is_stored_once_though_it_came_twice(driver: SpoolDriver) -> None:
+    """A webhook that is called again since the store is away: each call is taken, and the second one is found to be one."""
+    key = ReceiptKey("hook:x", "call-1")
+    expires_at = Instant(driver.clock.now() + 1_000_000)  # long before the store is back
+    await driver.cut()
+    for number in range(2):
+        receipt = Receipt(key, b'{"call": %d}' % number, expires_at)
+        outcome = await driver.engine.push([driver.message(str(number))], json_checked=True, receipt=receipt)
+        assert outcome.results[0].status is PushStatus.BUFFERED
+    driver.clock.advance(60)
+    await driver.mend()
+    assert await driver.log() == ["0"]
+    (kept,) = await driver.store.inner.receipts([key], driver.clock.now())
+    assert kept is not None
+    assert kept.answer == b'{"call": 0}'

@@ -47,6 +47,9 @@ there already, and clocks of servers are put right."""
 LEASE_EXPIRED = "lease expired"
 """The error of a message whose consumer neither settled nor renewed."""
 
+PIECE_BYTES = 4 * 1024 * 1024
+"""Rows of one transaction are written in pieces of about so many bytes, however large it is; one row may have more."""
+
 SEQ_MAX = 2**63 - 1
 """No database holds a greater one."""
 

@@ -7,10 +7,11 @@ takes a third of the time. The format is PostgreSQL's documented one: per row th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from struct import Struct as Layout
 
 from skep.store.postgres.connection import Connection
+from skep.store.rules import PIECE_BYTES
 
 MESSAGE_COLUMNS = (
     "seq", "created_at", "id", "trace_id", "queue_id", "audience", "priority", "partition", "transaction_id",
@@ -51,9 +52,22 @@ async def _framed(rows: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _pieces(rows: Sequence[MessageRow]) -> AsyncIterator[bytes]:
-    """In pieces, so that PostgreSQL stores the first while we encode the next."""
-    for start in range(0, len(rows), PIECE_ROWS):
-        yield encode(rows[start : start + PIECE_ROWS])
+    """In pieces, so that PostgreSQL stores the first while we encode the next, and none is too large for the memory of either."""
+    for piece in pieces(rows):
+        yield encode(piece)
+
+
+def pieces(rows: Sequence[MessageRow]) -> Iterator[Sequence[MessageRow]]:
+    """Rows in order, so many and so large at a time."""
+    start = size = 0
+    for number, row in enumerate(rows):
+        own = len(row[11]) + len(row[10] or b"")
+        if number - start >= PIECE_ROWS or (number > start and size + own > PIECE_BYTES):
+            yield rows[start:number]
+            start, size = number, 0
+        size += own
+    if start < len(rows):
+        yield rows[start:]
 
 
 def encode(rows: Sequence[MessageRow]) -> bytes:

@@ -30,6 +30,7 @@ from skep.store.postgres import receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MessageRow, append_rows
 from skep.store.rules import (
+    PIECE_BYTES,
     TRACE_SLACK_MICROS,
     holds,
     queue_full_reason,
@@ -96,6 +97,8 @@ def is_small(batches: Sequence[PushBatch], now: Instant) -> bool:
         return False
     keys = [batch.receipt.key for batch in batches if batch.receipt is not None]
     if len(keys) != len(set(keys)) or any(batch.tried is not None for batch in batches):
+        return False
+    if sum(len(m.payload) for batch in batches for m in batch.messages) > PIECE_BYTES:
         return False
     first = batches[0].messages[0].queue
     return all(

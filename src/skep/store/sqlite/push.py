@@ -28,7 +28,7 @@ from skep.model import (
     QueueSettings,
     Seq,
 )
-from skep.store.rules import TRACE_SLACK_MICROS, queue_full_reason
+from skep.store.rules import PIECE_BYTES, TRACE_SLACK_MICROS, queue_full_reason
 from skep.store.sqlite.queues import check_rules, make_queue
 from skep.store.sqlite.session import QueueRow, Session
 from skep.store.statements import load_statements, repeated
@@ -117,7 +117,7 @@ def _push_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Instan
     ]
     start = 0
     for size, statement in _APPEND_PLAIN.items():
-        while len(rows) - start >= size:
+        while len(rows) - start >= size and (size == 1 or _weight(rows, start, size) <= PIECE_BYTES):
             session.db.execute(statement, (queue.id, at, *chain.from_iterable(rows[start : start + size])))
             start += size
     advance(queue, len(ids), at)
@@ -126,6 +126,10 @@ def _push_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Instan
         for seq, id_ in zip(range(first, first + len(ids)), ids, strict=True)
     ]
     return PushOutcome(results, {queue.key: depth_of(session, queue)})
+
+
+def _weight(rows: list[tuple[Any, ...]], start: int, size: int) -> int:
+    return sum([len(row[7]) for row in rows[start : start + size]])
 
 
 def next_place(queue: QueueRow, now: Instant) -> tuple[int, int]:
