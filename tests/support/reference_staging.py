@@ -33,6 +33,9 @@ class ReferenceStaging(ReferenceRecords):
             raise already_published(chunk.epoch)
         self.chunks[chunk.epoch, chunk.partition, chunk.attempt, chunk.number] = chunk
 
+    async def staged_queues(self, epoch: EpochKey) -> list[str]:
+        return sorted({name for chunk in self.chunks.values() if chunk.epoch == epoch for name in chunk.queues})
+
     async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:
         found: dict[tuple[int, int], list[int]] = {}
         for (of, partition, attempt, _), chunk in sorted(self.chunks.items()):

@@ -28,9 +28,10 @@ class Place:
         self.prefix = prefix
         try:
             self.query = dict(call.query)
-            self.tenant = self.query.pop("tenant", "") or call.tenant
+            self.query.pop("tenant", "")
+            self.tenant = call.tenant
         except SkepError as error:
-            if error.code is not Code.INVALID_REQUEST:
+            if error.code not in (Code.INVALID_REQUEST, Code.FORBIDDEN):
                 raise
             self.query, self.tenant = {}, DEFAULT_TENANT
         self.notice: dict[str, str] = {

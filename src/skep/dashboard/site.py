@@ -25,6 +25,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call
+from skep.http.need import ADMIN_TENANT, OPEN, READ_TENANT
 from skep.http.operation import Media, Operation, Parameter
 from skep.model import QUEUE_MODE_GROUP
 
@@ -33,8 +34,9 @@ FORM = b"application/x-www-form-urlencoded"
 FORM_FIELDS = 2_000
 FORM_BYTES = 4 * 1024 * 1024
 TAG = "Dashboard"
+TENANT = "tenant"
 COMMON = (
-    Parameter("tenant", str, "whose queues"),
+    Parameter(TENANT, str, "whose queues"),
     Parameter("notice", str, "what was just done"),
     Parameter("number", int, "to how many"),
 )
@@ -123,7 +125,7 @@ class Dashboard:
             *(_done(self.site, path, deed) for path, deed in deeds()),
             Operation(
                 method="GET", path="/assets/{asset}", handler=assets.serve, summary="A style or script", tag=TAG,
-                answers={200: Media("text/css")},
+                access=OPEN, answers={200: Media("text/css")},
             ),
         ]  # fmt: skip
 
@@ -144,7 +146,7 @@ def _shown(site: Site, path: str, parameters: tuple[str, ...], view: View) -> Op
     known = (*COMMON, *(Parameter(name, str, "what the page shows") for name in parameters))
     return Operation(
         method="GET", path=path, handler=handler, summary="A page", tag=TAG, parameters=known,
-        answers={200: Media("text/html")},
+        answers={200: Media("text/html")}, access=READ_TENANT, tenant_in=TENANT,
     )  # fmt: skip
 
 
@@ -171,5 +173,5 @@ def _done(site: Site, path: str, deed: Deed) -> Operation:
 
     return Operation(
         method="POST", path=path, handler=handler, summary="A form", tag=TAG, parameters=COMMON,
-        answers={303: None},
+        answers={303: None}, access=ADMIN_TENANT, tenant_in=TENANT,
     )  # fmt: skip

@@ -124,11 +124,18 @@ class Dispenser:
             return await self._take(queues, want)
         return await self._wait(queues, want, self._deadline(wait_seconds))
 
-    async def pop_matching(self, match: Match, want: Want, wait_seconds: float) -> PopResult:
-        """Messages of all queues of a namespace or task, those of higher priority first."""
+    async def pop_matching(
+        self,
+        match: Match,
+        want: Want,
+        wait_seconds: float,
+        allowed: Callable[[QueueKey], bool] | None = None,
+    ) -> PopResult:
+        """Messages of all queues of a namespace or task that are allowed, those of higher priority first."""
         deadline = self._deadline(wait_seconds)
         while True:
-            queues = [self._queue_of(key) for key in await self._matching.queues(match)]
+            keys = await self._matching.queues(match)
+            queues = [self._queue_of(key) for key in keys if allowed is None or allowed(key)]
             if not wait_seconds:
                 return await self._take(queues, want)
             # Woken at the latest when the list of queues is no longer believed, it looks at that again.

@@ -8,7 +8,7 @@ is the store's: on an error nothing of the call happened, except that a store lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -316,15 +316,19 @@ class Engine:
         auto_ack: bool = False,
         start: Start = FROM_BEGINNING,
         wait_seconds: float = 0,
+        allowed: Callable[[QueueKey], bool] | None = None,
     ) -> PopResult:
-        """Lease messages of all queues of a namespace, a task or both; those of higher priority come first."""
+        """Lease messages of all queues of a namespace, a task or both; those of higher priority come first.
+
+        ``allowed`` says which of them count.
+        """
         with self._in_flight:
             self._check_match(tenant, namespace, task)
             if namespace is None and task is None:
                 raise SkepError(Code.INVALID_REQUEST, "a pop over several queues names a namespace, a task or both")
             validate.check_pop(group, batch, None, max_partitions, lease_seconds, start, wait_seconds, self._limits)
             want = Want(group, batch, None, max_partitions, lease_seconds, auto_ack, start, matching=True)
-            return await self._dispenser.pop_matching(Match(tenant, namespace, task), want, wait_seconds)
+            return await self._dispenser.pop_matching(Match(tenant, namespace, task), want, wait_seconds, allowed)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages that could not be handed on (their client has gone), to be delivered again at once."""

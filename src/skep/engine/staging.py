@@ -152,6 +152,12 @@ class Staging:
             (receipt,) = await self._store.receipts([epoch.receipt], self._clock.now())
             return Epoch(None if receipt is None else receipt.answer, await self._store.staged(epoch))
 
+    async def queues(self, epoch: EpochKey) -> list[str]:
+        """The names of the queues that messages of an epoch are staged for."""
+        with self._in_flight:
+            _check_epoch(epoch)
+            return await self._store.staged_queues(epoch)
+
     async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
         """Forget what is staged of an epoch, or of one attempt; how many chunks that was."""
         with self._in_flight:

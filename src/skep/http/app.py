@@ -145,10 +145,17 @@ class App:
         self._router = Router([Route(path, resource) for path, resource in resources.items()], default=self._no_route)
         self._router.redirect_slashes = False  # who reads that answer as JSON would not know what it is
 
+    @property
+    def every_operation(self) -> list[Operation]:
+        """Those of the API, and the pages."""
+        return [*self.operations, *(self._pages.operations if self._pages is not None else [])]
+
     def _endpoint(self, o: Operation, tell: Teller) -> Endpoint:
         meter = self.meter.route(o.method, o.path, o.verb)
         guard = None if self._gate is None else Guard(self._gate, o.access)
-        return Endpoint(o.handler, self._limits, self.bodies, o.query_names, meter, o.repeatable, tell, guard)
+        return Endpoint(
+            o.handler, self._limits, self.bodies, o.query_names, meter, o.repeatable, tell, guard, o.tenant_in
+        )
 
     def _total(self) -> Meter:
         return self.meter if self.tally is None else self.tally.total(self.meter)

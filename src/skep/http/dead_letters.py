@@ -9,6 +9,7 @@ import msgspec
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
+from skep.http.exchange import Call
 from skep.http.shown import wanted_id
 from skep.model import (
     DEAD_LETTER_SUFFIX,
@@ -21,6 +22,22 @@ from skep.model import (
 )
 from skep.wire.dead_letters import DeadLetterSelection
 from skep.wire.times import to_instant
+
+
+async def meant(engine: Engine, wanted: DeadLetterFilter, call: Call) -> DeadLetterFilter | None:
+    """As `resolved`, if the caller may: dead letters are those of their dead-letter queue, and of the queue they come from.
+
+    It is decided before anything is looked up whether one of the named queues may be asked for at all.
+    """
+    source = None if wanted.source_queue is None else QueueKey(wanted.source_queue, wanted.queue.tenant)
+    if source is None or not call.may(source):
+        call.check(wanted.queue)
+    found = await resolved(engine, wanted)
+    if found is not None and not call.may(found.queue):
+        # Not all of that queue, so only what comes from one that may be asked for.
+        call.check(found.queue if found.source_queue is None else QueueKey(found.source_queue, found.queue.tenant))
+    call.check(wanted.queue if source is None or call.may(wanted.queue) else source)
+    return found
 
 
 async def resolved(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter | None:
@@ -50,15 +67,17 @@ async def resolved(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter
     return msgspec.structs.replace(wanted, queue=key, source_queue=wanted.source_queue or queue.key.name)
 
 
-async def found(engine: Engine, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+async def found(
+    engine: Engine, wanted: DeadLetterFilter, after: Seq | None, limit: int, call: Call
+) -> list[DeadLetter]:
     """A page of the dead letters that are meant."""
-    meant = await resolved(engine, wanted)
-    return [] if meant is None else await engine.dead_letters(meant, after=after, limit=limit)
+    filter_ = await meant(engine, wanted, call)
+    return [] if filter_ is None else await engine.dead_letters(filter_, after=after, limit=limit)
 
 
-async def one(engine: Engine, key: QueueKey, name: str) -> DeadLetter:
+async def one(engine: Engine, key: QueueKey, name: str, call: Call) -> DeadLetter:
     """The dead letter with this seq or id; MESSAGE_NOT_FOUND when there is none."""
-    letters = await found(engine, named(key, name), None, 1)
+    letters = await found(engine, named(key, name), None, 1, call)
     if not letters:
         raise missing(key, name)
     return letters[0]

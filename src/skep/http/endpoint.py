@@ -34,7 +34,7 @@ def tell_json(error: SkepError, call: Call) -> Answer:  # noqa: ARG001 - it is t
 class Endpoint:
     """One operation as an ASGI application."""
 
-    __slots__ = ("_bodies", "_guard", "_handler", "_known", "_limits", "_meter", "_repeatable", "_tell")
+    __slots__ = ("_bodies", "_guard", "_handler", "_known", "_limits", "_meter", "_repeatable", "_tell", "_tenant_in")
 
     def __init__(
         self,
@@ -46,8 +46,10 @@ class Endpoint:
         repeatable: frozenset[str] = frozenset(),
         tell: Teller = tell_json,
         guard: Guard | None = None,
+        tenant_in: str | None = None,
     ) -> None:
         """Without a ``guard`` anyone may do it."""
+        self._tenant_in = tenant_in
         self._guard = guard
         self._repeatable = repeatable
         self._tell = tell
@@ -59,7 +61,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
-        call = Call(scope, receive, self._limits, self._bodies, self._repeatable)
+        call = Call(scope, receive, self._limits, self._bodies, self._repeatable, self._tenant_in)
         try:
             if self._guard is not None:
                 await self._guard.admit(call)

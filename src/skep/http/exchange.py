@@ -58,7 +58,7 @@ class Call:
 
     __slots__ = (
         "_bodies", "_limits", "_pairs", "_query", "_receive", "_repeatable", "_tenant", "_verb", "body_bytes", "checked",
-        "principal", "scope", "touched", "waits",
+        "principal", "scope", "tenant_in", "touched", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -68,8 +68,11 @@ class Call:
         limits: HttpLimits,
         bodies: Bodies,
         repeatable: frozenset[str] = frozenset(),
+        tenant_in: str | None = None,
     ) -> None:
+        """``tenant_in`` is the parameter of the query that may name the tenant."""
         self.scope = scope
+        self.tenant_in = tenant_in
         self._receive = receive
         self._limits = limits
         self._bodies = bodies
@@ -108,7 +111,12 @@ class Call:
         return self._tenant
 
     def _named_tenant(self) -> str | None:
-        """The header's. Said twice it is refused: a proxy that adds the header may not have removed the client's."""
+        """The query's where it may name one, else the header's.
+
+        Said twice a header is refused: a proxy that adds it may not have removed the client's.
+        """
+        if self.tenant_in is not None and (named := self.query.get(self.tenant_in)):
+            return named
         values = [value for key, value in self.scope["headers"] if key == TENANT_HEADER]
         if not values:
             return None
@@ -143,6 +151,11 @@ class Call:
             assert asked is not None
             principal.check(asked, key.tenant, key.name)
             self.checked = True
+
+    def may(self, key: QueueKey) -> bool:
+        """Whether that may be done with a queue which the operation is for; who asks this still has to check something."""
+        principal, verb = self.principal, self._verb
+        return principal is None or verb is None or principal.may(verb, key.tenant, key.name)
 
     def check_tenant(self, verb: Verb) -> None:
         """Refuse what is of no single queue, unless all of the tenant's are granted."""

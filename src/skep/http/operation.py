@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from skep.http.endpoint import Handler
-from skep.http.need import ADMIN_SERVER, Need
+from skep.http.need import Need
 
 
 class Parameter(Struct, frozen=True):
@@ -32,7 +32,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     ``request`` and each of the ``answers`` by status is the type of a JSON body, a `Media`, a tuple of these, or None when
     there is no body; a ``request`` that is ``optional`` may be left out.
     ``tag`` is the group it is documented in, ``verb`` the one whose latency it counts towards, ``access``
-    what it needs of whoever asks.
+    what it needs of whoever asks. ``tenant_in`` is the parameter of the query that may name the tenant instead of the header.
     """
 
     method: str
@@ -47,7 +47,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     description: str = ""
     example: Any = None
     verb: str = "other"
-    access: Need = ADMIN_SERVER
+    access: Need
+    tenant_in: str | None = None
 
     @property
     def query_names(self) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from skep.engine import Engine
@@ -30,10 +30,41 @@ class Survey(NamedTuple):
     complete: bool
 
 
-async def survey(engine: Engine, tenant: str, most: int = SURVEYED_QUEUES) -> Survey:
-    """A tenant's queues with their figures, by name."""
-    queues = await engine.list_queues(tenant, limit=most + 1)
+Sees = Callable[[QueueKey], bool]
+"""Whether a queue may be in an answer: `Call.visible`."""
+
+
+def all_seen(key: QueueKey) -> bool:  # noqa: ARG001 - it is the same for every queue
+    """Whether a queue may be in an answer to one who may see everything."""
+    return True
+
+
+async def survey(engine: Engine, tenant: str, most: int = SURVEYED_QUEUES, sees: Sees = all_seen) -> Survey:
+    """A tenant's queues with their figures, by name; only those that may be seen."""
+    queues = await listed(engine, tenant, limit=most + 1, sees=sees)
     return Survey(await figures(engine, queues[:most]), len(queues) <= most)
+
+
+async def listed(
+    engine: Engine,
+    tenant: str,
+    *,
+    limit: int,
+    sees: Sees,
+    after: str = "",
+    namespace: str | None = None,
+    task: str | None = None,
+) -> list[Queue]:
+    """A page of the queues that may be seen, by name. It is full as long as there are more: its last name is where the next one
+    begins, and no other name may tell that.
+    """
+    found: list[Queue] = []
+    while True:
+        page = await engine.list_queues(tenant, after=after, limit=limit, namespace=namespace, task=task)
+        found += [queue for queue in page if sees(queue.key)]
+        if len(page) < limit or len(found) >= limit:
+            return found[:limit]
+        after = page[-1].key.name
 
 
 async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Surveyed]:

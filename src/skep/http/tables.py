@@ -16,7 +16,7 @@ from skep.errors import Code, SkepError
 from skep.histories import FinishedLease
 from skep.http import dead_letters
 from skep.http.arrow import StreamEncoder
-from skep.http.survey import figures
+from skep.http.survey import Sees, figures, listed
 from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -37,6 +37,7 @@ class TableWish(NamedTuple):
     after: str | None
     until: int | None
     limit: int
+    sees: Sees
 
     @property
     def key(self) -> QueueKey:
@@ -121,7 +122,7 @@ def _letter(one: DeadLetter) -> Row:
 async def _queues(engine: Engine, wish: TableWish) -> Pages:
     after = wish.after or ""
     while True:
-        queues = await engine.list_queues(wish.tenant, after=after, limit=QUEUE_ROWS)
+        queues = await listed(engine, wish.tenant, after=after, limit=QUEUE_ROWS, sees=wish.sees)
         yield [
             (
                 queue.key.name, queue.settings.namespace, queue.settings.task, queue.settings.ordering.value,
@@ -140,7 +141,7 @@ async def _groups(engine: Engine, wish: TableWish) -> Pages:
     after = wish.after or ""
     while True:
         if wish.queue is None:
-            queues = await engine.list_queues(wish.tenant, after=after, limit=QUEUE_ROWS)
+            queues = await listed(engine, wish.tenant, after=after, limit=QUEUE_ROWS, sees=wish.sees)
         else:
             queues = [await engine.get_queue(wish.key)]
         yield [

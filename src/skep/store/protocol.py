@@ -284,6 +284,10 @@ class Store(Protocol):
         """
         ...
 
+    async def staged_queues(self, epoch: EpochKey) -> list[str]:
+        """The names of the queues that messages of an epoch are staged for."""
+        ...
+
     async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
         """Forget what is staged of an epoch, or of one attempt; how many chunks that was."""
         ...

@@ -9,10 +9,11 @@ from skep.clock import MICROS_PER_SECOND
 from skep.engine import Engine
 from skep.http import dead_letters, parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import ADMIN, READ, READ_LIST
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.shown import shown_payload, wanted_id
-from skep.http.survey import Surveyed, figures
+from skep.http.survey import Surveyed, figures, listed
 from skep.ids import id_text
 from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
 from skep.wire.admin import (
@@ -37,7 +38,7 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def queues(call: Call) -> Answer:
         limit = page_limit(call.query)
-        found = await engine.list_queues(_tenant(call), after=call.query.get("after", ""), limit=limit)
+        found = await listed(engine, call.tenant, after=call.query.get("after", ""), limit=limit, sees=call.visible)
         shown = [_queue(one) for one in await figures(engine, found)]
         return json_answer(AdminQueues(shown, next_after(found, limit, lambda queue: queue.key.name)))
 
@@ -45,50 +46,46 @@ def operations(engine: Engine) -> list[Operation]:
         limit = page_limit(call.query)
         after = parameters.position(call.query, "after")
         wanted = DeadLetterFilter(queue=_key(call))
-        found = await dead_letters.found(engine, wanted, None if after is None else Seq(after), limit)
+        found = await dead_letters.found(engine, wanted, None if after is None else Seq(after), limit, call)
         shown = [_letter(letter) for letter in found]
         return json_answer(AdminDeadLetters(shown, next_after(found, limit, lambda letter: letter.seq)))
 
     async def replay(call: Call) -> Answer:
-        wanted = await dead_letters.resolved(engine, _named(call))
+        wanted = await dead_letters.meant(engine, _named(call), call)
         done = None if wanted is None else await engine.replay(wanted)
         if done is None or not done.replayed:
             raise dead_letters.missing(_key(call), call.path("id"))
         return json_answer(AdminReplayed(True, id_text(done.replayed[0].id)))
 
     async def delete(call: Call) -> Answer:
-        wanted = await dead_letters.resolved(engine, _named(call))
+        wanted = await dead_letters.meant(engine, _named(call), call)
         if wanted is None or not await engine.purge(wanted):
             raise dead_letters.missing(_key(call), call.path("id"))
         return json_answer(AdminDone(True))
 
     return [
         Operation(
-            method="GET", path="/admin/queues", handler=queues, tag=TAG, parameters=(TENANT, AFTER_NAME, LIMIT),
+            method="GET", path="/admin/queues", access=READ_LIST, tenant_in=TENANT.name, handler=queues, tag=TAG, parameters=(TENANT, AFTER_NAME, LIMIT),
             answers={200: AdminQueues}, summary="See the vital signs of queues",
         ),
         Operation(
-            method="GET", path="/admin/queues/{name}/dlq", handler=letters, tag=TAG,
+            method="GET", path="/admin/queues/{name}/dlq", access=READ, tenant_in=TENANT.name, handler=letters, tag=TAG,
             parameters=(NAME, TENANT, AFTER_SEQ, LIMIT), answers={200: AdminDeadLetters},
             summary="List the dead letters of a queue",
         ),
         Operation(
-            method="POST", path="/admin/queues/{name}/dlq/{id}/replay", handler=replay, tag=TAG,
+            method="POST", path="/admin/queues/{name}/dlq/{id}/replay", access=ADMIN, tenant_in=TENANT.name, handler=replay, tag=TAG,
             parameters=(NAME, ID, TENANT), answers={200: AdminReplayed}, summary="Send a dead letter back to its queue",
         ),
         Operation(
-            method="DELETE", path="/admin/queues/{name}/dlq/{id}", handler=delete, tag=TAG,
+            method="DELETE", path="/admin/queues/{name}/dlq/{id}", access=ADMIN, tenant_in=TENANT.name, handler=delete, tag=TAG,
             parameters=(NAME, ID, TENANT), answers={200: AdminDone}, summary="Delete a dead letter for good",
         ),
     ]  # fmt: skip
 
 
-def _tenant(call: Call) -> str:
-    return call.query.get("tenant_id", call.tenant)
-
-
 def _key(call: Call) -> QueueKey:
-    return QueueKey(call.path("name"), _tenant(call))
+    return QueueKey(call.path("name"), call.tenant)
 
 
 def _named(call: Call) -> DeadLetterFilter:

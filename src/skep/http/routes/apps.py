@@ -14,6 +14,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import ADMIN_SERVER, READ_SERVER
 from skep.http.operation import Operation, Parameter
 from skep.records import AppRecord
 from skep.spec import App, Change, SpecError, from_document, from_json
@@ -76,22 +77,22 @@ def operations(engine: Engine, catalogue: Catalogue) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/api/v1/apps", handler=list_apps, tag=TAG, answers={200: AppsResponse},
+            method="GET", path="/api/v1/apps", access=READ_SERVER, handler=list_apps, tag=TAG, answers={200: AppsResponse},
             summary="List applied apps by name",
         ),
         Operation(
-            method="GET", path="/api/v1/apps/{app}", handler=show, tag=TAG, answers={200: AppDetail},
+            method="GET", path="/api/v1/apps/{app}", access=READ_SERVER, handler=show, tag=TAG, answers={200: AppDetail},
             summary="Show an app with its whole spec",
         ),
         Operation(
-            method="PUT", path="/api/v1/apps/{app}", handler=put, tag=TAG, request=AppDocument, parameters=(DRY_RUN,),
+            method="PUT", path="/api/v1/apps/{app}", access=ADMIN_SERVER, handler=put, tag=TAG, request=AppDocument, parameters=(DRY_RUN,),
             answers={200: Applied}, summary="Apply an app: make and change its queues, and take in what it declares",
             description="422 with INVALID_SPEC and everything that is wrong: the spec itself, secrets that the server's"
             " environment lacks, and what another app declares already. Nothing is deleted.",
             example={"name": "Shop", "queues": {"Orders": {"message_type": {"customer": "string", "cents": "int"}}}},
         ),
         Operation(
-            method="DELETE", path="/api/v1/apps/{app}", handler=delete, tag=TAG, parameters=(DRY_RUN,),
+            method="DELETE", path="/api/v1/apps/{app}", access=ADMIN_SERVER, handler=delete, tag=TAG, parameters=(DRY_RUN,),
             answers={200: AppRemoved}, summary="Forget an app; its queues stay, with all they hold",
         ),
     ]  # fmt: skip

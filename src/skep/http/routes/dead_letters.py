@@ -7,6 +7,7 @@ import msgspec
 from skep.engine import Engine
 from skep.http import dead_letters, parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import ADMIN, READ
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.routes.messages import PREVIEW, preview_bytes
@@ -48,18 +49,18 @@ def operations(engine: Engine) -> list[Operation]:
         limit, preview = page_limit(query), preview_bytes(query)
         after = parameters.position(query, "after")
         letters = await dead_letters.found(
-            engine, dead_letters.of_query(query, call.tenant), None if after is None else Seq(after), limit
+            engine, dead_letters.of_query(query, call.tenant), None if after is None else Seq(after), limit, call
         )
         shown = [dead_letter_view(letter, preview) for letter in letters]
         return json_answer(DeadLettersResponse(shown, next_after(letters, limit, lambda letter: letter.seq)))
 
     async def show(call: Call) -> Answer:
         key = QueueKey(call.path("queue"), call.tenant)
-        return json_answer(dead_letter_view(await dead_letters.one(engine, key, call.path("letter"))))
+        return json_answer(dead_letter_view(await dead_letters.one(engine, key, call.path("letter"), call)))
 
     async def replay(call: Call) -> Answer:
         selection = await call.json(_decode_selection)
-        wanted = await dead_letters.resolved(engine, dead_letters.of_selection(selection, call.tenant))
+        wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
         if wanted is None:
             return json_answer(ReplayResponse(selection.dry_run, 0, []))
         done = await engine.replay(wanted, dry_run=selection.dry_run)
@@ -68,17 +69,17 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def purge(call: Call) -> Answer:
         selection = await call.json(_decode_selection)
-        wanted = await dead_letters.resolved(engine, dead_letters.of_selection(selection, call.tenant))
+        wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
         count = 0 if wanted is None else await engine.purge(wanted, dry_run=selection.dry_run)
         return json_answer(PurgeResponse(selection.dry_run, count))
 
     return [
         Operation(
-            method="GET", path="/api/v1/dlq", handler=list_letters, tag=TAG, parameters=LIST_PARAMETERS,
+            method="GET", path="/api/v1/dlq", access=READ, handler=list_letters, tag=TAG, parameters=LIST_PARAMETERS,
             answers={200: DeadLettersResponse}, summary="List dead letters in the order of dying",
         ),
         Operation(
-            method="GET", path="/api/v1/dlq/{queue}/{letter}", handler=show, tag=TAG,
+            method="GET", path="/api/v1/dlq/{queue}/{letter}", access=READ, handler=show, tag=TAG,
             parameters=(
                 Parameter("queue", str, "a dead-letter queue, or a queue whose own dead letters are meant"),
                 Parameter("letter", str, "the dead letter's seq or id"),
@@ -86,13 +87,13 @@ def operations(engine: Engine) -> list[Operation]:
             answers={200: DeadLetterView}, summary="Show a dead letter with its payload",
         ),
         Operation(
-            method="POST", path="/api/v1/dlq/replay", handler=replay, tag=TAG, request=DeadLetterSelection,
+            method="POST", path="/api/v1/dlq/replay", access=ADMIN, handler=replay, tag=TAG, request=DeadLetterSelection,
             answers={200: ReplayResponse}, summary="Send dead letters back to their queues, in order",
             description="Each goes to the group that gave it up and to no other, as a new message with attempts anew.",
             example={"queue": "orders.dead", "reason": "max_attempts", "dryRun": True},
         ),
         Operation(
-            method="POST", path="/api/v1/dlq/purge", handler=purge, tag=TAG, request=DeadLetterSelection,
+            method="POST", path="/api/v1/dlq/purge", access=ADMIN, handler=purge, tag=TAG, request=DeadLetterSelection,
             answers={200: PurgeResponse}, summary="Delete dead letters for good",
             example={"queue": "orders.dead", "until": "2026-01-01T00:00:00Z", "dryRun": True},
         ),

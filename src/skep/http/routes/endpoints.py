@@ -6,6 +6,7 @@ import msgspec
 
 from skep.engine import Engine
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import ADMIN_TENANT, POP_TENANT, READ_TENANT
 from skep.http.operation import Operation
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.records import Endpoint
@@ -41,16 +42,16 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/api/v1/endpoints", handler=list_endpoints, tag=TAG, parameters=(AFTER_NAME, LIMIT),
+            method="GET", path="/api/v1/endpoints", access=READ_TENANT, handler=list_endpoints, tag=TAG, parameters=(AFTER_NAME, LIMIT),
             answers={200: EndpointsResponse}, summary="List endpoints that a delivery failed to",
         ),
         Operation(
-            method="POST", path="/api/v1/endpoints/report", handler=report, tag=TAG, request=EndpointReport,
+            method="POST", path="/api/v1/endpoints/report", access=POP_TENANT, handler=report, tag=TAG, request=EndpointReport,
             answers={200: EndpointView}, summary="Say how a delivery went, and hear whether to go on",
             example={"url": "https://example.com/hook", "report": "failed", "reason": "503"},
         ),
         Operation(
-            method="POST", path="/api/v1/endpoints/reset", handler=reset, tag=TAG, request=EndpointReset,
+            method="POST", path="/api/v1/endpoints/reset", access=ADMIN_TENANT, handler=reset, tag=TAG, request=EndpointReset,
             answers={200: EndpointWasReset}, summary="Deliver to an endpoint again",
             example={"url": "https://example.com/hook"},
         ),

@@ -9,11 +9,12 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import ADMIN, POP, READ_LIST
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, next_after, page_limit
 from skep.http.routes.queues import DRY_RUN
 from skep.http.shown import group_figures
-from skep.http.survey import Survey, figures, survey
+from skep.http.survey import Survey, figures, listed, survey
 from skep.model import GroupStats, MessageFilter, QueueKey, QueueStats, Seq, Start, StartMode
 from skep.wire.groups import (
     GroupDeleted,
@@ -58,7 +59,7 @@ def operations(engine: Engine) -> list[Operation]:
         name = call.path("group")
         request = await call.json(_decode_seek)
         start = _start(request)
-        key = QueueKey(request.queue, call.tenant)
+        key = call.queue(request.queue)
         stats = await engine.queue_stats(key)
         before = _group(stats, name)
         if request.dry_run:
@@ -76,12 +77,12 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def progress(call: Call) -> Answer:
         request = await call.json(_decode_progress)
-        key = QueueKey(request.queue, call.tenant)
+        key = call.queue(request.queue)
         return json_answer(group_figures(await engine.log.report_progress(key, call.path("group"), Seq(request.seq))))
 
     async def delete(call: Call) -> Answer:
         name = call.path("group")
-        key = QueueKey(parameters.needed(call.query, "queue"), call.tenant)
+        key = call.queue(parameters.needed(call.query, "queue"))
         dry_run = parameters.flag(call.query, "dryRun")
         group = _group(await engine.queue_stats(key), name)
         if group is None or (not dry_run and not await engine.delete_group(key, name)):
@@ -90,22 +91,22 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/api/v1/consumer-groups", handler=list_groups, tag=TAG,
+            method="GET", path="/api/v1/consumer-groups", access=READ_LIST, handler=list_groups, tag=TAG,
             parameters=(QUEUE, AFTER_NAME, PAGE_QUEUES), answers={200: GroupsResponse},
             summary="List groups with their lag, queue by queue",
         ),
         Operation(
-            method="GET", path="/api/v1/consumer-groups/{group}", handler=show, tag=TAG, parameters=(QUEUE,),
+            method="GET", path="/api/v1/consumer-groups/{group}", access=READ_LIST, handler=show, tag=TAG, parameters=(QUEUE,),
             answers={200: GroupDetail}, summary="Show a group in all queues that it reads",
         ),
         Operation(
-            method="POST", path="/api/v1/consumer-groups/{group}/seek", handler=seek, tag=TAG, request=SeekRequest,
+            method="POST", path="/api/v1/consumer-groups/{group}/seek", access=ADMIN, handler=seek, tag=TAG, request=SeekRequest,
             answers={200: SeekResponse}, summary="Move a group, making it when there is none",
             description="Its leases end and its account starts anew.",
             example={"queue": "orders", "to": "time", "time": "2026-01-31T12:00:00Z", "dryRun": True},
         ),
         Operation(
-            method="POST", path="/api/v1/consumer-groups/{group}/progress", handler=progress, tag=TAG,
+            method="POST", path="/api/v1/consumer-groups/{group}/progress", access=POP, handler=progress, tag=TAG,
             request=ProgressRequest, answers={200: GroupFigures},
             summary="Tell how far a reader of the raw log has come",
             description="The group is made when there is none, marked external: it has no leases, nobody pops for it, its lag "
@@ -113,7 +114,7 @@ def operations(engine: Engine) -> list[Operation]:
             example={"queue": "orders", "seq": 1200},
         ),
         Operation(
-            method="DELETE", path="/api/v1/consumer-groups/{group}", handler=delete, tag=TAG,
+            method="DELETE", path="/api/v1/consumer-groups/{group}", access=ADMIN, handler=delete, tag=TAG,
             parameters=(Parameter("queue", str, "the queue whose group it is", required=True), DRY_RUN),
             answers={200: GroupDeleted}, summary="Forget a group of a queue, and its leases",
         ),
@@ -123,17 +124,17 @@ def operations(engine: Engine) -> list[Operation]:
 async def _page(engine: Engine, call: Call) -> tuple[list[QueueStats], str | None]:
     query = call.query
     if "queue" in query:
-        return [await engine.queue_stats(QueueKey(query["queue"], call.tenant))], None
+        return [await engine.queue_stats(call.queue(query["queue"]))], None
     limit = page_limit(query)
-    queues = await engine.list_queues(call.tenant, after=query.get("after", ""), limit=limit)
+    queues = await listed(engine, call.tenant, after=query.get("after", ""), limit=limit, sees=call.visible)
     seen = await figures(engine, queues)
     return [one.stats for one in seen], next_after(queues, limit, lambda queue: queue.key.name)
 
 
 async def _in_question(engine: Engine, call: Call) -> Survey:
     if "queue" not in call.query:
-        return await survey(engine, call.tenant)
-    queue = await engine.get_queue(QueueKey(call.query["queue"], call.tenant))
+        return await survey(engine, call.tenant, sees=call.visible)
+    queue = await engine.get_queue(call.queue(call.query["queue"]))
     return Survey(await figures(engine, [queue]), True)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from skep.errors import SkepError
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call
+from skep.http.need import OPEN
 from skep.http.operation import Media, Operation
 from skep.webhooks.intake import Intake
 from skep.webhooks.request import HookRequest
@@ -42,7 +43,7 @@ def operations(intake: Intake) -> list[Operation]:
 
     def operation(path: str, summary: str) -> Operation:
         return Operation(
-            method="POST", path=path, handler=receive, summary=summary, description=_DESCRIPTION, tag="Webhooks",
+            method="POST", path=path, access=OPEN, handler=receive, summary=summary, description=_DESCRIPTION, tag="Webhooks",
             verb="hook", request=Media("*/*", Any), answers={202: (HookResponse, QuarantineResponse), 200: Media("application/json", Any)},
         )  # fmt: skip
 

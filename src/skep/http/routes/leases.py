@@ -7,10 +7,11 @@ from skep.engine import Engine
 from skep.histories import FinishedLease
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import READ, READ_LIST
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.shown import age_seconds
-from skep.model import LeaseInfo, QueueKey
+from skep.model import LeaseInfo
 from skep.wire.status import (
     EndedLease,
     LeaseHistoryResponse,
@@ -32,22 +33,24 @@ def operations(engine: Engine) -> list[Operation]:
         query = call.query
         within = parameters.duration_seconds(query, "expiringWithin")
         now = engine.now()
+        limit, sees = page_limit(query), call.visible
         found = await engine.leases(
             call.tenant,
-            key=QueueKey(query["queue"], call.tenant) if "queue" in query else None,
+            key=call.queue(query["queue"]) if "queue" in query else None,
             expiring_before=None if within is None else Instant(now + seconds(within)),
-            limit=page_limit(query),
+            # Who may not see all of them sees those that run out first among so many.
+            limit=limit if call.sees_all else engine.settings.limits.page,
         )
-        return json_answer(LeasesResponse([_live(one, now) for one in found]))
+        return json_answer(LeasesResponse([_live(one, now) for one in found if sees(one.queue)][:limit]))
 
     async def retention(call: Call) -> Answer:
-        key = QueueKey(parameters.needed(call.query, "queue"), call.tenant)
+        key = call.queue(parameters.needed(call.query, "queue"))
         passes = await engine.retention_history(key, limit=page_limit(call.query))
         shown = [RetentionRun(to_datetime(one.at), one.deleted, one.first_seq, one.settled_seq) for one in passes]
         return json_answer(RetentionResponse(key.name, shown))
 
     async def history(call: Call) -> Answer:
-        key = QueueKey(parameters.needed(call.query, "queue"), call.tenant)
+        key = call.queue(parameters.needed(call.query, "queue"))
         limit = page_limit(call.query)
         found = await engine.lease_history(key, after=parameters.position(call.query, "after") or 0, limit=limit)
         after = next_after(found, limit, lambda one: one[0])
@@ -55,7 +58,7 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/api/v1/status/leases", handler=leases, tag=TAG,
+            method="GET", path="/api/v1/status/leases", access=READ_LIST, handler=leases, tag=TAG,
             parameters=(
                 Parameter("queue", str, "only of this queue"),
                 Parameter("expiringWithin", float, "only those that run out within so many seconds"),
@@ -64,11 +67,11 @@ def operations(engine: Engine) -> list[Operation]:
             answers={200: LeasesResponse}, summary="See who holds leases, those that run out first before the others",
         ),
         Operation(
-            method="GET", path="/api/v1/status/retention", handler=retention, tag=TAG, parameters=(QUEUE, LIMIT),
+            method="GET", path="/api/v1/status/retention", access=READ, handler=retention, tag=TAG, parameters=(QUEUE, LIMIT),
             answers={200: RetentionResponse}, summary="See what retention took from a queue, newest first",
         ),
         Operation(
-            method="GET", path="/api/v1/status/lease-history", handler=history, tag=TAG,
+            method="GET", path="/api/v1/status/lease-history", access=READ, handler=history, tag=TAG,
             parameters=(QUEUE, AFTER_SEQ, LIMIT), answers={200: LeaseHistoryResponse},
             summary="See how leases of a queue ended, in order",
         ),

@@ -12,6 +12,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import READ
 from skep.http.operation import Media, Operation, Parameter
 from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
 from skep.http.shown import json_payload
@@ -53,7 +54,7 @@ def operations(engine: Engine) -> list[Operation]:
     """The raw log."""
 
     async def read(call: Call) -> Answer:
-        key = QueueKey(call.path("queue"), call.tenant)
+        key = call.queue(call.path("queue"))
         first = parameters.whole(call.query, "from", 1)
         last = parameters.whole(call.query, "to", LAST_SEQ)
         if ARROW.encode() in (call.header(b"accept") or b""):
@@ -97,13 +98,13 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/api/v1/log/{queue}", handler=read, parameters=PARAMETERS,
+            method="GET", path="/api/v1/log/{queue}", access=READ, handler=read, parameters=PARAMETERS,
             answers={200: (LogResponse, Media(ARROW))},
             summary="The raw log by seq, without a lease", tag="Log",
             description=f"With Accept: {ARROW} it comes as an Arrow stream, batch by batch.",
         ),
         Operation(
-            method="GET", path="/api/v1/log/{queue}/bounds", handler=bounds, parameters=BOUNDS,
+            method="GET", path="/api/v1/log/{queue}/bounds", access=READ, handler=bounds, parameters=BOUNDS,
             answers={200: LogBoundsResponse}, summary="Which seqs the log holds", tag="Log",
             description="With after and wait=true it answers when there is more, or when the timeout is over.",
         ),
@@ -111,7 +112,7 @@ def operations(engine: Engine) -> list[Operation]:
 
 
 async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:
-    query, key = call.query, QueueKey(call.path("queue"), call.tenant)
+    query, key = call.query, call.queue(call.path("queue"))
     after, waits = parameters.position(query, "after"), parameters.flag(query, "wait")
     timeout = parameters.number(query, "timeout")
     if (after is None) == waits:

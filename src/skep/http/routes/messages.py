@@ -6,6 +6,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import READ
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.shown import browsed_message, wanted_id
@@ -44,7 +45,7 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(MessagesResponse([browsed_message(message) for message in page.messages], page.after))
 
     async def by_transaction_id(call: Call) -> Answer:
-        key = QueueKey(parameters.needed(call.query, "queue"), call.tenant)
+        key = call.queue(parameters.needed(call.query, "queue"))
         message = await find(key, call.path("partition"), call.path("transactionId"))
         if message is None:
             raise SkepError(Code.MESSAGE_NOT_FOUND, "there is no message with this partition and transaction id")
@@ -66,22 +67,22 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def by_seq(call: Call) -> Answer:
         seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
-        message = await engine.message(QueueKey(call.path("queue"), call.tenant), Seq(seq))
+        message = await engine.message(call.queue(call.path("queue")), Seq(seq))
         return json_answer(browsed_message(message))
 
     return [
         Operation(
-            method="GET", path="/api/v1/messages", handler=browse, tag=TAG, parameters=LIST_PARAMETERS,
+            method="GET", path="/api/v1/messages", access=READ, handler=browse, tag=TAG, parameters=LIST_PARAMETERS,
             answers={200: MessagesResponse}, summary="Browse the log of a queue",
             description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
         ),
         Operation(
-            method="GET", path="/api/v1/messages/{partition}/{transactionId}", handler=by_transaction_id, tag=TAG,
+            method="GET", path="/api/v1/messages/{partition}/{transactionId}", access=READ, handler=by_transaction_id, tag=TAG,
             parameters=(QUEUE,), answers={200: BrowsedMessage},
             summary="Show the newest message with a transaction id, with its payload",
         ),
         Operation(
-            method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}", handler=by_seq, tag=TAG,
+            method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}", access=READ, handler=by_seq, tag=TAG,
             parameters=(Parameter("seq", int, "the message's seq"),), answers={200: BrowsedMessage},
             summary="Show the message at a seq, with its payload",
         ),
@@ -93,7 +94,7 @@ def _filter(call: Call) -> MessageFilter:
     after = parameters.position(query, "after")
     trace_id = query.get("traceId")
     return MessageFilter(
-        queue=QueueKey(parameters.needed(query, "queue"), call.tenant),
+        queue=call.queue(parameters.needed(query, "queue")),
         partition=query.get("partition"),
         group=query.get("consumerGroup"),
         state=parameters.choice(query, "state", MessageState),

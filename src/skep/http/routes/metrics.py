@@ -8,6 +8,7 @@ from skep.config import HttpLimits
 from skep.engine import Engine
 from skep.http.exchange import JSON, Answer, Call, json_answer
 from skep.http.gauges import GaugeReader
+from skep.http.need import READ_SERVER
 from skep.http.operation import Media, Operation
 from skep.observe.exposition import Exposition, Gauges
 from skep.observe.histogram import Histogram
@@ -49,7 +50,7 @@ def operations(engine: Engine, total: Callable[[], Meter], limits: HttpLimits) -
 
     return [
         Operation(
-            method="GET", path="/metrics", handler=metrics, tag="Server",
+            method="GET", path="/metrics", access=READ_SERVER, handler=metrics, tag="Server",
             answers={200: (Media("text/plain"), MetricsResponse)},
             summary="Counters, latencies and gauges, as Prometheus text",
             description="With `Accept: application/json` a summary as JSON. Totals are messages, latencies those of "

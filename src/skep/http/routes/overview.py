@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from skep.engine import Engine
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import KNOWN, READ_LIST
 from skep.http.operation import Operation
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.survey import LISTED_QUEUES, survey, totals
+from skep.http.survey import LISTED_QUEUES, listed, survey, totals
 from skep.model import Queue
 from skep.wire.queues import Labelled, NamespacesResponse, Overview, TasksResponse, TenantsResponse
 
@@ -20,40 +21,47 @@ def operations(engine: Engine) -> list[Operation]:
     """Namespaces, tasks, totals."""
 
     async def namespaces(call: Call) -> Answer:
-        queues, complete = await listed(call.tenant)
+        queues, complete = await all_listed(call)
         return json_answer(NamespacesResponse(_labels(queue.settings.namespace for queue in queues), complete))
 
     async def tasks(call: Call) -> Answer:
-        queues, complete = await listed(call.tenant)
+        queues, complete = await all_listed(call)
         return json_answer(TasksResponse(_labels(queue.settings.task for queue in queues), complete))
 
-    async def listed(tenant: str) -> tuple[list[Queue], bool]:
-        queues = await engine.list_queues(tenant, limit=LISTED_QUEUES)
+    async def all_listed(call: Call) -> tuple[list[Queue], bool]:
+        queues = await listed(engine, call.tenant, limit=LISTED_QUEUES, sees=call.visible)
         return queues, len(queues) < LISTED_QUEUES
 
     async def tenants(call: Call) -> Answer:
-        limit = page_limit(call.query)
-        found = await engine.tenants(after=call.query.get("after", ""), limit=limit)
+        limit, after = page_limit(call.query), call.query.get("after", "")
+        found: list[str] = []
+        while len(found) < limit:  # a page is full as long as there are more that may be seen
+            page = await engine.tenants(after=after, limit=limit)
+            found += [name for name in page if call.principal is None or call.principal.knows(name)]
+            if len(page) < limit:
+                break
+            after = page[-1]
+        found = found[:limit]
         return json_answer(TenantsResponse(found, next_after(found, limit, lambda name: name)))
 
     async def overview(call: Call) -> Answer:
-        return json_answer(totals(await survey(engine, call.tenant)))
+        return json_answer(totals(await survey(engine, call.tenant, sees=call.visible)))
 
     return [
         Operation(
-            method="GET", path="/api/v1/resources/namespaces", handler=namespaces, tag=TAG,
+            method="GET", path="/api/v1/resources/namespaces", access=READ_LIST, handler=namespaces, tag=TAG,
             answers={200: NamespacesResponse}, summary="List namespaces, and how many queues each has",
         ),
         Operation(
-            method="GET", path="/api/v1/resources/tasks", handler=tasks, tag=TAG, answers={200: TasksResponse},
+            method="GET", path="/api/v1/resources/tasks", access=READ_LIST, handler=tasks, tag=TAG, answers={200: TasksResponse},
             summary="List tasks, and how many queues each has",
         ),
         Operation(
-            method="GET", path="/api/v1/resources/tenants", handler=tenants, tag=TAG, parameters=(AFTER_NAME, LIMIT),
+            method="GET", path="/api/v1/resources/tenants", access=KNOWN, handler=tenants, tag=TAG, parameters=(AFTER_NAME, LIMIT),
             answers={200: TenantsResponse}, summary="List the tenants that have queues",
         ),
         Operation(
-            method="GET", path="/api/v1/resources/overview", handler=overview, tag=TAG, answers={200: Overview},
+            method="GET", path="/api/v1/resources/overview", access=READ_LIST, handler=overview, tag=TAG, answers={200: Overview},
             summary="Add up all queues: depth, in flight, dead letters, rates, oldest message",
         ),
     ]  # fmt: skip

@@ -6,6 +6,7 @@ import msgspec
 
 from skep.engine import Engine
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import PUSH_TENANT, READ_TENANT
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import LIMIT, page_limit
 from skep.records import PipelineRun
@@ -35,15 +36,15 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/api/v1/pipelines", handler=list_runs, tag=TAG, parameters=(LIMIT,),
+            method="GET", path="/api/v1/pipelines", access=READ_TENANT, handler=list_runs, tag=TAG, parameters=(LIMIT,),
             answers={200: RunsResponse}, summary="List runs of pipelines, newest first",
         ),
         Operation(
-            method="GET", path="/api/v1/pipelines/{run}", handler=show, tag=TAG, parameters=(RUN,),
+            method="GET", path="/api/v1/pipelines/{run}", access=READ_TENANT, handler=show, tag=TAG, parameters=(RUN,),
             answers={200: RunView}, summary="Show a run of a pipeline",
         ),
         Operation(
-            method="PUT", path="/api/v1/pipelines/{run}", handler=put, tag=TAG, parameters=(RUN,), request=RunReport,
+            method="PUT", path="/api/v1/pipelines/{run}", access=PUSH_TENANT, handler=put, tag=TAG, parameters=(RUN,), request=RunReport,
             answers={200: RunView}, summary="Tell how a run of a pipeline stands, in place of what it told before",
             description="The last 1,000 runs of a tenant are kept.",
             example={"name": "archive", "status": "running", "rowsIn": 1000, "rowsOut": 990, "lag": {"orders": 12}},

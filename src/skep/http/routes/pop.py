@@ -11,7 +11,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import NOTHING, Answer, Call, json_answer
-from skep.http.need import POP
+from skep.http.need import POP, POP_LIST
 from skep.http.operation import Operation, Parameter
 from skep.http.shown import json_headers, json_payload
 from skep.ids import id_text
@@ -99,6 +99,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             auto_ack=wish.auto_ack,
             start=wish.start,
             wait_seconds=wish.wait_seconds,
+            allowed=call.visible,
         )
         return await taken(call, taking, wish)
 
@@ -127,7 +128,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             tag="Messages", verb="pop", access=POP,
         ),
         Operation(
-            method="GET", path="/api/v1/pop", handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=answers,
+            method="GET", path="/api/v1/pop", access=POP_LIST, handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=answers,
             summary="Lease messages of all queues of a namespace, a task or both, higher priority first",
             description=_NONE, tag="Messages", verb="pop",
         ),

@@ -12,11 +12,12 @@ from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import ADMIN, READ, READ_LIST
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.shown import listed_queue, queue_detail, queue_view
-from skep.http.survey import figures
-from skep.model import QueueKey
+from skep.http.survey import figures, listed
+from skep.model import NO_DEAD_LETTER_QUEUE, QueueKey
 from skep.wire.queues import (
     ClearRequest,
     ClearResponse,
@@ -55,17 +56,21 @@ def operations(engine: Engine) -> list[Operation]:
     async def configure(call: Call) -> Answer:
         request = await call.json(_decode_configure)
         changes = parse_changes(request.settings)
-        return json_answer(queue_view(await engine.configure_queue(QueueKey(request.queue, call.tenant), changes)))
+        if isinstance(changes.dead_letter_queue, str) and changes.dead_letter_queue != NO_DEAD_LETTER_QUEUE:
+            call.queue(changes.dead_letter_queue)  # it is made when it is missing, and filled from here
+        return json_answer(queue_view(await engine.configure_queue(call.queue(request.queue), changes)))
 
     async def list_queues(call: Call) -> Answer:
         query = call.query
         limit = page_limit(query)
-        queues = await engine.list_queues(
+        queues = await listed(
+            engine,
             call.tenant,
             after=query.get("after", ""),
             limit=limit,
             namespace=query.get("namespace"),
             task=query.get("task"),
+            sees=call.visible,
         )
         after = next_after(queues, limit, lambda queue: queue.key.name)
         if parameters.flag({"stats": "true", **query}, "stats"):
@@ -101,34 +106,34 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="POST", path="/api/v1/configure", handler=configure, tag=TAG, request=ConfigureRequest,
+            method="POST", path="/api/v1/configure", access=ADMIN, handler=configure, tag=TAG, request=ConfigureRequest,
             answers={200: QueueView}, summary="Make a queue, or change settings of the one there is",
             description="Only the settings that are given change.",
             example={"queue": "orders", "settings": {"lease_seconds": 60, "max_attempts": 5}},
         ),
         Operation(
-            method="GET", path="/api/v1/resources/queues", handler=list_queues, tag=TAG, parameters=LIST_PARAMETERS,
+            method="GET", path="/api/v1/resources/queues", access=READ_LIST, handler=list_queues, tag=TAG, parameters=LIST_PARAMETERS,
             answers={200: QueuesResponse}, summary="List queues by name",
         ),
         Operation(
-            method="GET", path="/api/v1/resources/queues/{queue}", handler=show, tag=TAG, answers={200: QueueDetail},
+            method="GET", path="/api/v1/resources/queues/{queue}", access=READ, handler=show, tag=TAG, answers={200: QueueDetail},
             summary="Show a queue with its settings, figures and groups",
         ),
         Operation(
-            method="DELETE", path="/api/v1/resources/queues/{queue}", handler=delete, tag=TAG, parameters=(DRY_RUN,),
+            method="DELETE", path="/api/v1/resources/queues/{queue}", access=ADMIN, handler=delete, tag=TAG, parameters=(DRY_RUN,),
             answers={200: QueueDeleted}, summary="Delete a queue with all it holds",
             description="409 while another queue buries its dead letters there.",
         ),
         Operation(
-            method="POST", path="/api/v1/queues/{queue}/pause", handler=pause, tag=TAG, answers={200: QueueView},
+            method="POST", path="/api/v1/queues/{queue}/pause", access=ADMIN, handler=pause, tag=TAG, answers={200: QueueView},
             summary="Hand out nothing more; pushes and acks go on",
         ),
         Operation(
-            method="POST", path="/api/v1/queues/{queue}/resume", handler=resume, tag=TAG, answers={200: QueueView},
+            method="POST", path="/api/v1/queues/{queue}/resume", access=ADMIN, handler=resume, tag=TAG, answers={200: QueueView},
             summary="Hand out messages again",
         ),
         Operation(
-            method="POST", path="/api/v1/queues/{queue}/clear", handler=clear, tag=TAG, request=ClearRequest, optional=True,
+            method="POST", path="/api/v1/queues/{queue}/clear", access=ADMIN, handler=clear, tag=TAG, request=ClearRequest, optional=True,
             answers={200: ClearResponse}, summary="Take messages away: what waits, what is scheduled, or all",
             example={"scope": "pending", "dryRun": True},
         ),
@@ -137,4 +142,4 @@ def operations(engine: Engine) -> list[Operation]:
 
 def queue_key(call: Call) -> QueueKey:
     """The queue that the path names."""
-    return QueueKey(call.path("queue"), call.tenant)
+    return call.queue(call.path("queue"))

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from skep.http.exchange import Answer, Call
+from skep.http.need import KNOWN
 from skep.http.openapi import document
 from skep.http.operation import Media, Operation
 from skep.http.reference import page
@@ -33,11 +34,11 @@ def operations(every: Callable[[], Sequence[Operation]]) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/openapi.json", handler=openapi, tag="Server", answers={200: dict[str, Any]},
+            method="GET", path="/openapi.json", access=KNOWN, handler=openapi, tag="Server", answers={200: dict[str, Any]},
             summary="This reference as an OpenAPI 3.1 document",
         ),
         Operation(
-            method="GET", path="/docs", handler=docs, tag="Server", answers={200: Media("text/html")},
+            method="GET", path="/docs", access=KNOWN, handler=docs, tag="Server", answers={200: Media("text/html")},
             summary="This reference as a page",
         ),
     ]  # fmt: skip

@@ -12,8 +12,9 @@ from skep.engine.staging import Place
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import PUSH
 from skep.http.operation import Media, Operation, Parameter
-from skep.http.routes.bulk import ENVELOPE_BYTES, names_messages
+from skep.http.routes.bulk import ENVELOPE_BYTES, check_queues, names_messages
 from skep.model import QueueKey
 from skep.observe.metrics import Meter
 from skep.staging import EpochKey
@@ -54,7 +55,9 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
 
     async def publish(call: Call) -> Answer:
         epoch = epoch_of(call)
-        published = await engine.staging.publish(epoch, (await call.json(_decode)).attempts)
+        attempts = (await call.json(_decode)).attempts
+        await check_epoch(engine, call, epoch)
+        published = await engine.staging.publish(epoch, attempts)
         if published.queues:
             for name, told in _decode_answer.decode(published.answer).queues.items():
                 meter.queue(epoch.tenant, name).pushed += told.messages
@@ -62,6 +65,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
 
     async def show(call: Call) -> Answer:
         epoch = epoch_of(call)
+        await check_epoch(engine, call, epoch)
         found = await engine.staging.epoch(epoch)
         answer = None if found.answer is None else _decode_answer.decode(found.answer)
         attempts = [StagedAttempt(a.partition, a.attempt, a.messages, chunks) for a, chunks in found.attempts]
@@ -70,12 +74,13 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     async def abort(call: Call) -> Answer:
         epoch = epoch_of(call)
         partition, attempt = (parameters.position(call.query, name) for name in ("partition", "attempt"))
+        await check_epoch(engine, call, epoch)
         chunks = await engine.staging.abort(epoch, partition, attempt)
         return json_answer(StagingAborted(epoch.query, epoch.epoch, chunks))
 
     return [
         Operation(
-            method="POST", path=EPOCH_PATH + "/{partition}/{attempt}", handler=stage, tag=TAG, request=Media(ARROW),
+            method="POST", path=EPOCH_PATH + "/{partition}/{attempt}", access=PUSH, handler=stage, tag=TAG, request=Media(ARROW),
             parameters=(
                 QUERY, EPOCH, PARTITION, ATTEMPT,
                 Parameter("chunk", int, "which part of the attempt this is, 0 by default; sent again it replaces the first"),
@@ -85,7 +90,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             description="The body is an Arrow stream as for a push. 409 when the epoch is published already.",
         ),
         Operation(
-            method="POST", path=EPOCH_PATH + "/publish", handler=publish, tag=TAG, parameters=(QUERY, EPOCH),
+            method="POST", path=EPOCH_PATH + "/publish", access=PUSH, handler=publish, tag=TAG, parameters=(QUERY, EPOCH),
             request=PublishRequest, answers={200: PublishedAnswer},
             summary="Let one attempt of each partition enter its logs, all at once and once",
             description="In the order of partition and chunk. The other attempts are dropped. Sent again, it gets the same "
@@ -93,11 +98,11 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             example={"attempts": [{"partition": 0, "attempt": 17, "messages": 1000}]},
         ),
         Operation(
-            method="GET", path=EPOCH_PATH, handler=show, tag=TAG, parameters=(QUERY, EPOCH),
+            method="GET", path=EPOCH_PATH, access=PUSH, handler=show, tag=TAG, parameters=(QUERY, EPOCH),
             answers={200: StagingView}, summary="Whether an epoch is published, and what is staged of it",
         ),
         Operation(
-            method="DELETE", path=EPOCH_PATH, handler=abort, tag=TAG, parameters=(QUERY, EPOCH, PARTITION, ATTEMPT),
+            method="DELETE", path=EPOCH_PATH, access=PUSH, handler=abort, tag=TAG, parameters=(QUERY, EPOCH, PARTITION, ATTEMPT),
             answers={200: StagingAborted}, summary="Forget what is staged of an epoch, or of one attempt",
             description="What is published stays.",
         ),
@@ -107,6 +112,20 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
 def epoch_of(call: Call) -> EpochKey:
     """The epoch that the path names."""
     return EpochKey(call.path("query"), path_number(call, "epoch"), call.tenant)
+
+
+async def check_epoch(engine: Engine, call: Call, epoch: EpochKey) -> None:
+    """Refuse an epoch that has messages for a queue which may not be pushed to, staged or published."""
+    if call.sees_all:
+        call.checked = True
+        return
+    names = await engine.staging.queues(epoch)
+    answer = (await engine.staging.epoch(epoch)).answer
+    if answer is not None:
+        names += _decode_answer.decode(answer).queues
+    for name in names:
+        call.queue(name)
+    call.checked = True  # what has no messages is nobody's
 
 
 def path_number(call: Call, name: str) -> int:
@@ -121,14 +140,17 @@ async def _stage(engine: Engine, call: Call, place: Place) -> int:
     except ModuleNotFoundError:
         raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
 
+    name = call.query.get("queue")
+    if name is not None:
+        call.queue(name)
     if call.header(b"content-type") != ARROW.encode():
         raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, f"the body must be {ARROW}")
     most_bytes = engine.settings.limits.bulk_bytes + ENVELOPE_BYTES
     body = await call.body(most_bytes)
     batch = await asyncio.to_thread(read_stream, body, most_bytes)
-    name = call.query.get("queue")
     is_plain = PLAIN_COLUMNS.issuperset(batch.schema.names)
     if name is not None and is_plain and not names_messages(engine, name, call.tenant):
         return await engine.staging.stage_columns(place, QueueKey(name, call.tenant), batch)
     messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes)
+    check_queues(call, messages)
     return await engine.staging.stage_messages(place, messages)

@@ -8,13 +8,14 @@ from skep.engine.spooling.spool import Spool, SpoolFigures
 from skep.http import parameters
 from skep.http.concerns import OLD_SECONDS, concerns
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import READ, READ_LIST, READ_SERVER
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.routes.queues import queue_key
 from skep.http.shown import age_seconds, group_figures
 from skep.http.stuck import stuck_partitions
-from skep.http.survey import Survey, Surveyed, figures, survey, totals
-from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue, QueueKey
+from skep.http.survey import Survey, Surveyed, figures, listed, survey, totals
+from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue
 from skep.wire.status import (
     BuffersResponse,
     BufferStatus,
@@ -42,7 +43,7 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def status(call: Call) -> Answer:
         old = parameters.duration_seconds(call.query, "olderThan")
-        seen = await survey(engine, call.tenant)
+        seen = await survey(engine, call.tenant, sees=call.visible)
         warned = concerns(seen, OLD_SECONDS if old is None else old)
         return json_answer(StatusResponse(Verdict.ATTENTION if warned else Verdict.OK, warned[:WARNINGS], totals(seen)))
 
@@ -53,7 +54,7 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(QueueStatusesResponse(shown, next_after(found, limit, _name)))
 
     async def page(call: Call, limit: int) -> list[Queue]:
-        return await engine.list_queues(call.tenant, after=call.query.get("after", ""), limit=limit)
+        return await listed(engine, call.tenant, after=call.query.get("after", ""), limit=limit, sees=call.visible)
 
     async def queue(call: Call) -> Answer:
         key = queue_key(call)
@@ -73,10 +74,10 @@ def operations(engine: Engine) -> list[Operation]:
         old = parameters.duration_seconds(call.query, "olderThan")
         limit = page_limit(call.query)
         if "queue" in call.query:
-            named = await engine.get_queue(QueueKey(call.query["queue"], call.tenant))
+            named = await engine.get_queue(call.queue(call.query["queue"]))
             seen = Survey(await figures(engine, [named]), True)
         else:
-            seen = await survey(engine, call.tenant)
+            seen = await survey(engine, call.tenant, sees=call.visible)
         found = await stuck_partitions(engine, seen, OLD_SECONDS if old is None else old, limit)
         now = engine.now()
         return json_answer(StuckResponse([_partition_status(one, now) for one in found.partitions], found.complete))
@@ -101,24 +102,24 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/api/v1/status/buffers", handler=buffers, tag=TAG, answers={200: BuffersResponse},
+            method="GET", path="/api/v1/status/buffers", access=READ_SERVER, handler=buffers, tag=TAG, answers={200: BuffersResponse},
             summary="See what the process that answers has taken and not stored yet",
             description="It is answered while the store is away, too.",
         ),
         Operation(
-            method="GET", path="/api/v1/status", handler=status, tag=TAG, parameters=(OLDER_THAN,),
+            method="GET", path="/api/v1/status", access=READ_LIST, handler=status, tag=TAG, parameters=(OLDER_THAN,),
             answers={200: StatusResponse}, summary="See a tenant at one look, with what may need attention",
         ),
         Operation(
-            method="GET", path="/api/v1/status/queues", handler=queues, tag=TAG, parameters=(AFTER_NAME, LIMIT),
+            method="GET", path="/api/v1/status/queues", access=READ_LIST, handler=queues, tag=TAG, parameters=(AFTER_NAME, LIMIT),
             answers={200: QueueStatusesResponse}, summary="See queues at one look each",
         ),
         Operation(
-            method="GET", path="/api/v1/status/queues/{queue}", handler=queue, tag=TAG,
+            method="GET", path="/api/v1/status/queues/{queue}", access=READ, handler=queue, tag=TAG,
             answers={200: QueueStatusDetail}, summary="See a queue and each of its groups",
         ),
         Operation(
-            method="GET", path="/api/v1/status/queues/{queue}/partitions", handler=partitions, tag=TAG,
+            method="GET", path="/api/v1/status/queues/{queue}/partitions", access=READ, handler=partitions, tag=TAG,
             parameters=(
                 Parameter("consumerGroup", str, f"the group; {QUEUE_MODE_GROUP} by default"), AFTER_NAME, LIMIT,
             ),
@@ -126,13 +127,13 @@ def operations(engine: Engine) -> list[Operation]:
             description="What the group has not come across yet is not among them: it finds work as it pops.",
         ),
         Operation(
-            method="GET", path="/api/v1/status/stuck", handler=stuck, tag=TAG,
+            method="GET", path="/api/v1/status/stuck", access=READ_LIST, handler=stuck, tag=TAG,
             parameters=(Parameter("queue", str, "only of this queue"), OLDER_THAN, LIMIT),
             answers={200: StuckResponse},
             summary="Find partitions that do not move: an old message, or one that failed before; the worst first",
         ),
         Operation(
-            method="GET", path="/api/v1/status/utilisation", handler=utilisation, tag=TAG,
+            method="GET", path="/api/v1/status/utilisation", access=READ_LIST, handler=utilisation, tag=TAG,
             parameters=(AFTER_NAME, LIMIT), answers={200: UtilisationResponse},
             summary="See how many of the partitions with work are being worked on, by queue and group",
         ),

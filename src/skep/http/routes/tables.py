@@ -8,6 +8,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
+from skep.http.need import READ_LIST
 from skep.http.operation import Media, Operation, Parameter
 from skep.wire.log import ARROW
 
@@ -49,8 +50,15 @@ def operations(engine: Engine) -> list[Operation]:
         if limit < 1:
             raise SkepError(Code.INVALID_REQUEST, "limit must be at least 1", value=limit)
         table = TABLES[name]
+        if "queue" in query:
+            call.queue(query["queue"])
         wish = TableWish(
-            call.tenant, query.get("queue"), query.get("after"), parameters.position(query, "until"), limit
+            call.tenant,
+            query.get("queue"),
+            query.get("after"),
+            parameters.position(query, "until"),
+            limit,
+            call.visible,
         )
         pages = table.pages(engine, wish)
         first: list[Row] = await anext(pages, [])
@@ -58,7 +66,7 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/api/v1/tables/{table}", handler=read, tag="Log", parameters=PARAMETERS,
+            method="GET", path="/api/v1/tables/{table}", access=READ_LIST, handler=read, tag="Log", parameters=PARAMETERS,
             answers={200: Media(ARROW)}, summary="Lease history, dead letters, queues or groups, as an Arrow stream",
         )
     ]  # fmt: skip

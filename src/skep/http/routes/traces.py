@@ -11,10 +11,13 @@ from skep.errors import Code
 from skep.histories import TraceEvent
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import POP, READ_LIST, READ_TENANT
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.shown import browsed_message, wanted_id
 from skep.ids import id_text
+from skep.keys import Verb
+from skep.model import QueueKey
 from skep.wire.browsing import TraceResponse
 from skep.wire.times import to_datetime
 from skep.wire.traces import (
@@ -42,11 +45,18 @@ def operations(engine: Engine) -> list[Operation]:
         limit = page_limit(call.query) if "limit" in call.query else TRACE_MESSAGES
         found = await engine.trace(trace_id, call.tenant, limit=limit)
         events = await engine.past.events(trace_id, call.tenant, limit=limit)
-        shown = [browsed_message(message) for message in found]
-        return json_answer(TraceResponse(id_text(trace_id), shown, [_view(event) for event in events]))
+        sees = call.visible
+        shown = [browsed_message(message) for message in found if sees(message.queue)]
+        told = [_view(event) for event in events if _is_seen(event, call)]
+        return json_answer(TraceResponse(id_text(trace_id), shown, told))
 
     async def tell(call: Call) -> Answer:
         request = await call.json(_decode)
+        for event in request.events:
+            if event.queue is None:
+                call.check_tenant(Verb.POP)
+            else:
+                call.queue(event.queue)
         await engine.past.tell([_event(event) for event in request.events], call.tenant)
         return json_answer(TellResponse(len(request.events)), 201)
 
@@ -60,25 +70,25 @@ def operations(engine: Engine) -> list[Operation]:
         limit = page_limit(call.query)
         before = parameters.position(call.query, "after")
         name = parameters.needed(call.query, "name")
+        call.visible  # noqa: B018 - it may find nothing to ask it for
         found = await engine.past.events_named(name, call.tenant, before=before, limit=limit)
-        return json_answer(
-            TraceEventsResponse([_view(event) for event in found], next_after(found, limit, lambda one: one.position))
-        )
+        told = [_view(event) for event in found if _is_seen(event, call)]
+        return json_answer(TraceEventsResponse(told, next_after(found, limit, lambda one: one.position)))
 
     return [
         Operation(
-            method="POST", path="/api/v1/traces", handler=tell, tag=TAG, request=TellRequest, answers={201: TellResponse},
+            method="POST", path="/api/v1/traces", access=POP, handler=tell, tag=TAG, request=TellRequest, answers={201: TellResponse},
             summary="Tell what happened on the way of a trace",
             description="The time is that of telling. Events are kept for a week.",
             example={"events": [{"traceId": "01a1de2f-4a86-75f1-89bd-cf7336a85775", "name": "charged card",
                                  "data": {"amount": 99.5}}]},
         ),
         Operation(
-            method="GET", path="/api/v1/traces/names", handler=names, tag=TAG, parameters=(AFTER_NAME, LIMIT),
+            method="GET", path="/api/v1/traces/names", access=READ_TENANT, handler=names, tag=TAG, parameters=(AFTER_NAME, LIMIT),
             answers={200: TraceNamesResponse}, summary="List the names of events, and when each last happened",
         ),
         Operation(
-            method="GET", path="/api/v1/traces/by-name", handler=by_name, tag=TAG,
+            method="GET", path="/api/v1/traces/by-name", access=READ_LIST, handler=by_name, tag=TAG,
             parameters=(
                 Parameter("name", str, "the name of the events", required=True),
                 Parameter("after", int, "the `after` of the page before"), LIMIT,
@@ -86,7 +96,7 @@ def operations(engine: Engine) -> list[Operation]:
             answers={200: TraceEventsResponse}, summary="Find events by their name, newest first, and so their traces",
         ),
         Operation(
-            method="GET", path="/api/v1/traces/{traceId}", handler=trace, tag=TAG,
+            method="GET", path="/api/v1/traces/{traceId}", access=READ_LIST, handler=trace, tag=TAG,
             parameters=(
                 Parameter("traceId", str, "the trace's id, a UUID"),
                 Parameter("limit", int, f"how many messages at most; {TRACE_MESSAGES} by default"),
@@ -94,6 +104,12 @@ def operations(engine: Engine) -> list[Operation]:
             answers={200: TraceResponse}, summary="Follow a trace across queues, oldest message first, with its events",
         ),
     ]  # fmt: skip
+
+
+def _is_seen(event: TraceEvent, call: Call) -> bool:
+    """Whether an event may be in an answer; what is of no queue is only for who sees all of them."""
+    sees = call.visible
+    return call.sees_all if event.queue is None else sees(QueueKey(event.queue, call.tenant))
 
 
 def _event(told: NewTraceEvent) -> TraceEvent:

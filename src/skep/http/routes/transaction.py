@@ -8,8 +8,10 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import pushing, recorded
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import POP_OR_PUSH
 from skep.http.operation import Operation
 from skep.http.routes.ack import ACK_EXAMPLE, count_settled, results, settlements
+from skep.keys import Verb
 from skep.observe.metrics import Meter
 from skep.wire.messages import TransactionRequest, TransactionResponse
 
@@ -25,6 +27,8 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     async def transaction(call: Call) -> Answer:
         request = await call.json(_decode_transaction, levels_above=LEVELS_ABOVE_EVENTS)
         acks, tenant = request.acknowledgments, call.tenant
+        if request.effects or request.receipts or not (acks or request.items):
+            call.check_tenant(Verb.PUSH)  # entities are of no queue
         messages = pushing.new_messages(request.items, call)
         meant = settlements(acks, call)
         try:
@@ -54,7 +58,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
 
     return [
         Operation(
-            method="POST", path="/api/v1/transaction", handler=transaction, request=TransactionRequest,
+            method="POST", path="/api/v1/transaction", access=POP_OR_PUSH, handler=transaction, request=TransactionRequest,
             answers={200: TransactionResponse}, summary="Settle, push and record together, whole or not at all",
             description="Beside acks and pushes it takes effects on entities and receipts. 409 with ENTITY_CHANGED when an"
             " entity is not at the version an effect was computed from, and with RECEIPT_EXISTS when it was done before.",

@@ -34,6 +34,11 @@ def _key(epoch: EpochKey) -> tuple[str, str, int]:
     return epoch.tenant, epoch.query, epoch.epoch
 
 
+async def queues(connection: Connection, epoch: EpochKey) -> list[str]:
+    """The names of the queues that messages of an epoch are staged for."""
+    return [row["name"] for row in await connection.fetch(SQL["queues"], *_key(epoch))]
+
+
 async def attempts(connection: Connection, epoch: EpochKey) -> list[tuple[Attempt, int]]:
     """What is staged, and in how many chunks each."""
     rows = await connection.fetch(SQL["attempts"], *_key(epoch))

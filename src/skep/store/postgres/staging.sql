@@ -7,6 +7,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (query, epoch, partition, attempt, number, tenant) DO UPDATE SET
     messages = excluded.messages, expires_at = excluded.expires_at, queues = excluded.queues, data = excluded.data
 
+-- name: queues
+SELECT DISTINCT unnest(s.queues) AS name FROM staged_chunk s WHERE s.query = $2 AND s.epoch = $3 AND s.tenant = $1 ORDER BY name
+
 -- name: attempts
 SELECT s.partition, s.attempt, sum(s.messages)::bigint AS messages, count(*) AS chunks
 FROM staged_chunk s WHERE s.query = $2 AND s.epoch = $3 AND s.tenant = $1

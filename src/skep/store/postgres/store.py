@@ -326,6 +326,10 @@ class PostgresStore:
     async def stage(self, chunk: Chunk, now: Instant) -> None:
         await self._pool.transaction(lambda c: staging.stage(c, chunk, now))
 
+    async def staged_queues(self, epoch: EpochKey) -> list[str]:
+        async with self._pool.connection() as connection:
+            return await staging.queues(connection, epoch)
+
     async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:
         async with self._pool.connection() as connection:
             return await staging.attempts(connection, epoch)

@@ -32,6 +32,11 @@ def _key(epoch: EpochKey) -> tuple[str, str, int]:
     return epoch.tenant, epoch.query, epoch.epoch
 
 
+def queues(session: Session, epoch: EpochKey) -> list[str]:
+    """The names of the queues that messages of an epoch are staged for."""
+    return [row[0] for row in session.rows(SQL["queues"], _key(epoch))]
+
+
 def attempts(session: Session, epoch: EpochKey) -> list[tuple[Attempt, int]]:
     """What is staged, and in how many chunks each."""
     rows = session.rows(SQL["attempts"], _key(epoch))

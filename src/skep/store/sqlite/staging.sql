@@ -5,6 +5,9 @@
 INSERT OR REPLACE INTO staged_chunk (tenant, query, epoch, partition, attempt, number, messages, expires_at, queues, data)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: queues
+SELECT DISTINCT q.value FROM staged_chunk AS s, json_each(s.queues) AS q WHERE s.tenant = ?1 AND s.query = ?2 AND s.epoch = ?3 ORDER BY 1
+
 -- name: attempts
 SELECT partition, attempt, sum(messages), count(*) FROM staged_chunk
 WHERE tenant = ?1 AND query = ?2 AND epoch = ?3

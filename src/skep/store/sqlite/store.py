@@ -346,6 +346,10 @@ class SqliteStore:
         """Keep a chunk of messages that are in no log yet."""
         await self._write(lambda session: staging.stage(session, chunk, now))
 
+    async def staged_queues(self, epoch: EpochKey) -> list[str]:
+        """The names of the queues that messages of an epoch are staged for."""
+        return await self._read(lambda session: staging.queues(session, epoch))
+
     async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:
         """What is staged of an epoch."""
         return await self._read(lambda session: staging.attempts(session, epoch))
