@@ -454,3 +454,29 @@ async def test_a_push_with_a_receipt_is_stored_once_though_it_came_twice(driver:
     (kept,) = await driver.store.inner.receipts([key], driver.clock.now())
     assert kept is not None
     assert kept.answer == b'{"call": 0}'
+
+
+async def test_003_3_I13_what_cannot_be_spooled_does_not_overtake_what_is(driver: SpoolDriver, store: CutOff) -> None:
+    import pyarrow as pa
+
+    columns = pa.record_batch({"partition": ["other"], "payload": [b"5"]})
+    await driver.cut()
+    await driver.push("1")
+    for call in (driver.engine.transact([], [driver.message("2")]), driver.engine.push_columns(Q, columns)):
+        with pytest.raises(SkepError) as caught:
+            await call
+        assert caught.value.code is Code.STORE_UNAVAILABLE
+    store.held = asyncio.Event()
+    store.down = False
+    await driver.until(lambda: ["1"] in store.pushes, passing=0.5)
+    for call in (driver.engine.transact([], [driver.message("3")]), driver.engine.push_columns(Q, columns)):
+        with pytest.raises(SkepError) as caught:
+            await call
+        assert caught.value.code is Code.OPERATIONS_AHEAD
+        assert caught.value.retryable
+    await driver.engine.transact([], [driver.message("elsewhere", partition="free")])
+    store.held.set()
+    await driver.drained()
+    await driver.engine.transact([], [driver.message("4")])
+    await driver.engine.push_columns(Q, columns)
+    assert await driver.log(partition="p") == ["1", "4"]

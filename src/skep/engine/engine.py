@@ -269,6 +269,8 @@ class Engine:
                 partition = await fit_columns(self.declared, key, partition, payload)
             if self.buffer.holds((key,)):
                 await self.buffer.flushed((key,))
+            if self.spool is not None:
+                self.spool.check_nothing_ahead(PushBatch([], []), key)
             rows = NewRows(partition, payload, self._ids.mint_range(batch.num_rows))
             now = self._clock.now()
             appended = await self._store.push_rows(key, rows, now, self.settings.create_queues_on_push)
@@ -389,6 +391,8 @@ class Engine:
             if not isinstance(weight, validate.Weight):
                 nothing = [SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED) for _ in settlements]
                 return TransactionOutcome(False, nothing, validate.refused(weight, messages, batch.ids))
+            if self.spool is not None:
+                self.spool.check_nothing_ahead(batch)
             size_bytes = weight.size_bytes + recorded_bytes
             check_size(size_bytes, self._limits)
             transaction = Transaction(settlements, batch, list(effects), list(receipts))

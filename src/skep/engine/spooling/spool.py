@@ -32,6 +32,7 @@ from skep.engine.spooling.slots import Slot, SpoolLimits, adopt_slots, take_slot
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import PushBatch, PushOutcome, PushResult, PushStatus, QueueKey, Tried
+from skep.operations import operations_ahead
 from skep.store.protocol import Store
 
 ADOPT_SECONDS = 10.0
@@ -158,6 +159,14 @@ class Spool:
                 if known is None or known.fifo or (queue, message.partition) in self._diverted:
                     return True
         return False
+
+    def check_nothing_ahead(self, batch: PushBatch, queue: QueueKey | None = None) -> None:
+        """Refuse what cannot be spooled and would overtake what is: OPERATIONS_AHEAD. Of a ``queue`` any partition counts.
+
+        While the store is away it says so itself.
+        """
+        if not self._link.away and (self.takes(batch) or queue in self._queues):
+            raise operations_ahead()
 
     async def push(self, batch: PushBatch) -> PushOutcome:
         """Put a push on disk, whole or not at all."""
