@@ -89,7 +89,7 @@ def test_a_long_range_comes_in_several_batches_up_to_the_limit(api: Api) -> None
     reply = api.request("GET", "/api/v1/log/q?limit=24000", headers={"Accept": ARROW})
 
     batches = list(pa.ipc.open_stream(reply.body))
-    assert len(batches) == 5
+    assert len(batches) >= 5
     assert sum(b.num_rows for b in batches) == 24_000
 
 

@@ -111,7 +111,7 @@ def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: py
             await asyncio.to_thread(gone.wait)
         return await read_log(*args, **kwargs)
 
-    async def observed(*args: Any) -> AsyncIterator[bytes]:
+    async def observed(*args: Any) -> AsyncIterator[bytes | memoryview]:
         try:
             async for piece in log_stream(*args):
                 yield piece

@@ -1,7 +1,8 @@
 """`skep bench spark`: queues read and written by Spark on this machine, beside what Spark reads and the server takes at best.
 
-Everything a ratio compares is measured in the same run, in rounds that alternate, and the median round counts. The server is a
-process of its own with fsync on; Spark is `local[2]` with the session that `skep.spark` starts.
+Everything a ratio compares is measured in the same run, in rounds that alternate, and the median round counts; the first rounds
+do not, since the JVM has not compiled yet what it will. The server is a process of its own with fsync on; Spark is `local[2]` with
+the session that `skep.spark` starts. What each round took of the processors is stated beside: on a busy machine it says more.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import structlog
 from msgspec import Struct
@@ -28,7 +30,11 @@ from skep.bench.jdbc import driver_jar
 from skep.bench.load import fresh_queue
 from skep.bench.loader import Load, drive
 from skep.bench.report import Report, machine, middle
+from skep.bench.rounds import Rounds, alternating
 from skep.bench.spark_mapping import mapping_rates
+from skep.client import Client
+from skep.model import DEFAULT_TENANT
+from skep.spark.running.lake import open_lake
 from skep.spark.session import start_session
 from skep.testing.postgres import PostgresServer, running_postgres
 
@@ -46,6 +52,7 @@ STREAM_MESSAGES = 50_000
 PAYLOAD_BYTES = 300
 BATCH_ROWS = 100_000
 SMALL_ROWS = 1_000
+WARM_BATCHES = 2
 QUERY_SECONDS = 300
 PARTITION_KEYS = 16
 log = structlog.get_logger("skep.bench")
@@ -55,14 +62,18 @@ class Scale(Struct, frozen=True, kw_only=True):
     """How much of everything."""
 
     rows: int
+    written_rows: int
     mapped_rows: int
+    warm_rounds: int
     rounds: int
-    batches: int
     small_batches: int
+    is_quick: bool = False
 
 
-QUICK = Scale(rows=300_000, mapped_rows=100_000, rounds=2, batches=3, small_batches=12)
-FULL = Scale(rows=1_000_000, mapped_rows=500_000, rounds=5, batches=10, small_batches=60)
+QUICK = Scale(
+    rows=400_000, written_rows=200_000, mapped_rows=60_000, warm_rounds=2, rounds=3, small_batches=12, is_quick=True
+)
+FULL = Scale(rows=1_000_000, written_rows=1_000_000, mapped_rows=500_000, warm_rounds=2, rounds=5, small_batches=60)
 
 
 class Bench(Struct, frozen=True):
@@ -73,6 +84,7 @@ class Bench(Struct, frozen=True):
     port: int
     pids: tuple[int, ...]
     queue: str
+    last_seq: int
     scale: Scale
     report: Report
     folder: Path
@@ -82,14 +94,23 @@ class Bench(Struct, frozen=True):
         """The options that say where the server is."""
         return {"url": f"http://127.0.0.1:{self.port}"}
 
-    def source(self) -> DataFrame:
-        """The queue as a table."""
-        end = f'{{"{self.queue}": {self.scale.rows}}}'
+    def source(self, rows: int | None = None) -> DataFrame:
+        """The queue as a table, all of it or its first rows."""
+        end = f'{{"{self.queue}": {self.scale.rows if rows is None else rows}}}'
         return self.spark.read.format("skep").options(**self.connection, endingOffsets=end).load(self.queue)
+
+    def compare(self, *works: Callable[[], float | None]) -> list[Rounds]:
+        """What each took, in rounds that alternate."""
+        return alternating(self.pids, self.scale.warm_rounds, self.scale.rounds, works)
 
     def rate(self, name: str, value: float) -> None:
         """Report a rate of this store."""
         self.report.rates[f"{self.store}.{name}"] = value
+
+    def tell(self, name: str, rounds: Rounds, rows: int) -> None:
+        """Report what rounds of so many rows took."""
+        self.rate(name, rounds.rate(rows))
+        self.rate(f"{name}_per_cpu_second", rounds.cpu_rate(rows))
 
 
 async def run(stores: list[str], quick: bool) -> Report:
@@ -109,20 +130,20 @@ def measure(stores: list[str], scale: Scale) -> Report:
         stack.callback(spark.stop)
         if "sqlite" in stores:
             with subject(spark, "sqlite", f"{folder}/served.db", (), scale, report, folder) as bench:
-                steps(bench, source_of_parquet, streaming, small_batches, sink_of_push)
+                steps(bench, source_of_parquet, streaming, small_batches, archive, sink_of_push)
         if "postgres" in stores:
-            with (
-                running_postgres() as database,
-                subject(spark, "postgres", database.create_database(), _pids(database), scale, report, folder) as bench,
-            ):
+            database = stack.enter_context(running_postgres())
+            dsn = database.create_database()
+            with subject(spark, "postgres", dsn, _pids(database), scale, report, folder) as bench:
                 if jar is None:
                     report.notes["postgres.source_over_jdbc"] = (
                         "not measured: there is no JDBC driver (apt-get install libpostgresql-jdbc-java)"
                     )
                     steps(bench, source_alone)
                 else:
-                    steps(bench, partial(source_over_jdbc, database=database))
-                steps(bench, streaming, small_batches, sink_of_push)
+                    steps(bench, partial(source_over_jdbc, database=database, dsn=dsn))
+                if not (scale.is_quick and "sqlite" in stores):
+                    steps(bench, streaming, small_batches, archive, sink_of_push)
         mapping(spark, scale, report, folder)
     return report
 
@@ -137,12 +158,11 @@ def subject(
 ) -> Iterator[Bench]:
     """A server of one store, with a full queue."""
     with serving(address, folder) as (port, pid):
-        bench = Bench(spark, store, port, (pid, *pids), fresh_queue().name, scale, report, folder)
-        pushed = drive(
-            port, Load(scripts.push_stream, (bench.queue, STREAM_MESSAGES, stream()), 2, messages=scale.rows)
-        )
-        bench.rate("arrow_push_fill", pushed.messages_per_second)
-        yield bench
+        queue = fresh_queue().name
+        drive(port, Load(scripts.push_stream, (queue, STREAM_MESSAGES, stream()), 2, messages=scale.rows))
+        with Client(f"http://127.0.0.1:{port}") as client:
+            last_seq = client.log_bounds(queue).last_seq  # some more: the connections do not end at the same moment
+        yield Bench(spark, store, port, (pid, *pids), queue, last_seq, scale, report, folder)
 
 
 def steps(bench: Bench, *wanted: Callable[[Bench], None]) -> None:
@@ -169,39 +189,54 @@ def source_of_parquet(bench: Bench) -> None:
     lake = str(bench.folder / f"{bench.store}.parquet")
     bench.source().write.parquet(lake)
     parquet = bench.spark.read.parquet(lake)
-    queue, files = alternating(bench, lambda: drained(bench, bench.source()), lambda: drained(bench, parquet))
-    bench.rate("source", middle(queue))
-    bench.rate("parquet", middle(files))
-    bench.report.ratios[f"{bench.store}.source_of_parquet"] = ratio(queue, files)
+    queue, files = bench.compare(lambda: drain(bench.source()), lambda: drain(parquet))
+    bench.tell("source", queue, bench.scale.rows)
+    bench.tell("parquet", files, bench.scale.rows)
+    bench.report.ratios[f"{bench.store}.source_of_parquet"] = queue.over(files)
 
 
 def source_alone(bench: Bench) -> None:
     """The queue as a table."""
-    bench.rate("source", middle([drained(bench, bench.source()) for _ in range(bench.scale.rounds + 1)][1:]))
+    (queue,) = bench.compare(lambda: drain(bench.source()))
+    bench.tell("source", queue, bench.scale.rows)
 
 
-def source_over_jdbc(bench: Bench, database: PostgresServer) -> None:
-    """The queue as a table, beside Spark's own JDBC reader on a table of the same database server."""
-    database.execute(JDBC_ROWS.format(rows=bench.scale.rows, bytes=PAYLOAD_BYTES))
+def source_over_jdbc(bench: Bench, database: PostgresServer, dsn: str) -> None:
+    """The queue as a table, beside Spark's own JDBC reader that reads the same rows with the same columns from the same database,
+    and in a full run beside what that reader does at best, with a table made for it.
+    """
+    name = urlsplit(dsn).path.removeprefix("/")
+    same = jdbc(bench, database, name, f"({SAME_ROWS.format(queue=bench.queue)}) t")
+    works = [lambda: drain(bench.source()), lambda: drain(same)]
+    if not bench.scale.is_quick:
+        database.execute(PLAIN_ROWS.format(rows=bench.scale.rows, bytes=PAYLOAD_BYTES))
+        plain = jdbc(bench, database, "postgres", "bench_rows")
+        works.append(lambda: drain(plain))
+    queue, rows, *others = bench.compare(*works)
+    bench.tell("source", queue, bench.scale.rows)
+    bench.tell("jdbc", rows, bench.scale.rows)
+    for other in others:
+        bench.tell("jdbc_plain_table", other, bench.scale.rows)
+    bench.report.ratios[f"{bench.store}.source_over_jdbc"] = queue.over(rows)
+
+
+def jdbc(bench: Bench, database: PostgresServer, name: str, table: str) -> DataFrame:
+    """What Spark's own reader reads."""
     reader = bench.spark.read.format("jdbc").options(
-        url=f"jdbc:postgresql://127.0.0.1:{database.port}/postgres?user=skep", driver="org.postgresql.Driver",
-        dbtable="bench_rows", partitionColumn="seq", lowerBound="1", upperBound=str(bench.scale.rows),
-        numPartitions="2", fetchsize="10000",
+        url=f"jdbc:postgresql://127.0.0.1:{database.port}/{name}?user=skep", driver="org.postgresql.Driver",
+        dbtable=table, partitionColumn="seq", lowerBound="1", upperBound=str(bench.scale.rows), numPartitions="2",
+        fetchsize="10000",
     )  # fmt: skip
-    cpu = {"source": [0.0], "jdbc": [0.0]}
-    queue, rows = alternating(
-        bench,
-        lambda: with_cpu(bench, cpu["source"], lambda: drained(bench, bench.source())),
-        lambda: with_cpu(bench, cpu["jdbc"], lambda: drained(bench, reader.load())),
-    )
-    bench.rate("source", middle(queue))
-    bench.rate("jdbc", middle(rows))
-    for name, taken in cpu.items():
-        bench.rate(f"{name}_per_cpu_second", bench.scale.rows / middle(taken[2:]))
-    bench.report.ratios[f"{bench.store}.source_over_jdbc"] = ratio(queue, rows)
+    return reader.load()
 
 
-JDBC_ROWS = """
+SAME_ROWS = """
+select '{queue}'::text as queue, m.partition, m.seq, m.id::text as message_id, m.transaction_id,
+    coalesce(m.trace_id, m.id)::text as trace_id, convert_from(m.payload, 'UTF8') as payload,
+    convert_from(m.headers, 'UTF8') as headers, to_timestamp(m.created_at / 1e6) as created_at
+from message m where m.queue_id = (select q.id from queue q where q.name = '{queue}')
+"""
+PLAIN_ROWS = """
 create table bench_rows as
 select seq, 'orders'::text as queue, 'customer-' || seq %% 16 as partition, gen_random_uuid()::text as message_id,
     null::text as transaction_id, gen_random_uuid()::text as trace_id,
@@ -216,96 +251,72 @@ analyze bench_rows;
 def streaming(bench: Bench) -> None:
     """The queue as a stream with a checkpoint, 100,000 rows a batch."""
     rows = min(BATCH_ROWS, bench.scale.rows // 3)
-    durations = batches(bench, f"{bench.store}-large", rows, bench.scale.batches)
+    batches(bench, "warming", rows, bench.scale.rows // rows)
+    durations = batches(bench, "large", rows, bench.scale.rows // rows)
     bench.rate("streaming", rows / middle(durations))
     bench.report.notes[f"{bench.store}.streaming"] = f"{rows:,} rows a batch, median {middle(durations) * 1e3:.0f} ms"
 
 
 def small_batches(bench: Bench) -> None:
     """The same with 1,000 rows a batch: what a batch costs that has hardly any."""
-    durations = batches(bench, f"{bench.store}-small", SMALL_ROWS, bench.scale.small_batches)
+    durations = batches(bench, "small", SMALL_ROWS, bench.scale.small_batches + WARM_BATCHES)
     bench.rate("micro_batch_p50_ms", middle(durations) * 1e3)
 
 
-def batches(bench: Bench, name: str, rows: int, count: int) -> list[float]:
-    """Seconds that batches of so many rows took, without the first ones."""
+def batches(bench: Bench, name: str, rows: int, number: int) -> list[float]:
+    """Seconds that so many batches of so many rows took, up to the end of the queue, without the first ones."""
     source = bench.spark.readStream.format("skep").options(**bench.connection, maxOffsetsPerTrigger=str(rows))
-    frame = source.option("startingOffsets", f'{{"{bench.queue}": {max(0, bench.scale.rows - rows * (count + 2))}}}')
-    writer = frame.load(bench.queue).writeStream.format("noop").option("checkpointLocation", str(bench.folder / name))
+    frame = source.option("startingOffsets", f'{{"{bench.queue}": {max(0, bench.last_seq - rows * number)}}}')
+    folder = str(bench.folder / f"{bench.store}-{name}")
+    writer = frame.load(bench.queue).writeStream.format("noop").option("checkpointLocation", folder)
     query: StreamingQuery = writer.trigger(availableNow=True).start()
     if not query.awaitTermination(QUERY_SECONDS):
         query.stop()
         raise TimeoutError(f"the query took more than {QUERY_SECONDS} s")
     taken = [one.durationMs["triggerExecution"] / 1e3 for one in query.recentProgress if one.numInputRows == rows]
-    return taken[2:] or taken
+    return taken[WARM_BATCHES:] or taken
+
+
+def archive(bench: Bench) -> None:
+    """The queue into a lake of Parquet files, with a VARIANT for each payload."""
+    rows = bench.scale.written_rows
+    lakes = (bench.folder / f"{bench.store}-lake-{number}" for number in count(1))
+
+    def archived() -> None:
+        with open_lake(str(next(lakes)), DEFAULT_TENANT) as lake:
+            lake.append(bench.source(rows), {bench.queue: rows})
+
+    (taken,) = alternating(bench.pids, 1, 2 if bench.scale.is_quick else 3, [archived])
+    bench.tell("archive", taken, rows)
 
 
 def sink_of_push(bench: Bench) -> None:
     """Rows written once each, beside a bare push of Arrow streams as large, over two connections each."""
+    written_rows = bench.scale.written_rows
     text = f'rpad(concat(\'{{"n":\', id, \',"x":"\', md5(string(id))), {PAYLOAD_BYTES - 2}, md5(string(id + 1)))'
-    rows = bench.spark.range(0, bench.scale.rows, 1, 2).selectExpr(
+    rows = bench.spark.range(0, written_rows, 1, 2).selectExpr(
         f"concat('customer-', id % {PARTITION_KEYS}) as partition", f"concat({text}, '\"}}') as payload"
     )
-    drained(bench, rows)
+    drain(rows)
     body = stream()
 
-    def written() -> float:
+    def written() -> None:
         writer = rows.write.format("skep").options(**bench.connection, queue=fresh_queue().name)
-        return per_second(bench, lambda: writer.mode("append").save())
+        writer.mode("append").save()
 
     def pushed() -> float:
-        load = Load(scripts.push_stream, (fresh_queue().name, STREAM_MESSAGES, body), 2, messages=bench.scale.rows)
-        return drive(bench.port, load).messages_per_second
+        load = Load(scripts.push_stream, (fresh_queue().name, STREAM_MESSAGES, body), 2, messages=written_rows)
+        return written_rows / drive(bench.port, load).messages_per_second
 
-    sink, push = alternating(bench, written, pushed)
-    bench.rate("sink", middle(sink))
-    bench.rate("arrow_push", middle(push))
-    bench.report.ratios[f"{bench.store}.sink_of_arrow_push"] = ratio(sink, push)
-
-
-def alternating(bench: Bench, one: Callable[[], float], other: Callable[[], float]) -> tuple[list[float], list[float]]:
-    """Rates of both, in turn; the first round is for warming up."""
-    pairs = [(one(), other()) for _ in range(bench.scale.rounds + 1)][1:]
-    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    sink, push = bench.compare(written, pushed)
+    bench.tell("sink", sink, written_rows)
+    bench.tell("arrow_push", push, written_rows)
+    bench.report.ratios[f"{bench.store}.sink_of_arrow_push"] = sink.over(push)
 
 
-def ratio(one: list[float], other: list[float]) -> float:
-    """The median of what the rounds say."""
-    return middle([a / b for a, b in zip(one, other, strict=True)])
-
-
-def drained(bench: Bench, frame: DataFrame) -> float:
-    """Rows per second when all columns are read and nothing is done with them."""
-    return per_second(bench, lambda: frame.write.format("noop").mode("overwrite").save())
-
-
-def per_second(bench: Bench, work: Callable[[], None]) -> float:
-    """Rows per second of something that is done to all rows."""
-    started = time.perf_counter()
-    work()
-    return bench.scale.rows / (time.perf_counter() - started)
-
-
-def with_cpu(bench: Bench, taken: list[float], work: Callable[[], float]) -> float:
-    """Do something, and note the CPU seconds that it took of everybody: server, database, Spark and its Python."""
-    before = cpu_seconds(bench.pids)
-    result = work()
-    taken.append(cpu_seconds(bench.pids) - before)
-    return result
-
-
-def cpu_seconds(pids: tuple[int, ...]) -> float:
-    """What this process and these have used so far, with all that they started."""
-    total = 0.0
-    for pid in (psutil.Process().pid, *pids):
-        family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        for process in family:
-            try:
-                times = process.cpu_times()
-            except psutil.NoSuchProcess:
-                continue
-            total += times.user + times.system
-    return total
+def drain(frame: DataFrame) -> None:
+    """Read all columns, and do nothing with them."""
+    frame.write.format("noop").mode("overwrite").save()
 
 
 def stream() -> bytes:

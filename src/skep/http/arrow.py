@@ -20,6 +20,7 @@ from skep.http.pushing import parse_trace_id, trace_id_in
 from skep.http.unpacking import unpacked_bytes
 from skep.model import DEFAULT_PARTITION, NewMessage, QueueKey, Seq
 
+Data = bytes | memoryview
 CHUNK_ROWS = 5_000
 BATCHES = 10_000
 """In one pushed stream. Each takes memory beside what it holds, which may be nothing."""
@@ -59,7 +60,7 @@ class LogWish(Struct, frozen=True):
     compression: str | None = None
 
 
-async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> AsyncGenerator[bytes, None]:
+async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> AsyncGenerator[Data, None]:
     """A range of the log as a stream, batch by batch. One is read ahead while another is sent, and no more."""
     schema = LOG_SCHEMA if wish.columns is None else pa.schema([LOG_SCHEMA.field(name) for name in wish.columns])
     encoder = StreamEncoder(schema, wish.compression)
@@ -79,7 +80,7 @@ async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> AsyncGener
 
 
 class _Part(NamedTuple):
-    data: bytes
+    data: Data
     rows: int
     through: int
 
@@ -120,11 +121,11 @@ class StreamEncoder:
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
         self.head = self._written(None)[: -len(self.end)].to_pybytes()
 
-    def encoded(self, batch: pa.RecordBatch) -> bytes:
+    def encoded(self, batch: pa.RecordBatch) -> memoryview:
         """A batch as it stands in the stream: a stream of its own without head and end."""
         if self._options.compression is None:
-            return batch.serialize().to_pybytes()  # type: ignore[no-any-return] # pyarrow is untyped
-        return self._written(batch)[len(self.head) : -len(self.end)].to_pybytes()  # type: ignore[no-any-return] # the same
+            return memoryview(batch.serialize())
+        return memoryview(self._written(batch)[len(self.head) : -len(self.end)])
 
     def _written(self, batch: pa.RecordBatch | None) -> pa.Buffer:
         sink = pa.BufferOutputStream()

@@ -100,7 +100,9 @@ async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_pieces(call: Call, send: Send, answer: Answer, pieces: AsyncGenerator[bytes, None]) -> None:
+async def _send_pieces(
+    call: Call, send: Send, answer: Answer, pieces: AsyncGenerator[bytes | memoryview, None]
+) -> None:
     """Send an answer piece by piece, as long as there is someone to take it: what is sent to nobody is silently dropped."""
     headers = [(b"content-type", answer.media_type), *answer.headers]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

@@ -40,7 +40,7 @@ class Answer(Struct):
     """A status, a body (whole, or in pieces as they come), and headers."""
 
     status: int
-    body: bytes | AsyncGenerator[bytes, None] = b""
+    body: bytes | AsyncGenerator[bytes | memoryview, None] = b""
     media_type: bytes = JSON
     headers: list[tuple[bytes, bytes]] = msgspec.field(default_factory=list)
 

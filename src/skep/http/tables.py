@@ -15,7 +15,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.histories import FinishedLease
 from skep.http import dead_letters
-from skep.http.arrow import StreamEncoder
+from skep.http.arrow import Data, StreamEncoder
 from skep.http.survey import Sees, figures, listed
 from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
 
@@ -63,7 +63,7 @@ class Table(NamedTuple):
     pages: Callable[[Engine, TableWish], Pages]
 
 
-async def stream(table: Table, pages: Pages, first: list[Row], limit: int) -> AsyncGenerator[bytes, None]:
+async def stream(table: Table, pages: Pages, first: list[Row], limit: int) -> AsyncGenerator[Data, None]:
     """A table as an Arrow stream; its first page was read already, so that what cannot be is told in time."""
     encoder = StreamEncoder(table.schema)
     try:

@@ -1,7 +1,8 @@
 """Ranges of the log out as columns, without a Python object per message.
 
 PostgreSQL joins the values of each column into one (`reading.sql`), with their lengths beside them; numpy turns these into
-offsets. What all messages of a range share, or none has, is seen first and not read. Nothing is held open between two calls.
+offsets. One walk over a range tells what it holds and reads what every message has; what few have (traces, headers) is read by
+a second one, and only if there is any. Nothing is held open between two calls.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "reading")
 
+COMMON = ("partition", "payload", "message_id", "created_at")
+"""What differs from message to message, nearly always: read while the range is looked at."""
+PIECE_ROWS = 2_000
+"""Joined at once. What is longer grows out of the processor's caches, and costs PostgreSQL half as much again."""
+SHAPE_FIELDS = len(Shape.__struct_fields__)
 TRIES = 10
 """Retention may delete between two statements what the first has seen; so often it is looked again."""
 
@@ -53,10 +59,10 @@ def values_of(columns: Sequence[str], source: str) -> str:
 
 async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> Found:
     """As much of the range as fits, and at least one message if there is any."""
+    if wanted.partitions is None and (found := await _read_at_once(connection, key, wanted)) is not None:
+        return found
     for _ in range(TRIES):
-        bounds = await connection.fetchrow(SQL["bounds"], key.tenant, key.name)
-        if bounds is None:
-            raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+        bounds = await _bounds(connection, key)
         low, high = max(wanted.first, bounds["first_seq"]), min(wanted.last, bounds["last_seq"])
         # So many seqs hold no more messages, and to bound these costs more.
         high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
@@ -68,8 +74,44 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> Found
     raise SkepError(Code.STORE_BUSY, f"the log of {key.name!r} is being deleted while it is read")
 
 
+async def _bounds(connection: Connection, key: QueueKey) -> asyncpg.Record:
+    bounds = await connection.fetchrow(SQL["bounds"], key.tenant, key.name)
+    if bounds is None:
+        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+    return bounds
+
+
+def at_once(columns: Sequence[str]) -> str:
+    """What tells the shape of a range and reads columns of it, payloads if they are short."""
+    parts = [SQL["short_payload" if name == "payload" else name] for name in columns]
+    return f"{', '.join([SQL['shape'], *parts])} {SQL['range_of_queue']}"
+
+
+async def _read_at_once(connection: Connection, key: QueueKey, wanted: LogRange) -> Found | None:
+    """What comes first of a range, in one walk over it. None when there is nothing, when payloads are long, so that they may not
+    fit, and when something was deleted meanwhile.
+    """
+    names = wanted.schema.names
+    common = [name for name in COMMON if name in names or (name == "message_id" and "trace_id" in names)]
+    rows = min(wanted.max_rows, PIECE_ROWS, wanted.last - wanted.first + 1)
+    longest = [max(1, wanted.max_bytes // max(1, rows))] if "payload" in common else []
+    parameters = (key.tenant, key.name, wanted.first, wanted.first + rows - 1)
+    row = await connection.fetchrow(at_once(common), *parameters, *longest)
+    assert row is not None
+    shape = Shape(*row[:SHAPE_FIELDS])
+    if not shape.messages:
+        return None
+    values = _parts(common, row[SHAPE_FIELDS:])
+    if "payload" in values and len(values["payload"][1] or b"") != shape.payload_bytes:
+        return None
+    more: dict[str, tuple[bytes, ...]] | None = {}
+    if left := [name for name in shape.to_read(names) if name not in values]:
+        more = await _values(connection, (await _bounds(connection, key))["id"], shape, left, "range", [])
+    return None if more is None else Found(shape, values | more, Seq(shape.last))
+
+
 async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: int, high: int) -> Found | None:
-    """None when something was deleted meanwhile."""
+    """Look first, then read what fits; None when something was deleted meanwhile."""
     source = "range" if wanted.partitions is None else "range_of_partitions"
     rest = [] if wanted.partitions is None else [list(wanted.partitions), wanted.max_rows]
     shape = _shape(await connection.fetchrow(shape_of(source), queue_id, low, high, *rest))
@@ -81,17 +123,28 @@ async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: in
         shape = _shape(await connection.fetchrow(shape_of(source), queue_id, low, last, *rest))
     if not shape.messages:
         return Found(None, {}, Seq(high))
-    values: dict[str, tuple[bytes, ...]] = {}
-    if names := shape.to_read(wanted.schema.names):
-        row = await connection.fetchrow(values_of(names, source), queue_id, shape.first, shape.last, *rest)
-        assert row is not None
-        count, *parts = row
-        if count != shape.messages:
-            return None
-        following = iter(parts)
-        values = {n: (next(following), next(following)) if n in VARYING else (next(following),) for n in names}
+    values = await _values(connection, queue_id, shape, shape.to_read(wanted.schema.names), source, rest)
+    if values is None:
+        return None
     is_cut = is_cut or shape.messages == wanted.max_rows
     return Found(shape, values, Seq(shape.last if is_cut else high))
+
+
+async def _values(
+    connection: Connection, queue_id: int, shape: Shape, names: Sequence[str], source: str, rest: list[object]
+) -> dict[str, tuple[bytes, ...]] | None:
+    """Columns of what was looked at; None when some of it is gone."""
+    if not names:
+        return {}
+    row = await connection.fetchrow(values_of(names, source), queue_id, shape.first, shape.last, *rest)
+    assert row is not None
+    count, *parts = row
+    return _parts(names, parts) if count == shape.messages else None
+
+
+def _parts(names: Sequence[str], parts: Sequence[bytes]) -> dict[str, tuple[bytes, ...]]:
+    following = iter(parts)
+    return {n: (next(following), next(following)) if n in VARYING else (next(following),) for n in names}
 
 
 def _shape(row: asyncpg.Record | None) -> Shape:
@@ -113,7 +166,7 @@ def _column(name: str, shape: Shape, values: tuple[bytes, ...] | None) -> pa.Arr
         return implied(name, shape)
     if name in VARYING:
         sizes, data = values
-        return column_of(LOG_SCHEMA.field(name).type, np.frombuffer(sizes, ">i4").astype(np.int64), data)
+        return column_of(LOG_SCHEMA.field(name).type, np.frombuffer(sizes, ">i4").astype(np.int64), data or b"")
     (data,) = values
     if name in ("message_id", "trace_id"):
         return ids_of(data)

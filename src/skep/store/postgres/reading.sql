@@ -10,6 +10,13 @@ WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
 -- The primary key, in whose order the values are put together.
 FROM (SELECT m.* FROM message m WHERE m.queue_id = $1 AND m.seq >= $2 AND m.seq <= $3 ORDER BY m.queue_id, m.seq) t
 
+-- name: range_of_queue
+-- The same of a queue that is named. Both subqueries are run once, so that the primary key gives the order.
+FROM (SELECT m.* FROM message m
+      WHERE m.queue_id = (SELECT q.id FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL)
+        AND m.seq >= greatest($3::bigint, (SELECT q.first_seq FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL))
+        AND m.seq <= $4 ORDER BY m.queue_id, m.seq) t
+
 -- name: range_of_partitions
 -- The index on partitions, for each of them; the offset keeps the planner from the primary key, which leads through all messages.
 FROM (SELECT x.* FROM unnest($4::text[]) AS w (partition) CROSS JOIN LATERAL (
@@ -45,6 +52,10 @@ string_agg(int4send(octet_length(t.partition)), ''::bytea), string_agg(textsend(
 
 -- name: payload
 string_agg(int4send(octet_length(t.payload)), ''::bytea), string_agg(t.payload, ''::bytea)
+
+-- name: short_payload
+-- Only those that have no more bytes than so many; who reads this sees from the shape whether that was all of them.
+string_agg(int4send(octet_length(t.payload)), ''::bytea), string_agg(t.payload, ''::bytea) FILTER (WHERE octet_length(t.payload) <= $5)
 
 -- name: transaction_id
 -- What is null adds nothing to the values.

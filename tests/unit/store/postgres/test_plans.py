@@ -158,6 +158,13 @@ async def test_ranges_of_the_log_are_read_by_an_index(planner: Planner, source: 
         assert {scan.index for scan in scans if scan.table == "message"} == {index}
 
 
+async def test_what_comes_first_of_a_range_is_read_by_an_index(planner: Planner) -> None:
+    scans = await planner.plan(reading.at_once(reading.COMMON))
+
+    assert walks(scans) == []
+    assert {scan.index for scan in scans if scan.table == "message"} == {"message_pkey"}
+
+
 async def test_watching_finds_its_queues_by_name(planner: Planner) -> None:
     assert walks(await planner.plan(WATCH)) == []
 
