@@ -10,12 +10,15 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
+from skep.clock import Instant, ManualClock
 from skep.testing.server import RunningServer, running_server
 from tests.browser.screen import Screen
+from tests.browser.traffic import an_hour
 from tests.http.driver import Api
 
 TENANTS = (f"shop-{number}" for number in itertools.count(1))
@@ -56,6 +59,38 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield server
 
 
+class Aged(NamedTuple):
+    """A server with a past, by a clock that stands still."""
+
+    server: RunningServer
+    api: Api
+    clock: ManualClock
+
+
+@pytest.fixture(scope="package")
+def aged() -> Iterator[Aged]:
+    """A server that had traffic for an hour; it lasts, so its tests only look, or clean up."""
+    clock = ManualClock(Instant(1_790_000_000_000_000))
+    with running_server(clock=clock) as server:
+        api = Api(server, "default")
+        an_hour(api, server, clock)
+        yield Aged(server, api, clock)
+        api.close()
+
+
+@pytest.fixture
+def aged_screen(page: Page, aged: Aged, screenshots: Path, allowed: list[str]) -> Screen:
+    """The dashboard of the server with a past."""
+    allowed.append(aged.server.url)
+    return Screen(page, aged.server.url, "default", screenshots)
+
+
+@pytest.fixture
+def allowed(server: RunningServer) -> list[str]:
+    """What a page may ask for."""
+    return [server.url, "data:", "about:"]
+
+
 @pytest.fixture(scope="package")
 def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where screenshots are kept."""
@@ -79,7 +114,7 @@ def complaints() -> list[str]:
 
 
 @pytest.fixture
-def page(browser: Browser, server: RunningServer, complaints: list[str]) -> Iterator[Page]:
+def page(browser: Browser, complaints: list[str], allowed: list[str]) -> Iterator[Page]:
     """A tab that must have nothing to complain of when the test ends."""
     context = browser.new_context(viewport={"width": 1280, "height": 860})
     page = context.new_page()
@@ -89,7 +124,7 @@ def page(browser: Browser, server: RunningServer, complaints: list[str]) -> Iter
             complaints.append(f"{message.type}: {message.text}")
 
     def asked(request: Request) -> None:
-        if not request.url.startswith((server.url, "data:", "about:")):
+        if not request.url.startswith(tuple(allowed)):
             complaints.append(f"asked {request.url}")
 
     page.on("console", heard)

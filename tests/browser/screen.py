@@ -23,7 +23,7 @@ class Screen:
 
     def open(self, path: str, **query: object) -> Response:
         """Go to a page."""
-        asked = urlencode({"tenant": self._tenant, **query})
+        asked = urlencode({**({} if self._tenant == "default" else {"tenant": self._tenant}), **query})
         response = self.page.goto(f"{self._url}{path}?{asked}")
         assert response is not None
         return response

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import expect
 
 from tests.browser.screen import Screen
@@ -40,3 +42,12 @@ def test_it_refreshes_by_itself_and_not_while_it_is_switched_off(screen: Screen,
     expect(todo).to_have_text("2", timeout=15_000)
     screen.page.keyboard.press("l")
     expect(screen.page.locator("#live-switch")).to_have_attribute("aria-pressed", "false")
+
+
+def test_charts_show_the_last_hour(aged_screen: Screen) -> None:
+    aged_screen.open("/")
+
+    expect(aged_screen.page.locator(".chart canvas")).to_have_count(3)
+    aged_screen.shoot("overview-charts")
+    aged_screen.page.get_by_role("link", name="24h").click()
+    expect(aged_screen.page).to_have_url(re.compile("range=24h"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.errors import Code
-from skep.model import Delivery, Ordering, Outcome, Retry, Seq, SettleStatus
+from skep.model import QUEUE_MODE_GROUP, Delivery, Ordering, Outcome, Retry, Seq, SettleStatus
 from tests.contract.driver import Driver, attempts, payloads, seqs
 
 ORDERINGS = [Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED]
@@ -130,3 +130,23 @@ async def test_the_lease_history_says_released(driver: Driver, ordering: Orderin
 
     ((_, lease),) = await driver.store.lease_history(driver.key())
     assert (lease.outcome, lease.messages, lease.completed, lease.attempt) == ("released", 2, 0, 1)
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_I6_a_lease_that_an_operator_ended_is_delivered_again_and_its_token_is_stale(
+    driver: Driver, ordering: Ordering
+) -> None:
+    await driver.create("q", ordering=ordering, max_attempts=5)
+    await driver.push("a", partition="p")
+    await driver.push("b", partition="other")
+    held = {delivery.partition: delivery for delivery in await driver.pop(batch=2)}
+    driver.clock.advance(1)
+
+    ended = await driver.store.end_leases(driver.key(), QUEUE_MODE_GROUP, "p", driver.now)
+
+    again = await driver.pop_one()
+    assert ended == 1
+    assert (again.partition, again.attempt) == ("p", 2)
+    assert [result.status for result in await driver.ack(held["p"])] == [SettleStatus.REFUSED]
+    assert [result.status for result in await driver.ack(held["other"], again)] == [SettleStatus.COMPLETED] * 2
+    assert await driver.store.end_leases(driver.key(), "nobody", "p", driver.now) == 0

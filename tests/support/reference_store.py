@@ -442,6 +442,15 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:
         return self.log(key).groups.pop(group, None) is not None
 
+    async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
+        found = self.log(key).groups.get(group)
+        live = [
+            lease for lease in (found.leases if found else []) if lease.partition == partition and lease.deadline > now
+        ]
+        for lease in live:
+            lease.deadline = now
+        return len(live)
+
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         log = self.log(key)
         taken = 0 if log.groups else log.last_seq - log.first_seq + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from skep.clock import MICROS_PER_SECOND, Instant
+from skep.dashboard.filters import quoted
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -55,7 +56,23 @@ def duration(seconds: float | None) -> str:
 
 def age(seconds: float) -> str:
     """How long something has waited; nothing waits when it is 0."""
-    return duration(seconds) if seconds > 0 else NOTHING
+    return NOTHING if seconds <= 0 else "<1 s" if seconds < 1 else duration(seconds)
+
+
+def ago(seconds: float) -> str:
+    """How long ago something was, in one unit: whoever wants it exactly looks at the time itself."""
+    whole = int(seconds)
+    if whole < 1:
+        return "just now"
+    for unit, letter in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
+        if whole >= unit * 2 or (whole >= unit and letter == "m"):
+            return f"{whole // unit} {letter} ago"
+    return f"{whole} s ago"
+
+
+def reason(value: str) -> str:
+    """Why a message was given up, in words."""
+    return {"max_attempts": "attempts used up", "rejected": "rejected", "expired": "expired", "invalid": "invalid"}.get(value, value)
 
 
 def size(value: int) -> str:
@@ -83,7 +100,15 @@ def share(value: float) -> str:
     return f"{value * 100:.0f}%"
 
 
+def setting(value: object) -> str:
+    """A setting as one writes it: a whole number of seconds without a point."""
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
 FILTERS = {
+    "ago": ago, "reason": reason,
+    "setting": setting,
+    "quoted": quoted,
     "count": count, "short": short, "rate": rate, "duration": duration, "age": age, "size": size, "iso": iso,
     "clock_time": clock_time, "share": share,
 }  # fmt: skip

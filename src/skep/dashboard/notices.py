@@ -9,6 +9,15 @@ from collections.abc import Mapping
 _NOTICES = {
     "paused": "The queue is paused: it takes messages, and hands out none.",
     "resumed": "The queue hands out messages again.",
+    "changed": "{number} setting{s} changed.",
+    "published": "The message is in the log at seq {number}.",
+    "duplicate": "A message with this transaction id is there already, at seq {number}.",
+    "moved": "The group was moved: it has {number} message{s} to do.",
+    "released": "{number} lease{s} ended: what they held is delivered again.",
+    "cleared": "{number} message{s} taken away.",
+    "forgotten": "The group is forgotten.",
+    "replayed": "{number} dead letter{s} went back to their queues.",
+    "purged": "{number} dead letter{s} deleted for good.",
 }
 
 

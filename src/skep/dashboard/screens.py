@@ -17,4 +17,8 @@ class Screen(NamedTuple):
 SCREENS = (
     Screen("overview", "Overview", "", "o"),
     Screen("queues", "Queues", "queues", "q"),
+    Screen("messages", "Messages", "messages", "m"),
+    Screen("traces", "Traces", "traces", "t"),
+    Screen("dead-letters", "Dead letters", "dead-letters", "d"),
+    Screen("pipelines", "Pipelines", "pipelines", "p"),
 )

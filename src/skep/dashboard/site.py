@@ -143,7 +143,13 @@ def _shown(site: Site, path: str, parameters: tuple[str, ...], view: View) -> Op
     async def handler(call: Call) -> Answer:
         return await view(site, call)
 
-    known = (*COMMON, *(Parameter(name, str, "what the page shows") for name in parameters))
+    known = (
+        *COMMON,
+        *(
+            Parameter(name.rstrip("*"), list[str] if name.endswith("*") else str, "what it shows")
+            for name in parameters
+        ),
+    )
     return Operation(
         method="GET", path=path, handler=handler, summary="A page", tag=TAG, parameters=known,
         answers={200: Media("text/html")}, access=READ_TENANT, tenant_in=TENANT,

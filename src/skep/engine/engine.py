@@ -493,6 +493,16 @@ class Engine:
             self._check_group(key, group)
             return await self._store.delete_group(key, group, self._clock.now())
 
+    async def end_leases(self, key: QueueKey, group: str, partition: str) -> int:
+        """Take a partition from whoever holds it, to be delivered again at once; how many leases ended."""
+        with self._in_flight:
+            self._check_group(key, group)
+            validate.check_partition(partition)
+            ended = await self._store.end_leases(key, group, partition, self._clock.now())
+            self._lifecycle.inspect(key)
+            self._wake(key)
+            return ended
+
     async def clear(self, key: QueueKey, scope: ClearScope, *, dry_run: bool = False) -> Cleared:
         """Take messages away; with ``dry_run`` only say how many that would be."""
         with self._in_flight:

@@ -430,6 +430,10 @@ class Store(Protocol):
         """Forget a group and its leases."""
         ...
 
+    async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
+        """Let the leases of a partition run out now, whoever holds them; how many did."""
+        ...
+
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         """Settle as expired all that is pending (ALL: in flight too, and its leases end), and drop what is scheduled."""
         ...

@@ -85,3 +85,122 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "l" && liveSwitch !== null) switchLive();
   else if (event.key === "?" && !dialog.open) dialog.showModal();
 });
+
+// --- charts: drawn from what the page carries, again when that or the colours change ---
+
+const drawn = new Map();
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+function number(value) {
+  if (value === null || value === undefined) return "";
+  if (value >= 1e6) return `${+(value / 1e6).toFixed(1)}M`;
+  if (value >= 1e4) return `${+(value / 1e3).toFixed(1)}k`;
+  return String(+value.toFixed(value < 10 ? 2 : 0));
+}
+
+function timeOfDay(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+}
+
+function draw(figure) {
+  const plot = figure.querySelector(".plot");
+  if (plot === null || typeof uPlot === "undefined") return;
+  const told = JSON.parse(figure.dataset.chart);
+  const axis = { stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 26 };
+  const options = {
+    width: plot.clientWidth, height: plot.clientHeight, legend: { show: false }, padding: [8, 6, 0, 0],
+    cursor: { y: false, points: { size: 5 }, drag: { x: false, y: false }, sync: { key: "skep" } },
+    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, told.unit ? 0.1 : 1)] } },
+    axes: [{ ...axis, space: 60, values: (_, ticks) => ticks.map(timeOfDay) }, { ...axis, size: 42, values: (_, ticks) => ticks.map(number) }],
+    series: [{}, ...told.lines.map((line) => ({
+      label: line.label, stroke: colour(line.tone), width: 1.5, spanGaps: true, points: { show: told.times.length < 3 },
+      fill: told.lines.length === 1 ? `${colour(line.tone)}22` : undefined,
+    }))],
+    hooks: { setCursor: [(chart) => tell(figure, told, chart.cursor.idx)] },
+  };
+  drawn.get(figure.id)?.destroy();
+  plot.replaceChildren();
+  drawn.set(figure.id, new uPlot(options, [told.times, ...told.lines.map((line) => line.values)], plot));
+}
+
+// What the lines say at the cursor stands where the latest figures stand otherwise.
+function tell(figure, told, at) {
+  const spans = figure.querySelectorAll("figcaption .num");
+  told.lines.forEach((line, index) => {
+    const span = spans[index];
+    span.dataset.latest ??= span.textContent;
+    span.textContent = at === null || at === undefined ? span.dataset.latest : number(line.values[at]) + told.unit;
+  });
+}
+
+function drawAll() {
+  for (const figure of document.querySelectorAll("figure[data-chart]")) draw(figure);
+}
+
+drawAll();
+document.body.addEventListener("htmx:afterSettle", drawAll);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+let resizing;
+addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(drawAll, 100); });
+
+// --- what moves by the second ---
+
+function spoken(seconds) {
+  if (seconds <= 0) return "0 s";
+  if (seconds < 60) return `${Math.ceil(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} m ${String(Math.floor(seconds % 60)).padStart(2, "0")} s`;
+  return `${Math.floor(seconds / 3600)} h ${String(Math.floor(seconds % 3600 / 60)).padStart(2, "0")} m`;
+}
+
+// The server's clock counts: this machine's may be off, so only the time since the page came is taken from it.
+setInterval(() => {
+  if (document.hidden) return;
+  for (const span of document.querySelectorAll("[data-deadline]")) {
+    span.came ??= performance.now();
+    const left = Number(span.dataset.deadline) - Number(span.dataset.now) - (performance.now() - span.came);
+    span.textContent = spoken(left / 1000);
+  }
+}, 1000);
+
+// The row whose message the pane shows.
+document.body.addEventListener("htmx:beforeRequest", (event) => {
+  const row = event.detail.elt.closest("table.rows tr");
+  if (row === null) return;
+  for (const other of row.parentElement.querySelectorAll(".chosen")) other.classList.remove("chosen");
+  row.classList.add("chosen");
+});
+
+// --- typed confirmations, copying, choosing all ---
+
+function confirmable(input) {
+  const button = input.form.querySelector("[data-confirmed]");
+  button.disabled = input.value !== input.dataset.confirm;
+}
+
+for (const input of document.querySelectorAll("[data-confirm]")) {
+  confirmable(input);
+  input.addEventListener("input", () => confirmable(input));
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (button === null) return;
+  const source = document.getElementById(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    button.textContent = "Copied";
+  } catch {
+    document.getSelection().selectAllChildren(source);
+    button.textContent = "Selected";
+  }
+});
+
+document.addEventListener("change", (event) => {
+  if (!event.target.matches("[data-all]")) return;
+  for (const box of event.target.form.querySelectorAll(`input[name="${CSS.escape(event.target.dataset.all)}"]`)) {
+    box.checked = event.target.checked;
+  }
+});

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from skep.dashboard import formats
+from skep.dashboard.charts import charts, since
 from skep.dashboard.site import Deed, Site, View
 from skep.dashboard.snapshots import Snapshot
 from skep.http.concerns import concerns
 from skep.http.exchange import Answer, Call
 from skep.http.survey import Surveyed, totals
-from skep.model import QUEUE_MODE_GROUP
 from skep.wire.status import Concern
 
 SHOWN_CONCERNS = 12
@@ -24,7 +25,6 @@ class Worry(NamedTuple):
     what: str
     queue: str
     message: str
-    screen: str
 
 
 async def overview(site: Site, call: Call) -> Answer:
@@ -32,26 +32,45 @@ async def overview(site: Site, call: Call) -> Answer:
     place = site.place(call)
     snapshot = await site.snapshots.of(place.tenant)
     worries = worries_of(snapshot)
+    span = place.query.get("range", "1h")
+    moments = await site.engine.past.figures(since(site.engine.now(), span), place.tenant)
     return site.page(
         call, "overview.html", screen="overview", snapshot=snapshot, totals=totals(snapshot.seen),
         worries=worries[:SHOWN_CONCERNS], more_worries=max(0, len(worries) - SHOWN_CONCERNS),
         red=sum(worry.red for worry in worries), busiest=busiest(snapshot), is_new=not snapshot.seen.queues,
+        charts=charts(moments), range=span,
     )  # fmt: skip
 
 
 def worries_of(snapshot: Snapshot) -> list[Worry]:
     """What needs attention, red first, then by queue."""
+    by_name = {one.queue.key.name: one for one in snapshot.seen.queues}
     found = [
-        Worry(warned.concern in _RED, warned.concern.replace("_", " "), warned.queue, warned.message, "queues")
+        Worry(
+            warned.concern in _RED,
+            warned.concern.replace("_", " "),
+            warned.queue,
+            _says(warned.concern, by_name[warned.queue]),
+        )
         for warned in concerns(snapshot.seen)
     ]
     for queue, stats in snapshot.seen.queues:
-        if stats.rates.dead > 0:
-            message = (
-                f"messages of {queue.key.name!r} are being given up: {stats.rates.dead * 60:.3g} in the last minute"
-            )
-            found.append(Worry(True, "dying", queue.key.name, message, "dead-letters"))
+        if stats.rates.dead > 0 and not queue.holds_dead_letters:
+            given_up = max(1, round(stats.rates.dead * 60))
+            message = f"{given_up:,} message{'' if given_up == 1 else 's'} given up in the last minute"
+            found.append(Worry(True, "dying", queue.key.name, message))
     return sorted(found, key=lambda worry: (not worry.red, worry.queue, worry.what))
+
+
+def _says(concern: Concern, one: Surveyed) -> str:
+    depth, most = one.stats.depth, one.queue.settings.max_depth
+    match concern:
+        case Concern.PAUSED:
+            return f"with {depth:,} message{'' if depth == 1 else 's'} to do"
+        case Concern.OLD:
+            return f"its oldest message has waited for {formats.duration(one.stats.oldest_age_seconds)}"
+        case Concern.NEARLY_FULL:
+            return f"it holds {depth:,} of at most {most:,} messages"
 
 
 def busiest(snapshot: Snapshot) -> list[Surveyed]:
@@ -63,10 +82,5 @@ def busiest(snapshot: Snapshot) -> list[Surveyed]:
     return working[:SHOWN_QUEUES]
 
 
-def group_label(group: str) -> str:
-    """A group's name as people say it."""
-    return "(no group)" if group == QUEUE_MODE_GROUP else group
-
-
-PAGES: list[tuple[str, tuple[str, ...], View]] = [("/", (), overview)]
+PAGES: list[tuple[str, tuple[str, ...], View]] = [("/", ("range",), overview)]
 DEEDS: list[tuple[str, Deed]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from skep.dashboard.charts import sparks
 from skep.dashboard.site import Deed, Fields, Site, View
 from skep.http import parameters
 from skep.http.concerns import OLD_SECONDS
@@ -49,9 +50,11 @@ async def queues(site: Site, call: Call) -> Answer:
     found.sort(key=lambda one: (column.value(one), one.queue.key.name))
     page = max(1, parameters.whole(place.query, "page", 1))
     first = (page - 1) * PAGE_ROWS
+    shown = found[first : first + PAGE_ROWS]
+    lines = await sparks(site.engine, [one.queue.key.name for one in shown], place.tenant)
     return site.page(
         call, "queues.html", screen="queues", snapshot=snapshot, columns=COLUMNS, sort=column.name, show=show, filter=text,
-        rows=[(one, worst_lag(one)) for one in found[first : first + PAGE_ROWS]], found=len(found), page=page,
+        rows=[(one, worst_lag(one), lines[one.queue.key.name]) for one in shown], found=len(found), page=page,
         pages=max(1, -(-len(found) // PAGE_ROWS)), old_seconds=OLD_SECONDS,
         counts={name: sum(_is_shown(one, name) for one in snapshot.seen.queues) for name in SHOWN},
     )  # fmt: skip

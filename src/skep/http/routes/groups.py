@@ -58,12 +58,12 @@ def operations(engine: Engine) -> list[Operation]:
     async def seek(call: Call) -> Answer:
         name = call.path("group")
         request = await call.json(_decode_seek)
-        start = _start(request)
+        start = start_of(request)
         key = call.queue(request.queue)
         stats = await engine.queue_stats(key)
         before = _group(stats, name)
         if request.dry_run:
-            to_seq = await _reached(engine, key, stats, start)
+            to_seq = await reached(engine, key, stats, start)
             pending = stats.last_seq - to_seq
         else:
             moved = await engine.seek(key, name, start)
@@ -138,7 +138,8 @@ async def _in_question(engine: Engine, call: Call) -> Survey:
     return Survey(await figures(engine, [queue]), True)
 
 
-def _start(request: SeekRequest) -> Start:
+def start_of(request: SeekRequest) -> Start:
+    """The position that a request means."""
     if (request.time is not None) != (request.to is SeekTo.TIME) or (request.seq is not None) != (
         request.to is SeekTo.SEQ
     ):
@@ -155,7 +156,7 @@ def _start(request: SeekRequest) -> Start:
             return Start(StartMode.SEQ, request.seq or 0)
 
 
-async def _reached(engine: Engine, key: QueueKey, stats: QueueStats, start: Start) -> int:
+async def reached(engine: Engine, key: QueueKey, stats: QueueStats, start: Start) -> int:
     """The seq up to which all would count as read."""
     first = await _first(engine, key, stats, start)
     return min(max(first, stats.first_seq), stats.last_seq + 1) - 1

@@ -45,6 +45,16 @@ async def delete(connection: Connection, key: QueueKey, group: str) -> bool:
     return True
 
 
+async def end_leases(connection: Connection, key: QueueKey, group: str, partition: str, now: Instant) -> int:
+    """Let the leases of a partition run out now: who pops next finds them as any that ran out."""
+    queue = await queues.need(connection, key)
+    group_id = await connection.fetchval(SQL["group_id"], queue.id, group)
+    if group_id is None:
+        return 0
+    ended = await connection.fetchval(SQL["end_lease"], queue.id, group_id, partition, now)
+    return int(ended) + int(await connection.fetchval(SQL["end_sets"], queue.id, group_id, partition, now))
+
+
 async def _forget_leases(connection: Connection, queue_id: int, group_id: int) -> None:
     await connection.execute(SQL["lock_group_id"], group_id)
     await connection.execute(SQL["delete_leases"], queue_id, group_id)

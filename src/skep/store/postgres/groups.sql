@@ -8,6 +8,21 @@ SELECT id FROM consumer_group WHERE queue_id = $1 AND name = $2 FOR UPDATE
 -- Keeps discovery away while the group's rows go.
 SELECT 1 FROM consumer_group WHERE id = $1 FOR UPDATE
 
+-- name: group_id
+SELECT g.id FROM consumer_group g WHERE g.queue_id = $1 AND g.name = $2
+
+-- name: end_lease
+WITH ended AS (
+    UPDATE partition_lease l SET ready_at = $4
+    WHERE l.partition = $3 AND l.queue_id = $1 AND l.group_id = $2 AND l.token IS NOT NULL AND l.ready_at > $4 RETURNING 1)
+SELECT count(*) FROM ended
+
+-- name: end_sets
+WITH ended AS (
+    UPDATE set_lease s SET ready_at = $4
+    WHERE s.queue_id = $1 AND s.group_id = $2 AND s.partition = $3 AND s.token IS NOT NULL AND s.ready_at > $4 RETURNING 1)
+SELECT count(*) FROM ended
+
 -- name: delete_leases
 -- Locked in ascending partition order first, like everywhere.
 WITH locked AS (

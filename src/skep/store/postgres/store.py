@@ -473,6 +473,9 @@ class PostgresStore:
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG002 - the protocol gives it
         return await self._pool.transaction(lambda c: groups.delete(c, key, group))
 
+    async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
+        return await self._pool.transaction(lambda c: groups.end_leases(c, key, group, partition, now))
+
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         return await self._pool.transaction(lambda c: groups.clear(c, key, scope, now, self._shard))
 

@@ -124,3 +124,14 @@ def _keep_live_sets(session: Session, group: GroupRow, now: Instant) -> int:
 def _drop_rows(session: Session, group: GroupRow) -> None:
     session.db.execute(LEASES_SQL["delete_leases_of_group"], (group.id,))
     session.db.execute(SETS_SQL["delete_sets_of_group"], (group.id,))
+
+
+def end_leases(session: Session, key: QueueKey, name: str, partition: str, now: Instant) -> int:
+    """Let the leases of a partition run out now: who pops next finds them as any that ran out."""
+    queue = session.queue(key)
+    group = session.find_group(queue, name)
+    if group is None:
+        return 0
+    statement = "end_lease" if queue.is_ordered else "end_sets"
+    session.db.execute(SQL[statement], (group.id, queue.stored_partition(partition), now))
+    return session.db.changes()

@@ -496,6 +496,10 @@ class SqliteStore:
         """Forget a group and its leases."""
         return await self._write(lambda session: progress.delete_group(session, key, group))
 
+    async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
+        """Let the leases of a partition run out now."""
+        return await self._write(lambda session: progress.end_leases(session, key, group, partition, now))
+
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         """Settle as expired what waits, and drop what is scheduled."""
         return await self._write(lambda session: progress.clear(session, key, scope, now))

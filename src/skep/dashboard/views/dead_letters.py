@@ -1,0 +1,211 @@
+"""Dead letters: grouped by what they died of; chosen one by one, by kind or by a filter; replayed, edited, purged.
+
+Grouping looks at the newest `LOOKED_AT` of each queue, and says so when there are more. Whatever is done is previewed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from skep.dashboard.deliveries import deliveries_of
+from skep.dashboard.fingerprints import LOOKED_AT, Kind, kinds
+from skep.dashboard.payloads import headers_of, one_line, shown
+from skep.dashboard.site import Deed, Fields, Site, View
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.dead_letters import missing
+from skep.http.exchange import Answer, Call
+from skep.http.survey import Surveyed
+from skep.ids import id_text
+from skep.model import DeadLetter, DeadLetterFilter, DeadReason, NewMessage, QueueKey, Seq
+
+GRAVES = 20
+"""Dead-letter queues that are looked at when none is chosen: those with most."""
+LETTERS = 50
+PREVIEWED = 5
+PURGE_WORD = "purge"
+
+
+def _graves(queues: Sequence[Surveyed]) -> list[Surveyed]:
+    found = [one for one in queues if one.queue.holds_dead_letters]
+    return sorted(found, key=lambda one: (-one.stats.dead_letters, one.queue.key.name))
+
+
+async def dead_letters(site: Site, call: Call) -> Answer:
+    """All kinds of death, of one queue or of those with most."""
+    place = site.place(call)
+    graves = _graves((await site.snapshots.of(place.tenant)).seen.queues)
+    chosen = place.query.get("queue")
+    wanted = {name: place.query.get(name, "") for name in ("source", "reason", "error")}
+    names = [chosen] if chosen else [one.queue.key.name for one in graves[:GRAVES] if one.stats.dead_letters]
+    found: list[Kind] = []
+    is_cut = False
+    for name in names:
+        deaths = await site.engine.past.deaths(QueueKey(name, place.tenant), limit=LOOKED_AT)
+        is_cut = is_cut or len(deaths) == LOOKED_AT
+        found += kinds(name, [one for one in deaths if _is_wanted(one.source_queue, one.reason, one.error, wanted)])
+    found.sort(key=lambda kind: (-kind.count, -kind.last_at))
+    return site.page(
+        call, "dead_letters.html", screen="dead-letters", graves=graves, chosen=chosen, kinds=found[:200], is_cut=is_cut,
+        looked_at=LOOKED_AT, wanted=wanted, reasons=list(DeadReason), total=sum(kind.count for kind in found),
+    )  # fmt: skip
+
+
+def _is_wanted(source: str, reason: str, error: str | None, wanted: Mapping[str, str]) -> bool:
+    return (
+        wanted["source"] in ("", source) and wanted["reason"] in ("", reason)
+        and (not wanted["error"] or wanted["error"] in (error or ""))
+    )  # fmt: skip
+
+
+async def kind(site: Site, call: Call) -> Answer:
+    """The dead letters of one kind, to choose from."""
+    place = site.place(call)
+    key = QueueKey(call.path("queue"), place.tenant)
+    found = await _kind(site, key, call.path("sign"))
+    seqs = sorted(found.seqs, reverse=True)
+    before = parameters.position(place.query, "before")
+    if before is not None:
+        seqs = [seq for seq in seqs if seq < before]
+    letters = await _letters(site, key, seqs[:LETTERS])
+    return site.page(
+        call, "dead_kind.html", screen="dead-letters", kind=found, rows=[(one, one_line(one.payload, one.content_type)) for one in letters],
+        before=seqs[LETTERS - 1] if len(seqs) > LETTERS else None, id_text=id_text,
+    )  # fmt: skip
+
+
+async def _kind(site: Site, key: QueueKey, sign: str) -> Kind:
+    deaths = await site.engine.past.deaths(key, limit=LOOKED_AT)
+    found = next((one for one in kinds(key.name, deaths) if one.sign == sign), None)
+    if found is None:
+        raise SkepError(Code.MESSAGE_NOT_FOUND, "there are no dead letters of this kind any more")
+    return found
+
+
+async def _letters(site: Site, key: QueueKey, seqs: Sequence[Seq]) -> list[DeadLetter]:
+    """Those with these seqs, newest first; the walk goes from the first to the last of them."""
+    if not seqs:
+        return []
+    wanted = DeadLetterFilter(queue=key, seqs=list(seqs))
+    found = await site.engine.dead_letters(wanted, after=Seq(min(seqs) - 1), limit=len(seqs))
+    return found[::-1]
+
+
+async def letter(site: Site, call: Call) -> Answer:
+    """One dead letter with all that is known of it."""
+    place = site.place(call)
+    key = QueueKey(call.path("queue"), place.tenant)
+    seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
+    found = await _letters(site, key, [Seq(seq)])
+    if not found:
+        raise missing(key, str(seq))
+    one = found[0]
+    source = QueueKey(one.source_queue, place.tenant)
+    deliveries = []
+    if one.source_seq:
+        try:
+            [deliveries] = await deliveries_of(site.engine, [await site.engine.message(source, one.source_seq)])
+        except SkepError as error:
+            if error.code not in (Code.MESSAGE_NOT_FOUND, Code.QUEUE_NOT_FOUND):
+                raise
+    text = one.payload.decode(errors="replace") if one.content_type is None else None
+    return site.page(
+        call, "dead_letter.html", screen="dead-letters", letter=one, payload=shown(one.payload, one.content_type),
+        headers=headers_of(one.headers), id=id_text(one.id), trace_id=id_text(one.trace_id), deliveries=deliveries,
+        text=None if text is None else _pretty(text), bytes=len(one.payload),
+    )  # fmt: skip
+
+
+def _pretty(text: str) -> str:
+    import msgspec
+
+    try:
+        return msgspec.json.format(text, indent=2)
+    except msgspec.DecodeError:
+        return text
+
+
+async def confirm(site: Site, call: Call) -> Answer:
+    """What a replay or purge would do, before it is done."""
+    place = site.place(call)
+    key = QueueKey(call.path("queue"), place.tenant)
+    what = place.query.get("do", "")
+    if what not in ("replay", "purge"):
+        raise SkepError(Code.INVALID_REQUEST, "one can replay or purge dead letters")
+    said = {name: place.query.get(name, "") for name in ("sign", "source", "reason", "error")}
+    seqs = call.values("seq")
+    if not seqs and place.query.get("chosen"):
+        raise SkepError(Code.INVALID_REQUEST, "no dead letter is chosen")
+    wanted = await _selection(site, key, said, seqs)
+    number = await site.engine.count_dead_letters(wanted)
+    first = min(wanted.seqs) - 1 if wanted.seqs else None
+    examples = await site.engine.dead_letters(wanted, after=None if first is None else Seq(first), limit=PREVIEWED)
+    return site.page(
+        call, "dead_confirm.html", screen="dead-letters", queue=key.name, what=what, said=said, seqs=seqs, number=number,
+        examples=[(one, one_line(one.payload, one.content_type)) for one in examples], word=PURGE_WORD,
+        is_wrong=place.query.get("wrong") == "yes",
+    )  # fmt: skip
+
+
+async def _selection(site: Site, key: QueueKey, said: Mapping[str, str], seqs: Sequence[str]) -> DeadLetterFilter:
+    """Which dead letters are meant: those chosen, those of a kind, or all that match."""
+    if seqs:
+        return DeadLetterFilter(queue=key, seqs=[Seq(parameters.position({"seq": text}, "seq") or 0) for text in seqs])
+    if said.get("sign"):
+        return DeadLetterFilter(queue=key, seqs=(await _kind(site, key, said["sign"])).seqs)
+    given = {name: value for name, value in said.items() if value}
+    return DeadLetterFilter(
+        queue=key, source_queue=given.get("source"), reason=parameters.choice(given, "reason", DeadReason),
+        error_contains=given.get("error"),
+    )  # fmt: skip
+
+
+async def _asked(site: Site, call: Call, fields: Fields) -> tuple[QueueKey, DeadLetterFilter]:
+    key = QueueKey(call.path("queue"), site.place(call).tenant)
+    said = {name: fields.get(name) for name in ("sign", "source", "reason", "error")}
+    return key, await _selection(site, key, said, fields.all("seq"))
+
+
+async def replay(site: Site, call: Call, fields: Fields) -> str:
+    """Send dead letters back."""
+    key, wanted = await _asked(site, call, fields)
+    done = await site.engine.replay(wanted)
+    return site.place(call).url("dead-letters", queue=key.name, notice="replayed", number=done.count)
+
+
+async def purge(site: Site, call: Call, fields: Fields) -> str:
+    """Delete dead letters for good, when the word was typed."""
+    place = site.place(call)
+    key, wanted = await _asked(site, call, fields)
+    if fields.get("confirm") != PURGE_WORD:
+        raise SkepError(Code.INVALID_REQUEST, f"dead letters are deleted when the word {PURGE_WORD!r} is typed")
+    number = await site.engine.purge(wanted)
+    return place.url("dead-letters", queue=key.name, notice="purged", number=number)
+
+
+async def edit(site: Site, call: Call, fields: Fields) -> str:
+    """Send one dead letter back with another payload, which its queue must take."""
+    place = site.place(call)
+    key = QueueKey(call.path("queue"), place.tenant)
+    seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
+    found = await _letters(site, key, [Seq(seq)])
+    if not found:
+        raise missing(key, str(seq))
+    payload = fields.get("payload").encode()
+    if site.engine.declared is not None:
+        await site.engine.declared.fit([NewMessage(QueueKey(found[0].source_queue, place.tenant), payload)])
+    done = await site.engine.replay(DeadLetterFilter(queue=key, seqs=[Seq(seq)]), edited=payload)
+    return place.url("dead-letters", queue=key.name, notice="replayed", number=done.count)
+
+
+PAGES: list[tuple[str, tuple[str, ...], View]] = [
+    ("/dead-letters", ("queue", "source", "reason", "error"), dead_letters),
+    ("/dead-letters/{queue}/kinds/{sign}", ("before",), kind),
+    ("/dead-letters/{queue}/letters/{seq}", (), letter),
+    ("/dead-letters/{queue}/confirm", ("do", "sign", "seq*", "source", "reason", "error", "wrong", "chosen"), confirm),
+]
+DEEDS: list[tuple[str, Deed]] = [
+    ("/dead-letters/{queue}/replay", replay),
+    ("/dead-letters/{queue}/purge", purge),
+    ("/dead-letters/{queue}/letters/{seq}/edit", edit),
+]

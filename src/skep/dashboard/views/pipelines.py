@@ -1,0 +1,96 @@
+"""Pipelines: runs of Spark pipelines as they tell of themselves: stages, rows, rates, lag, checks, reports."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from skep.clock import Instant
+from skep.dashboard.site import Deed, Site, View
+from skep.http.exchange import Answer, Call
+from skep.records import PipelineRun
+from skep.wire.pipelines import RunReport, RunStatus
+from skep.wire.times import to_instant
+
+RUNS = 100
+SILENT_SECONDS = 600.0
+"""A run that goes on and has told nothing for this long may be dead."""
+
+_decode = msgspec.json.Decoder(RunReport)
+
+
+class Run(NamedTuple):
+    """A run and its report."""
+
+    run: PipelineRun
+    report: RunReport
+    seconds: float
+    is_silent: bool
+
+    @property
+    def tone(self) -> str:
+        """How urgent it is to look at."""
+        if self.report.status is RunStatus.FAILED or self.is_silent:
+            return "red"
+        if self.report.status is RunStatus.WARN or self.report.rows_rejected or self.failed_checks:
+            return "amber"
+        return "green" if self.report.status is RunStatus.OK else ""
+
+    @property
+    def failed_checks(self) -> int:
+        """Checks that did not hold."""
+        return sum(check.status in (RunStatus.FAILED, RunStatus.WARN) for check in self.report.checks)
+
+    @property
+    def lag(self) -> int:
+        """Messages that it is behind, over all its queues."""
+        return sum(self.report.lag.values())
+
+
+def _run(run: PipelineRun, now: Instant) -> Run:
+    report = _decode.decode(run.document)
+    goes_on = report.status is RunStatus.RUNNING
+    end = to_instant(report.finished_at) if report.finished_at is not None else now if goes_on else run.updated_at
+    return Run(run, report, max(0, end - run.started_at) / 1e6, goes_on and now - run.updated_at > SILENT_SECONDS * 1e6)
+
+
+async def pipelines(site: Site, call: Call) -> Answer:
+    """The latest runs."""
+    place = site.place(call)
+    now = site.engine.now()
+    runs = [_run(run, now) for run in await site.engine.records.runs(place.tenant, limit=RUNS)]
+    name = place.query.get("name", "")
+    names = sorted({run.report.name for run in runs})
+    return site.page(
+        call, "pipelines.html", screen="pipelines", runs=[run for run in runs if name in ("", run.report.name)], names=names,
+        name=name,
+    )  # fmt: skip
+
+
+async def pipeline(site: Site, call: Call) -> Answer:
+    """One run."""
+    place = site.place(call)
+    run = _run(await site.engine.records.run(call.path("run"), place.tenant), site.engine.now())
+    links = [(name, link, _is_safe(link)) for name, link in run.report.links.items()]
+    details = (
+        msgspec.json.format(msgspec.json.encode(run.report.details), indent=2).decode() if run.report.details else ""
+    )
+    return site.page(call, "pipeline.html", screen="pipelines", one=run, links=links, details=details)
+
+
+def _is_safe(link: str) -> bool:
+    """Whether a page may link there. A run may have told anything, a script among others."""
+    try:
+        parts = urlsplit(link)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc)
+
+
+PAGES: list[tuple[str, tuple[str, ...], View]] = [
+    ("/pipelines", ("name",), pipelines),
+    ("/pipelines/{run}", (), pipeline),
+]
+DEEDS: list[tuple[str, Deed]] = []

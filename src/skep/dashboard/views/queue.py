@@ -1,0 +1,245 @@
+"""Queue: one queue with its groups, partitions and settings; and what is done to it: publish, seek, release, clear."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from skep.clock import Instant
+from skep.dashboard.charts import charts, since
+from skep.dashboard.payloads import one_line
+from skep.dashboard.site import Deed, Fields, Site, View
+from skep.engine.settings import parse_changes
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.exchange import Answer, Call
+from skep.http.routes.groups import reached, start_of
+from skep.model import (
+    DEAD_LETTER_SUFFIX,
+    DEFAULT_PARTITION,
+    NO_DEAD_LETTER_QUEUE,
+    QUEUE_MODE_GROUP,
+    ClearScope,
+    MessageFilter,
+    NewMessage,
+    Queue,
+    QueueKey,
+    QueueSettings,
+)
+from skep.wire.groups import SeekRequest, SeekTo
+
+PARTITIONS = 25
+MESSAGES = 8
+_TIMES = {
+    "lease_seconds", "max_age_seconds", "retention_seconds", "completed_retention_seconds", "delayed_processing_seconds",
+    "window_buffer_seconds", "max_wait_seconds", "dedup_window_seconds",
+}  # fmt: skip
+_HIDDEN_FIELDS = ("paused",)
+
+
+def key_of(site: Site, call: Call) -> QueueKey:
+    """The queue that a path names."""
+    return QueueKey(call.path("queue"), site.place(call).tenant)
+
+
+async def queue(site: Site, call: Call) -> Answer:
+    """A queue at a look: figures, charts, groups, partitions, its newest messages."""
+    place, key = site.place(call), key_of(site, call)
+    found = await site.engine.get_queue(key)
+    stats = await site.engine.queue_stats(key)
+    named = [group.group for group in stats.groups]
+    group = place.query.get("group") or (named[0] if named else QUEUE_MODE_GROUP)
+    after = place.query.get("after", "")
+    partitions, moments, newest = await asyncio.gather(
+        site.engine.partition_stats(key, group, after=after, limit=PARTITIONS + 1),
+        site.engine.past.figures_of([key.name], since(site.engine.now(), place.query.get("range", "1h")), key.tenant),
+        site.engine.messages(MessageFilter(queue=key, descending=True, limit=MESSAGES, preview_bytes=400)),
+    )
+    return site.page(
+        call, "queue.html", screen="queues", queue=found, stats=stats, group=group, range=place.query.get("range", "1h"),
+        partitions=partitions[:PARTITIONS], more_partitions=len(partitions) > PARTITIONS, after=after,
+        charts=charts(moments[0]), dead_letter_queue=dead_letter_queue(found),
+        newest=[(message, one_line(message.payload, message.content_type)) for message in newest.messages],
+    )  # fmt: skip
+
+
+def dead_letter_queue(queue: Queue) -> str | None:
+    """Where its messages go that are given up."""
+    name = queue.settings.dead_letter_queue
+    return (
+        None
+        if name == NO_DEAD_LETTER_QUEUE or queue.holds_dead_letters
+        else name or queue.key.name + DEAD_LETTER_SUFFIX
+    )
+
+
+async def settings(site: Site, call: Call) -> Answer:
+    """A queue's settings, to be seen and changed, and as a spec."""
+    found = await site.engine.get_queue(key_of(site, call))
+    defaults = QueueSettings()
+    rows = [
+        (name, getattr(found.settings, name), getattr(found.settings, name) != getattr(defaults, name), name in _TIMES)
+        for name in QueueSettings.__struct_fields__
+        if name not in _HIDDEN_FIELDS
+    ]
+    spec = msgspec.json.format(
+        msgspec.json.encode({name: value for name, value, changed, _ in rows if changed}), indent=2
+    ).decode()
+    return site.page(call, "queue_settings.html", screen="queues", queue=found, rows=rows, spec=spec)
+
+
+async def change_settings(site: Site, call: Call, fields: Fields) -> str:
+    """Change the settings that differ from what the form was filled with."""
+    key = key_of(site, call)
+    changes: dict[str, Any] = {}
+    for name in QueueSettings.__struct_fields__:
+        before, text = fields.get(f"was-{name}"), fields.get(name).strip()
+        if text != before and name not in _HIDDEN_FIELDS:
+            changes[name] = _setting(text)
+    if changes:
+        await site.engine.update_queue(key, parse_changes(changes))
+    return site.place(call).url("queues", key.name, "settings", notice="changed", number=len(changes))
+
+
+def _setting(text: str) -> Any:
+    """A setting as someone writes it: a number, yes or no, or a name; nothing at all is none."""
+    if text == "":
+        return None
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+async def publish_form(site: Site, call: Call) -> Answer:
+    """A form for a test message."""
+    found = await site.engine.get_queue(key_of(site, call))
+    return site.page(
+        call, "queue_publish.html", screen="queues", queue=found, partition=DEFAULT_PARTITION, payload='{\n  "test": true\n}',
+    )  # fmt: skip
+
+
+async def publish(site: Site, call: Call, fields: Fields) -> str:
+    """Push a test message."""
+    key = key_of(site, call)
+    await site.engine.get_queue(key)
+    payload = fields.get("payload").encode()
+    headers = {"skep-origin": "dashboard"}
+    message = NewMessage(
+        key, payload, partition=fields.get("partition") or DEFAULT_PARTITION, transaction_id=fields.get("txid") or None,
+        headers=msgspec.json.encode(headers),
+    )  # fmt: skip
+    [result] = (await site.engine.push([message])).results
+    if result.code is not None:
+        raise SkepError(result.code, result.reason or "the message was refused")
+    notice = "duplicate" if result.status == "duplicate" else "published"
+    return site.place(call).url("queues", key.name, notice=notice, number=result.seq)
+
+
+async def seek_form(site: Site, call: Call) -> Answer:
+    """Where to move a group, with a preview of what that touches once it is chosen."""
+    place, key, group = site.place(call), key_of(site, call), call.path("group")
+    found = await site.engine.get_queue(key)
+    stats = await site.engine.queue_stats(key)
+    before = next((one for one in stats.groups if one.group == group), None)
+    preview = None
+    if "to" in place.query:
+        start = start_of(_seek_request(key.name, place.query))
+        to_seq = await reached(site.engine, key, stats, start)
+        again = max(0, before.progress_seq - to_seq) if before is not None else 0
+        skipped = max(0, to_seq - before.progress_seq) if before is not None else 0
+        preview = {"to_seq": to_seq, "pending": stats.last_seq - to_seq, "again": again, "skipped": skipped}
+    return site.page(
+        call, "queue_seek.html", screen="queues", queue=found, group=group, stats=stats, before=before, preview=preview,
+        to=place.query.get("to", "end"), time=place.query.get("time", ""), seq=place.query.get("seq", ""),
+    )  # fmt: skip
+
+
+async def seek(site: Site, call: Call, fields: Fields) -> str:
+    """Move a group."""
+    key, group = key_of(site, call), call.path("group")
+    said = {name: fields.get(name) for name in ("to", "time", "seq") if fields.get(name)}
+    moved = await site.engine.seek(key, group, start_of(_seek_request(key.name, said)))
+    return site.place(call).url("queues", key.name, notice="moved", number=moved.lag_messages)
+
+
+def _seek_request(queue: str, said: dict[str, str]) -> SeekRequest:
+    to = parameters.choice(said, "to", SeekTo) or SeekTo.END
+    time = said.get("time")
+    if time and len(time) == len("2026-01-31T12:00"):
+        time += ":00"
+    wanted = parameters.time({"time": time if time.endswith("Z") else time + "Z"}, "time") if time else None
+    return SeekRequest(
+        queue, to, time=None if wanted is None or to is not SeekTo.TIME else _datetime(wanted),
+        seq=parameters.position(said, "seq") if to is SeekTo.SEQ and said.get("seq") else None,
+    )  # fmt: skip
+
+
+def _datetime(at: Instant) -> Any:
+    from skep.wire.times import to_datetime
+
+    return to_datetime(at)
+
+
+async def release(site: Site, call: Call, fields: Fields) -> str:
+    """Take a partition from whoever holds it."""
+    key, group = key_of(site, call), fields.get("group") or QUEUE_MODE_GROUP
+    ended = await site.engine.end_leases(key, group, fields.get("partition"))
+    return site.place(call).url(
+        "queues", key.name, notice="released", number=ended, group=group, after=fields.get("after")
+    )
+
+
+async def clear_form(site: Site, call: Call) -> Answer:
+    """What clearing would take away, and a field to type the queue's name into."""
+    place, key = site.place(call), key_of(site, call)
+    found = await site.engine.get_queue(key)
+    scopes = {scope: await site.engine.clear(key, scope, dry_run=True) for scope in ClearScope}
+    scope = parameters.choice(place.query, "scope", ClearScope) or ClearScope.PENDING
+    return site.page(
+        call, "queue_clear.html", screen="queues", queue=found, scopes=scopes, scope=scope,
+        is_wrong=place.query.get("wrong") == "yes",
+    )  # fmt: skip
+
+
+async def clear(site: Site, call: Call, fields: Fields) -> str:
+    """Take messages away, when the queue's name was typed."""
+    place, key = site.place(call), key_of(site, call)
+    scope = parameters.choice({"scope": fields.get("scope")}, "scope", ClearScope) or ClearScope.PENDING
+    if fields.get("confirm") != key.name:
+        return place.url("queues", key.name, "clear", scope=scope, wrong="yes")
+    cleared = await site.engine.clear(key, scope)
+    return place.url("queues", key.name, notice="cleared", number=cleared.pending + cleared.scheduled)
+
+
+async def delete_group(site: Site, call: Call, fields: Fields) -> str:
+    """Forget a group, when its name was typed."""
+    place, key, group = site.place(call), key_of(site, call), call.path("group")
+    if fields.get("confirm") != group:
+        raise SkepError(Code.INVALID_REQUEST, "the group is forgotten when its name is typed as it is")
+    if not await site.engine.delete_group(key, group):
+        raise SkepError(Code.GROUP_NOT_FOUND, f"there is no group {group!r} here")
+    return place.url("queues", key.name, notice="forgotten")
+
+
+PAGES: list[tuple[str, tuple[str, ...], View]] = [
+    ("/queues/{queue}", ("group", "after", "range"), queue),
+    ("/queues/{queue}/settings", (), settings),
+    ("/queues/{queue}/publish", (), publish_form),
+    ("/queues/{queue}/clear", ("scope", "wrong"), clear_form),
+    ("/queues/{queue}/groups/{group}/seek", ("to", "time", "seq"), seek_form),
+]
+DEEDS: list[tuple[str, Deed]] = [
+    ("/queues/{queue}/settings", change_settings),
+    ("/queues/{queue}/publish", publish),
+    ("/queues/{queue}/clear", clear),
+    ("/queues/{queue}/release", release),
+    ("/queues/{queue}/groups/{group}/seek", seek),
+    ("/queues/{queue}/groups/{group}/delete", delete_group),
+]

@@ -1,0 +1,162 @@
+"""Traces: the way of a trace across queues as a waterfall, waiting lighter than processing, and what workers told of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from skep.clock import Instant
+from skep.dashboard.deliveries import Delivery, deliveries_of
+from skep.dashboard.payloads import one_line
+from skep.dashboard.place import Place
+from skep.dashboard.site import Deed, Site, View
+from skep.errors import Code, SkepError
+from skep.histories import TraceEvent
+from skep.http import parameters
+from skep.http.exchange import Answer, Call
+from skep.ids import Id, id_text, parse_id
+from skep.model import MessageFilter, QueueKey, StoredMessage
+
+SHOWN_MESSAGES = 100
+SHOWN_EVENTS = 500
+SEARCHED_QUEUES = 200
+"""Queues that are looked through for a transaction id."""
+NAMES, NAMED = 200, 50
+WIDTH = 1_000
+"""Units that a waterfall is wide."""
+
+
+class Bar(NamedTuple):
+    """A stretch of time in a waterfall."""
+
+    kind: str
+    left: float
+    width: float
+    title: str
+
+
+class Tick(NamedTuple):
+    """A moment in a waterfall."""
+
+    kind: str
+    left: float
+    title: str
+
+
+class Hop(NamedTuple):
+    """A message of a trace with what became of it."""
+
+    message: StoredMessage
+    line: str
+    bars: list[Bar]
+    ticks: list[Tick]
+    deliveries: list[Delivery]
+    since_start_seconds: float
+    waited_seconds: float | None
+    worked_seconds: float | None
+    is_bad: bool
+    events: list[TraceEvent]
+
+
+async def traces(site: Site, call: Call) -> Answer:
+    """A trace, or what there is to look for."""
+    place = site.place(call)
+    wanted = place.query.get("id", "").strip()
+    problem, trace_id, hops, loose, total = None, None, list[Hop](), list[TraceEvent](), 0.0
+    if wanted:
+        try:
+            trace_id = await _trace_id(site, place, wanted)
+        except SkepError as error:
+            if error.code not in (Code.INVALID_TRACE_ID, Code.MESSAGE_NOT_FOUND):
+                raise
+            problem = error.message
+    cut = False
+    if trace_id is not None:
+        found = await site.engine.trace(trace_id, place.tenant, limit=SHOWN_MESSAGES + 1)
+        events = await site.engine.past.events(trace_id, place.tenant, limit=SHOWN_EVENTS)
+        cut = len(found) > SHOWN_MESSAGES
+        found = found[:SHOWN_MESSAGES]
+        deliveries = await deliveries_of(site.engine, found)
+        hops, total = waterfall(found, deliveries, events, site.engine.now())
+        known = {message.id for message in found}
+        loose = [event for event in events if event.message_id not in known]
+        if not found and not events:
+            problem = "nothing is known of this trace: it may have aged out, or belong to another tenant"
+    name = place.query.get("name", "")
+    before = parameters.position(place.query, "before")
+    named = await site.engine.past.events_named(name, place.tenant, before=before, limit=NAMED + 1) if name else []
+    return site.page(
+        call, "traces.html", screen="traces", wanted=wanted, problem=problem, hops=hops, loose=loose, total_seconds=total,
+        trace_id=None if trace_id is None else id_text(trace_id), cut=cut, id_text=id_text, width=WIDTH,
+        names=[] if wanted else await site.engine.past.names(place.tenant, limit=NAMES), name=name, named=named[:NAMED],
+        before=named[NAMED - 1].position if len(named) > NAMED else None, marks=[WIDTH * n // 4 for n in (1, 2, 3)],
+    )  # fmt: skip
+
+
+async def _trace_id(site: Site, place: Place, wanted: str) -> Id:
+    """The trace that an id means: its own, or the one of the newest message with that transaction id."""
+    try:
+        return parse_id(wanted)
+    except ValueError:
+        pass
+    queues = await site.engine.list_queues(place.tenant, limit=SEARCHED_QUEUES)
+    for queue in queues:
+        key = QueueKey(queue.key.name, place.tenant)
+        page = await site.engine.messages(
+            MessageFilter(queue=key, transaction_id=wanted, descending=True, limit=1, preview_bytes=0)
+        )
+        if page.messages:
+            return page.messages[0].trace_id
+    where = f"the first {SEARCHED_QUEUES} queues" if len(queues) == SEARCHED_QUEUES else "any queue"
+    raise SkepError(Code.MESSAGE_NOT_FOUND, f"no message of {where} has the transaction id {wanted[:100]!r}")
+
+
+def waterfall(
+    messages: list[StoredMessage], deliveries: list[list[Delivery]], events: list[TraceEvent], now: Instant
+) -> tuple[list[Hop], float]:
+    """Where each message's bars lie on a common line, and how long that line is in seconds."""
+    if not messages:
+        return [], 0.0
+    start = min(message.created_at for message in messages)
+    known = {message.id for message in messages}
+    ends = [one.settled_at or now for each in deliveries for one in each]
+    ends += [event.at for event in events if event.message_id in known]
+    end = max([*ends, *(message.created_at for message in messages)], default=start)
+    span = max(1, end - start)
+
+    def place(at: int) -> float:
+        return round(max(0.0, min(1.0, (at - start) / span)) * WIDTH, 1)
+
+    hops = []
+    for message, each in zip(messages, deliveries, strict=True):
+        own = [event for event in events if event.message_id == message.id]
+        bars, ticks = list[Bar](), list[Tick]()
+        waits_from = message.created_at
+        for one in each:
+            ended = one.settled_at or now
+            if one.leased_at > waits_from:
+                bars.append(_bar("wait", place(waits_from), place(one.leased_at), "waited"))
+            kind = "bad" if one.is_bad else "work" if one.settled_at else "open"
+            bars.append(_bar(kind, place(one.leased_at), place(ended), f"attempt {one.attempt}: {one.outcome}"))
+            ticks.append(Tick("attempt", place(one.leased_at), f"attempt {one.attempt}"))
+            waits_from = max(waits_from, ended)
+        if not each:
+            bars.append(_bar("wait", place(message.created_at), WIDTH, "not delivered, as far as is known"))
+        ticks += [Tick("event", place(event.at), event.name) for event in own]
+        hops.append(
+            Hop(
+                message, one_line(message.payload, message.content_type), bars, ticks, each,
+                (message.created_at - start) / 1e6, (each[0].leased_at - message.created_at) / 1e6 if each else None,
+                sum((one.settled_at or now) - one.leased_at for one in each) / 1e6 if each else None,
+                any(one.is_bad for one in each), own,
+            )
+        )  # fmt: skip
+    return hops, span / 1e6
+
+
+def _bar(kind: str, left: float, right: float, title: str) -> Bar:
+    """A bar that can be seen, however short."""
+    return Bar(kind, min(left, WIDTH - 3), max(3.0, round(right - left, 1)), title)
+
+
+PAGES: list[tuple[str, tuple[str, ...], View]] = [("/traces", ("id", "name", "before"), traces)]
+DEEDS: list[tuple[str, Deed]] = []
