@@ -17,6 +17,7 @@ _NOTICES = {
     "cleared": "{number} message{s} taken away.",
     "forgotten": "The group is forgotten.",
     "replayed": "{number} dead letter{s} went back to their queues.",
+    "cancelled": "The operation is cancelled.",
     "purged": "{number} dead letter{s} deleted for good.",
 }
 

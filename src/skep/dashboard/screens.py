@@ -20,5 +20,6 @@ SCREENS = (
     Screen("messages", "Messages", "messages", "m"),
     Screen("traces", "Traces", "traces", "t"),
     Screen("dead-letters", "Dead letters", "dead-letters", "d"),
+    Screen("operations", "Operations", "operations", "x"),
     Screen("pipelines", "Pipelines", "pipelines", "p"),
 )

@@ -8,6 +8,8 @@ from skep.dashboard import formats
 from skep.dashboard.charts import charts, since
 from skep.dashboard.site import Deed, Site, View
 from skep.dashboard.snapshots import Snapshot
+from skep.dashboard.views.operations import thresholds
+from skep.engine import Engine
 from skep.http.concerns import concerns
 from skep.http.exchange import Answer, Call
 from skep.http.survey import Surveyed, totals
@@ -32,14 +34,31 @@ async def overview(site: Site, call: Call) -> Answer:
     place = site.place(call)
     snapshot = await site.snapshots.of(place.tenant)
     worries = worries_of(snapshot)
+    if site.engine.operations.stuck:
+        worries.insert(
+            0, Worry(True, "stuck", "", f"{site.engine.operations.stuck:,} operations have waited for too long")
+        )
+    if (spool := site.engine.spool) is not None and spool.away:
+        worries.insert(0, Worry(True, "away", "", "the store is away: pushes are kept on this machine's disk"))
     span = place.query.get("range", "1h")
     moments = await site.engine.past.figures(since(site.engine.now(), span), place.tenant)
     return site.page(
         call, "overview.html", screen="overview", snapshot=snapshot, totals=totals(snapshot.seen),
         worries=worries[:SHOWN_CONCERNS], more_worries=max(0, len(worries) - SHOWN_CONCERNS),
         red=sum(worry.red for worry in worries), busiest=busiest(snapshot), is_new=not snapshot.seen.queues,
-        charts=charts(moments), range=span,
+        charts=charts(moments), range=span, operations=site.engine.operations.depth,
+        admission=admission_state(site.engine), spool=None if spool is None else spool.figures(),
     )  # fmt: skip
+
+
+def admission_state(engine: Engine) -> tuple[str, str]:
+    """Whether calls are executed as they come, in a word and its tone."""
+    passed = [one for one in thresholds(engine) if one.tone == "red"]
+    if not engine.settings.admission.enabled:
+        return "off", ""
+    if any("refused" in one.then for one in passed):
+        return "refusing", "red"
+    return ("queueing", "amber") if passed or engine.operations.depth else ("open", "green")
 
 
 def worries_of(snapshot: Snapshot) -> list[Worry]:

@@ -1,0 +1,126 @@
+"""Operations: how busy the server is beside what it bears, what was put off, who holds it up, and what waits on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from skep.clock import Instant
+from skep.dashboard.site import Deed, Fields, Site, View
+from skep.engine import Engine
+from skep.engine.spooling.spool import SpoolFigures
+from skep.http import parameters
+from skep.http.exchange import Answer, Call
+from skep.http.shown import age_seconds, wanted_id
+from skep.ids import id_text
+from skep.operations import Operation, OperationFilter, OperationStatus
+
+LOOKED_AT = 500
+"""Operations that one look groups by partition: the latest that wait."""
+PAGE_ROWS = 50
+PLACES = 12
+
+
+class Threshold(NamedTuple):
+    """A bound, how near the server is to it, and what happens beyond."""
+
+    name: str
+    value: float
+    most: float
+    shown: str
+    bound: str
+    then: str
+
+    @property
+    def share(self) -> float:
+        """How near it is, from 0 to 1."""
+        return min(1.0, self.value / self.most) if self.most else 0.0
+
+    @property
+    def tone(self) -> str:
+        """Red once it is passed, amber when it is near."""
+        return "red" if self.value >= self.most else "amber" if self.value >= self.most * 0.8 else "green"
+
+
+class Place(NamedTuple):
+    """A partition that operations wait for."""
+
+    queue: str
+    partition: str
+    operations: int
+    messages: int
+    oldest_at: Instant
+    is_stuck: bool
+
+
+def thresholds(engine: Engine) -> list[Threshold]:
+    """What admission goes by, as it stands on this server."""
+    said = engine.settings.admission
+    load, depth = engine.connections().utilisation, engine.operations.depth
+    limits = engine.settings.limits
+    return [
+        Threshold("Load", load, said.push_load, _percent(load), _percent(said.push_load), "pushes are queued as operations"),
+        Threshold("Load", load, said.ack_load, _percent(load), _percent(said.ack_load), "acks are queued as operations"),
+        Threshold("Load", load, said.pop_load, _percent(load), _percent(said.pop_load), "pops are refused"),
+        Threshold("Operations", depth, said.push_operations, f"{depth:,}", f"{said.push_operations:,}", "pushes are refused"),
+        Threshold("Operations", depth, said.ack_operations, f"{depth:,}", f"{said.ack_operations:,}", "acks are refused"),
+        Threshold(
+            "Waiting pops", engine.parked_polls, limits.parked_polls, f"{engine.parked_polls:,}", f"{limits.parked_polls:,}",
+            "one more that would wait is refused",
+        ),
+    ]  # fmt: skip
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.0f}%"
+
+
+async def operations(site: Site, call: Call) -> Answer:
+    """The screen."""
+    place, engine = site.place(call), site.engine
+    status = parameters.choice(place.query, "status", OperationStatus)
+    page = await engine.operations.page(
+        OperationFilter(tenant=place.tenant, status=status, queue=place.query.get("queue") or None),
+        parameters.position(place.query, "after"), PAGE_ROWS,
+    )  # fmt: skip
+    waiting = await engine.operations.page(
+        OperationFilter(tenant=place.tenant, status=OperationStatus.PENDING), None, LOOKED_AT
+    )
+    now = engine.now()
+    spool = SpoolFigures() if engine.spool is None else engine.spool.figures()
+    oldest_at = engine.operations.oldest_at
+    return site.page(
+        call, "operations.html", screen="operations", thresholds=thresholds(engine), enabled=engine.settings.admission.enabled,
+        figures=sorted(await engine.operations.figures(place.tenant), key=lambda one: (-one.priority, one.kind, one.status)),
+        depth=engine.operations.depth, oldest_seconds=0.0 if oldest_at is None else age_seconds(oldest_at, now),
+        stuck=engine.operations.stuck, drain_rate=engine.operations.drain_rate, connections=engine.connections(),
+        places=_places(waiting.operations, now), spool=spool, has_spool=engine.spool is not None, buffer=engine.buffer.figures(),
+        away_seconds=0.0 if spool.away_since is None else age_seconds(spool.away_since, now),
+        spooled_seconds=0.0 if spool.oldest_at is None else age_seconds(spool.oldest_at, now),
+        rows=[(one, id_text(one.id), one.stuck(now)) for one in page.operations], after=page.after, status=status,
+        statuses=list(OperationStatus), looked_at=LOOKED_AT,
+    )  # fmt: skip
+
+
+def _places(waiting: Sequence[Operation], now: Instant) -> list[Place]:
+    """Where operations wait, those first that have waited longest: the first of a partition holds up the others."""
+    found: dict[tuple[str, str], Place] = {}
+    for one in waiting:
+        at = (one.queue.name, one.partition)
+        known = found.get(at)
+        found[at] = Place(
+            *at, (known.operations if known else 0) + 1, (known.messages if known else 0) + one.messages,
+            min(known.oldest_at, one.created_at) if known else one.created_at, (known is not None and known.is_stuck) or one.stuck(now),
+        )  # fmt: skip
+    return sorted(found.values(), key=lambda place: place.oldest_at)[:PLACES]
+
+
+async def cancel(site: Site, call: Call, fields: Fields) -> str:  # noqa: ARG001 - a deed's
+    """Cancel an operation that nobody has begun to perform."""
+    place = site.place(call)
+    await site.engine.operations.cancel(place.tenant, wanted_id(call.path("operation")))
+    return place.url("operations", notice="cancelled")
+
+
+PAGES: list[tuple[str, tuple[str, ...], View]] = [("/operations", ("status", "queue", "after"), operations)]
+DEEDS: list[tuple[str, Deed]] = [("/operations/{operation}/cancel", cancel)]
