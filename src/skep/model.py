@@ -68,6 +68,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_wait_seconds: float = 0.0
     dedup_window_seconds: float = 86_400.0
     paused: bool = False
+    encryption_enabled: bool = False
 
 
 class QueueChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -92,6 +93,7 @@ class QueueChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_wait_seconds: float | UnsetType = UNSET
     dedup_window_seconds: float | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
+    encryption_enabled: bool | UnsetType = UNSET
 
     def apply(self, settings: QueueSettings) -> QueueSettings:
         """The settings with these changes made."""

@@ -14,6 +14,7 @@ class SystemEventKind(StrEnum):
 
     QUEUE = "queue"
     KEY = "key"
+    DATA_KEY = "data_key"
 
 
 class SystemEvent(Struct, frozen=True):

@@ -38,7 +38,7 @@ _SECONDS: dict[str, float] = {
     "dedup_window_seconds": DURATION_SECONDS_MAX,
 }
 _NAMES = ("namespace", "task", "dead_letter_queue")
-_SWITCHES = ("retention_ignores_groups", "paused")
+_SWITCHES = ("retention_ignores_groups", "paused", "encryption_enabled")
 
 
 def parse_settings(given: Mapping[str, object]) -> QueueSettings:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from skep.clock import Instant
+from skep.data_keys import WrappedKey
 from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (
@@ -354,6 +355,24 @@ class Store(Protocol):
         The result is its place there. A queue that keeps no dead letters refuses it (MESSAGE_INVALID), and one whose dead
         letters are at their max_depth does (QUEUE_FULL); then nothing is kept.
         """
+        ...
+
+    # keys of payloads
+
+    async def put_data_key(self, key: WrappedKey) -> None:
+        """Keep a key."""
+        ...
+
+    async def data_keys(self) -> list[WrappedKey]:
+        """All keys, oldest first."""
+        ...
+
+    async def rewrap_data_keys(self, keys: Sequence[WrappedKey], was: str) -> int:
+        """Keep these keys as they are wrapped now, those that are still wrapped by the master key ``was``; how many were."""
+        ...
+
+    async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:
+        """Destroy the keys of a queue, or of all queues of a tenant: what they sealed can never be read again."""
         ...
 
     # applied specs

@@ -12,6 +12,7 @@ import structlog
 
 from skep.clock import Clock, Instant, SystemClock
 from skep.errors import Code, SkepError
+from skep.data_keys import WrappedKey
 from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (
@@ -78,6 +79,7 @@ from skep.store.access import AccessStore
 from skep.store.postgres import (
     apps,
     chores,
+    data_keys,
     dead,
     entities,
     events,
@@ -406,6 +408,19 @@ class PostgresStore:
         return outcome
 
     # applied specs
+
+    async def put_data_key(self, key: WrappedKey) -> None:
+        await self._pool.transaction(lambda c: data_keys.put(c, key))
+
+    async def data_keys(self) -> list[WrappedKey]:
+        async with self._pool.connection() as connection:
+            return await data_keys.every(connection)
+
+    async def rewrap_data_keys(self, keys: Sequence[WrappedKey], was: str) -> int:
+        return await self._pool.transaction(lambda c: data_keys.rewrap(c, keys, was))
+
+    async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:
+        return await self._pool.transaction(lambda c: data_keys.shred(c, tenant, queue, now))
 
     async def put_app(self, name: str, document: bytes, now: Instant, expected: int | None = None) -> AppRecord:
         return await self._pool.transaction(lambda c: apps.put_app(c, name, document, now, expected))

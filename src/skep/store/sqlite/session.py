@@ -293,6 +293,7 @@ def queue_of_row(row: Row) -> QueueRow:
     values["ordering"] = Ordering(values["ordering"])
     values["retention_ignores_groups"] = bool(values["retention_ignores_groups"])
     values["paused"] = bool(values["paused"])
+    values["encryption_enabled"] = bool(values["encryption_enabled"])
     holds, floor_seq, first_seq, scheduled, created_at, updated_at = row[_AFTER_SETTINGS:]
     queue = QueueRow(
         id=row[0],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
+from skep.data_keys import WrappedKey
 from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (
@@ -82,6 +83,7 @@ from skep.store.sqlite import (
     browse,
     bury,
     chores,
+    data_keys,
     claim,
     dead,
     entities,
@@ -425,6 +427,22 @@ class SqliteStore:
         return await self._write(lambda session: bury.quarantine(session, message, id_, error, receipt, now))
 
     # applied specs
+
+    async def put_data_key(self, key: WrappedKey) -> None:
+        """Keep a key."""
+        await self._write(lambda session: data_keys.put(session, key))
+
+    async def data_keys(self) -> list[WrappedKey]:
+        """All keys, oldest first."""
+        return await self._read(lambda session: data_keys.every(session))
+
+    async def rewrap_data_keys(self, keys: Sequence[WrappedKey], was: str) -> int:
+        """Keep these keys as they are wrapped now."""
+        return await self._write(lambda session: data_keys.rewrap(session, keys, was))
+
+    async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:  # noqa: ARG002 - nobody else is told
+        """Destroy the keys of a queue, or of all queues of a tenant."""
+        return await self._write(lambda session: data_keys.shred(session, tenant, queue))
 
     async def put_app(self, name: str, document: bytes, now: Instant, expected: int | None = None) -> AppRecord:
         """Store a spec under its name."""

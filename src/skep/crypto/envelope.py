@@ -1,0 +1,99 @@
+"""Sealed payloads: AES-256-GCM, with all that says which message it is sealed along with it.
+
+An envelope is a version, the id of the data key, a nonce, and the ciphertext. The key's queue is associated data. The message's
+id, its trace, its partition and its content type are inside, before the payload, so an envelope that is moved to another row is
+seen to be there wrongly. The nonce is random: under one key that is safe for four billion messages, and a key is replaced long
+before (`MESSAGES_PER_KEY`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from struct import Struct as Layout
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
+
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import QueueKey
+
+SEALED_TYPE = "application/vnd.skep.sealed"
+"""The content type that says that a payload is an envelope. Nobody may push it."""
+KEY_BYTES = 32
+MESSAGES_PER_KEY = 1 << 30
+
+_VERSION = b"\x01"
+_NONCE_BYTES = 12
+_HEAD_BYTES = 1 + 16 + _NONCE_BYTES
+_INSIDE = Layout(">16s16sHH")
+_NO_CONTENT_TYPE = 0xFFFF
+
+
+class Sealed(Struct, frozen=True, gc=False):
+    """What is sealed: a payload, its content type, and which message it is."""
+
+    payload: bytes
+    content_type: str | None
+    id: Id
+    trace_id: Id
+    partition: str
+
+
+class DataKey:
+    """The key of a queue's payloads."""
+
+    __slots__ = ("_associated", "_cipher", "_head", "id", "queue")
+
+    def __init__(self, id_: Id, queue: QueueKey, secret: bytes) -> None:
+        self.id = id_
+        self.queue = queue
+        self._head = _VERSION + id_
+        self._associated = associated(id_, queue)
+        self._cipher = AESGCM(secret)
+
+    def seal(self, messages: Sequence[Sealed]) -> list[bytes]:
+        """An envelope for each."""
+        nonces = os.urandom(_NONCE_BYTES * len(messages))
+        head, associated, encrypt, pack = self._head, self._associated, self._cipher.encrypt, _INSIDE.pack
+        envelopes = []
+        for start, message in zip(range(0, len(nonces), _NONCE_BYTES), messages, strict=True):
+            nonce = nonces[start : start + _NONCE_BYTES]
+            kind = b"" if message.content_type is None else message.content_type.encode()
+            kind_bytes = _NO_CONTENT_TYPE if message.content_type is None else len(kind)
+            partition = message.partition.encode()
+            inside = pack(message.id, message.trace_id, kind_bytes, len(partition)) + kind + partition + message.payload
+            envelopes.append(head + nonce + encrypt(nonce, inside, associated))
+        return envelopes
+
+    def open(self, envelope: bytes) -> Sealed:
+        """What was sealed with this key; CANNOT_DECRYPT when it was not, or was changed since."""
+        try:
+            inside = self._cipher.decrypt(envelope[17:_HEAD_BYTES], envelope[_HEAD_BYTES:], self._associated)
+        except (InvalidTag, ValueError):
+            raise damaged(self.queue) from None
+        id_, trace_id, kind_bytes, partition_bytes = _INSIDE.unpack_from(inside)
+        middle = _INSIDE.size + (0 if kind_bytes == _NO_CONTENT_TYPE else kind_bytes)
+        end = middle + partition_bytes
+        kind = None if kind_bytes == _NO_CONTENT_TYPE else inside[_INSIDE.size : middle].decode()
+        return Sealed(inside[end:], kind, Id(id_), Id(trace_id), inside[middle:end].decode())
+
+
+def key_of(envelope: bytes) -> Id:
+    """Which key an envelope was sealed with."""
+    if len(envelope) < _HEAD_BYTES or envelope[:1] != _VERSION:
+        raise SkepError(Code.CANNOT_DECRYPT, "a payload that should be sealed is no envelope of a known version")
+    return Id(envelope[1:17])
+
+
+def associated(id_: Id, queue: QueueKey) -> bytes:
+    """What binds a key, and all it seals, to its queue. Lengths are said, so that no two queues make the same bytes."""
+    tenant, name = queue.tenant.encode(), queue.name.encode()
+    return b"%b%b%d:%b%d:%b" % (_VERSION, id_, len(tenant), tenant, len(name), name)
+
+
+def damaged(queue: QueueKey) -> SkepError:
+    """What whoever reads a payload that was changed, or moved from elsewhere, is told."""
+    return SkepError(Code.CANNOT_DECRYPT, f"a payload of {queue.name!r} is damaged, or not the one that was sealed here")

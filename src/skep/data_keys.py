@@ -1,0 +1,22 @@
+"""Data keys as a store keeps them: wrapped by a master key, which it does not know."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.ids import Id
+from skep.model import QueueKey
+
+
+class WrappedKey(Struct, frozen=True, kw_only=True):
+    """The key of a queue's payloads, and the name of the master key that it is wrapped by.
+
+    A queue may have several: the newest seals what is new, the others open what they sealed.
+    """
+
+    id: Id
+    queue: QueueKey
+    master: str
+    wrapped: bytes
+    created_at: Instant
