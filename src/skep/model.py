@@ -115,6 +115,10 @@ class Queue(Struct, frozen=True, kw_only=True):
 # --- push -----------------------------------------------------------------------------------------------------
 
 
+SEALED_TYPE = "application/vnd.skep.sealed"
+"""The content type that says that a payload is encrypted (`skep.crypto.envelope`). Nobody may push it."""
+
+
 class NewMessage(Struct, frozen=True, gc=False):
     """A message as it is pushed. ``content_type`` None is JSON; ``headers`` is a JSON object of strings, as bytes."""
 

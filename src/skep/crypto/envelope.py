@@ -20,8 +20,6 @@ from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import QueueKey
 
-SEALED_TYPE = "application/vnd.skep.sealed"
-"""The content type that says that a payload is an envelope. Nobody may push it."""
 KEY_BYTES = 32
 MESSAGES_PER_KEY = 1 << 30
 
@@ -96,4 +94,6 @@ def associated(id_: Id, queue: QueueKey) -> bytes:
 
 def damaged(queue: QueueKey) -> SkepError:
     """What whoever reads a payload that was changed, or moved from elsewhere, is told."""
-    return SkepError(Code.CANNOT_DECRYPT, f"a payload of {queue.name!r} is damaged, or not the one that was sealed here")
+    return SkepError(
+        Code.CANNOT_DECRYPT, f"a payload of {queue.name!r} is damaged, or not the one that was sealed here"
+    )

@@ -33,7 +33,9 @@ class MasterKeys:
             if line.strip() and not line.lstrip().startswith("#"):
                 name, secret = _parse(line.strip(), number)
                 if name in self._ciphers:
-                    raise SkepError(Code.INVALID_SETTING, f"line {number} of the master keys names one for the second time")
+                    raise SkepError(
+                        Code.INVALID_SETTING, f"line {number} of the master keys names one for the second time"
+                    )
                 self._ciphers[name] = AESGCM(secret)
         if not self._ciphers:
             raise SkepError(Code.INVALID_SETTING, "there is no master key in what should hold one")

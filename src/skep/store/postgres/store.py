@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from skep.clock import Clock, Instant, SystemClock
-from skep.errors import Code, SkepError
 from skep.data_keys import WrappedKey
+from skep.errors import Code, SkepError
 from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (

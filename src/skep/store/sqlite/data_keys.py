@@ -16,9 +16,7 @@ SQL = load_statements(__package__, "data_keys")
 
 def put(session: Session, key: WrappedKey) -> None:
     """Keep a key."""
-    session.db.execute(
-        SQL["put"], (key.id, key.queue.tenant, key.queue.name, key.master, key.wrapped, key.created_at)
-    )
+    session.db.execute(SQL["put"], (key.id, key.queue.tenant, key.queue.name, key.master, key.wrapped, key.created_at))
 
 
 def every(session: Session) -> list[WrappedKey]:

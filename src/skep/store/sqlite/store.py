@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from skep.clock import Instant
-from skep.errors import Code, SkepError
 from skep.data_keys import WrappedKey
+from skep.errors import Code, SkepError
 from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (
@@ -83,8 +83,8 @@ from skep.store.sqlite import (
     browse,
     bury,
     chores,
-    data_keys,
     claim,
+    data_keys,
     dead,
     entities,
     groups,

@@ -1,0 +1,218 @@
+"""Encryption of queues: payloads are sealed before anything else sees them, and opened for whoever may read.
+
+Which queues seal, and their keys, are known here. It fails closed: the store refuses a plain payload for a queue that seals, so
+a server that has not heard of it yet learns it by that; and without the keys nothing is sealed, nothing opened, and the server
+does not start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from skep.clock import Clock
+from skep.crypto.envelope import MESSAGES_PER_KEY, DataKey, Sealed, damaged, key_of
+from skep.crypto.master import MasterKeys, data_key, new_secret
+from skep.data_keys import WrappedKey
+from skep.errors import Code, SkepError
+from skep.ids import Id, IdMint
+from skep.model import DEFAULT_PARTITION, SEALED_TYPE, NewMessage, Queue, QueueKey
+from skep.store.protocol import Store
+
+log = structlog.get_logger("skep.encryption")
+
+
+class Row(Protocol):
+    """A message as it is read back, of whatever shape."""
+
+    @property
+    def queue(self) -> QueueKey: ...
+    @property
+    def partition(self) -> str: ...
+    @property
+    def id(self) -> Id: ...
+    @property
+    def trace_id(self) -> Id: ...
+    @property
+    def content_type(self) -> str | None: ...
+    @property
+    def payload(self) -> bytes: ...
+
+
+class Encryption:
+    """The keys of a server, and what it does with them."""
+
+    def __init__(self, store: Store, clock: Clock, ids: IdMint, masters: MasterKeys | None) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._masters = masters
+        self._sealing: set[QueueKey] = set()
+        self._keys: dict[Id, DataKey] = {}
+        self._newest: dict[QueueKey, DataKey] = {}
+        self._sealed: dict[Id, int] = {}
+        self._making = asyncio.Lock()
+
+    # --- what it knows ---
+
+    async def load(self) -> None:
+        """Read all keys anew. KEY_UNAVAILABLE when there is one that this server cannot unwrap."""
+        wrapped = await self._store.data_keys()
+        if wrapped and self._masters is None:
+            raise no_master_keys()
+        keys = [self._keys.get(one.id) or self._unwrapped(one) for one in wrapped]
+        self._keys = {key.id: key for key in keys}
+        self._newest = {key.queue: key for key in keys}
+
+    def _unwrapped(self, wrapped: WrappedKey) -> DataKey:
+        if self._masters is None:
+            raise no_master_keys()
+        return data_key(self._masters, wrapped.master, wrapped.id, wrapped.queue, wrapped.wrapped)
+
+    def learn(self, queue: Queue) -> None:
+        """Take over whether a queue seals."""
+        if queue.settings.encryption_enabled:
+            self._sealing.add(queue.key)
+        else:
+            self._sealing.discard(queue.key)
+
+    def forget(self, key: QueueKey) -> None:
+        """The queue is gone; its keys stay, for its dead letters may be elsewhere."""
+        self._sealing.discard(key)
+
+    def check_enabling(self) -> None:
+        """Refuse that a queue begins to seal where nobody could."""
+        if self._masters is None:
+            raise no_master_keys()
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether anything was ever sealed, so that what is read may have to be opened."""
+        return bool(self._keys)
+
+    def seals(self, key: QueueKey) -> bool:
+        """Whether a queue's payloads are sealed."""
+        return key in self._sealing
+
+    # --- in ---
+
+    async def seal(self, messages: Sequence[NewMessage], ids: Sequence[Id]) -> list[NewMessage]:
+        """The messages as they may be stored: those of sealing queues sealed."""
+        sealed = list(messages)
+        if not self._sealing:
+            return sealed
+        by_queue: dict[QueueKey, list[int]] = {}
+        for index, message in enumerate(messages):
+            if message.queue in self._sealing:
+                by_queue.setdefault(message.queue, []).append(index)
+        for queue, indexes in by_queue.items():
+            key = await self._key_for(queue, len(indexes))
+            envelopes = key.seal([_inside(messages[index], ids[index]) for index in indexes])
+            for index, envelope in zip(indexes, envelopes, strict=True):
+                sealed[index] = _with_payload(messages[index], envelope, SEALED_TYPE)
+        return sealed
+
+    async def _key_for(self, queue: QueueKey, messages: int) -> DataKey:
+        key = self._newest.get(queue)
+        if key is None or self._sealed.get(key.id, 0) >= MESSAGES_PER_KEY:
+            async with self._making:
+                if self._newest.get(queue) is key:
+                    await self.rotate(queue)
+            key = self._newest[queue]
+        self._sealed[key.id] = self._sealed.get(key.id, 0) + messages
+        return key
+
+    async def rotate(self, queue: QueueKey) -> DataKey:
+        """Make a new key for what a queue seals from now on; the keys it had go on opening what they sealed."""
+        if self._masters is None:
+            raise no_master_keys()
+        id_, secret = self._ids.mint(), new_secret()
+        wrapped = WrappedKey(
+            id=id_, queue=queue, master=self._masters.current, wrapped=self._masters.wrap(id_, queue, secret),
+            created_at=self._clock.now(),
+        )  # fmt: skip
+        await self._store.put_data_key(wrapped)
+        key = self._keys[id_] = self._newest[queue] = DataKey(id_, queue, secret)
+        log.info("a queue has a new data key", queue=queue.name, tenant=queue.tenant)
+        return key
+
+    # --- out ---
+
+    async def prepare(self, rows: Iterable[Row]) -> None:
+        """Have the keys of these rows at hand, as far as they are still there: another server may have made one just now."""
+        if any(row.content_type == SEALED_TYPE and row.payload[1:17] not in self._keys for row in rows):
+            await self.load()
+
+    def open(self, row: Row) -> tuple[bytes, str | None]:
+        """The payload and content type of a message as they were pushed; CANNOT_DECRYPT when they cannot be had."""
+        if row.content_type != SEALED_TYPE:
+            return row.payload, row.content_type
+        key = self._keys.get(key_of(row.payload))
+        if key is None:
+            raise SkepError(Code.CANNOT_DECRYPT, f"the key of a payload of {row.queue.name!r} is not there any more")
+        inside = key.open(row.payload)
+        if not _belongs(inside, row, key.queue):
+            raise damaged(row.queue)
+        return inside.payload, inside.content_type
+
+    # --- keys ---
+
+    async def wrapped_keys(self) -> list[WrappedKey]:
+        """All keys, as they are kept."""
+        return await self._store.data_keys()
+
+    async def rewrap(self) -> int:
+        """Wrap all keys by the current master key; how many were wrapped by another. Nothing else changes."""
+        masters = self._masters
+        if masters is None:
+            raise no_master_keys()
+        by_master: dict[str, list[WrappedKey]] = {}
+        for one in await self._store.data_keys():
+            if one.master != masters.current:
+                secret = masters.unwrap(one.master, one.id, one.queue, one.wrapped)
+                again = masters.wrap(one.id, one.queue, secret)
+                changed = msgspec.structs.replace(one, master=masters.current, wrapped=again)
+                by_master.setdefault(one.master, []).append(changed)
+        done = [await self._store.rewrap_data_keys(keys, was) for was, keys in by_master.items()]
+        return sum(done)
+
+    async def shred(self, tenant: str, queue: str | None) -> int:
+        """Destroy the keys of a queue, or of all of a tenant's: what they sealed can never be read again."""
+        gone = await self._store.shred_data_keys(tenant, queue, self._clock.now())
+        await self.load()
+        log.warning("data keys were destroyed", tenant=tenant, queue=queue, keys=gone)
+        return gone
+
+
+def no_master_keys() -> SkepError:
+    """What is said where a key is needed and the server was given none."""
+    return SkepError(
+        Code.KEY_UNAVAILABLE,
+        "a queue is encrypted, and this server was given no master key: set encryption.master_keys",
+    )
+
+
+def _inside(message: NewMessage, id_: Id) -> Sealed:
+    return Sealed(message.payload, message.content_type, id_, message.trace_id or id_, message.partition)
+
+
+def _with_payload(message: NewMessage, payload: bytes, content_type: str | None) -> NewMessage:
+    return NewMessage(
+        message.queue, payload, message.partition, message.transaction_id, message.trace_id, message.headers, content_type,
+        message.deliver_at, message.priority,
+    )  # fmt: skip
+
+
+def _belongs(inside: Sealed, row: Row, queue: QueueKey) -> bool:
+    """Whether an envelope is where it was sealed for.
+
+    A replayed or published message has another id than the one it was sealed with, but still its trace. In a dead-letter queue,
+    and in a fifo queue, all messages may be in the default partition.
+    """
+    if inside.id != row.id and inside.trace_id != row.trace_id:
+        return False
+    return row.queue != queue or row.partition in (inside.partition, DEFAULT_PARTITION)

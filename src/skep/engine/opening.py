@@ -1,0 +1,170 @@
+"""A store whose messages come out opened: between the engine and the store of a server that has master keys.
+
+Everything is the store's own, but for the verbs that give out payloads. A message that cannot be opened, since its key was
+destroyed or it was changed behind our back, is never handed out: a pop rejects it, so that it does not stand in the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import structlog
+
+from skep.clock import Instant
+from skep.config import MEBIBYTE
+from skep.engine.encryption import Encryption, Row
+from skep.errors import SkepError
+from skep.ids import Id
+from skep.model import (
+    SEALED_TYPE,
+    DeadLetter,
+    DeadLetterFilter,
+    Delivery,
+    MessageFilter,
+    MessagePage,
+    MessageState,
+    Outcome,
+    PopRequest,
+    PopResult,
+    QueueKey,
+    Seq,
+    Settlement,
+    StoredMessage,
+)
+from skep.store.protocol import Store
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    import pyarrow as pa
+
+    from skep.columns import LogPiece, LogRange
+
+PREVIEWED_BYTES = 16 * MEBIBYTE
+"""Sealed payloads that are opened for the previews of one page; those beyond stay sealed."""
+
+log = structlog.get_logger("skep.encryption")
+
+
+class OpeningStore:
+    """Looks like the store it stands before."""
+
+    def __init__(self, store: Store, encryption: Encryption) -> None:
+        self._store = store
+        self._encryption = encryption
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
+        """Lease messages for each request in turn, opened."""
+        results = await self._store.pop(requests, now)
+        return [
+            await self._opened(result, request.auto_ack, now) for request, result in zip(requests, results, strict=True)
+        ]
+
+    async def _opened(self, result: PopResult, auto_ack: bool, now: Instant) -> PopResult:
+        if not any(delivery.content_type == SEALED_TYPE for delivery in result.deliveries):
+            return result
+        await self._encryption.prepare(result.deliveries)
+        opened: list[Delivery] = []
+        lost: list[Settlement] = []
+        for delivery in result.deliveries:
+            try:
+                payload, content_type = self._encryption.open(delivery)
+                opened.append(msgspec.structs.replace(delivery, payload=payload, content_type=content_type))
+            except SkepError as error:
+                lost.append(delivery.settlement(Outcome.REJECT, error=str(error)))
+        if lost:
+            log.error("messages cannot be decrypted", queue=lost[0].queue.name, messages=len(lost), error=lost[0].error)
+            if not auto_ack:  # then they are settled already
+                await self._store.settle(lost, now)
+        return PopResult(opened, result.next_ready_at, result.more or bool(lost))
+
+    async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:
+        """Browse the log. A sealed payload has no preview of its own: it is opened whole, then cut."""
+        page = await self._store.messages(wanted, now)
+        room, shown = PREVIEWED_BYTES, []
+        for one in page.messages:
+            whole: StoredMessage | None = one
+            if one.content_type == SEALED_TYPE and len(one.payload) < one.payload_bytes:
+                whole = await self._store.message(one.queue, one.seq) if one.payload_bytes <= room else None
+                room -= one.payload_bytes
+            sealed = msgspec.structs.replace(one, payload=b"")
+            shown.append(sealed if whole is None else await self._shown(whole, wanted.preview_bytes, one.state))
+        return MessagePage(shown, page.after)
+
+    async def message(self, key: QueueKey, seq: Seq) -> StoredMessage | None:
+        """One message with its whole payload."""
+        found = await self._store.message(key, seq)
+        return None if found is None else await self._shown(found, None, found.state)
+
+    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
+        """All messages of a trace across the tenant's queues, oldest first."""
+        found = await self._store.trace(tenant, trace_id, limit)
+        return [await self._shown(one, None, one.state) for one in found]
+
+    async def _shown(self, one: StoredMessage, preview_bytes: int | None, state: MessageState | None) -> StoredMessage:
+        if one.content_type != SEALED_TYPE:
+            return one
+        payload, content_type = await self._opened_or_nothing(one)
+        return msgspec.structs.replace(
+            one, payload=payload[:preview_bytes], payload_bytes=len(payload), content_type=content_type, state=state
+        )
+
+    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+        """Dead letters in the order of their queue."""
+        letters = []
+        for one in await self._store.dead_letters(wanted, after, limit):
+            payload, content_type = await self._opened_or_nothing(one)
+            letters.append(msgspec.structs.replace(one, payload=payload, content_type=content_type))
+        return letters
+
+    async def _opened_or_nothing(self, row: Row) -> tuple[bytes, str | None]:
+        """What cannot be opened shows that it is sealed, and nothing of it."""
+        await self._encryption.prepare([row])
+        try:
+            return self._encryption.open(row)
+        except SkepError:
+            return b"", SEALED_TYPE
+
+    async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
+        """A piece of the log with its payloads opened; CANNOT_DECRYPT when one cannot be: a pipeline leaves out nothing."""
+        if not self._encryption.has_keys or "payload" not in wanted.schema.names:
+            return await self._store.read_log(key, wanted)
+        names = tuple(dict.fromkeys((*wanted.schema.names, *OPENED_BY)))
+        piece = await self._store.read_log(key, msgspec.structs.replace(wanted, columns=names))
+        batch = piece.batch
+        if SEALED_TYPE in batch.column("content_type").unique().to_pylist():
+            rows = [
+                LogRow(key, *values) for values in zip(*(batch.column(n).to_pylist() for n in OPENED_BY), strict=True)
+            ]
+            await self._encryption.prepare(rows)
+            batch = await asyncio.to_thread(self._with_opened, batch, rows)
+        return msgspec.structs.replace(piece, batch=batch.select(wanted.schema.names))
+
+    def _with_opened(self, batch: pa.RecordBatch, rows: list[LogRow]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        opened = [self._encryption.open(row) for row in rows]
+        for name, values in (("payload", [one[0] for one in opened]), ("content_type", [one[1] for one in opened])):
+            place = batch.schema.get_field_index(name)
+            field = batch.schema.field(place)
+            batch = batch.set_column(place, field, pa.array(values, field.type))
+        return batch
+
+
+class LogRow(NamedTuple):
+    """A row of the raw log, with the columns that say whether an envelope belongs there."""
+
+    queue: QueueKey
+    partition: str
+    id: Id
+    trace_id: Id
+    content_type: str | None
+    payload: bytes
+
+
+OPENED_BY = ("partition", "message_id", "trace_id", "content_type", "payload")
+"""The columns of a `LogRow`."""
