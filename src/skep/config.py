@@ -232,6 +232,15 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     operations: OperationSettings = OperationSettings()
 
 
+class EncryptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the master key of encrypted queues comes from."""
+
+    master_keys: Annotated[
+        str | None,
+        Meta(description="file:/path, env:NAME or command:… that gives the master keys, the current one first"),
+    ] = None
+
+
 class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds on what one connection, and all of them together, may ask of the server."""
 
@@ -353,5 +362,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     spool: SpoolSettings = SpoolSettings()
     buffer: BufferSettings = BufferSettings()
     operations: OperationSettings = OperationSettings()
+    encryption: EncryptionSettings = EncryptionSettings()
     http: HttpLimits = HttpLimits()
     access: AccessSettings = AccessSettings()

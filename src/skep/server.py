@@ -20,6 +20,8 @@ from skep.apps.catalogue import Catalogue
 from skep.apps.schedules import Schedules
 from skep.clock import Clock, SystemClock
 from skep.config import AccessSettings, EngineSettings, ServerSettings
+from skep.crypto.master import MasterKeys
+from skep.crypto.sources import load_master_keys
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.access import AccessLog
@@ -110,10 +112,12 @@ async def open_engine(
     random: Random | None = None,
     connections: int | None = None,
     spool_folder: Path | None = None,
+    masters: MasterKeys | None = None,
 ) -> AsyncIterator[Engine]:
     """A started engine on a store; leaving it stops the engine first, then closes the store.
 
-    ``connections`` bounds those to PostgreSQL; pushes are kept in ``spool_folder`` while it is away.
+    ``connections`` bounds those to PostgreSQL; pushes are kept in ``spool_folder`` while it is away. ``masters`` wrap the keys of
+    encrypted queues.
     """
     clock = clock or SystemClock()
     settings = settings or EngineSettings()
@@ -122,7 +126,7 @@ async def open_engine(
     store = open_store(url, clock, connections)
     await store.open()
     try:
-        engine = Engine(store, clock, IdMint(clock), random or SystemRandom(), settings, spool_folder)
+        engine = Engine(store, clock, IdMint(clock), random or SystemRandom(), settings, spool_folder, masters)
         await engine.start()
         try:
             yield engine
@@ -150,13 +154,16 @@ async def open_server(
     environment: Mapping[str, str] | None = None,
     require_secrets: bool = True,
     spool_folder: Path | None = None,
+    masters: MasterKeys | None = None,
 ) -> AsyncIterator[Opened]:
     """An engine with the applied apps of its store, their types, and their schedules.
 
     INVALID_SPEC when an app names secrets that the environment lacks, unless they are not required.
     """
     clock = clock or SystemClock()
-    async with open_engine(url, settings, clock=clock, connections=connections, spool_folder=spool_folder) as engine:
+    async with open_engine(
+        url, settings, clock=clock, connections=connections, spool_folder=spool_folder, masters=masters
+    ) as engine:
         catalogue = Catalogue(engine, clock, os.environ if environment is None else environment)
         await catalogue.load()
         _check_secrets(catalogue, require_secrets)
@@ -239,6 +246,8 @@ async def serve(
     """
     url = store_url(settings)
     clock = SystemClock()
+    source = settings.encryption.master_keys
+    masters = None if source is None else await asyncio.to_thread(load_master_keys, source, os.environ)
     async with open_server(
         url,
         settings.engine,
@@ -246,6 +255,7 @@ async def serve(
         connections=settings.store_connections,
         require_secrets=settings.require_secrets,
         spool_folder=spool_folder(settings),
+        masters=masters,
     ) as (engine, catalogue, _):
         gate = await open_gate(
             engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets)), insecure=settings.insecure

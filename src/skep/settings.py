@@ -21,6 +21,7 @@ from skep.config import (
     AccessSettings,
     AdmissionSettings,
     BufferSettings,
+    EncryptionSettings,
     EngineSettings,
     HttpLimits,
     Limits,
@@ -36,7 +37,7 @@ PREFIX = "SKEP_"
 DEFAULT = "default"
 SECTIONS: dict[str, type[Struct]] = {
     "engine": EngineSettings, "limits": Limits, "admission": AdmissionSettings, "operations": OperationSettings,
-    "spool": SpoolSettings, "buffer": BufferSettings, "http": HttpLimits, "access": AccessSettings,
+    "spool": SpoolSettings, "buffer": BufferSettings, "encryption": EncryptionSettings, "http": HttpLimits, "access": AccessSettings,
 }  # fmt: skip
 # Limits, admission, operations, spool and buffer have sections of their own, and whether a store is shared follows from its URL.
 _NOT_TO_BE_SET = {
@@ -118,18 +119,11 @@ def _assemble(values: Mapping[str, Value]) -> ServerSettings:
     for key, value in values.items():
         section, dot, name = key.rpartition(".")
         (sections[section] if dot else top)[name] = value.value
-    limits = Limits(**sections["limits"])
-    admission = AdmissionSettings(**sections["admission"])
-    operations = OperationSettings(**sections["operations"])
-    spool = SpoolSettings(**sections["spool"])
-    buffer = BufferSettings(**sections["buffer"])
     parts: dict[str, Any] = {
-        "limits": limits, "admission": admission, "operations": operations, "spool": spool, "buffer": buffer,
-    }  # fmt: skip
-    engine = EngineSettings(**sections["engine"], **parts)
-    http = HttpLimits(**sections["http"])
-    access = AccessSettings(**sections["access"])
-    return ServerSettings(**top, engine=engine, **parts, http=http, access=access)
+        name: kind(**sections[name]) for name, kind in SECTIONS.items() if kind is not EngineSettings
+    }
+    of_engine = {name: part for name, part in parts.items() if name in EngineSettings.__struct_fields__}
+    return ServerSettings(**top, engine=EngineSettings(**sections["engine"], **of_engine), **parts)
 
 
 def _from_file(

@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from skep.client import record_calls
+from skep.client import encryption_calls, record_calls
 from skep.client.exchange import Call
 from skep.records import Report
 from skep.wire.apps import AppDetail, Applied, AppRemoved, AppSummary
+from skep.wire.encryption import DataKeyView, Rewrapped, Shredded
 from skep.wire.endpoints import EndpointView
 from skep.wire.entities import EntitiesReadResponse, EntityView, EventView
 
@@ -44,6 +45,24 @@ class Records:
     def remove_app(self, name: str, *, dry_run: bool = False) -> AppRemoved:
         """Forget an app; its queues stay, with all they hold."""
         return self.run(record_calls.remove_app(name, dry_run))
+
+    # keys of encrypted queues
+
+    def data_keys(self) -> list[DataKeyView]:
+        """The keys of encrypted queues, oldest first: which they are, never what they are."""
+        return (self.run(encryption_calls.data_keys())).keys
+
+    def rotate_data_key(self, queue: str) -> DataKeyView:
+        """Give a queue a new key for what comes; the keys it had go on opening what they sealed."""
+        return self.run(encryption_calls.rotate(queue))
+
+    def rewrap_data_keys(self) -> Rewrapped:
+        """Wrap all keys by the server's current master key."""
+        return self.run(encryption_calls.rewrap())
+
+    def shred_data_keys(self, queue: str | None = None, *, dry_run: bool = False) -> Shredded:
+        """Destroy the keys of a queue, or of all: what they sealed can never be read again."""
+        return self.run(encryption_calls.shred(queue, dry_run))
 
     # entities
 

@@ -54,12 +54,13 @@ async def fit_columns(
         raise SkepError(
             Code.INVALID_REQUEST, f"the queue {key.name!r} tells repeats by a key: push messages, not columns"
         )
-    given = await asyncio.to_thread(_messages, key, partition, payload)
+    given = await asyncio.to_thread(messages_of, key, partition, payload)
     fitted = await declared.fit(given)
     return await asyncio.to_thread(_partitions, fitted)
 
 
-def _messages(key: QueueKey, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray) -> list[NewMessage]:
+def messages_of(key: QueueKey, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray) -> list[NewMessage]:
+    """The columns as messages."""
     names = partition.cast(pa.large_string()).to_pylist()
     return [NewMessage(key, bytes(text), name) for name, text in zip(names, slices(payload), strict=True)]
 

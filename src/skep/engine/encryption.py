@@ -20,7 +20,16 @@ from skep.crypto.master import MasterKeys, data_key, new_secret
 from skep.data_keys import WrappedKey
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
-from skep.model import DEFAULT_PARTITION, SEALED_TYPE, NewMessage, Queue, QueueKey
+from skep.model import (
+    DEFAULT_PARTITION,
+    SEALED_TYPE,
+    NewMessage,
+    PushOutcome,
+    Queue,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+)
 from skep.store.protocol import Store
 
 log = structlog.get_logger("skep.encryption")
@@ -84,9 +93,9 @@ class Encryption:
         """The queue is gone; its keys stay, for its dead letters may be elsewhere."""
         self._sealing.discard(key)
 
-    def check_enabling(self) -> None:
+    def check_enabling(self, wanted: QueueSettings | QueueChanges) -> None:
         """Refuse that a queue begins to seal where nobody could."""
-        if self._masters is None:
+        if wanted.encryption_enabled is True and self._masters is None:
             raise no_master_keys()
 
     @property
@@ -115,6 +124,18 @@ class Encryption:
             for index, envelope in zip(indexes, envelopes, strict=True):
                 sealed[index] = _with_payload(messages[index], envelope, SEALED_TYPE)
         return sealed
+
+    def learn_from(self, messages: Sequence[NewMessage], outcome: PushOutcome) -> bool:
+        """Whether a push was refused because a queue seals of which this server did not know; now it does."""
+        refused = {
+            message.queue
+            for message, result in zip(messages, outcome.results, strict=True)
+            if result.code is Code.NOT_ENCRYPTED
+        }
+        if not refused - self._sealing:
+            return False
+        self._sealing |= refused
+        return True
 
     async def _key_for(self, queue: QueueKey, messages: int) -> DataKey:
         key = self._newest.get(queue)

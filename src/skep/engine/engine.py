@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
+from skep.crypto.master import MasterKeys
 from skep.engine import validate
 from skep.engine.access import Access
 from skep.engine.across import AcrossQueues
@@ -23,11 +24,13 @@ from skep.engine.buffer import Buffer
 from skep.engine.clearing import would_clear
 from skep.engine.declared import Declared
 from skep.engine.dispenser import Dispenser, Want
+from skep.engine.encryption import Encryption
 from skep.engine.entrance import Entrance
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.engine.logical import LogicalQueue, Surroundings
 from skep.engine.matching import Match
+from skep.engine.opening import OpeningStore
 from skep.engine.operations import Operations
 from skep.engine.past import Past
 from skep.engine.reading import Logs
@@ -100,9 +103,16 @@ class Engine:
         random: Random,
         settings: EngineSettings | None = None,
         spool_folder: Path | None = None,
+        masters: MasterKeys | None = None,
     ) -> None:
-        """With a ``spool_folder`` pushes are kept there while the store is away."""
+        """With a ``spool_folder`` pushes are kept there while the store is away.
+
+        ``masters`` wrap the keys of encrypted queues; without them there can be none.
+        """
         self.settings = settings or EngineSettings()
+        self.encryption = Encryption(store, clock, ids, masters)
+        if masters is not None:
+            store = cast(Store, OpeningStore(store, self.encryption))
         self.declared: Declared | None = None
         """Looks at messages before they are stored; None while no spec declares a queue, so that nothing is paid."""
         self._store = store
@@ -113,7 +123,7 @@ class Engine:
         self._in_flight = InFlight()
         self._timers = Timers(clock)
         self._lifecycle = Lifecycle(
-            store, clock, self._timers, self.settings, self._wake, self._queue_found, self._tick
+            store, clock, self._timers, self.settings, self._wake, self._queue_found, self._tick, self.encryption.learn
         )
         self._registry = Registry(self._make_queue, clock, self.settings)
         self._dispenser = Dispenser(store, clock, ids, self._timers, self._in_flight, self.settings, self._registry.get)
@@ -134,7 +144,9 @@ class Engine:
         self._entrance = Entrance(self._registry, self._across, self.operations, clock, self.spool)
         self.buffer = Buffer(self._entrance.push, clock, self._timers, self.settings.buffer, self._limits)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
-        self.staging = Staging(store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce)
+        self.staging = Staging(
+            store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
+        )
         self.past = Past(store, clock, self._in_flight, self._limits)
         self.access = Access(store, clock, self._in_flight)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
@@ -144,6 +156,7 @@ class Engine:
     async def start(self) -> None:
         """Begin to run timers and to hear of other servers."""
         self._store.on_news(self._wake)
+        await self.encryption.load()
         if self.spool is not None:
             # First, so that no push can overtake what was spooled before.
             await self.spool.open()
@@ -233,7 +246,12 @@ class Engine:
             if self.buffer.holds([m.queue for m in messages] if weight.queue is None else (weight.queue,)):
                 await self.buffer.flushed([m.queue for m in messages])
             made = None if receipt is None else receipt_of(receipt, ids[0], self._limits)
-            return await self._entrance.push(PushBatch(messages, ids, made), weight)
+            sealed = await self.encryption.seal(messages, ids)
+            outcome = await self._entrance.push(PushBatch(sealed, ids, made), weight)
+            if outcome.refused and self.encryption.learn_from(messages, outcome):
+                sealed = await self.encryption.seal(messages, ids)
+                outcome = await self._entrance.push(PushBatch(sealed, ids, made), weight)
+            return outcome
 
     async def push_buffered(
         self,
@@ -260,7 +278,7 @@ class Engine:
     async def push_columns(self, key: QueueKey, batch: pa.RecordBatch) -> Appended:
         """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many."""
         from skep.columns import NewRows, checked
-        from skep.engine.bulk import check_columns, fit_columns
+        from skep.engine.bulk import check_columns, fit_columns, messages_of
 
         with self._in_flight:
             validate.check_key(key)
@@ -271,12 +289,25 @@ class Engine:
                 await self.buffer.flushed((key,))
             if self.spool is not None:
                 self.spool.check_nothing_ahead(PushBatch([], []), key)
-            rows = NewRows(partition, payload, self._ids.mint_range(batch.num_rows))
             now = self._clock.now()
+            if self.encryption.seals(key):
+                return await self._push_sealed(await asyncio.to_thread(messages_of, key, partition, payload))
+            rows = NewRows(partition, payload, self._ids.mint_range(batch.num_rows))
             appended = await self._store.push_rows(key, rows, now, self.settings.create_queues_on_push)
             self._lifecycle.pushed(key, now)
             self._registry.get(key).parking.wake(len(rows))
             return appended
+
+    async def _push_sealed(self, messages: list[NewMessage]) -> Appended:
+        """Columns of a queue that is encrypted: each payload is sealed by itself, so they go the way of other messages."""
+        key, ids = messages[0].queue, self._ids.mint_many(len(messages))
+        sealed = await self.encryption.seal(messages, ids)
+        weight = validate.Weight(sum(len(message.payload) for message in sealed), key, None)
+        outcome = await self._entrance.push(PushBatch(sealed, ids), weight)
+        if outcome.refused:
+            raise SkepError(outcome.results[0].code or Code.INTERNAL, outcome.results[0].reason or "", queue=key.name)
+        first, last = outcome.results[0].seq, outcome.results[-1].seq
+        return Appended(first or Seq(0), last or Seq(0), outcome.depths[key])
 
     # --- pop ----------------------------------------------------------------------------------------------------
 
@@ -387,7 +418,8 @@ class Engine:
                 weight = validate.check_push(messages, self._limits, json_checked)
                 if self.buffer.holds(keys := [message.queue for message in messages]):
                     await self.buffer.flushed(keys)
-            batch = PushBatch(messages, self._ids.mint_many(len(messages)))
+            ids = self._ids.mint_many(len(messages))
+            batch = PushBatch(await self.encryption.seal(messages, ids), ids)
             if not isinstance(weight, validate.Weight):
                 nothing = [SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED) for _ in settlements]
                 return TransactionOutcome(False, nothing, validate.refused(weight, messages, batch.ids))
@@ -406,6 +438,7 @@ class Engine:
             validate.check_key(key)
             settings = settings or QueueSettings()
             check_settings(settings)
+            self.encryption.check_enabling(settings)
             return self._changed(await self._store.create_queue(key, settings, self._clock.now()))
 
     async def update_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
@@ -413,6 +446,7 @@ class Engine:
         with self._in_flight:
             validate.check_key(key)
             check_settings(changes)
+            self.encryption.check_enabling(changes)
             return self._changed(await self._store.update_queue(key, changes, self._clock.now()))
 
     async def configure_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
@@ -662,6 +696,7 @@ class Engine:
 
     def _gone(self, key: QueueKey) -> None:
         self._lifecycle.forget(key)
+        self.encryption.forget(key)
         self._dispenser.queues_changed()
         self._wake(key)
 

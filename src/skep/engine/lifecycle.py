@@ -97,8 +97,12 @@ class Lifecycle:
         on_ready: Callable[[QueueKey], None],
         on_queue: Callable[[Queue], None],
         on_tick: Callable[[Instant], None],
+        on_settings: Callable[[Queue], None],
     ) -> None:
-        """``on_ready`` hears of queues where a chore moved something, ``on_queue`` of queues found for the first time."""
+        """``on_ready`` hears of queues where a chore moved something, ``on_queue`` of queues found for the first time.
+
+        ``on_settings`` hears of every queue that was looked at.
+        """
         self._store = store
         self._clock = clock
         self._timers = timers
@@ -107,6 +111,7 @@ class Lifecycle:
         self._on_ready = on_ready
         self._on_queue = on_queue
         self._on_tick = on_tick
+        self._on_settings = on_settings
         self._plans: dict[QueueKey, Plan] = {}
         self._inspections: dict[QueueKey, Timed] = {}
         self._ready: deque[Timed] = deque()
@@ -183,6 +188,7 @@ class Lifecycle:
                 Timed("retain", lambda now: self._store.retain(key, now, self._limit), key),
             )
         plan.learn(queue)
+        self._on_settings(queue)
         now = self._clock.now()
         for timed in (plan.promote, plan.expire, plan.retain):
             self._due(timed, now)

@@ -10,12 +10,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine import validate
 from skep.engine.declared import Declared
+from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
 from skep.engine.record_checks import check_receipt_key
 from skep.errors import Code, SkepError
@@ -61,6 +63,7 @@ class Staging:
         settings: EngineSettings,
         declared: Callable[[], Declared | None],
         pushed: Callable[[QueueKey, Instant], None],
+        encryption: Encryption,
     ) -> None:
         """``declared`` tells what looks at messages, if anything does; ``pushed`` is told of a queue that got some."""
         self._store = store
@@ -71,12 +74,13 @@ class Staging:
         self._limits = settings.limits
         self._declared = declared
         self._pushed = pushed
+        self._encryption = encryption
 
     async def stage_columns(self, place: Place, key: QueueKey, batch: pa.RecordBatch) -> int:
         """Stage partitions and payloads of one queue; how many messages that is."""
         from skep.chunks import plain_chunk
         from skep.columns import checked
-        from skep.engine.bulk import check_columns, fit_columns
+        from skep.engine.bulk import check_columns, fit_columns, messages_of
 
         with self._in_flight:
             _check_place(place)
@@ -85,14 +89,15 @@ class Staging:
             declared = self._declared()
             if declared is not None and declared.looks_at(key):
                 partition = await fit_columns(declared, key, partition, payload)
+            if self._encryption.seals(key):
+                messages = await asyncio.to_thread(messages_of, key, partition, payload)
+                return await self._stage_checked(place, messages)
             data = await asyncio.to_thread(plain_chunk, key.name, partition, payload)
             await self._stage(place, len(payload), [key.name], data)
             return len(payload)
 
     async def stage_messages(self, place: Place, messages: Sequence[NewMessage]) -> int:
         """Stage messages with all they may have; how many they are."""
-        from skep.chunks import rich_chunk
-
         with self._in_flight:
             _check_place(place)
             messages = list(messages)
@@ -100,9 +105,27 @@ class Staging:
             if declared is not None:
                 messages = await declared.fit(messages)
             await asyncio.to_thread(self._check, messages)
-            data = await asyncio.to_thread(rich_chunk, messages)
-            await self._stage(place, len(messages), list({m.queue.name: None for m in messages}), data)
-            return len(messages)
+            return await self._stage_checked(place, messages)
+
+    async def _stage_checked(self, place: Place, messages: list[NewMessage]) -> int:
+        from skep.chunks import rich_chunk
+
+        if any(self._encryption.seals(message.queue) for message in messages):
+            messages = await self._sealed(messages)
+        data = await asyncio.to_thread(rich_chunk, messages)
+        await self._stage(place, len(messages), list({m.queue.name: None for m in messages}), data)
+        return len(messages)
+
+    async def _sealed(self, messages: list[NewMessage]) -> list[NewMessage]:
+        """What goes to encrypted queues is sealed when it is staged. It gets its id when it is published, so until then, and
+        for good, it is known by its trace.
+        """
+        ids = self._ids.mint_many(len(messages))
+        traced = [
+            msgspec.structs.replace(m, trace_id=m.trace_id or id_) if self._encryption.seals(m.queue) else m
+            for m, id_ in zip(messages, ids, strict=True)
+        ]
+        return await self._encryption.seal(traced, ids)
 
     def _check(self, messages: list[NewMessage]) -> None:
         validate.check_count(len(messages), self._limits.bulk_messages, "the number of messages")

@@ -18,6 +18,7 @@ from skep.config import Limits
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
+    SEALED_TYPE,
     NewMessage,
     Outcome,
     PushOutcome,
@@ -205,8 +206,9 @@ def refusal_of(message: NewMessage, limits: Limits, json_checked: bool) -> Refus
     if message.content_type is None:
         if not json_checked and (refusal := json_refusal(payload)) is not None:
             return refusal
-    elif not is_fit(message.content_type):
-        return Refusal(Code.INVALID_PAYLOAD, f"a content type has 1 to {CONTENT_TYPE_CHARACTERS} characters")
+    elif not is_fit(message.content_type) or message.content_type == SEALED_TYPE:
+        reason = f"a content type has 1 to {CONTENT_TYPE_CHARACTERS} characters, and is not {SEALED_TYPE}"
+        return Refusal(Code.INVALID_PAYLOAD, reason)
     if message.transaction_id is not None and not is_fit(message.transaction_id):
         return Refusal(
             Code.INVALID_TRANSACTION_ID,

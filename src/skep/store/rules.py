@@ -6,7 +6,7 @@ Pure functions of settings and instants. `docs/log.md` is their specification.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,7 @@ from skep.ids import Id, id_text
 from skep.model import (
     DEAD_LETTER_SUFFIX,
     NO_DEAD_LETTER_QUEUE,
+    SEALED_TYPE,
     WINDOW_CAP_FACTOR,
     NewMessage,
     PushBatch,
@@ -351,3 +352,13 @@ def after_report(
             return msgspec.structs.replace(before, failures=failures, open_until=until, reason=reason, updated_at=now)
         case Report.GONE:
             return msgspec.structs.replace(before, stopped_at=before.stopped_at or now, reason=reason, updated_at=now)
+
+
+def are_sealed(messages: Iterable[NewMessage]) -> bool:
+    """Whether none of them could be read by whoever reads the store."""
+    return all(message.content_type == SEALED_TYPE for message in messages)
+
+
+def not_encrypted_reason(queue: str) -> str:
+    """Why a plain payload is not taken: a server that cannot seal must not store it either."""
+    return f"the queue {queue!r} is encrypted, and this payload is not"

@@ -16,7 +16,7 @@ from skep.columns import NewRows, fixed, joined, lengths
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Ordering, QueueKey, QueueSettings, Seq
-from skep.store.rules import queue_full_reason
+from skep.store.rules import not_encrypted_reason, queue_full_reason
 from skep.store.sqlite import order
 from skep.store.sqlite.push import advance, depth_of, ids_are_near, next_place
 from skep.store.sqlite.queues import check_rules, make_queue
@@ -57,6 +57,8 @@ def pack(rows: NewRows) -> Packed:
 def append(session: Session, key: QueueKey, packed: Packed, now: Instant, create_queue: bool) -> Appended:
     """Append a batch, whole or not at all."""
     queue = _queue(session, key, now, create_queue)
+    if queue.settings.encryption_enabled:
+        raise SkepError(Code.NOT_ENCRYPTED, not_encrypted_reason(key.name), queue=key.name)
     limit = queue.settings.max_depth
     if limit and (depth := session.depth(queue)) + packed.count > limit:
         raise SkepError(Code.QUEUE_FULL, queue_full_reason(key.name, depth, limit, packed.count), queue=key.name)

@@ -28,7 +28,7 @@ from skep.model import (
     QueueSettings,
     Seq,
 )
-from skep.store.rules import PIECE_BYTES, TRACE_SLACK_MICROS, queue_full_reason
+from skep.store.rules import PIECE_BYTES, TRACE_SLACK_MICROS, are_sealed, not_encrypted_reason, queue_full_reason
 from skep.store.sqlite.queues import check_rules, make_queue
 from skep.store.sqlite.session import QueueRow, Session
 from skep.store.statements import load_statements, repeated
@@ -81,7 +81,9 @@ def _plain_queue(session: Session, messages: list[NewMessage]) -> QueueRow | Non
         return None
     key = messages[0].queue
     queue = session.find_queue(key)
-    return queue if queue is not None and not queue.settings.max_depth and _is_plain(messages, key) else None
+    if queue is None or queue.settings.max_depth or not _is_plain(messages, key):
+        return None
+    return queue if not queue.settings.encryption_enabled or are_sealed(messages) else None
 
 
 def _split(whole: PushOutcome, batches: Sequence[PushBatch]) -> list[PushOutcome]:
@@ -194,6 +196,8 @@ class _Batch:
             plan = self.plans.get(message.queue)
             if plan is None:
                 plan = self.plans[message.queue] = self._plan_queue(message.queue)
+            if plan.queue is not None and plan.queue.settings.encryption_enabled and not are_sealed((message,)):
+                plan.refusal, plan.reason = Code.NOT_ENCRYPTED, not_encrypted_reason(message.queue.name)
             if message.transaction_id is not None and self._dedup_window(plan) > 0:
                 partition = message.partition if plan.queue is None else plan.queue.stored_partition(message.partition)
                 first = first_of.setdefault((message.queue, partition, message.transaction_id), index)

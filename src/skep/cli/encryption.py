@@ -1,0 +1,124 @@
+"""`skep encryption`: master keys, and the keys of encrypted queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from skep.cli.connection import Connection, Flag
+from skep.cli.consent import Consent
+from skep.cli.output import Columns, print_lines, print_one, print_rows
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.wire.encryption import DataKeyView
+
+encryption_app = App(name="encryption", help="Look after the keys of encrypted queues.", help_format="plaintext")
+
+
+@encryption_app.command
+def master(name: str, /) -> None:
+    """Print a new master key. It is not kept anywhere: whoever loses it loses every encrypted payload.
+
+    For example:
+        skep encryption master 2026-01 > master.keys
+
+    Parameters
+    ----------
+    name
+        What to call it, so that it can be told from the next one.
+    """
+    from skep.crypto.master import MasterKeys, new_master_line
+
+    line = new_master_line(name)
+    MasterKeys(line)  # which says what is wrong with a name
+    print_lines([line])
+
+
+@encryption_app.command(name="list")
+def list_keys(*, to: Connection | None = None) -> None:
+    """List the keys of encrypted queues, oldest first; the last one of a queue seals what is new.
+
+    For example:
+        skep encryption list
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_rows(to, client.data_keys(), LISTED, empty="no queue has ever been encrypted")
+
+
+@encryption_app.command
+def rotate(queue: str, /, *, to: Connection | None = None) -> None:
+    """Give a queue a new key for what comes; the keys it had go on opening what they sealed.
+
+    For example:
+        skep encryption rotate payments
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        made = client.rotate_data_key(queue)
+        print_one(to, made, lambda key: print_lines([f"queue {key.queue!r} has the new key {key.id}"]))
+
+
+@encryption_app.command
+def rewrap(*, to: Connection | None = None) -> None:
+    """Wrap all keys by the current master key, after a new one was put before the old one. No payload is touched.
+
+    For example:
+        skep encryption rewrap
+    """
+    to = to or Connection()
+    with to.open() as client:
+        done = client.rewrap_data_keys()
+        print_one(
+            to, done, lambda one: print_lines([f"{one.rewrapped} keys are wrapped by the current master key now"])
+        )
+
+
+@encryption_app.command
+def shred(
+    queue: str | None = None,
+    /,
+    *,
+    all_queues: Flag = False,
+    consent: Consent | None = None,
+    to: Connection | None = None,
+) -> None:
+    """Destroy the keys of a queue, or of all queues of the tenant: what they sealed can never be read again, by anyone.
+
+    For example:
+        skep encryption shred payments --dry-run
+        skep encryption shred --all-queues --yes
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    all_queues
+        All queues instead.
+    """
+    to, consent = to or Connection(), consent or Consent()
+    if (queue is None) is not all_queues:
+        raise SkepError(Code.INVALID_REQUEST, "name a queue, or say --all-queues: one of the two")
+    whose = "all queues" if queue is None else f"queue {queue!r}"
+    with to.open() as client:
+        found = client.shred_data_keys(queue, dry_run=True)
+        if not consent.dry_run and found.keys:
+            consent.ask(f"this destroys {found.keys} keys of {whose}; what they sealed can never be read again")
+            found = client.shred_data_keys(queue)
+        verb = "would be" if consent.dry_run else "were"
+        print_one(to, found, lambda one: print_lines([f"{one.keys} keys of {whose} {verb} destroyed"]))
+
+
+LISTED: Columns[DataKeyView] = {
+    "queue": lambda one: one.queue,
+    "key": lambda one: one.id,
+    "master key": lambda one: one.master,
+    "made": lambda one: one.created_at,
+}

@@ -1,0 +1,73 @@
+"""`/api/v1/encryption…`: the keys of encrypted queues."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.data_keys import WrappedKey
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.operation import Operation
+from skep.ids import id_text
+from skep.model import QueueKey
+from skep.wire.encryption import DataKeysResponse, DataKeyView, Rewrapped, RotateRequest, Shredded, ShredRequest
+from skep.wire.times import to_datetime
+
+TAG = "Encryption"
+
+_decode_rotate = msgspec.json.Decoder(RotateRequest)
+_decode_shred = msgspec.json.Decoder(ShredRequest)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Looking after keys."""
+
+    async def keys_of(tenant: str, queue: str | None = None) -> list[WrappedKey]:
+        every = await engine.encryption.wrapped_keys()
+        return [key for key in every if key.queue.tenant == tenant and queue in (None, key.queue.name)]
+
+    async def list_keys(call: Call) -> Answer:
+        return json_answer(DataKeysResponse([_view(key) for key in await keys_of(call.tenant)]))
+
+    async def rotate(call: Call) -> Answer:
+        queue = await engine.get_queue(QueueKey((await call.json(_decode_rotate)).queue, call.tenant))
+        if not queue.settings.encryption_enabled:
+            raise SkepError(Code.INVALID_REQUEST, f"the queue {queue.key.name!r} is not encrypted")
+        await engine.encryption.rotate(queue.key)
+        return json_answer(_view((await keys_of(call.tenant, queue.key.name))[-1]))
+
+    async def rewrap(call: Call) -> Answer:  # noqa: ARG001 - it has nothing to say
+        return json_answer(Rewrapped(await engine.encryption.rewrap()))
+
+    async def shred(call: Call) -> Answer:
+        wanted = await call.json(_decode_shred)
+        if (wanted.queue is None) is not wanted.all_queues:
+            raise SkepError(Code.INVALID_REQUEST, "name a queue, or say allQueues: one of the two")
+        if wanted.dry_run:
+            return json_answer(Shredded(len(await keys_of(call.tenant, wanted.queue))))
+        return json_answer(Shredded(await engine.encryption.shred(call.tenant, wanted.queue)))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/encryption/keys", handler=list_keys, tag=TAG, answers={200: DataKeysResponse},
+            summary="List the keys of encrypted queues",
+        ),
+        Operation(
+            method="POST", path="/api/v1/encryption/rotate", handler=rotate, tag=TAG, request=RotateRequest,
+            answers={200: DataKeyView}, summary="Give a queue a new key", example={"queue": "payments"},
+        ),
+        Operation(
+            method="POST", path="/api/v1/encryption/rewrap", handler=rewrap, tag=TAG, answers={200: Rewrapped},
+            summary="Wrap all keys by the current master key",
+        ),
+        Operation(
+            method="POST", path="/api/v1/encryption/shred", handler=shred, tag=TAG, request=ShredRequest,
+            answers={200: Shredded}, summary="Destroy keys, so that what they sealed can never be read again",
+            example={"queue": "payments", "dryRun": True},
+        ),
+    ]  # fmt: skip
+
+
+def _view(key: WrappedKey) -> DataKeyView:
+    return DataKeyView(id_text(key.id), key.queue.name, key.master, to_datetime(key.created_at))

@@ -1,0 +1,214 @@
+"""Encrypted queues: nothing of a payload is in the store, everything of it comes out again, and what cannot be sealed is not stored."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import apsw
+import pyarrow as pa
+import pytest
+
+from skep.clock import ManualClock
+from skep.crypto.master import MasterKeys, new_master_line
+from skep.engine import Engine
+from skep.engine.staging import Place
+from skep.errors import Code, SkepError
+from skep.ids import IdMint
+from skep.model import (
+    SEALED_TYPE,
+    DeadLetterFilter,
+    MessageFilter,
+    NewMessage,
+    Outcome,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    Seq,
+)
+from skep.server import open_engine, open_store
+from skep.staging import Attempt, EpochKey
+from tests.engine.driver import settlement
+
+PAYMENTS = QueueKey("payments")
+SECRET = b'{"card":"4242424242424242"}'
+MASTERS = MasterKeys(new_master_line("first"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "skep.db")
+    dsn: str = request.getfixturevalue("postgres_dsn")
+    return dsn
+
+
+@pytest.fixture
+async def engine(url: str, clock: ManualClock) -> AsyncIterator[Engine]:
+    async with open_engine(url, clock=clock, masters=MASTERS) as engine:
+        await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+        yield engine
+
+
+def message(payload: bytes = SECRET, **fields: object) -> NewMessage:
+    return NewMessage(PAYMENTS, payload, **fields)  # type: ignore[arg-type] # as a test names them
+
+
+async def stored(engine: Engine, key: QueueKey = PAYMENTS) -> list[tuple[bytes, str | None]]:
+    """What the log really holds, as whoever reads the store without a key sees it."""
+    page = await engine.encryption._store.messages(MessageFilter(queue=key), engine.now())
+    return [(one.payload, one.content_type) for one in page.messages]
+
+
+async def test_a_payload_is_sealed_in_the_store_and_opened_for_its_consumer(engine: Engine) -> None:
+    await engine.push([message(), message(b"\x00\x01", content_type="application/octet-stream")])
+    for payload, content_type in await stored(engine):
+        assert content_type == SEALED_TYPE
+        assert b"4242" not in payload
+    popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
+    assert [(d.payload, d.content_type) for d in popped] == [(SECRET, None), (b"\x00\x01", "application/octet-stream")]
+
+
+async def test_whoever_looks_sees_it_open(engine: Engine) -> None:
+    outcome = await engine.push([message(trace_id=engine._ids.mint())])
+    [result] = outcome.results
+    page = await engine.messages(MessageFilter(queue=PAYMENTS, preview_bytes=6))
+    assert page.messages[0].payload == SECRET[:6]
+    assert page.messages[0].payload_bytes == len(SECRET)
+    assert (await engine.message(PAYMENTS, Seq(1))).payload == SECRET
+    assert result.trace_id is not None
+    assert [one.payload for one in await engine.trace(result.trace_id)] == [SECRET]
+    piece = await engine.log.read(PAYMENTS, Seq(1), Seq(1), columns=["seq", "payload"])
+    assert piece.batch.to_pylist() == [{"seq": 1, "payload": SECRET}]
+
+
+async def test_dead_and_replayed_messages_stay_sealed_and_can_be_opened(engine: Engine) -> None:
+    await engine.push([message(trace_id=engine._ids.mint()), message(b"2")])
+    popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
+    await engine.settle([settlement(one, Outcome.REJECT, error="no") for one in popped])
+    dead = DeadLetterFilter(queue=QueueKey("payments.dead"))
+    assert [letter.payload for letter in await engine.dead_letters(dead)] == [SECRET, b"2"]
+    assert [d.payload for d in (await engine.pop(QueueKey("payments.dead"), batch=2, group="ops")).deliveries] == [
+        SECRET,
+        b"2",
+    ]
+    await engine.replay(dead)
+    assert {kind for _, kind in await stored(engine)} == {SEALED_TYPE}
+    assert [d.payload for d in (await engine.pop(PAYMENTS, batch=2)).deliveries] == [SECRET, b"2"]
+
+
+async def test_columns_and_staged_messages_are_sealed_too(engine: Engine) -> None:
+    batch = pa.record_batch({"payload": [SECRET.decode(), "2"], "partition": ["a", "b"]})
+    appended = await engine.push_columns(PAYMENTS, batch)
+    assert (appended.first_seq, appended.last_seq) == (1, 2)
+    epoch = EpochKey("query", 0)
+    await engine.staging.stage_columns(Place(epoch, 0, 0), PAYMENTS, batch)
+    await engine.staging.stage_messages(Place(epoch, 1, 0), [message(b"3", partition="c")])
+    await engine.staging.publish(epoch, [Attempt(0, 0, 2), Attempt(1, 0, 1)])
+    assert {kind for _, kind in await stored(engine)} == {SEALED_TYPE}
+    popped = (await engine.pop(PAYMENTS, batch=9)).deliveries
+    assert sorted(d.payload for d in popped) == [b"2", b"2", b"3", SECRET, SECRET]
+
+
+async def test_a_transaction_seals_what_it_pushes(engine: Engine) -> None:
+    outcome = await engine.transact([], [message()])
+    assert outcome.committed
+    assert (await stored(engine))[0][1] == SEALED_TYPE
+
+
+async def test_a_server_that_does_not_know_yet_does_not_store_plain_text(engine: Engine) -> None:
+    """Another server has it encrypted from now on; this one hears of it by being refused."""
+    orders = QueueKey("orders")
+    await engine.create_queue(orders)
+    await engine.encryption._store.update_queue(orders, QueueChanges(encryption_enabled=True), engine.now())
+    assert not engine.encryption.seals(orders)
+    outcome = await engine.push([NewMessage(orders, SECRET)])
+    assert not outcome.refused
+    assert [content_type for _, content_type in await stored(engine, orders)] == [SEALED_TYPE]
+
+
+async def test_without_a_master_key_no_queue_can_be_encrypted(url: str, clock: ManualClock) -> None:
+    async with open_engine(url, clock=clock) as engine:
+        with pytest.raises(SkepError) as refused:
+            await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+        assert refused.value.code is Code.KEY_UNAVAILABLE
+        await engine.create_queue(PAYMENTS)
+        with pytest.raises(SkepError):
+            await engine.update_queue(PAYMENTS, QueueChanges(encryption_enabled=True))
+
+
+@pytest.mark.parametrize("masters", [None, MasterKeys(new_master_line("second")), MasterKeys(new_master_line("first"))])
+async def test_a_server_does_not_start_without_the_keys_it_needs(
+    url: str, clock: ManualClock, masters: MasterKeys | None
+) -> None:
+    async with open_engine(url, clock=clock, masters=MASTERS) as engine:
+        await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+        await engine.push([message()])
+    with pytest.raises(SkepError) as refused:
+        async with open_engine(url, clock=clock, masters=masters):
+            pass
+    assert refused.value.code is Code.KEY_UNAVAILABLE
+
+
+async def test_a_new_master_key_opens_everything_once_keys_are_rewrapped(url: str, clock: ManualClock) -> None:
+    old, new = new_master_line("old"), new_master_line("new")
+    async with open_engine(url, clock=clock, masters=MasterKeys(old)) as engine:
+        await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+        await engine.push([message()])
+    async with open_engine(url, clock=clock, masters=MasterKeys(f"{new}\n{old}")) as engine:
+        assert await engine.encryption.rewrap() == 1
+        assert await engine.encryption.rewrap() == 0
+    async with open_engine(url, clock=clock, masters=MasterKeys(new)) as engine:
+        assert [d.payload for d in (await engine.pop(PAYMENTS)).deliveries] == [SECRET]
+
+
+async def test_a_rotated_key_seals_what_comes_and_the_old_one_opens_what_was(engine: Engine) -> None:
+    await engine.push([message(b"1")])
+    await engine.encryption.rotate(PAYMENTS)
+    await engine.push([message(b"2")])
+    assert len(await engine.encryption.wrapped_keys()) == 2
+    assert [d.payload for d in (await engine.pop(PAYMENTS, batch=2)).deliveries] == [b"1", b"2"]
+
+
+async def test_shredded_messages_are_gone_for_good_and_stand_in_nobodys_way(engine: Engine) -> None:
+    await engine.push([message(b"1")])
+    assert await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name) == 1
+    await engine.push([message(b"2")])
+    assert (await engine.message(PAYMENTS, Seq(1))).payload == b""
+    popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
+    if not popped:  # the first one alone was in the way
+        popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
+    assert [d.payload for d in popped] == [b"2"]
+    [letter] = await engine.dead_letters(DeadLetterFilter(queue=QueueKey("payments.dead")))
+    assert "CANNOT_DECRYPT" in (letter.error or "")
+    with pytest.raises(SkepError) as refused:
+        await engine.log.read(PAYMENTS, Seq(1), Seq(2))
+    assert refused.value.code is Code.CANNOT_DECRYPT
+
+
+async def test_envelopes_that_were_swapped_are_not_handed_out(tmp_path: Path, clock: ManualClock) -> None:
+    """Somebody with the file but without the keys makes one customer's message another's."""
+    path = tmp_path / "skep.db"
+    async with open_engine(str(path), clock=clock, masters=MASTERS) as engine:
+        await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+        await engine.push([message(b"1", partition="a"), message(b"2", partition="b")])
+    connection = apsw.Connection(str(path))
+    rows = list(connection.execute("SELECT position, payload FROM message ORDER BY position"))
+    for (position, _), (_, payload) in zip(rows, reversed(rows), strict=True):
+        connection.execute("UPDATE message SET payload = ? WHERE position = ?", (payload, position))
+    connection.close()
+    async with open_engine(str(path), clock=clock, masters=MASTERS) as engine:
+        assert (await engine.pop(PAYMENTS, batch=2)).deliveries == []
+        assert (await engine.message(PAYMENTS, Seq(1))).payload == b""
+
+
+async def test_nobody_pushes_an_envelope(clock: ManualClock) -> None:
+    store = open_store(":memory:", clock)
+    await store.open()
+    engine = Engine(store, clock, IdMint(clock), Random(7))
+    await engine.start()
+    outcome = await engine.push([NewMessage(QueueKey("orders"), b"x", content_type=SEALED_TYPE)])
+    assert outcome.results[0].code is Code.INVALID_PAYLOAD
+    await engine.stop()
+    await store.close()
