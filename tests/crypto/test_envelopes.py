@@ -10,14 +10,24 @@ from skep.crypto.envelope import DataKey, Sealed, key_of
 from skep.crypto.master import MasterKeys, data_key, new_master_line, new_secret
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.model import QueueKey
+from skep.model import SEALED_TYPE, NewMessage, QueueKey
 
 ORDERS = QueueKey("orders", "acme")
 KEY = DataKey(Id(b"k" * 16), ORDERS, b"s" * 32)
 
 
+ID, TRACE = Id(b"i" * 16), Id(b"t" * 16)
+
+
 def message(payload: bytes = b'{"total":99.5}', partition: str = "c-1", content_type: str | None = None) -> Sealed:
-    return Sealed(payload, content_type, Id(b"i" * 16), Id(b"t" * 16), partition)
+    return Sealed(payload, content_type, ID, TRACE, partition)
+
+
+def seal(key: DataKey, *messages: Sealed) -> list[bytes]:
+    given = [NewMessage(ORDERS, m.payload, m.partition, None, TRACE, None, m.content_type) for m in messages]
+    sealed = key.seal(given, [ID] * len(given))
+    assert all(m.content_type == SEALED_TYPE for m in sealed)
+    return [m.payload for m in sealed]
 
 
 def refusal(key: DataKey, envelope: bytes) -> Code:
@@ -29,19 +39,19 @@ def refusal(key: DataKey, envelope: bytes) -> Code:
 @given(st.binary(max_size=2_000), st.text(min_size=1, max_size=255), st.none() | st.text(max_size=300))
 def test_what_is_sealed_comes_out_as_it_was(payload: bytes, partition: str, content_type: str | None) -> None:
     one = message(payload, partition, content_type)
-    [envelope] = KEY.seal([one])
+    [envelope] = seal(KEY, one)
     assert KEY.open(envelope) == one
     assert key_of(envelope) == KEY.id
 
 
 def test_nothing_of_the_payload_is_to_be_seen() -> None:
-    [envelope] = KEY.seal([message(b'{"card":"4242424242424242"}', "customer-17")])
+    [envelope] = seal(KEY, message(b'{"card":"4242424242424242"}', "customer-17"))
     for secret in (b"4242", b"card", b"customer-17"):
         assert secret not in envelope
 
 
 def test_a_changed_byte_anywhere_is_noticed() -> None:
-    [envelope] = KEY.seal([message()])
+    [envelope] = seal(KEY, message())
     for place in range(17, len(envelope)):  # before that stands which key it is, which finds another or none
         changed = bytearray(envelope)
         changed[place] ^= 1
@@ -49,7 +59,7 @@ def test_a_changed_byte_anywhere_is_noticed() -> None:
 
 
 def test_an_envelope_that_was_cut_short_is_noticed() -> None:
-    [envelope] = KEY.seal([message()])
+    [envelope] = seal(KEY, message())
     for length in range(len(envelope)):
         assert refusal(KEY, envelope[:length]) is Code.CANNOT_DECRYPT
 
@@ -62,18 +72,18 @@ def test_what_is_no_envelope_names_no_key() -> None:
 
 
 def test_another_queue_cannot_open_it_even_with_the_same_secret() -> None:
-    [envelope] = KEY.seal([message()])
+    [envelope] = seal(KEY, message())
     for queue in (QueueKey("orders", "other"), QueueKey("invoices", "acme"), QueueKey("ordersa", "cme")):
         assert refusal(DataKey(KEY.id, queue, b"s" * 32), envelope) is Code.CANNOT_DECRYPT
 
 
 def test_a_wrong_key_opens_nothing() -> None:
-    [envelope] = KEY.seal([message()])
+    [envelope] = seal(KEY, message())
     assert refusal(DataKey(KEY.id, ORDERS, b"x" * 32), envelope) is Code.CANNOT_DECRYPT
 
 
 def test_no_nonce_comes_twice() -> None:
-    envelopes = KEY.seal([message()] * 20_000) + KEY.seal([message()] * 20_000)
+    envelopes = seal(KEY, *[message()] * 20_000) + seal(KEY, *[message()] * 20_000)
     assert len({envelope[17:29] for envelope in envelopes}) == 40_000
 
 
@@ -82,7 +92,7 @@ def test_a_data_key_comes_out_of_its_wrapping() -> None:
     secret = new_secret()
     wrapped = masters.wrap(KEY.id, ORDERS, secret)
     assert secret not in wrapped
-    [envelope] = data_key(masters, "2026", KEY.id, ORDERS, wrapped).seal([message()])
+    [envelope] = seal(data_key(masters, "2026", KEY.id, ORDERS, wrapped), message())
     assert DataKey(KEY.id, ORDERS, secret).open(envelope) == message()
 
 

@@ -73,6 +73,14 @@ def spark(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "bot
 
 
 @bench_app.command
+def encryption(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both") -> None:
+    """Messages through an encrypted queue, beside the same through a plain one."""
+    from skep.bench import encryption as bench
+
+    _measure(lambda: bench.run(_stores(store), quick), bench.TARGETS, as_json)
+
+
+@bench_app.command
 def soak(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "sqlite", messages: Messages = 0) -> None:
     """Very many messages through one server, and its memory after each tenth of them."""
     from skep.bench import soak as bench

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.model import QueueKey
+from skep.model import SEALED_TYPE, NewMessage, QueueKey
 
 KEY_BYTES = 32
 MESSAGES_PER_KEY = 1 << 30
@@ -52,19 +52,27 @@ class DataKey:
         self._associated = associated(id_, queue)
         self._cipher = AESGCM(secret)
 
-    def seal(self, messages: Sequence[Sealed]) -> list[bytes]:
-        """An envelope for each."""
+    def seal(self, messages: Sequence[NewMessage], ids: Sequence[Id]) -> list[NewMessage]:
+        """The messages with envelopes for payloads."""
         nonces = os.urandom(_NONCE_BYTES * len(messages))
         head, associated, encrypt, pack = self._head, self._associated, self._cipher.encrypt, _INSIDE.pack
-        envelopes = []
-        for start, message in zip(range(0, len(nonces), _NONCE_BYTES), messages, strict=True):
+        sealed = []
+        for start, id_, m in zip(range(0, len(nonces), _NONCE_BYTES), ids, messages, strict=True):
             nonce = nonces[start : start + _NONCE_BYTES]
-            kind = b"" if message.content_type is None else message.content_type.encode()
-            kind_bytes = _NO_CONTENT_TYPE if message.content_type is None else len(kind)
-            partition = message.partition.encode()
-            inside = pack(message.id, message.trace_id, kind_bytes, len(partition)) + kind + partition + message.payload
-            envelopes.append(head + nonce + encrypt(nonce, inside, associated))
-        return envelopes
+            partition, trace_id = m.partition.encode(), m.trace_id or id_
+            if m.content_type is None:
+                inside = pack(id_, trace_id, _NO_CONTENT_TYPE, len(partition)) + partition + m.payload
+            else:
+                kind = m.content_type.encode()
+                inside = pack(id_, trace_id, len(kind), len(partition)) + kind + partition + m.payload
+            envelope = head + nonce + encrypt(nonce, inside, associated)
+            sealed.append(
+                NewMessage(
+                    m.queue, envelope, m.partition, m.transaction_id, m.trace_id, m.headers, SEALED_TYPE, m.deliver_at,
+                    m.priority,
+                )
+            )  # fmt: skip
+        return sealed
 
     def open(self, envelope: bytes) -> Sealed:
         """What was sealed with this key; CANNOT_DECRYPT when it was not, or was changed since."""

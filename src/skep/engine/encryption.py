@@ -120,9 +120,11 @@ class Encryption:
                 by_queue.setdefault(message.queue, []).append(index)
         for queue, indexes in by_queue.items():
             key = await self._key_for(queue, len(indexes))
-            envelopes = key.seal([_inside(messages[index], ids[index]) for index in indexes])
-            for index, envelope in zip(indexes, envelopes, strict=True):
-                sealed[index] = _with_payload(messages[index], envelope, SEALED_TYPE)
+            if len(indexes) == len(sealed):
+                return key.seal(messages, ids)
+            made = key.seal([messages[index] for index in indexes], [ids[index] for index in indexes])
+            for index, message in zip(indexes, made, strict=True):
+                sealed[index] = message
         return sealed
 
     def learn_from(self, messages: Sequence[NewMessage], outcome: PushOutcome) -> bool:
@@ -215,17 +217,6 @@ def no_master_keys() -> SkepError:
         Code.KEY_UNAVAILABLE,
         "a queue is encrypted, and this server was given no master key: set encryption.master_keys",
     )
-
-
-def _inside(message: NewMessage, id_: Id) -> Sealed:
-    return Sealed(message.payload, message.content_type, id_, message.trace_id or id_, message.partition)
-
-
-def _with_payload(message: NewMessage, payload: bytes, content_type: str | None) -> NewMessage:
-    return NewMessage(
-        message.queue, payload, message.partition, message.transaction_id, message.trace_id, message.headers, content_type,
-        message.deliver_at, message.priority,
-    )  # fmt: skip
 
 
 def _belongs(inside: Sealed, row: Row, queue: QueueKey) -> bool:

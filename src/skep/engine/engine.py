@@ -704,6 +704,8 @@ class Engine:
         match event.kind:
             case SystemEventKind.KEY:
                 self.access.changed(event.key.name)
+            case SystemEventKind.DATA_KEY:
+                self._in_flight.spawn(self.encryption.load(), "read the keys of encrypted queues anew")
             case SystemEventKind.QUEUE if event.queue is not None:
                 self._changed(event.queue)
             case SystemEventKind.QUEUE:
