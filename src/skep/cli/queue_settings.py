@@ -53,6 +53,8 @@ class QueueFlags:
     """How long a transaction id is remembered."""
     paused: bool | None = None
     """A pop gives nothing; pushes and acks go on."""
+    encryption_enabled: bool | None = None
+    """Payloads are sealed before they are stored; the server needs a master key."""
     reset: Annotated[list[str] | None, Parameter(negative="")] = None
     """Put this setting back to its default; may come several times."""
 
