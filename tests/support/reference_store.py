@@ -58,17 +58,19 @@ from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
 from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_claims import ReferenceClaims
+from tests.support.reference_data_keys import ReferenceDataKeys
 from tests.support.reference_operations import ReferenceOperations
 from tests.support.reference_past import ReferencePast
 from tests.support.reference_settling import ReferenceSettling
 
 
-class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, ReferencePast):
+class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, ReferencePast, ReferenceDataKeys):
     """A store in memory, naive and slow, that the real ones are compared with."""
 
     def __init__(self) -> None:
         super().__init__()
         self.access = ReferenceAccess()
+        self.wrapped = []
 
     async def open(self) -> None:
         """Nothing to connect to."""

@@ -273,7 +273,8 @@ class Engine:
             ids = self._ids.mint_many(len(messages))
             if not isinstance(weight, validate.Weight):
                 return validate.refused(weight, messages, ids)
-            return self.buffer.add(PushBatch(messages, ids), weight, wait_ms, most)
+            sealed = await self.encryption.seal(messages, ids)
+            return self.buffer.add(PushBatch(sealed, ids), weight, wait_ms, most)
 
     async def push_columns(self, key: QueueKey, batch: pa.RecordBatch) -> Appended:
         """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many."""

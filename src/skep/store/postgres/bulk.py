@@ -20,7 +20,7 @@ from skep.operations import operations_ahead
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MESSAGE_COLUMNS, append_stream
 from skep.store.postgres.push import EnsureQueue, OpenLog, is_late, live_operations, open_logs
-from skep.store.rules import queue_full_reason
+from skep.store.rules import not_encrypted_reason, queue_full_reason
 
 PIECE_BYTES = 256 * 1024
 _NULL = b"\xff\xff\xff\xff"
@@ -33,6 +33,8 @@ async def append(
     """Append a batch, whole or not at all; also the queue's id when someone elsewhere waits for it."""
     log = await _open(connection, key, now, ensure_queue)
     count = len(rows)
+    if log.encrypted:
+        raise SkepError(Code.NOT_ENCRYPTED, not_encrypted_reason(key.name), queue=key.name)
     if log.max_depth and log.depth + count > log.max_depth:
         raise SkepError(
             Code.QUEUE_FULL,

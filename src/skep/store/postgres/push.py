@@ -32,7 +32,9 @@ from skep.store.postgres.copying import MessageRow, append_rows
 from skep.store.rules import (
     PIECE_BYTES,
     TRACE_SLACK_MICROS,
+    are_sealed,
     holds,
+    not_encrypted_reason,
     queue_full_reason,
     receipt_after,
     sought_of,
@@ -69,6 +71,7 @@ class OpenLog(Struct):
     depth: int
     watched: bool
     operations: bool
+    encrypted: bool
     scheduled: int = 0
 
 
@@ -86,6 +89,7 @@ async def open_logs(connection: Connection, keys: Sequence[QueueKey], now: Insta
             depth=row["depth"],
             watched=row["watched"],
             operations=row["operations"],
+            encrypted=row["encrypted"],
         )
         for row in rows
     }
@@ -376,6 +380,8 @@ class _Appender:
             log = self._logs.get(message.queue)
             if log is None:
                 refused[i] = (Code.QUEUE_NOT_FOUND, f"there is no queue {message.queue.name!r}")
+            elif log.encrypted and not are_sealed((message,)):
+                refused[i] = (Code.NOT_ENCRYPTED, not_encrypted_reason(message.queue.name))
             elif log.max_depth:
                 limited.setdefault(message.queue, []).append(i)
         for key, indexes in limited.items():

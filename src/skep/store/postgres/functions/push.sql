@@ -45,7 +45,7 @@ $$;
 -- A queue that does not exist is left out of the answer.
 CREATE OR REPLACE FUNCTION open_logs(p_tenants text[], p_names text[], p_now bigint)
 RETURNS TABLE (ord integer, queue_id integer, ordering text, max_depth bigint, dedup_window_seconds double precision,
-               last_seq bigint, last_created_at bigint, depth bigint, watched boolean, operations boolean)
+               last_seq bigint, last_created_at bigint, depth bigint, watched boolean, operations boolean, encrypted boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     target record;
@@ -77,6 +77,7 @@ BEGIN
         depth := log_depth(q.id, q.first_seq, last_seq) + q.scheduled_count;
         watched := EXISTS (SELECT 1 FROM watcher w WHERE w.queue_id = q.id AND w.until > p_now);
         operations := has_operations(q.tenant, q.name);
+        encrypted := q.encryption_enabled;
         RETURN NEXT;
     END LOOP;
 END
@@ -84,7 +85,7 @@ $$;
 
 -- A few messages to one queue that need no look of their own (no transaction id, trace, schedule, limit): one round trip.
 -- Answers nothing when the queue is missing, fifo, limited, has messages from further ahead in time than a trace is looked for
--- (a clock that went back), or when a push to one of the partitions waits as an operation: then the caller goes the long way.
+-- (a clock that went back), is encrypted while a payload is not, or when a push to one of the partitions waits as an operation: then the caller goes the long way.
 CREATE OR REPLACE FUNCTION push_plain(
     p_tenant text, p_name text, p_now bigint, p_ids uuid[], p_partitions text[], p_priorities integer[],
     p_content_types text[], p_headers bytea[], p_payloads bytea[])
@@ -106,6 +107,10 @@ BEGIN
     -- By the id alone, as in open_logs.
     SELECT * INTO q FROM queue k WHERE k.id = v_id;
     IF NOT FOUND OR q.deleted_at IS NOT NULL OR q.max_depth <> 0 OR q.ordering = 'fifo' THEN
+        RETURN;
+    END IF;
+    -- The long way refuses what is not sealed.
+    IF q.encryption_enabled AND ('application/vnd.skep.sealed' = ALL (p_content_types)) IS NOT TRUE THEN
         RETURN;
     END IF;
     -- As in has_operations.
