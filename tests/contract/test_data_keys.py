@@ -33,9 +33,11 @@ async def test_keys_come_in_the_order_in_which_they_were_made(driver: Driver) ->
 
 
 async def test_only_what_is_still_wrapped_as_it_was_is_rewrapped(driver: Driver) -> None:
-    first, second = key(driver, 1, "payments"), key(driver, 2, "orders", "newest")
-    for one in (first, second):
-        await driver.store.put_data_key(one)
+    first = key(driver, 1, "payments")
+    await driver.store.put_data_key(first)
+    driver.clock.advance(1)
+    second = key(driver, 2, "orders", "newest")
+    await driver.store.put_data_key(second)
     again = [msgspec.structs.replace(one, master="new", wrapped=b"again") for one in (first, second)]
     assert await driver.store.rewrap_data_keys(again, "old") == 1
     assert await mine(driver) == [again[0], second]

@@ -8,9 +8,9 @@ from skep.data_keys import WrappedKey
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import ADMIN, ADMIN_SERVER, ADMIN_TENANT
 from skep.http.operation import Operation
 from skep.ids import id_text
-from skep.model import QueueKey
 from skep.wire.encryption import DataKeysResponse, DataKeyView, Rewrapped, RotateRequest, Shredded, ShredRequest
 from skep.wire.times import to_datetime
 
@@ -31,7 +31,7 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(DataKeysResponse([_view(key) for key in await keys_of(call.tenant)]))
 
     async def rotate(call: Call) -> Answer:
-        queue = await engine.get_queue(QueueKey((await call.json(_decode_rotate)).queue, call.tenant))
+        queue = await engine.get_queue(call.queue((await call.json(_decode_rotate)).queue))
         if not queue.settings.encryption_enabled:
             raise SkepError(Code.INVALID_REQUEST, f"the queue {queue.key.name!r} is not encrypted")
         await engine.encryption.rotate(queue.key)
@@ -50,19 +50,19 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/api/v1/encryption/keys", handler=list_keys, tag=TAG, answers={200: DataKeysResponse},
+            method="GET", path="/api/v1/encryption/keys", access=ADMIN_TENANT, handler=list_keys, tag=TAG, answers={200: DataKeysResponse},
             summary="List the keys of encrypted queues",
         ),
         Operation(
-            method="POST", path="/api/v1/encryption/rotate", handler=rotate, tag=TAG, request=RotateRequest,
+            method="POST", path="/api/v1/encryption/rotate", access=ADMIN, handler=rotate, tag=TAG, request=RotateRequest,
             answers={200: DataKeyView}, summary="Give a queue a new key", example={"queue": "payments"},
         ),
         Operation(
-            method="POST", path="/api/v1/encryption/rewrap", handler=rewrap, tag=TAG, answers={200: Rewrapped},
+            method="POST", path="/api/v1/encryption/rewrap", access=ADMIN_SERVER, handler=rewrap, tag=TAG, answers={200: Rewrapped},
             summary="Wrap all keys by the current master key",
         ),
         Operation(
-            method="POST", path="/api/v1/encryption/shred", handler=shred, tag=TAG, request=ShredRequest,
+            method="POST", path="/api/v1/encryption/shred", access=ADMIN_TENANT, handler=shred, tag=TAG, request=ShredRequest,
             answers={200: Shredded}, summary="Destroy keys, so that what they sealed can never be read again",
             example={"queue": "payments", "dryRun": True},
         ),
