@@ -196,3 +196,21 @@ async def test_I13_two_workers_have_a_spool_each_and_one_takes_over_from_a_dead_
         server.signal()
         assert await asyncio.to_thread(server.ended) == 0
     load.check(await stored(dsn))
+
+
+async def test_003_6_what_is_buffered_is_stored_on_SIGTERM_and_goes_through_an_outage(
+    mortal: PostgresServer, dsn: str, tmp_path: Path
+) -> None:
+    with serving("--store", dsn, folder=tmp_path) as server:
+        port = await asyncio.to_thread(server.listening)
+        load = Steady(lambda: port, producers=8, per_second=200, more={"bufferMs": 200, "bufferMax": 50})
+        async with loaded(load):
+            await load.reached(200)
+            await asyncio.to_thread(mortal.kill)
+            await load.reached(200)
+            await asyncio.to_thread(mortal.start)
+            await drained(port)
+            await load.reached(100)
+        server.signal()
+        assert await asyncio.to_thread(server.ended) == 0
+    load.check(await stored(dsn))

@@ -9,16 +9,20 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 
 class Steady:
     """Pushes "partition-number" again and again. What is not answered well is not repeated: it may be stored or not."""
 
-    def __init__(self, ports: Callable[[], int], *, producers: int, per_second: float, queue: str = "q") -> None:
+    def __init__(
+        self, ports: Callable[[], int], *, producers: int, per_second: float, queue: str = "q", more: Any = None
+    ) -> None:
         self._port = ports
         self._producers = producers
         self._pause = producers / per_second
         self._queue = queue
+        self._more = more or {}
         self._ending = asyncio.Event()
         self.answered: dict[str, list[int]] = {}
         self.doubtful: set[str] = set()
@@ -81,7 +85,7 @@ class Steady:
 
     async def _push(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, partition: str, text: str) -> str:
         item = {"queue": self._queue, "partition": partition, "payload": text}
-        body = json.dumps({"items": [item]}).encode()
+        body = json.dumps({"items": [item], **self._more}).encode()
         writer.write(b"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         head = await reader.readuntil(b"\r\n\r\n")
         status = int(head.split(b" ", 2)[1])

@@ -92,9 +92,11 @@ class SpoolReader:
         """Put a record that cannot be stored aside, on disk."""
         return set_aside(self.refused_folder(segment), f"{record.name}.record", kept.encode(record))
 
-    def was_kept(self, record: Record, segment: Path) -> bool:
-        """Whether a record was put aside."""
-        return (self.refused_folder(segment) / f"{record.name}.record").exists()
+    def were_kept(self, taken: list[Taken]) -> list[bool]:
+        """Which records were put aside."""
+        folders = {segment: self.refused_folder(segment) for segment in {one.segment for one in taken}}
+        there = {segment for segment, folder in folders.items() if folder.is_dir()}
+        return [segment in there and (folders[segment] / f"{record.name}.record").exists() for record, segment in taken]
 
     def forget_kept(self, record: Record, segment: Path) -> None:
         """Remove a record that was put aside, since it has found a place after all."""

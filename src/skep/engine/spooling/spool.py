@@ -27,7 +27,7 @@ from skep.engine.spooling import kept
 from skep.engine.spooling.draining import RETRY_SECONDS, Drain, Given, Waiting
 from skep.engine.spooling.kept import Group, Record, groups_of
 from skep.engine.spooling.link import Link
-from skep.engine.spooling.reading import SpoolReader
+from skep.engine.spooling.reading import SpoolReader, Taken
 from skep.engine.spooling.slots import Slot, SpoolLimits, adopt_slots, take_slot
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
@@ -301,7 +301,9 @@ class Spool:
 
     async def _kept_aside(self, chosen: list[Waiting]) -> list[Waiting]:
         """Those that were given up before, by an earlier run that did not get to the end of it."""
-        return await self._in_thread(lambda: [one for one in chosen if self._reader.was_kept(one.record, one.segment)])
+        taken = [Taken(one.record, one.segment) for one in chosen]
+        kept_aside = await self._in_thread(lambda: self._reader.were_kept(taken))
+        return [one for one, aside in zip(chosen, kept_aside, strict=True) if aside]
 
     async def _give_up(self, given: Given) -> None:
         """On disk first, so that it is not stored after all when this ends half-way."""

@@ -225,6 +225,10 @@ class Pool:
                 self._acquiring.add(patience)
                 try:
                     connection = await pool.acquire()
+                except asyncpg.InterfaceError:
+                    if pool is self._pool:
+                        raise
+                    continue  # it was given up while we waited, and there is another one
                 finally:
                     self._acquiring.discard(patience)
             if pool is self._pool and not self._suspended:
