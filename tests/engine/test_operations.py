@@ -318,7 +318,7 @@ async def test_what_is_stuck_is_told(driver: EngineDriver, store: RecordingStore
     store.hold("claim_operations")
     await queue(driver, "1")
 
-    await asyncio.sleep(0)
+    await until(lambda: driver.engine.operations._look_timer is not None)
     driver.clock.advance(61)
     await until(lambda: driver.engine.operations.stuck == 1)
 

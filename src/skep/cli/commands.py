@@ -29,6 +29,7 @@ SECTIONS: dict[str, list[Command]] = {
         ("dlq", "skep.cli.dead_letters:dead_letter_app", "Look at dead letters, replay and purge them."),
         ("lag", "skep.cli.lag:lag", "Which groups are behind, the furthest first."),
         ("stats", "skep.cli.stats:stats", "Figures of a queue and its groups, or of all of them."),
+        ("ops", "skep.cli.operations:operations_app", "See calls that were queued under load, and cancel them."),
         ("spool", "skep.cli.spool:spool_app", "See what servers keep on disk while PostgreSQL is away."),
     ],
     "Specs and apps": [

@@ -8,12 +8,20 @@ from collections.abc import Iterator
 from typing import Any, Literal, Unpack
 
 from skep.client import looking_calls
-from skep.client.looking_calls import DeadLetterQuery, DeadLetterWish, MessageQuery, Position, QueueQuery
+from skep.client.looking_calls import (
+    DeadLetterQuery,
+    DeadLetterWish,
+    MessageQuery,
+    OperationQuery,
+    Position,
+    QueueQuery,
+)
 from skep.client.records import Records
 from skep.model import ClearScope
 from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse
 from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
+from skep.wire.operations import OperationStatsResponse, OperationView
 from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
 from skep.wire.status import BuffersResponse, LiveLease, StatusResponse
 from skep.wire.traces import NamedTrace, TraceEventView
@@ -113,6 +121,27 @@ class Looking(Records):
         return self.run(looking_calls.delete_group(queue, group, dry_run))
 
     # dead letters
+
+    def operations(self, **query: Unpack[OperationQuery]) -> Iterator[OperationView]:
+        """Calls that were queued under load, newest first."""
+        after: int | None = None
+        while True:
+            page = self.run(looking_calls.operations(query, after))
+            yield from page.operations
+            if (after := page.after) is None:
+                return
+
+    def operation(self, operation_id: str) -> OperationView:
+        """How far a queued call is, with its result once it is completed."""
+        return self.run(looking_calls.operation(operation_id))
+
+    def cancel_operation(self, operation_id: str) -> OperationView:
+        """Cancel a queued call that nobody has begun to perform."""
+        return self.run(looking_calls.cancel_operation(operation_id))
+
+    def operation_stats(self) -> OperationStatsResponse:
+        """How the queue of operations stands."""
+        return self.run(looking_calls.operation_stats())
 
     def dead_letters(self, queue: str, **query: Unpack[DeadLetterQuery]) -> Iterator[DeadLetterView]:
         """The dead letters of a queue, or those in a dead-letter queue, in the order of dying."""

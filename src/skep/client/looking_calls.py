@@ -27,6 +27,7 @@ from skep.wire.groups import (
     SeekResponse,
     SeekTo,
 )
+from skep.wire.operations import OperationsResponse, OperationStatsResponse, OperationView
 from skep.wire.queues import (
     ClearResponse,
     NamespacesResponse,
@@ -235,6 +236,38 @@ def seek(queue: str, group: str, to: Position, dry_run: bool) -> Call[SeekRespon
 def delete_group(queue: str, group: str, dry_run: bool) -> Call[GroupDeleted]:
     """Forget a group of a queue."""
     return delete(f"{GROUPS}/{path_part(group)}", GroupDeleted, {"queue": queue, "dry_run": dry_run})
+
+
+OPERATIONS = "/api/v1/operations"
+
+
+class OperationQuery(TypedDict, total=False):
+    """Which operations: all that is given."""
+
+    status: str | None
+    kind: str | None
+    queue: str | None
+    partition: str | None
+
+
+def operations(query: OperationQuery, after: int | None) -> Call[OperationsResponse]:
+    """A page of operations."""
+    return get(OPERATIONS, OperationsResponse, {**query, "after": after, "limit": PAGE_ROWS})
+
+
+def operation(operation_id: str) -> Call[OperationView]:
+    """An operation with its result."""
+    return get(f"{OPERATIONS}/{path_part(operation_id)}", OperationView)
+
+
+def cancel_operation(operation_id: str) -> Call[OperationView]:
+    """Cancel an operation."""
+    return delete(f"{OPERATIONS}/{path_part(operation_id)}", OperationView, {})
+
+
+def operation_stats() -> Call[OperationStatsResponse]:
+    """How the queue of operations stands."""
+    return get(f"{OPERATIONS}/stats", OperationStatsResponse)
 
 
 def dead_letters(queue: str, query: DeadLetterQuery, after: int | None) -> Call[DeadLettersResponse]:

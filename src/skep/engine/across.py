@@ -37,6 +37,16 @@ class AcrossQueues:
             "transact", self._transact, limits
         )
 
+    @property
+    def push_wait_seconds(self) -> float:
+        """How long a push that comes now would wait."""
+        return self._push_lane.wait_seconds
+
+    @property
+    def settle_wait_seconds(self) -> float:
+        """The same of settlements."""
+        return self._settle_lane.wait_seconds
+
     async def push(self, batch: PushBatch, size_bytes: int, deliver_at: Instant | None) -> PushOutcome:
         """Append a batch."""
         return await self._push_lane.submit((batch, deliver_at), len(batch.ids), size_bytes)

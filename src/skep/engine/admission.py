@@ -9,6 +9,7 @@ flap. How many operations are queued already is looked at first: a full queue re
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -20,6 +21,7 @@ from skep.model import Connections
 
 REOPEN_SHARE = 0.9
 """A queue of operations that was full takes more once it is this full: not one by one, as it drains."""
+RECENT_SECONDS = 0.002
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1, 60
 
 
@@ -59,6 +61,23 @@ class Gate:
                 return Decision.REFUSE
             return Decision.QUEUE if self._shut else Decision.EXECUTE
         return Decision.REFUSE if self._shut else Decision.EXECUTE
+
+
+class Recent:
+    """Figures of connections, read anew every few milliseconds at the most: the fast path must not pay for each request."""
+
+    def __init__(self, read: Callable[[], Connections]) -> None:
+        self._read = read
+        self._last = Connections()
+        self._until = 0.0
+
+    def __call__(self) -> Connections:
+        """The latest figures."""
+        now = time.monotonic()
+        if now >= self._until:
+            self._last = self._read()
+            self._until = now + RECENT_SECONDS
+        return self._last
 
 
 class Admission:

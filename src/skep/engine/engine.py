@@ -19,6 +19,7 @@ from skep.crypto.master import MasterKeys
 from skep.engine import validate
 from skep.engine.access import Access
 from skep.engine.across import AcrossQueues
+from skep.engine.admission import Admission, Decision, Recent
 from skep.engine.announcer import Announcer
 from skep.engine.buffer import Buffer
 from skep.engine.clearing import would_clear
@@ -136,12 +137,18 @@ class Engine:
         )
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
         self.operations = Operations(store, clock, ids, self._timers, self._in_flight, self.settings, self._announcer)
+        self.admission = Admission(
+            self.settings.admission,
+            Recent(store.connections),
+            lambda: self.operations.depth,
+            lambda: self.operations.drain_rate,
+        )
         self.spool = (
             None
             if spool_folder is None
             else Spool(spool_folder, store, clock, ids, self.settings, self._announcer.stored)
         )
-        self._entrance = Entrance(self._registry, self._across, self.operations, clock, self.spool)
+        self._entrance = Entrance(self._registry, self._across, self.admission, self.operations, clock, self.spool)
         self.buffer = Buffer(self._entrance.push, clock, self._timers, self.settings.buffer, self._limits)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(
@@ -334,6 +341,7 @@ class Engine:
             validate.check_pop(
                 group, batch, partition, max_partitions, lease_seconds, start, wait_seconds, self._limits
             )
+            self.admission.decide(self.admission.pop, self._registry.get(queue).pop_wait_seconds)
             want = Want(group, batch, partition, max_partitions, lease_seconds, auto_ack, start)
             return await self._dispenser.pop(queue, want, wait_seconds)
 
@@ -361,6 +369,7 @@ class Engine:
             if namespace is None and task is None:
                 raise SkepError(Code.INVALID_REQUEST, "a pop over several queues names a namespace, a task or both")
             validate.check_pop(group, batch, None, max_partitions, lease_seconds, start, wait_seconds, self._limits)
+            self.admission.decide(self.admission.pop)
             want = Want(group, batch, None, max_partitions, lease_seconds, auto_ack, start, matching=True)
             return await self._dispenser.pop_matching(Match(tenant, namespace, task), want, wait_seconds, allowed)
 
@@ -377,8 +386,12 @@ class Engine:
             key, plain = validate.check_settlements(settlements, self._limits)
             if not plain:
                 settlements = validate.completed(settlements, self._random, self._limits)
+            lanes = self._across if key is None else self._registry.get(key)
+            kind = Kind.ACK_SINGLE if len(settlements) == 1 else Kind.ACK_BATCH
+            gate = self.admission.ack_single if kind is Kind.ACK_SINGLE else self.admission.ack_batch
+            if self.admission.decide(gate, lanes.settle_wait_seconds) is Decision.QUEUE:
+                return await self.operations.settle(settlements, kind, QueuedReason.SYSTEM_BUSY)
             if self.operations.settles_queued(settlements):
-                kind = Kind.ACK_SINGLE if len(settlements) == 1 else Kind.ACK_BATCH
                 return await self.operations.settle(settlements, kind, QueuedReason.MAINTAINING_ORDER)
             if key is not None:
                 return await self._registry.get(key).settle(settlements, plain=plain)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from skep.clock import Clock
 from skep.engine.across import AcrossQueues
+from skep.engine.admission import Admission, Decision
 from skep.engine.operations import Operations
 from skep.engine.registry import Registry
 from skep.engine.spooling.spool import Spool
@@ -27,20 +28,26 @@ class Entrance:
         self,
         registry: Registry,
         across: AcrossQueues,
+        admission: Admission,
         operations: Operations,
         clock: Clock,
         spool: Spool | None = None,
     ) -> None:
         self._registry = registry
         self._across = across
+        self._admission = admission
         self._operations = operations
         self._clock = clock
         self._spool = spool
 
     async def push(self, batch: PushBatch, weight: Weight) -> PushOutcome:
-        """Bring a batch in, whole or not at all."""
+        """Bring a batch in, whole or not at all. OVERLOADED when too many operations wait already (000.13)."""
         if self._spool is not None and self._spool.takes(batch):
             return await self._spool.push(batch)
+        lanes = self._across if weight.queue is None else self._registry.get(weight.queue)
+        decision = self._admission.decide(self._admission.push, lanes.push_wait_seconds)
+        if decision is Decision.QUEUE:
+            return await self._queue(batch, weight, QueuedReason.SYSTEM_BUSY)
         if self._operations.overtakes(batch):
             return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
         outcome = await self._store(batch, weight)

@@ -107,6 +107,21 @@ class LogicalQueue:
             and not self.parking
         )
 
+    @property
+    def push_wait_seconds(self) -> float:
+        """How long a push that comes now would wait."""
+        return self._push_lane.wait_seconds
+
+    @property
+    def pop_wait_seconds(self) -> float:
+        """The same of a pop."""
+        return self._pop_lane.wait_seconds
+
+    @property
+    def settle_wait_seconds(self) -> float:
+        """The same of settlements."""
+        return self._settle_lane.wait_seconds
+
     async def push(self, batch: PushBatch, size_bytes: int, deliver_at: Instant | None) -> PushOutcome:
         """Append a batch that is for this queue alone."""
         return await self._push_lane.submit((batch, deliver_at), len(batch.ids), size_bytes)

@@ -54,6 +54,7 @@ Place = tuple[QueueKey, str]
 Lease = tuple[QueueKey, Token]
 
 CALM_SECONDS = 1.0
+TRUSTED_LOOKS = 5
 MOMENT_SECONDS = 0.05
 
 log = structlog.get_logger("skep.operations")
@@ -89,6 +90,8 @@ class Operations:
         self._look_timer: Timer | None = None
         self._look_task: asyncio.Task[None] | None = None
         self._look_again = False
+        self._changes = 0
+        self._unsure = 0
         self._swept_at: Instant | None = None
         self._stuck = 0
         self._busy_at = Instant(0)
@@ -259,6 +262,7 @@ class Operations:
         kept = await self._store.enqueue(requests, self._clock.now())
         for request, operations in zip(requests, kept, strict=True):
             self._depth[request.kind] += len(operations)
+        self._changes += 1
         self._drain.wake()
         self._look_later()
         return kept
@@ -292,8 +296,12 @@ class Operations:
         self._look_again = self._shared
         try:
             now = self._clock.now()
+            changes = self._changes
             self._looked = await self._store.waiting_operations(now, self._settings.counted)
-            self._depth = Counter(self._looked.depth)
+            # What changed here meanwhile is in the count, or is not: our own is as good then, but not for ever.
+            self._unsure = self._unsure + 1 if changes != self._changes else 0
+            if self._unsure % TRUSTED_LOOKS == 0:
+                self._depth = Counter(self._looked.depth)
             self._tell_stuck()
             if not any(self._depth[kind] for kind in (Kind.ACK_BATCH, Kind.ACK_SINGLE)):
                 self._queued_leases.clear()
@@ -329,6 +337,7 @@ class Operations:
     def _ended(self, ended: Counter[Kind], leases: Iterable[Lease]) -> None:
         """Operations were performed or given up on here."""
         self._depth -= ended
+        self._changes += 1
         self._pass()
         self._queued_leases.difference_update(leases)
 

@@ -12,7 +12,7 @@ from skep.engine import Engine
 from skep.engine.spooling.spool import SpoolFigures
 from skep.errors import SkepError
 from skep.http.survey import Surveyed, survey
-from skep.observe.exposition import Gauges, GroupGauges, QueueGauges
+from skep.observe.exposition import Gauges, GroupGauges, OperationGauges, QueueGauges
 
 GROUPS_PER_QUEUE = 5
 """Groups that have figures of their own: this many times the queues that have."""
@@ -45,6 +45,7 @@ class GaugeReader:
             parked_polls=self._engine.parked_polls,
             connections_active=connections.active,
             connections_idle=connections.idle,
+            operations=_operations(self._engine),
             **_buffered(self._engine),
         )
 
@@ -79,6 +80,18 @@ class GaugeReader:
 def _queue_gauges(one: Surveyed) -> QueueGauges:
     key, stats = one.queue.key, one.stats
     return QueueGauges(key.tenant, key.name, stats.depth, stats.in_flight, stats.dead_letters, stats.oldest_age_seconds)
+
+
+def _operations(engine: Engine) -> OperationGauges:
+    """Calls that were queued, as this process knows of them."""
+    kept = engine.operations
+    return OperationGauges(
+        {kind.value: depth for kind, depth in kept.depth_by_kind.items()},
+        {kind.value: kept.completed[kind] for kind in kept.depth_by_kind},
+        {kind.value: kept.failed[kind] for kind in kept.depth_by_kind},
+        0.0 if kept.oldest_at is None else max(0, engine.now() - kept.oldest_at) / 1_000_000,
+        kept.stuck,
+    )
 
 
 def _buffered(engine: Engine) -> dict[str, int | bool]:

@@ -24,7 +24,7 @@ def push_answer(results: Sequence[PushResult], operations: Sequence[QueuedOperat
     """The answer to a push that was queued: what it waits for, and an entry for every item (000.14)."""
     names = _names(operations, len(results))
     messages = [
-        QueuedMessage(result.transaction_id, result.status, text, id_text(result.trace_id or result.id), name)
+        QueuedMessage(result.transaction_id, result.status, text, id_text(result.trace_id or result.id), None, name)
         for result, text, name in zip(results, id_texts([result.id for result in results]), names, strict=True)
     ]
     first = operations[0]

@@ -39,6 +39,16 @@ class GroupGauges(Struct, frozen=True):
     lag_seconds: float
 
 
+class OperationGauges(Struct, frozen=True):
+    """Queued calls by kind: those that wait, and those that this process performed or gave up on."""
+
+    waiting: dict[str, int] = {}
+    completed: dict[str, int] = {}
+    failed: dict[str, int] = {}
+    oldest_seconds: float = 0.0
+    stuck: int = 0
+
+
 class Gauges(Struct, frozen=True, kw_only=True):
     """What is read when someone asks; ``complete`` says whether all queues and groups are in it."""
 
@@ -57,6 +67,7 @@ class Gauges(Struct, frozen=True, kw_only=True):
     buffer_pending: int = 0
     buffer_flushed: int = 0
     buffer_lost: int = 0
+    operations: OperationGauges = OperationGauges()
 
 
 class Exposition:
@@ -94,6 +105,7 @@ class _Source(Collector):
         yield self._latencies()
         yield from _queue_gauges(self.gauges)
         yield from _group_gauges(self.gauges)
+        yield from _operation_gauges(self.gauges.operations)
         yield from _server_gauges(self.gauges)
         yield from _buffer_gauges(self.gauges)
 
@@ -179,6 +191,21 @@ def _buffer_gauges(gauges: Gauges) -> Iterator[Metric]:
         (CounterMetricFamily, "skep_buffer_lost_messages", gauges.buffer_lost, "Messages of QoS 0 given up"),
     ):
         yield kind(name, meaning, value=value)
+
+
+def _operation_gauges(operations: OperationGauges) -> Iterator[Metric]:
+    for family, counts in (
+        (GaugeMetricFamily("skep_operations_waiting", "Queued calls yet to be performed", labels=("kind",)), operations.waiting),
+        (CounterMetricFamily("skep_operations_completed", "Queued calls performed here", labels=("kind",)), operations.completed),
+        (CounterMetricFamily("skep_operations_failed", "Queued calls given up on here", labels=("kind",)), operations.failed),
+    ):  # fmt: skip
+        for kind, count in counts.items():
+            family.add_metric((kind,), count)
+        yield family
+    oldest = "How long the oldest queued call has waited"
+    yield GaugeMetricFamily("skep_operations_oldest_seconds", oldest, value=operations.oldest_seconds)
+    stuck = "Queued calls older than twice their timeout"
+    yield GaugeMetricFamily("skep_operations_stuck", stuck, value=operations.stuck)
 
 
 def _server_gauges(gauges: Gauges) -> Iterator[Metric]:

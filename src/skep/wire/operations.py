@@ -38,6 +38,8 @@ class QueuedMessage(Struct, gc=False):
     status: PushStatus
     message_id: str
     trace_id: str | None
+    seq: int | None
+    """None: it is in no log yet."""
     operation_id: str = field(name="operationId")
 
 

@@ -18,13 +18,15 @@ class Health(Struct):
 
     status: str
     reason: str | None = None
+    warnings: list[str] = []
+    """What someone should look at, although the server is well."""
 
 
 def operations(engine: Engine) -> list[Operation]:
     """Health and readiness."""
 
     async def health(call: Call) -> Answer:  # noqa: ARG001 - it answers whatever is asked
-        return json_answer(Health("ok"))
+        return json_answer(Health("ok", warnings=_warnings(engine)))
 
     async def ready(call: Call) -> Answer:  # noqa: ARG001 - as above
         try:
@@ -43,3 +45,8 @@ def operations(engine: Engine) -> list[Operation]:
             summary="Can it do its work? 503 while the store is away",
         ),
     ]  # fmt: skip
+
+
+def _warnings(engine: Engine) -> list[str]:
+    stuck = engine.operations.stuck
+    return [f"{stuck} queued operations are stuck: they wait for more than twice their timeout"] if stuck else []

@@ -1,0 +1,152 @@
+"""`skep ops`: calls that servers queued under load."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
+
+from cyclopts import App
+
+from skep.cli.connection import Connection
+from skep.cli.output import Columns, duration, print_fields, print_one, print_rows
+
+if TYPE_CHECKING:
+    from skep.wire.operations import OperationFiguresView, OperationStatsResponse, OperationView
+
+operations_app = App(
+    name="ops", help="See calls that were queued under load, and cancel them.", help_format="plaintext"
+)
+
+LISTED = 100
+
+
+@operations_app.command(name="list")
+def list_operations(
+    *,
+    status: Literal["pending", "processing", "completed", "failed", "cancelled"] | None = None,
+    kind: Literal["push", "ack_batch", "ack_single"] | None = None,
+    queue: str | None = None,
+    partition: str | None = None,
+    limit: int = LISTED,
+    to: Connection | None = None,
+) -> None:
+    """List queued calls, newest first.
+
+    For example:
+        skep ops list --status failed --queue orders
+
+    Parameters
+    ----------
+    status
+        Only those.
+    kind
+        Only those.
+    queue
+        Only of this queue.
+    partition
+        Only of this partition.
+    limit
+        At most so many.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        found = client.operations(status=status, kind=kind, queue=queue, partition=partition)
+        print_rows(to, islice(found, limit), COLUMNS, empty="no call is queued, or was lately")
+
+
+@operations_app.command
+def show(operation: str, /, *, to: Connection | None = None) -> None:
+    """Show one, with its result once it is completed.
+
+    For example:
+        skep ops show 0198c6f1-7b1f-7000-8000-1f2e3d4c5b6a
+
+    Parameters
+    ----------
+    operation
+        The id that the call was answered with.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_one(to, client.operation(operation), _show)
+
+
+@operations_app.command
+def cancel(operation: str, /, *, to: Connection | None = None) -> None:
+    """Cancel one that nobody has begun to perform.
+
+    For example:
+        skep ops cancel 0198c6f1-7b1f-7000-8000-1f2e3d4c5b6a
+
+    Parameters
+    ----------
+    operation
+        The id that the call was answered with.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_one(to, client.cancel_operation(operation), _show)
+
+
+@operations_app.command
+def stats(*, to: Connection | None = None) -> None:
+    """How the queue of operations stands: counts, ages, and how busy the connections are.
+
+    For example:
+        skep ops stats -o json | jq .depth
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_one(to, client.operation_stats(), lambda found: _show_stats(to, found))
+
+
+COLUMNS: Columns[OperationView] = {
+    "id": lambda one: one.id,
+    "kind": lambda one: one.kind,
+    "queue": lambda one: one.queue,
+    "partition": lambda one: one.partition,
+    "status": lambda one: one.status,
+    "messages": lambda one: one.messages,
+    "created": lambda one: one.created_at,
+    "tries": lambda one: one.tries,
+    "error": lambda one: one.error_message,
+}
+FIGURES: Columns[OperationFiguresView] = {
+    "kind": lambda one: one.kind,
+    "status": lambda one: one.status,
+    "count": lambda one: one.count,
+    "oldest": lambda one: one.oldest,
+    "newest": lambda one: one.newest,
+    "average": lambda one: None if one.average_latency_seconds is None else duration(one.average_latency_seconds),
+}
+
+
+def _show(one: OperationView) -> None:
+    print_fields({
+        "id": one.id,
+        "kind": one.kind,
+        "queue": one.queue,
+        "partition": one.partition,
+        "status": f"{one.status} (stuck)" if one.stuck else one.status,
+        "messages": f"{one.messages:,} in {one.size_bytes:,} bytes",
+        "created": one.created_at,
+        "started": one.started_at,
+        "processed": one.processed_at,
+        "ready": one.ready_at,
+        "worker": one.worker,
+        "tries": f"{one.tries} of {one.max_retries + 1}",
+        "error": one.error_message if one.code is None else f"{one.code}: {one.error_message}",
+        "dead letters": one.dead_letter_queue,
+        "result": bytes(one.result).decode(),
+    })  # fmt: skip
+
+
+def _show_stats(to: Connection, found: OperationStatsResponse) -> None:
+    print_fields({
+        "waiting": found.depth,
+        "oldest": duration(found.oldest_age_seconds),
+        "stuck": found.stuck,
+        "performed a second": found.drain_rate,
+        "connections": f"{found.pool.active} at work, {found.pool.waiting} waited for, load {found.pool.utilisation:.0%}",
+    })  # fmt: skip
+    print_rows(to, found.operations, FIGURES, empty="no call is queued, or was lately")

@@ -1,0 +1,159 @@
+"""Calls that are queued: what they are answered, and how one looks at them. The server of these tests is always busy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import skep
+from skep.config import EngineSettings, OperationSettings
+from skep.model import SettleStatus
+from skep.testing.server import RunningServer, running_server
+from tests.http.driver import Api
+from tests.support.postgres import PostgresServer
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield str(tmp_path / "skep.db")
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        dsn = server.create_database()
+        yield dsn
+        server.drop_database(dsn)
+
+
+def busy(server: RunningServer, is_busy: bool = True) -> None:
+    """Let the server take itself for busy, or not."""
+    for gate in (server.engine.admission.push, server.engine.admission.ack_batch, server.engine.admission.ack_single):
+        gate.load = 0.0 if is_busy else 1e9
+
+
+@pytest.fixture
+def server(store: str) -> Iterator[RunningServer]:
+    """A server that is busy and performs nothing."""
+    with running_server(store, settings=EngineSettings(operations=OperationSettings(drain=False))) as server:
+        busy(server)
+        yield server
+
+
+@pytest.fixture
+def api(server: RunningServer) -> Iterator[Api]:
+    api = Api(server, "tenant")
+    yield api
+    api.close()
+
+
+def test_a_queued_push_is_answered_202_with_an_entry_for_every_item(api: Api) -> None:
+    items = [{"queue": "q", "partition": p, "payload": n, "transactionId": f"t{n}"} for n, p in enumerate("ABA")]
+
+    reply = api.post("/api/v1/push", {"items": items})
+
+    told = reply.json
+    assert reply.status == 202
+    first, second = (group["operationId"] for group in told["operations"])
+    assert (told["pushed"], told["status"], told["operationId"], told["reason"]) == (
+        True,
+        "queued",
+        first,
+        "system_busy",
+    )
+    assert [group["queuePosition"] for group in told["operations"]] == [1, 2]
+    assert [group["items"] for group in told["operations"]] == [[0, 2], [1]]
+    assert [(m["transaction_id"], m["status"], m["operationId"]) for m in told["messages"]] == [
+        ("t0", "queued", first), ("t1", "queued", second), ("t2", "queued", first),
+    ]  # fmt: skip
+    assert told["estimatedWait"] > 0
+
+
+def test_who_would_overtake_is_queued_or_refused(server: RunningServer, api: Api) -> None:
+    api.push("q", 1, partition="P")
+    busy(server, False)
+
+    behind = api.push("q", 2, partition="P")
+    other = api.push("q", 3, partition="other")
+    refused = api.post("/api/v1/transaction", {"items": [{"queue": "q", "partition": "P", "payload": 4}]})
+
+    assert (behind.status, behind.json["reason"]) == (202, "maintaining_order")
+    assert other.status == 201
+    assert (refused.status, refused.code, refused.headers["retry-after"]) == (429, "OPERATIONS_AHEAD", "1")
+
+
+def test_operations_are_shown_listed_and_cancelled(api: Api) -> None:
+    ids = [api.push("q", n, partition=f"P{n}").json["operationId"] for n in range(3)]
+
+    shown = api.get(f"/api/v1/operations/{ids[0]}").json
+    listed = api.get("/api/v1/operations?limit=2").json
+    rest = api.get(f"/api/v1/operations?limit=2&after={listed['after']}").json
+    cancelled = api.delete(f"/api/v1/operations/{ids[1]}")
+    again = api.delete(f"/api/v1/operations/{ids[1]}")
+    stats = api.get("/api/v1/operations/stats").json
+
+    assert (shown["status"], shown["kind"], shown["queue"], shown["partition"], shown["messages"], shown["result"]) == (
+        "pending", "push", "q", "P0", 1, None,
+    )  # fmt: skip
+    assert [one["id"] for one in listed["operations"] + rest["operations"]] == ids[::-1]
+    assert (cancelled.status, cancelled.json["status"]) == (200, "cancelled")
+    assert (again.status, again.code) == (409, "OPERATION_NOT_PENDING")
+    assert (stats["depth"], stats["stuck"]) == (2, 0)
+    assert {(one["status"], one["count"]) for one in stats["operations"]} == {("pending", 2), ("cancelled", 1)}
+    assert stats["pool"].keys() == {"utilisation", "active", "idle", "waiting"}
+    assert api.get("/api/v1/operations?status=cancelled").json["operations"][0]["id"] == ids[1]
+    assert api.get("/api/v1/operations/00000000-0000-7000-8000-000000000000").code == "OPERATION_NOT_FOUND"
+    assert api.get("/api/v1/operations?status=nonsense").status == 422
+    metrics = api.get("/metrics").body.decode()
+    assert 'skep_operations_waiting{kind="push"} 2.0' in metrics
+    assert api.get("/health").json == {"status": "ok", "reason": None, "warnings": []}
+
+
+def test_other_tenants_see_nothing_of_it(server: RunningServer, api: Api) -> None:
+    id_ = api.push("q", 1).json["operationId"]
+    other = Api(server, "other")
+
+    assert other.get(f"/api/v1/operations/{id_}").status == 404
+    assert other.delete(f"/api/v1/operations/{id_}").status == 404
+    assert other.get("/api/v1/operations").json["operations"] == []
+    other.close()
+
+
+def test_000_13_the_limit_comes_first_and_operations_resume_when_there_is_room(server: RunningServer, api: Api) -> None:
+    server.engine.admission.push.operations = 3
+    statuses = [api.push("q", n, partition="P").status for n in range(4)]
+    full = api.push("q", 5, partition="P")
+    server.engine.operations._drain._settings = OperationSettings()
+    server.engine.admission.push.load = 1e9
+
+    assert statuses == [202, 202, 202, 429]
+    assert (full.status, full.code) == (429, "OVERLOADED")
+    assert int(full.headers["retry-after"]) >= 1
+    server.run(_drained(server))
+    assert api.push("q", 6, partition="P").status in (201, 202)
+    assert [message["payload"] for message in api.pop("q")][:3] == [0, 1, 2]
+
+
+async def _drained(server: RunningServer) -> None:
+    server.engine.operations.wake()
+    async with asyncio.timeout(30):
+        while server.engine.operations.depth:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+def test_a_busy_server_that_performs_gives_results_to_clients_that_wait(store: str) -> None:
+    with running_server(store) as server:
+        busy(server)
+        options: dict[str, Any] = {"queued_operation": "poll", "poll_seconds": 0.01}
+        with skep.Client(f"http://127.0.0.1:{server.port}", **options) as client:
+            pushed = [client.push("q", [n], partition="P") for n in range(5)]
+            several = client.push("q", [{"n": n} for n in range(3)])
+            messages = client.pop("q", batch=10, partition="P")
+            acked = client.ack(*messages)
+
+        assert [one.messages[0].seq for one in pushed] == [1, 2, 3, 4, 5]
+        assert [message.seq for message in several.stored] == [6, 7, 8]
+        assert [message.json() for message in messages] == [0, 1, 2, 3, 4]
+        assert [result.status for result in acked] == [SettleStatus.COMPLETED] * 5
