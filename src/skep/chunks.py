@@ -14,6 +14,7 @@ from skep.ids import Id
 from skep.model import NewMessage, QueueKey
 
 _QUEUE = b"queue"
+_HEADERS = b"headers"
 _RICH = pa.schema(
     [
         pa.field("queue", pa.string()),
@@ -29,11 +30,12 @@ _RICH = pa.schema(
 )
 
 
-def plain_chunk(queue: str, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray) -> bytes:
-    """Partitions and payloads of one queue."""
-    schema = pa.schema(
-        [pa.field("partition", pa.large_binary()), pa.field("payload", pa.large_binary())], {_QUEUE: queue.encode()}
-    )
+def plain_chunk(
+    queue: str, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray, headers: bytes | None = None
+) -> bytes:
+    """Partitions and payloads of one queue, and the headers that all of them have."""
+    about = {_QUEUE: queue.encode()} if headers is None else {_QUEUE: queue.encode(), _HEADERS: headers}
+    schema = pa.schema([pa.field("partition", pa.large_binary()), pa.field("payload", pa.large_binary())], about)
     return _written(pa.record_batch([partition, payload], schema=schema))
 
 
@@ -63,13 +65,15 @@ class Unpacked:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             self._batch = reader.read_next_batch()
         self._tenant = tenant
-        named = (self._batch.schema.metadata or {}).get(_QUEUE)
+        about = self._batch.schema.metadata or {}
+        named = about.get(_QUEUE)
+        self._headers: bytes | None = about.get(_HEADERS)
         self.queue = None if named is None else QueueKey(named.decode(), tenant)
         """The one queue of columns; None for messages."""
 
     def rows(self, first_id: int) -> NewRows:
         """The columns, with ids from this one on."""
-        return NewRows(self._batch.column("partition"), self._batch.column("payload"), first_id)
+        return NewRows(self._batch.column("partition"), self._batch.column("payload"), first_id, self._headers)
 
     def messages(self) -> list[NewMessage]:
         """The messages."""

@@ -39,11 +39,15 @@ _PLAIN = (
 
 
 class NewRows(Struct, frozen=True):
-    """Messages of one queue with nothing but a partition and a payload, and the ids they get: consecutive from the first."""
+    """Messages of one queue with nothing but a partition and a payload, and the ids they get: consecutive from the first.
+
+    All have the same ``headers``.
+    """
 
     partition: pa.LargeBinaryArray
     payload: pa.LargeBinaryArray
     first_id: int
+    headers: bytes | None = None
 
     def __len__(self) -> int:
         return len(self.payload)

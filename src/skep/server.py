@@ -260,7 +260,9 @@ async def serve(
         gate = await open_gate(
             engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets)), insecure=settings.insecure
         )
-        app = App(engine, catalogue, settings.http, tally, functions, pages_of(engine), gate)
+        app = App(
+            engine, catalogue, settings.http, tally, functions, pages_of(engine), gate, settings.access.audit_days
+        )
         listener = Listener(
             AccessLog(app) if settings.log_level == "debug" else app,
             sockets,

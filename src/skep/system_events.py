@@ -13,7 +13,8 @@ class SystemEventKind(StrEnum):
     """What changed."""
 
     QUEUE = "queue"
-    KEY = "key"
+    KEY_MADE = "key_made"
+    KEY_REVOKED = "key_revoked"
     DATA_KEY = "data_key"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -55,11 +56,11 @@ def made(operation: Operation, tenant: str, lease: str) -> Made:
     for name, value in {
         "queue": SECRET, "name": SECRET, "webhook": "none", "tenant": tenant, "group": "g", "lease": lease, "app": "Shop",
         "transactionId": "t1", "seq": "1", "traceId": TRACE, "letter": "1", "type": "Order", "run": "r1", "query": "q1",
-        "epoch": "1", "attempt": "1", "table": "leases", "asset": "none.css", "id": TRACE, "key": "0" * 16,
+        "epoch": "1", "attempt": "1", "table": "leases", "asset": "none.css", "id": TRACE, "operation": TRACE, "key": "0" * 16,
         "partition": "0",
     }.items():  # fmt: skip
         path = path.replace("{" + name + "}", value)
-    assert "{" not in path, path
+    path = re.sub(r"{\w+}", "1", path)
     known = {p.name: p for p in operation.parameters if f"{{{p.name}}}" not in operation.path}
     query: dict[str, str] = {p.name: SECRET for p in known.values() if p.required}
     if "namespace" in known and operation.verb == "pop":
@@ -68,6 +69,7 @@ def made(operation: Operation, tenant: str, lease: str) -> Made:
         query["queue"] = SECRET
     if operation.example is not None:
         text = json.dumps(operation.example).replace("LEASE_ID", lease).replace("invoices", SECRET)
+        text = re.sub(r'"queue": "(?!orders)\w+"', f'"queue": "{SECRET}"', text)
         text = text.replace('"name": "charged card"', f'"name": "charged card", "queue": "{SECRET}"')
         body, headers = text.encode(), {"Content-Type": "application/json"}
     elif "{partition}/{attempt}" in operation.path:

@@ -79,7 +79,7 @@ class ReferenceStaging(ReferenceRecords):
             rows = unpacked.rows(first_id)
             ids = [Id(bytes(id_)) for id_ in rows.ids()]
             messages = [
-                NewMessage(unpacked.queue, payload.as_py(), partition.as_py().decode())
+                NewMessage(unpacked.queue, payload.as_py(), partition.as_py().decode(), headers=rows.headers)
                 for partition, payload in zip(rows.partition, rows.payload, strict=True)
             ]
         self.check_order(PushBatch(messages, ids))

@@ -211,7 +211,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
     async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
         ids = [Id(bytes(id_)) for id_ in rows.ids()]
         messages = [
-            NewMessage(key, payload.as_py(), partition.as_py().decode())
+            NewMessage(key, payload.as_py(), partition.as_py().decode(), headers=rows.headers)
             for partition, payload in zip(rows.partition, rows.payload, strict=True)
         ]
         self.check_order(PushBatch(messages, ids))

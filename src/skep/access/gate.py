@@ -81,9 +81,11 @@ class Gate:
             except BaseException:
                 self._loaded = False
                 raise
+            for id_ in self._told:  # changed since, or perhaps while they were read
+                self._records.pop(id_, None)
             for id_, principal in list(self._by_key.items()):
                 record = self._records.get(id_)
-                if record is None or record.revoked_at is not None:
+                if id_ not in self._told and (record is None or record.revoked_at is not None):
                     self._drop(id_, principal)
 
     # letting in
@@ -174,12 +176,12 @@ class Gate:
 
     # what changes
 
-    def _changed(self, id_: str | None) -> None:
+    def _changed(self, id_: str | None, revoked: bool) -> None:
         if id_ is None or len(self._told) >= REMEMBERED:
             self._told.clear()
             self._loaded = False
             self._reloading = asyncio.ensure_future(self._reload())
-        if id_ is None:
+        if id_ is None or (not revoked and id_ in self._records):
             return
         self._told.add(id_)
         self._records.pop(id_, None)

@@ -75,6 +75,10 @@ class Principal:
         """Whether it may do this with all queues of a tenant, and so with what is of no queue."""
         return scopes.allows_all(self.grants, verb, tenant)
 
+    def may_somewhere(self, verb: Verb) -> bool:
+        """Whether it may do this with all queues of some tenant."""
+        return any(verb in grant.verbs and EVERY in grant.queues for grant in self.grants)
+
     def may_everywhere(self, verb: Verb) -> bool:
         """Whether it may do this with all queues of all tenants, and so with what is the server's."""
         return scopes.allows_everywhere(self.grants, verb)

@@ -14,36 +14,19 @@ from typing import Any, NamedTuple
 import jwt
 import msgspec
 import structlog
-from msgspec import Struct
 
 from skep.access.keysets import KeySet, KeySource
 from skep.access.scopes import check_grants
 from skep.clock import MICROS_PER_SECOND, Clock, Instant
 from skep.config import AccessSettings
 from skep.errors import Code, SkepError
-from skep.keys import EVERY, VERBS_OF, Grant, Role, Verb
-from skep.records import DEFAULT_TENANT
+from skep.keys import Grant
+from skep.wire.access import GrantItem
 
 SUBJECT_CHARACTERS = 200
 LATEST_SECONDS = 253_402_300_799  # the end of the year 9999
 
 log = structlog.get_logger("skep.access")
-
-
-class ClaimedGrant(Struct, frozen=True, forbid_unknown_fields=True):
-    """What one grant of a token's claim may say: a role or verbs, for tenants and queues."""
-
-    role: Role | None = None
-    verbs: tuple[Verb, ...] | None = None
-    tenants: tuple[str, ...] = (DEFAULT_TENANT,)
-    queues: tuple[str, ...] = (EVERY,)
-
-    @property
-    def grant(self) -> Grant:
-        """The grant that is meant."""
-        if (self.role is None) == (self.verbs is None):
-            raise SkepError(Code.INVALID_REQUEST, "a grant says a role or verbs")
-        return Grant(VERBS_OF[self.role] if self.role is not None else self.verbs or (), self.tenants, self.queues)
 
 
 class Verified(NamedTuple):
@@ -121,8 +104,10 @@ class Tokens:
     def _grants(self, claims: Mapping[str, Any]) -> tuple[Grant, ...]:
         claim = claims.get(self._settings.jwt_claim)
         try:
-            claimed = msgspec.convert(claim if isinstance(claim, list) else [claim], tuple[ClaimedGrant, ...])
-            grants = tuple(one.grant for one in claimed)
+            claimed = msgspec.convert(claim if isinstance(claim, list) else [claim], tuple[GrantItem, ...])
+            grants = tuple(one.grant for one in claimed if one.grant is not None)
+            if len(grants) < len(claimed):
+                raise SkepError(Code.INVALID_REQUEST, "a grant says a role or verbs, and not both")
             check_grants(grants)
         except (msgspec.ValidationError, SkepError) as error:
             log.info("a token of the issuer grants nothing that is understood", error=str(error)[:200])

@@ -19,8 +19,8 @@ FORGET_SECONDS = 30 * 86_400.0
 """A key that was revoked, or expired, is listed for so long."""
 PAGE = 1_000
 
-ALL_KEYS = None
-"""What is told instead of an id when any key may have changed."""
+KeyChange = Callable[[str | None, bool], None]
+"""Is told the id of a key, None when it may be any, and whether it counts no longer."""
 
 
 class Access:
@@ -30,15 +30,15 @@ class Access:
         self._store = store
         self._clock = clock
         self._in_flight = in_flight
-        self._on_change: Callable[[str | None], None] = lambda _: None
+        self._on_change: KeyChange = lambda _id, _revoked: None
 
-    def on_change(self, callback: Callable[[str | None], None]) -> None:
-        """Call ``callback`` with the id of a key that was made or revoked, here or elsewhere; with None when that is unknown."""
+    def on_change(self, callback: KeyChange) -> None:
+        """Call ``callback`` when a key was made or revoked, here or elsewhere."""
         self._on_change = callback
 
-    def changed(self, id_: str | None = ALL_KEYS) -> None:
+    def changed(self, id_: str | None, revoked: bool) -> None:
         """A key was changed by another server, or perhaps any was."""
-        self._on_change(id_)
+        self._on_change(id_, revoked)
 
     async def put_key(self, record: KeyRecord) -> None:
         """Keep a new key."""
@@ -47,7 +47,7 @@ class Access:
                 raise SkepError(
                     Code.INVALID_REQUEST, f"there are {KEYS_MAX} keys already; revoked ones are forgotten after a while"
                 )
-            self._on_change(record.id)
+            self._on_change(record.id, False)
 
     async def get_key(self, id_: str) -> KeyRecord | None:
         """The key, or None."""
@@ -75,7 +75,7 @@ class Access:
                 return await self._store.access.revoke_key(id_, now, Instant(now + seconds(FORGET_SECONDS)))
             finally:
                 # Also when the answer is lost: it may be revoked.
-                self._on_change(id_)
+                self._on_change(id_, True)
 
     async def note_audit(self, actor: str, action: str, keep_seconds: float) -> int:
         """Note that someone is about to do something; the position of the entry."""

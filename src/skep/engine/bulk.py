@@ -59,10 +59,14 @@ async def fit_columns(
     return await asyncio.to_thread(_partitions, fitted)
 
 
-def messages_of(key: QueueKey, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray) -> list[NewMessage]:
-    """The columns as messages."""
+def messages_of(
+    key: QueueKey, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray, headers: bytes | None = None
+) -> list[NewMessage]:
+    """The columns as messages, all with the same headers."""
     names = partition.cast(pa.large_string()).to_pylist()
-    return [NewMessage(key, bytes(text), name) for name, text in zip(names, slices(payload), strict=True)]
+    return [
+        NewMessage(key, bytes(text), name, headers=headers) for name, text in zip(names, slices(payload), strict=True)
+    ]
 
 
 def _partitions(messages: list[NewMessage]) -> pa.LargeBinaryArray:

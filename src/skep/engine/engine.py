@@ -283,8 +283,11 @@ class Engine:
             sealed = await self.encryption.seal(messages, ids)
             return self.buffer.add(PushBatch(sealed, ids), weight, wait_ms, most)
 
-    async def push_columns(self, key: QueueKey, batch: pa.RecordBatch) -> Appended:
-        """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many."""
+    async def push_columns(self, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None) -> Appended:
+        """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many.
+
+        All messages have the same ``headers``.
+        """
         from skep.columns import NewRows, checked
         from skep.engine.bulk import check_columns, fit_columns, messages_of
 
@@ -299,8 +302,8 @@ class Engine:
                 self.spool.check_nothing_ahead(PushBatch([], []), key)
             now = self._clock.now()
             if self.encryption.seals(key):
-                return await self._push_sealed(await asyncio.to_thread(messages_of, key, partition, payload))
-            rows = NewRows(partition, payload, self._ids.mint_range(batch.num_rows))
+                return await self._push_sealed(await asyncio.to_thread(messages_of, key, partition, payload, headers))
+            rows = NewRows(partition, payload, self._ids.mint_range(batch.num_rows), headers)
             appended = await self._store.push_rows(key, rows, now, self.settings.create_queues_on_push)
             self._lifecycle.pushed(key, now)
             self._registry.get(key).parking.wake(len(rows))
@@ -716,8 +719,8 @@ class Engine:
 
     def _changed_elsewhere(self, event: SystemEvent) -> None:
         match event.kind:
-            case SystemEventKind.KEY:
-                self.access.changed(event.key.name)
+            case SystemEventKind.KEY_MADE | SystemEventKind.KEY_REVOKED:
+                self.access.changed(event.key.name, event.kind is SystemEventKind.KEY_REVOKED)
             case SystemEventKind.DATA_KEY:
                 self._in_flight.spawn(self.encryption.load(), "read the keys of encrypted queues anew")
             case SystemEventKind.QUEUE if event.queue is not None:
@@ -727,7 +730,7 @@ class Engine:
 
     def _missed_changes(self) -> None:
         self._lifecycle.look_anew()
-        self.access.changed()
+        self.access.changed(None, True)
 
     def _queue_found(self, queue: Queue) -> None:
         if queue.settings.namespace is not None or queue.settings.task is not None:

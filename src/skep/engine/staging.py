@@ -76,8 +76,10 @@ class Staging:
         self._pushed = pushed
         self._encryption = encryption
 
-    async def stage_columns(self, place: Place, key: QueueKey, batch: pa.RecordBatch) -> int:
-        """Stage partitions and payloads of one queue; how many messages that is."""
+    async def stage_columns(
+        self, place: Place, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None
+    ) -> int:
+        """Stage partitions and payloads of one queue, all with the same headers; how many messages that is."""
         from skep.chunks import plain_chunk
         from skep.columns import checked
         from skep.engine.bulk import check_columns, fit_columns, messages_of
@@ -90,9 +92,9 @@ class Staging:
             if declared is not None and declared.looks_at(key):
                 partition = await fit_columns(declared, key, partition, payload)
             if self._encryption.seals(key):
-                messages = await asyncio.to_thread(messages_of, key, partition, payload)
+                messages = await asyncio.to_thread(messages_of, key, partition, payload, headers)
                 return await self._stage_checked(place, messages)
-            data = await asyncio.to_thread(plain_chunk, key.name, partition, payload)
+            data = await asyncio.to_thread(plain_chunk, key.name, partition, payload, headers)
             await self._stage(place, len(payload), [key.name], data)
             return len(payload)
 

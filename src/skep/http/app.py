@@ -9,9 +9,10 @@ from starlette.routing import Route, Router
 
 from skep.access.gate import Gate
 from skep.apps.catalogue import Catalogue
-from skep.config import HttpLimits
+from skep.config import AccessSettings, HttpLimits
 from skep.engine import Engine
 from skep.errors import Code, SkepError
+from skep.http.auditing import audited, is_audited
 from skep.http.bodies import Bodies
 from skep.http.endpoint import Endpoint, Teller, send_answer, tell_json
 from skep.http.errors import error_answer
@@ -19,6 +20,7 @@ from skep.http.exchange import Answer, Call, Receive, Scope, Send
 from skep.http.guard import Guard
 from skep.http.operation import Operation
 from skep.http.routes import (
+    access,
     ack,
     admin,
     apps,
@@ -52,6 +54,8 @@ from skep.webhooks.functions import FunctionsByName
 from skep.webhooks.hooks import Hooks
 from skep.webhooks.intake import Intake
 
+DAY_SECONDS = 86_400.0
+AUDIT_DAYS = AccessSettings().audit_days
 POP_QUEUE = "/api/v1/pop/queue/"
 HOOK = "/hook/"
 
@@ -88,6 +92,7 @@ def all_operations(
         *entities.operations(engine),
         *endpoints.operations(engine),
         *encryption.operations(engine),
+        *access.operations(engine),
         *admin.operations(engine),
         *health.operations(engine),
         *metrics.operations(engine, total, limits),
@@ -119,15 +124,19 @@ class App:
         functions: FunctionsByName | None = None,
         pages: Pages | None = None,
         gate: Gate | None = None,
+        audit_days: float = AUDIT_DAYS,
     ) -> None:
         """``tally`` adds up the counters of all processes that share the port; ``functions`` carry out webhooks' commands.
 
-        ``pages`` are the dashboard, where it is installed. Without a ``gate`` nobody is asked who they are.
+        ``pages`` are the dashboard, where it is installed. Without a ``gate`` nobody is asked who they are. What
+        admins do is noted for so many days.
         """
         limits = limits or HttpLimits()
         self._limits = limits
         self._pages = pages
         self._gate = gate
+        self._access = engine.access
+        self._audit_seconds = audit_days * DAY_SECONDS
         self.meter = Meter(limits.metrics_queues)
         self.bodies = Bodies(limits.bodies_bytes)
         self.tally = tally
@@ -155,8 +164,11 @@ class App:
     def _endpoint(self, o: Operation, tell: Teller) -> Endpoint:
         meter = self.meter.route(o.method, o.path, o.verb)
         guard = None if self._gate is None else Guard(self._gate, o.access)
+        handler = o.handler
+        if is_audited(o.method, o.access):
+            handler = audited(self._access, f"{o.method} {o.path}", o.access, self._audit_seconds, handler)
         return Endpoint(
-            o.handler, self._limits, self.bodies, o.query_names, meter, o.repeatable, tell, guard, o.tenant_in
+            handler, self._limits, self.bodies, o.query_names, meter, o.repeatable, tell, guard, o.tenant_in
         )
 
     def _total(self) -> Meter:

@@ -54,6 +54,8 @@ class Guard:
                 return any(principal.may_anywhere(verb, call.tenant) for verb in verbs)
             case Reach.TENANT:
                 return all(principal.may_all(verb, call.tenant) for verb in verbs)
+            case Reach.ADMINS:
+                return all(principal.may_somewhere(verb) for verb in verbs)
             case Reach.SERVER:
                 return all(principal.may_everywhere(verb) for verb in verbs)
 

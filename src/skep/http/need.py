@@ -22,6 +22,8 @@ class Reach(StrEnum):
     """Whatever may be seen: the handler leaves out the rest by `Call.visible`."""
     TENANT = "tenant"
     """All queues of the tenant, since it is of no single one."""
+    ADMINS = "all queues of some tenant"
+    """All queues of some tenant: the handler says what that is good for."""
     SERVER = "server"
     """All queues of all tenants, since it is of no single tenant."""
 
@@ -52,4 +54,5 @@ POP_TENANT = Need(Reach.TENANT, (Verb.POP,))
 READ_TENANT = Need(Reach.TENANT, (Verb.READ,))
 ADMIN_TENANT = Need(Reach.TENANT, (Verb.ADMIN,))
 READ_SERVER = Need(Reach.SERVER, (Verb.READ,))
+ADMINS = Need(Reach.ADMINS, (Verb.ADMIN,))
 ADMIN_SERVER = Need(Reach.SERVER, (Verb.ADMIN,))

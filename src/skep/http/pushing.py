@@ -12,6 +12,7 @@ import msgspec
 from skep.errors import Code, SkepError
 from skep.http import queued
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.producer import stamp, stamped
 from skep.ids import Id, id_text, id_texts, parse_id
 from skep.keys import Verb
 from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
@@ -31,6 +32,8 @@ def new_messages(items: Sequence[PushItem], call: Call) -> list[NewMessage]:
     """The messages the items mean, if they may be pushed, in the request's trace where they bring none."""
     context = call.trace_context
     keys: dict[str, QueueKey] = {}
+    principal = call.principal
+    alone = stamp(principal)
     messages = []
     for item in items:
         key = keys.get(item.queue)
@@ -40,6 +43,9 @@ def new_messages(items: Sequence[PushItem], call: Call) -> list[NewMessage]:
         headers = None if item.headers is NO_HEADERS else _headers(item.headers)
         if context is not None:
             headers = with_context(headers, context)
+        stamped_headers = headers
+        if principal is not None:
+            stamped_headers = alone if headers is None else stamped(headers, principal)
         messages.append(
             NewMessage(
                 key,
@@ -47,7 +53,7 @@ def new_messages(items: Sequence[PushItem], call: Call) -> list[NewMessage]:
                 item.partition,
                 item.transaction_id,
                 parse_trace_id(item.trace_id) if item.trace_id is not None else trace_id_in(headers),
-                headers,
+                stamped_headers,
                 item.content_type,
                 None if item.deliver_at is None else to_instant(item.deliver_at),
                 item.priority,

@@ -19,6 +19,9 @@ from skep.wire.times import to_datetime
 
 Values = dict[str, object]
 
+RESERVED = b"skep-producer"
+"""Only the server says who pushed a message."""
+
 
 class HookRequest(Struct, frozen=True, gc=False):
     """A request as it came: names of headers in small letters, the body's own bytes. ``tenant`` is the path's, if any."""
@@ -87,7 +90,7 @@ def challenge_of(payload: object) -> str | None:
 def _kept(webhook: CompiledWebhook, headers: Headers) -> dict[str, str]:
     kept: dict[str, str] = {}
     for name, value in headers:
-        if name in webhook.keep_headers:
+        if name in webhook.keep_headers and name != RESERVED:
             known, text = name.decode(), value.decode("latin-1")
             kept[known] = f"{kept[known]}, {text}" if known in kept else text
     return kept

@@ -14,6 +14,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import pushing
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.producer import stamp, stamped_messages
 from skep.model import NewMessage, QueueKey
 from skep.observe.metrics import Meter
 from skep.wire.log import BulkPushResponse
@@ -47,6 +48,7 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
             )
         messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes)
         check_queues(call, messages)
+        messages = stamped_messages(messages, call.principal)
         try:
             outcome = await engine.push(messages)
         except SkepError as error:
@@ -55,7 +57,7 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
         pushing.count_pushed(meter, messages, outcome)
         return pushing.answer(outcome)
     try:
-        appended = await engine.push_columns(QueueKey(name, call.tenant), batch)
+        appended = await engine.push_columns(QueueKey(name, call.tenant), batch, stamp(call.principal))
     except SkepError as error:
         if error.code is Code.MESSAGE_INVALID:
             meter.known_queue(call.tenant, name).refused += batch.num_rows

@@ -14,6 +14,7 @@ from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import PUSH
 from skep.http.operation import Media, Operation, Parameter
+from skep.http.producer import stamp, stamped_messages
 from skep.http.routes.bulk import ENVELOPE_BYTES, check_queues, names_messages
 from skep.model import QueueKey
 from skep.observe.metrics import Meter
@@ -150,7 +151,7 @@ async def _stage(engine: Engine, call: Call, place: Place) -> int:
     batch = await asyncio.to_thread(read_stream, body, most_bytes)
     is_plain = PLAIN_COLUMNS.issuperset(batch.schema.names)
     if name is not None and is_plain and not names_messages(engine, name, call.tenant):
-        return await engine.staging.stage_columns(place, QueueKey(name, call.tenant), batch)
+        return await engine.staging.stage_columns(place, QueueKey(name, call.tenant), batch, stamp(call.principal))
     messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes)
     check_queues(call, messages)
-    return await engine.staging.stage_messages(place, messages)
+    return await engine.staging.stage_messages(place, stamped_messages(messages, call.principal))

@@ -34,7 +34,7 @@ class PostgresAccess:
             done = await connection.execute(SQL["put_key"], *msgspec.structs.astuple(record), KEYS_MAX)
             if done != "INSERT 0 1":
                 return False
-            await _tell(connection, record.id, record.created_at)
+            await _tell(connection, SystemEventKind.KEY_MADE, record.id, record.created_at)
             return True
 
         return await self._pool.transaction(put)
@@ -56,7 +56,7 @@ class PostgresAccess:
             await connection.execute(SQL["revoke_key"], id_, now, forget_at)
             found = _key(await connection.fetchrow(SQL["get_key"], id_))
             if found is not None:
-                await _tell(connection, id_, now)
+                await _tell(connection, SystemEventKind.KEY_REVOKED, id_, now)
             return found
 
         return await self._pool.transaction(revoke)
@@ -91,8 +91,8 @@ class PostgresAccess:
         return [_entry(row) for row in rows]
 
 
-async def _tell(connection: Connection, id_: str, now: Instant) -> None:
-    await events.note(connection, SystemEventKind.KEY, QueueKey(id_, SERVER), now)
+async def _tell(connection: Connection, kind: SystemEventKind, id_: str, now: Instant) -> None:
+    await events.note(connection, kind, QueueKey(id_, SERVER), now)
 
 
 def _key(row: asyncpg.Record | None) -> KeyRecord | None:

@@ -83,8 +83,10 @@ def encode(rows: NewRows, log: OpenLog) -> pa.Buffer:
     middle["queue"] = np.array((4, log.queue_id), _BIG).tobytes()
     middle["audience"], middle["priority"] = _NULL, np.array((4, 0), _BIG).tobytes()
     middle["partition"] = lengths(partition)
-    tail = np.zeros(count, [("none", "V12"), ("payload", _BIG)])
-    tail["none"], tail["payload"] = 3 * _NULL, lengths(rows.payload)
+    # No transaction id and no content type, and the same headers for all.
+    given = _NULL if rows.headers is None else np.array(len(rows.headers), _BIG).tobytes() + rows.headers
+    tail = np.zeros(count, [("none", "V8"), ("headers", f"V{len(given)}"), ("payload", _BIG)])
+    tail["none"], tail["headers"], tail["payload"] = 2 * _NULL, given, lengths(rows.payload)
     trace = np.empty((count, 20 if traced else 4), np.uint8)
     trace[:, :4] = np.frombuffer(np.array([16 if traced else -1], _BIG).tobytes(), np.uint8)
     if traced:

@@ -41,6 +41,7 @@ class Packed(Struct, frozen=True):
     partitions: pa.Array
     blob: pa.Buffer
     places: np.ndarray[tuple[int], np.dtype[np.int64]]
+    headers: bytes | None = None
 
 
 def pack(rows: NewRows) -> Packed:
@@ -51,7 +52,7 @@ def pack(rows: NewRows) -> Packed:
     if starts[-1] > MAX_BYTES or payload_bytes.max() > _MAX_PAYLOAD:
         raise SkepError(Code.PAYLOAD_TOO_LARGE, f"a batch has at most {MAX_BYTES} bytes, a payload {_MAX_PAYLOAD}")
     places = starts[:-1] << (_PARTITION_BITS + _PAYLOAD_BITS) | partition_bytes << _PAYLOAD_BITS | payload_bytes
-    return Packed(len(rows), Id(ids[0].tobytes()), Id(ids[-1].tobytes()), rows.partition, blob, places)
+    return Packed(len(rows), Id(ids[0].tobytes()), Id(ids[-1].tobytes()), rows.partition, blob, places, rows.headers)
 
 
 def append(session: Session, key: QueueKey, packed: Packed, now: Instant, create_queue: bool) -> Appended:
@@ -69,7 +70,7 @@ def append(session: Session, key: QueueKey, packed: Packed, now: Instant, create
     traced = not ids_are_near((packed.first_id, packed.last_id), at)
     session.db.execute(
         SQL["append_packed"],
-        (queue.base + first - 1, queue.id, at, packed.blob, apsw.carray(packed.places), only, traced),
+        (queue.base + first - 1, queue.id, at, packed.blob, apsw.carray(packed.places), only, traced, packed.headers),
     )
     advance(queue, packed.count, at)
     return Appended(Seq(first), Seq(queue.last_seq), depth_of(session, queue))

@@ -1,0 +1,86 @@
+"""Making, listing and revoking keys: what an admin may do with the keys of others.
+
+Nobody gives what they do not have, and a key belongs to those who administer all of its tenants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from skep.access import keys, scopes
+from skep.access.keys import Minted
+from skep.access.principal import Principal
+from skep.clock import Instant
+from skep.engine.access import Access
+from skep.errors import Code, SkepError
+from skep.keys import EVERY, Grant, KeyRecord, Verb
+
+PAGE = 1_000
+
+
+def administers(principal: Principal | None, grants: Sequence[Grant]) -> bool:
+    """Whether keys with these grants are someone's to make, see and revoke."""
+    if principal is None:
+        return True
+    return all(
+        scopes.is_within(Grant((Verb.ADMIN,), (tenant,), (EVERY,)), principal.grants)
+        for grant in grants
+        for tenant in grant.tenants
+    )
+
+
+class KeyDesk:
+    """Where keys are made and revoked; ``principal`` is who asks, None where nobody is asked who they are."""
+
+    def __init__(self, access: Access, now: Callable[[], Instant]) -> None:
+        self._access = access
+        self._now = now
+
+    async def make(
+        self,
+        principal: Principal | None,
+        name: str,
+        grants: Sequence[Grant],
+        *,
+        created_by: str,
+        expires_at: Instant | None = None,
+        requests_per_second: float | None = None,
+    ) -> Minted:
+        """A new key, if it grants nothing that its maker does not have."""
+        minted = keys.mint(
+            name, grants, created_by=created_by, now=self._now(), expires_at=expires_at,
+            requests_per_second=requests_per_second,
+        )  # fmt: skip
+        if not administers(principal, grants) or (
+            principal is not None and not all(scopes.is_within(grant, principal.grants) for grant in grants)
+        ):
+            raise SkepError(
+                Code.FORBIDDEN, "a key grants nothing that its maker does not have, on tenants they administer"
+            )
+        await self._access.put_key(minted.record)
+        return minted
+
+    async def page(self, principal: Principal | None, after: str, limit: int) -> list[KeyRecord]:
+        """A page of keys by id, of those that are the asker's to see."""
+        found: list[KeyRecord] = []
+        while len(found) < limit:
+            page = await self._access.list_keys(after=after, limit=PAGE)
+            found += [record for record in page if administers(principal, keys.detail_of(record).grants)]
+            if len(page) < PAGE:
+                break
+            after = page[-1].id
+        return found[:limit]
+
+    async def revoke(self, principal: Principal | None, id_: str) -> KeyRecord:
+        """Let a key count no longer; KEY_NOT_FOUND when there is none that is the asker's."""
+        record = await self._access.get_key(id_)
+        if record is None or not administers(principal, keys.detail_of(record).grants):
+            raise _no_key(id_)
+        revoked = await self._access.revoke_key(id_)
+        if revoked is None:
+            raise _no_key(id_)
+        return revoked
+
+
+def _no_key(id_: str) -> SkepError:
+    return SkepError(Code.KEY_NOT_FOUND, f"there is no key {id_[:100]!r}", key=id_[:100])

@@ -1,0 +1,119 @@
+"""`/api/v1/keys…` and `/api/v1/audit`: who may do what, and what admins did."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+
+from skep.access.administering import KeyDesk
+from skep.access.keys import detail_of
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.auditing import ANONYMOUS
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import ADMIN_TENANT, ADMINS
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.keys import SERVER, AuditEntry, Grant, KeyRecord, Verb
+from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
+from skep.wire.times import to_datetime, to_instant
+
+TAG = "Access"
+KEY = Parameter("key", str, "the key's id: what stands between `skep_` and the secret")
+
+_decode = msgspec.json.Decoder(KeyRequest)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Keys and the audit log."""
+    desk = KeyDesk(engine.access, engine.now)
+
+    async def create(call: Call) -> Answer:
+        request = await call.json(_decode)
+        minted = await desk.make(
+            call.principal, request.name, grants_of(request),
+            created_by=ANONYMOUS if call.principal is None else call.principal.name,
+            expires_at=None if request.expires_at is None else to_instant(request.expires_at),
+            requests_per_second=request.requests_per_second,
+        )  # fmt: skip
+        _note(call, minted.record.id)
+        told = json_answer(KeyMade(minted.text, key_view(minted.record)), HTTPStatus.CREATED)
+        told.headers.append((b"cache-control", b"no-store"))
+        return told
+
+    async def list_keys(call: Call) -> Answer:
+        limit = page_limit(call.query)
+        found = await desk.page(call.principal, call.query.get("after", ""), limit)
+        return json_answer(KeysResponse([key_view(one) for one in found], next_after(found, limit, lambda one: one.id)))
+
+    async def revoke(call: Call) -> Answer:
+        id_ = call.path("key")
+        _note(call, id_[:100])
+        return json_answer(key_view(await desk.revoke(call.principal, id_)))
+
+    async def audit(call: Call) -> Answer:
+        everywhere = parameters.flag(call.query, "everywhere")
+        if everywhere and call.principal is not None and not call.principal.may_everywhere(Verb.ADMIN):
+            raise SkepError(Code.FORBIDDEN, "this needs admin on server")
+        limit = page_limit(call.query)
+        before = parameters.position(call.query, "after")
+        found = await engine.access.list_audit(None if everywhere else call.tenant, before=before, limit=limit)
+        after = next_after(found, limit, lambda one: one.position)
+        return json_answer(AuditResponse([_entry(one) for one in found], after))
+
+    return [
+        Operation(
+            method="POST", path="/api/v1/keys", handler=create, tag=TAG, access=ADMINS, request=KeyRequest,
+            answers={201: KeyMade}, summary="Make a key; its text is told once, and only here",
+            description="It grants nothing that its maker does not have. Where nobody is asked for a key, the first one takes "
+            "effect when the server starts anew.",
+            example={"name": "orders service", "grants": [{"role": "read-write", "queues": ["orders.*"]}]},
+        ),
+        Operation(
+            method="GET", path="/api/v1/keys", handler=list_keys, tag=TAG, access=ADMINS, parameters=(AFTER_NAME, LIMIT),
+            answers={200: KeysResponse}, summary="List keys by id, revoked ones for 30 days",
+        ),
+        Operation(
+            method="DELETE", path="/api/v1/keys/{key}", handler=revoke, tag=TAG, access=ADMINS, parameters=(KEY,),
+            answers={200: KeyView}, summary="Revoke a key, here at once and on other servers within a second",
+        ),
+        Operation(
+            method="GET", path="/api/v1/audit", handler=audit, tag=TAG, access=ADMIN_TENANT,
+            parameters=(
+                Parameter("everywhere", bool, "of all tenants, and what was done to the server itself"),
+                Parameter("after", int, "where the page starts: the ``after`` of the page before"), LIMIT,
+            ),
+            answers={200: AuditResponse}, summary="See what admins did, newest first",
+        ),
+    ]  # fmt: skip
+
+
+def grants_of(request: KeyRequest) -> list[Grant]:
+    """The grants that a request means."""
+    grants = [item.grant for item in request.grants]
+    meant = [grant for grant in grants if grant is not None]
+    if len(meant) < len(grants):
+        raise SkepError(Code.INVALID_REQUEST, "a grant says a role or verbs, and not both")
+    return meant
+
+
+def key_view(record: KeyRecord) -> KeyView:
+    """A key as the wire tells it."""
+    detail = detail_of(record)
+    return KeyView(
+        record.id, detail.name, list(detail.grants), to_datetime(record.created_at), detail.created_by,
+        None if record.expires_at is None else to_datetime(record.expires_at),
+        None if record.revoked_at is None else to_datetime(record.revoked_at), detail.requests_per_second,
+    )  # fmt: skip
+
+
+def _note(call: Call, id_: str) -> None:
+    if call.touched is not None:
+        call.touched.add(f"key:{id_}")
+
+
+def _entry(one: AuditEntry) -> AuditView:
+    tenant = None if one.tenant == SERVER else one.tenant
+    return AuditView(one.position, to_datetime(one.at), one.actor, one.action, tenant, list(one.queues), one.outcome)

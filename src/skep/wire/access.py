@@ -1,0 +1,84 @@
+"""Keys and the audit log over the wire."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from skep.keys import EVERY, VERBS_OF, Grant, Role, Verb
+from skep.records import DEFAULT_TENANT
+
+
+class GrantItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """A role or verbs, for the queues of tenants; in names of both ``*`` stands for any characters."""
+
+    role: Role | None = None
+    verbs: tuple[Verb, ...] | None = None
+    tenants: tuple[str, ...] = (DEFAULT_TENANT,)
+    queues: tuple[str, ...] = (EVERY,)
+
+    @property
+    def grant(self) -> Grant | None:
+        """The grant that is meant; None when it says both a role and verbs, or neither."""
+        if (self.role is None) == (self.verbs is None):
+            return None
+        return Grant(VERBS_OF[self.role] if self.role is not None else self.verbs or (), self.tenants, self.queues)
+
+
+class KeyRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """A key to be made."""
+
+    name: str
+    grants: list[GrantItem]
+    expires_at: datetime | None = None
+    requests_per_second: float | None = None
+
+
+class KeyView(Struct, rename="camel"):
+    """A key; never its secret, which nobody knows."""
+
+    id: str
+    name: str
+    grants: list[Grant]
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    requests_per_second: float | None
+
+
+class KeyMade(Struct):
+    """A new key, and the text to show to the server. It is told this once."""
+
+    token: str
+    key: KeyView
+
+
+class KeysResponse(Struct):
+    """Keys by id."""
+
+    keys: list[KeyView]
+    after: str | None
+
+
+class AuditView(Struct, rename="camel"):
+    """What an admin did: ``outcome`` is ``done``, a code, or null when the server did not live to see it.
+
+    ``names`` are the queues it was about, or ``key:…`` and ``app:…``.
+    """
+
+    position: int
+    at: datetime
+    actor: str
+    action: str
+    tenant: str | None
+    names: list[str]
+    outcome: str | None
+
+
+class AuditResponse(Struct):
+    """What admins did, newest first."""
+
+    entries: list[AuditView]
+    after: int | None
