@@ -353,6 +353,17 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         30.0
     )
     log_level: Annotated[LogLevel, Meta(description="the least that is logged; debug logs every request")] = "info"
+    dashboard: Annotated[
+        bool, Meta(description="whether the dashboard is served at /; it needs the extra `dashboard`")
+    ] = True
+    path_prefix: Annotated[
+        str,
+        Meta(
+            pattern=r"^(/[A-Za-z0-9._~-]{1,64}){0,8}$",
+            description="the path under which a proxy serves this server, which it takes off again: links of the dashboard begin "
+            "with it, unless the proxy says X-Forwarded-Prefix",
+        ),
+    ] = ""
     log_format: Annotated[
         LogFormat, Meta(description="console, json (one object per line), or auto: console on a terminal, else json")
     ] = "auto"

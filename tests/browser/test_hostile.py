@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.screen import Screen
 from tests.http.driver import Api
 
-EVIL = [
+PARTS = [
     "<script>window.evil=1</script>",
     '"><img src=x onerror=window.evil=1>',
     "'><svg/onload=window.evil=1>",
@@ -18,6 +17,8 @@ EVIL = [
     "javascript:window.evil=1//",
     "</textarea></title></style><script>window.evil=1</script>",
 ]
+EVIL = "".join(PARTS)
+"""All of it at once: a queue's name may be that long."""
 TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
 
 
@@ -55,11 +56,10 @@ def pages(page: Page) -> list[str]:
     return [str(link) for link in links if "/docs" not in link and "#" not in link]
 
 
-@pytest.mark.parametrize("evil", EVIL)
-def test_nothing_that_others_write_runs_in_a_page(screen: Screen, api: Api, evil: str) -> None:
-    everything(api, evil)
+def test_nothing_that_others_write_runs_in_a_page(screen: Screen, api: Api) -> None:
+    everything(api, EVIL)
     seen: set[str] = set()
-    quoted = api_quoted(evil)
+    quoted = api_quoted(EVIL)
     for path in (
         "/",
         "/queues",
