@@ -149,7 +149,7 @@ class Engine:
             else Spool(spool_folder, store, clock, ids, self.settings, self._announcer.stored)
         )
         self._entrance = Entrance(self._registry, self._across, self.admission, self.operations, clock, self.spool)
-        self.buffer = Buffer(self._entrance.push, clock, self._timers, self.settings.buffer, self._limits)
+        self.buffer = Buffer(self._entrance.bring, clock, self._timers, self.settings.buffer, self._limits)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(
             store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
