@@ -294,8 +294,8 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = None
     requests_per_second: Annotated[
-        float | None,
-        Meta(gt=0, description="requests that one key or subject may make, per server, unless its key says otherwise"),
+        Annotated[float, Meta(gt=0)] | None,  # a bound is of a number, and a union is none
+        Meta(description="requests that one key or subject may make, per server, unless its key says otherwise"),
     ] = None
     audit_days: Annotated[float, Meta(gt=0, le=36_500, description="how long what admins did is kept")] = 90.0
     jwt_algorithms: Annotated[

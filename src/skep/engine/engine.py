@@ -146,10 +146,12 @@ class Engine:
         self.spool = (
             None
             if spool_folder is None
-            else Spool(spool_folder, store, clock, ids, self.settings, self._announcer.stored)
+            else Spool(
+                spool_folder, store, clock, ids, self.settings, self._announcer.stored, self.encryption.sealed_anew
+            )
         )
         self._entrance = Entrance(self._registry, self._across, self.admission, self.operations, clock, self.spool)
-        self.buffer = Buffer(self._entrance.bring, clock, self._timers, self.settings.buffer, self._limits)
+        self.buffer = Buffer(self._push_buffered, clock, self._timers, self.settings.buffer, self._limits)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(
             store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
@@ -282,6 +284,13 @@ class Engine:
                 return validate.refused(weight, messages, ids)
             sealed = await self.encryption.seal(messages, ids)
             return self.buffer.add(PushBatch(sealed, ids), weight, wait_ms, most)
+
+    async def _push_buffered(self, batch: PushBatch, weight: validate.Weight) -> PushOutcome:
+        """Store what was buffered, sealed if its queue began to seal meanwhile."""
+        outcome = await self._entrance.bring(batch, weight)
+        if outcome.refused and (sealed := await self.encryption.sealed_anew(batch, outcome)) is not None:
+            outcome = await self._entrance.bring(sealed, weight)
+        return outcome
 
     async def push_columns(self, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None) -> Appended:
         """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many.
