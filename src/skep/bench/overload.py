@@ -1,15 +1,16 @@
 """`skep bench overload`: more than the server can do, with admission and without, in the same run.
 
-The server is a process of its own on PostgreSQL with a pool of 4 connections; pushes of 10 messages go to 64 queues. What it can
-do is measured first, by callers who wait for their answers. Then pushes come at 1, 2, 4 and 8 times that rate, whether or not
-the earlier ones have been answered. Goodput is what is in the logs when the offer ends, per second of it; at the end of each
-everything that was accepted must be there.
+The server is a process of its own on PostgreSQL with a pool of 4 connections; pushes of 10 messages, each to one partition, go to
+64 queues. What it can do is measured first, without admission, by callers who wait for their answers. Then pushes come at 1, 2, 4
+and 8 times that rate, whether or not the earlier ones have been answered. Goodput is what is in the logs when the offer ends, per
+second of it; at the end of each everything that was accepted must be there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,19 +21,22 @@ import structlog
 from msgspec import Struct
 
 from skep.bench.http import SIZE, Subject, driven, fresh, serving
+from skep.bench.load import payload
 from skep.bench.loader import Driven, Load, Script
 from skep.bench.offering import Answered, Offer, offer
 from skep.bench.report import Report, machine, percentile
-from skep.bench.scripts import expect, push_body, request
-from skep.testing.postgres import PostgresServer, running_postgres
+from skep.bench.scripts import expect, request
+from skep.testing.postgres import running_postgres
 
 TARGETS = {"goodput_8x_of_capacity": ">= 0.80"}
 CONNECTIONS = 4
 QUEUES = 64
+PARTITIONS = 16
 BATCH = 10
-CALLERS = 64
+CALLERS = 512
 OFFERING_CONNECTIONS = 512
 DRAIN_SECONDS = 120
+NOT_FOUND = 404
 log = structlog.get_logger("skep.bench")
 
 
@@ -49,7 +53,7 @@ FULL = Scale(seconds=30, capacity_seconds=10, factors=(1, 2, 4, 8))
 
 
 async def run(quick: bool) -> Report:
-    """Measure a server with admission, then one without."""
+    """Measure a server without admission, then one with it."""
     scale = QUICK if quick else FULL
     report = Report("overload", machine())
     report.notes["load"] = (
@@ -57,37 +61,41 @@ async def run(quick: bool) -> Report:
         f"over {OFFERING_CONNECTIONS} connections, {scale.seconds:.0f} s each"
     )
     with TemporaryDirectory(prefix="skep-bench-") as folder, running_postgres() as server:
-        for name, enabled in (("admission", True), ("no_admission", False)):
-            await measure(name, enabled, Path(folder), server, scale, report)
-    report.ratios["goodput_8x_of_capacity"] = report.rates["admission.goodput_8x"] / report.rates["admission.capacity"]
-    report.ratios["goodput_8x_of_capacity_without_admission"] = (
-        report.rates["no_admission.goodput_8x"] / report.rates["no_admission.capacity"]
-    )
+        capacity = 0.0
+        for name, enabled in (("no_admission", False), ("admission", True)):
+            environment = {"SKEP_STORE_CONNECTIONS": str(CONNECTIONS), "SKEP_ADMISSION_ENABLED": str(enabled).lower()}
+            with serving(server.create_database(), Path(folder), environment) as at:
+                subject = Subject(name, *at, "")
+                queues = [fresh() for _ in range(QUEUES)]
+                capacity = capacity or await measure_capacity(subject, queues, scale, report)
+                await measure(subject, queues, capacity, scale, report)
+    for name, label in (("admission", ""), ("no_admission", "_without_admission")):
+        report.ratios[f"goodput_8x_of_capacity{label}"] = report.rates[f"{name}.goodput_8x"] / capacity
     return report
 
 
-async def measure(name: str, enabled: bool, folder: Path, server: PostgresServer, scale: Scale, report: Report) -> None:
+async def measure_capacity(subject: Subject, queues: list[str], scale: Scale, report: Report) -> float:
+    """Messages a second, when callers wait for their answers."""
+    closed = Load(push_in_turn, (queues,), CALLERS, seconds=scale.capacity_seconds)
+    await driven(subject, closed)  # connections, plans and caches
+    report.rates["capacity"] = (await driven(subject, closed)).messages_per_second
+    return report.rates["capacity"]
+
+
+async def measure(subject: Subject, queues: list[str], capacity: float, scale: Scale, report: Report) -> None:
     """What one server does under each load."""
-    environment = {"SKEP_STORE_CONNECTIONS": str(CONNECTIONS), "SKEP_ADMISSION_ENABLED": str(enabled).lower()}
-    with serving(server.create_database(), folder, environment) as (port, pid):
-        subject = Subject(name, port, pid, "")
-        queues = [fresh() for _ in range(QUEUES)]
-        closed = Load(push_in_turn, (queues,), CALLERS, seconds=scale.capacity_seconds)
-        await driven(subject, closed)  # connections, plans and caches
-        capacity = (await driven(subject, closed)).messages_per_second
-        report.rates[f"{name}.capacity"] = capacity
-        requests = [request("POST", "/api/v1/push", push_body(queue, BATCH, SIZE, 16)) for queue in queues]
-        for factor in scale.factors:
-            before = await stored(port, queues)
-            wanted = Offer(requests, factor * capacity / BATCH, scale.seconds, OFFERING_CONNECTIONS)
-            answered, in_time = await offered(port, wanted, queues)
-            after = await drained(port, queues)
-            accepted = BATCH * sum(answered.statuses.get(status, 0) for status in (200, 201, 202))
-            if after - before < accepted:
-                raise RuntimeError(f"{accepted} messages were accepted, {after - before} are there")
-            report.rates[f"{name}.goodput_{factor}x"] = (in_time - before) / scale.seconds
-            report.notes[f"{name}.{factor}x"] = told(answered)
-            log.info("measured", server=name, factor=factor, answered=answered.statuses)
+    requests = [pushing(queue, partition) for partition in range(PARTITIONS) for queue in queues]
+    for factor in scale.factors:
+        before = await stored(subject.port, queues)
+        wanted = Offer(requests, factor * capacity / BATCH, scale.seconds, OFFERING_CONNECTIONS)
+        answered, in_time = await offered(subject.port, wanted, queues)
+        after = await drained(subject.port, queues)
+        accepted = BATCH * sum(answered.statuses.get(status, 0) for status in (200, 201, 202))
+        if after - before < accepted:
+            raise RuntimeError(f"{accepted} messages were accepted, {after - before} are there")
+        report.rates[f"{subject.name}.goodput_{factor}x"] = (in_time - before) / scale.seconds
+        report.notes[f"{subject.name}.{factor}x"] = told(answered)
+        log.info("measured", server=subject.name, factor=factor, answered=answered.statuses)
 
 
 async def offered(port: int, wanted: Offer, queues: list[str]) -> tuple[Answered, int]:
@@ -100,23 +108,37 @@ async def offered(port: int, wanted: Offer, queues: list[str]) -> tuple[Answered
 
 def push_in_turn(number: int, driven: Driven, queues: list[str]) -> Script:
     """Push to one queue after the other, waiting for each answer."""
-    asked = [request("POST", "/api/v1/push", push_body(queue, BATCH, SIZE, 16, number)) for queue in queues]
+    asked = [pushing(queue, number % PARTITIONS) for queue in queues]
     turn = number
     while True:
         turn += 1
-        status, body = yield asked[turn % len(asked)]
-        if status != 202:
-            expect(201, status, body)
+        expect(201, *(yield asked[turn % len(asked)]))
         driven.messages += BATCH
+
+
+def pushing(queue: str, partition: int) -> bytes:
+    """A request that pushes a batch to one partition."""
+    item = {"queue": queue, "partition": f"customer-{partition:06d}", "payload": msgspec.Raw(payload(SIZE))}
+    return request("POST", "/api/v1/push", msgspec.json.encode({"items": [item] * BATCH}))
 
 
 async def stored(port: int, queues: list[str]) -> int:
     """How many messages are in the logs."""
 
     def count() -> int:
-        return sum(int(get(port, f"/api/v1/log/{queue}/bounds").get("lastSeq", 0)) for queue in queues)
+        return sum(last_seq(port, queue) for queue in queues)
 
     return await asyncio.to_thread(count)
+
+
+def last_seq(port: int, queue: str) -> int:
+    """How many messages a log has got; none when nobody has pushed to it yet."""
+    try:
+        return int(get(port, f"/api/v1/log/{queue}/bounds")["lastSeq"])
+    except urllib.error.HTTPError as error:
+        if error.code != NOT_FOUND:
+            raise
+        return 0
 
 
 async def drained(port: int, queues: list[str]) -> int:
