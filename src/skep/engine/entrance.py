@@ -67,7 +67,12 @@ class Entrance:
 
         If the store goes away meanwhile, nobody knows whether it is there, and the spool could not find out: that is an error.
         """
-        return await self._operations.push(batch, weight.size_bytes, reason)
+        try:
+            return await self._operations.push(batch, weight.size_bytes, reason)
+        except SkepError as error:
+            if self._spool is not None and error.code is Code.STORE_UNAVAILABLE:
+                self._spool.doubt()  # so that those who come after it are spooled
+            raise
 
     async def _behind(self, batch: PushBatch, weight: Weight) -> PushOutcome:
         """A push to one of its partitions waits as an operation, and this one comes after it.

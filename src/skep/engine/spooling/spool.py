@@ -152,6 +152,10 @@ class Spool:
         """Whether the store is away."""
         return self._link.away
 
+    def doubt(self) -> None:
+        """The store could not be reached: find out whether it is away."""
+        self._link.doubt()
+
     def takes(self, batch: PushBatch) -> bool:
         """Whether a push has to go this way: the store is away, or an earlier one to a partition of it is still here."""
         if self._link.away:
