@@ -194,7 +194,7 @@ async def edit(site: Site, call: Call, fields: Fields) -> str:
     payload = fields.get("payload").encode()
     if site.engine.declared is not None:
         await site.engine.declared.fit([NewMessage(QueueKey(found[0].source_queue, place.tenant), payload)])
-    done = await site.engine.replay(DeadLetterFilter(queue=key, seqs=[Seq(seq)]), edited=payload)
+    done = await site.engine.replay_edited(DeadLetterFilter(queue=key, seqs=[Seq(seq)]), payload)
     return place.url("dead-letters", queue=key.name, notice="replayed", number=done.count)
 
 
