@@ -239,10 +239,12 @@ async def serve(
     listening: Callable[[], None],
     tally: Tally | None = None,
     functions: FunctionsByName | None = None,
+    own_token: str | None = None,
 ) -> None:
     """Serve a store over HTTP until ``stop`` is set; then answer who waits, finish, and let go.
 
-    The order matters: no client comes before the store is open, and none is left when the engine stops.
+    The order matters: no client comes before the store is open, and none is left when the engine stops. Whoever shows
+    ``own_token`` may do anything.
     """
     url = store_url(settings)
     clock = SystemClock()
@@ -260,6 +262,8 @@ async def serve(
         gate = await open_gate(
             engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets)), insecure=settings.insecure
         )
+        if gate is not None and own_token is not None:
+            gate.trust(own_token)
         pages = pages_of(engine, settings.path_prefix) if settings.dashboard else None
         app = App(engine, catalogue, settings.http, tally, functions, pages, gate, settings.access.audit_days)
         listener = Listener(

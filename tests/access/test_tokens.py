@@ -46,7 +46,7 @@ def jwk(key: Any, kid: str | None, **more: Any) -> dict[str, Any]:
     return told if kid is None else {**told, "kid": kid}
 
 
-def jwks(*keys: dict[str, Any]) -> bytes:
+def jwks(*keys: Any) -> bytes:
     return json.dumps({"keys": keys}).encode()
 
 

@@ -25,8 +25,9 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call
-from skep.http.need import ADMIN_TENANT, OPEN, READ_TENANT
+from skep.http.need import OPEN, READ_TENANT, Need, Reach
 from skep.http.operation import Media, Operation, Parameter
+from skep.keys import Verb
 from skep.model import QUEUE_MODE_GROUP
 
 HTML = b"text/html; charset=utf-8"
@@ -35,6 +36,8 @@ FORM_FIELDS = 2_000
 FORM_BYTES = 4 * 1024 * 1024
 TAG = "Dashboard"
 TENANT = "tenant"
+DEED = Need(Reach.TENANT, (Verb.ADMIN, Verb.PUSH, Verb.READ))
+"""What is done from a page: whatever that is, a whole tenant is looked at, and messages may be sent again."""
 COMMON = (
     Parameter(TENANT, str, "whose queues"),
     Parameter("notice", str, "what was just done"),
@@ -186,5 +189,5 @@ def _done(site: Site, path: str, deed: Deed) -> Operation:
 
     return Operation(
         method="POST", path=path, handler=handler, summary="A form", tag=TAG, parameters=COMMON,
-        answers={303: None}, access=ADMIN_TENANT, tenant_in=TENANT,
+        answers={303: None}, access=DEED, tenant_in=TENANT,
     )  # fmt: skip
