@@ -12,7 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from skep.entities.inputs import compile_reading
 from skep.errors import SkepError
 from skep.spark.columns import Uncompiled, compile_column, message_columns
+from skep.spark.columns.message import parsed_columns
 from skep.spark.columns.output import json_text
+from skep.spark.columns.reading import has_reader
 from skep.spec import Expression, compile_expression, evaluate_json
 from skep.spec.ir import Queue
 from skep.spec.variables import of_queue
@@ -35,14 +37,24 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 
 def by_columns(
-    spark: SparkSession, queue: Queue, expressions: Sequence[str], payloads: Sequence[str]
+    spark: SparkSession,
+    queue: Queue,
+    expressions: Sequence[str],
+    payloads: Sequence[str | bytes],
+    *,
+    reader: bool = True,
 ) -> dict[str, list[str | None]]:
-    """What each expression is for each payload, by columns: JSON, or None. Those that are not compiled are left out."""
-    rows = [(index, payload) for index, payload in enumerate(payloads)]
-    frame = spark.createDataFrame(rows, "row int, payload string").coalesce(1)
+    """What each expression is for each payload, by columns: JSON, or None. Those that are not compiled are left out.
+
+    Without ``reader``, messages are read by Spark's own functions, as in sessions that have no other.
+    """
+    assert has_reader(spark)
+    rows = [(index, _bytes(payload)) for index, payload in enumerate(payloads)]
+    raw = spark.createDataFrame(rows, "row int, payload binary").coalesce(1)
+    frame = raw.withColumn("payload", F.col("payload").cast("string"))  # whatever bytes they are
     results: dict[str, list[str | None]] = {}
     for start in range(0, len(expressions), COLUMNS_A_JOB):
-        message = message_columns(frame, queue)
+        message = message_columns(frame, queue) if reader else parsed_columns(frame, queue)
         columns = []
         names: dict[str, str] = {}
         for number, text in enumerate(expressions[start : start + COLUMNS_A_JOB]):
@@ -50,7 +62,9 @@ def by_columns(
                 found = compile_column(compile_expression(text, of_queue(queue)), message)
             except Uncompiled:
                 continue
-            written = json_text(found.value, None, message.plain if found.copies else None)
+            written = F.when(message.plain & F.lit(found.copies), json_text(found.value, None, plain=True)).otherwise(
+                json_text(found.value, None)
+            )
             names[f"e{number}"] = text
             columns.append(F.when(F.col("fits") & found.sure, written).alias(f"e{number}"))
         frame_ = message.binder.applied(message.frame.withColumn("fits", message.fits))
@@ -60,13 +74,17 @@ def by_columns(
     return results
 
 
-def by_evaluator(queue: Queue, text: str, payload: str) -> str | None:
+def by_evaluator(queue: Queue, text: str, payload: str | bytes) -> str | None:
     """What the worker has for it: JSON, or None when there is no value."""
     expression: Expression = compile_expression(text, of_queue(queue))
     try:
-        return msgspec.json.encode(evaluate_json(expression, compile_reading(queue).fields(payload.encode()))).decode()
+        return msgspec.json.encode(evaluate_json(expression, compile_reading(queue).fields(_bytes(payload)))).decode()
     except SkepError:
         return None
+
+
+def _bytes(payload: str | bytes) -> bytes:
+    return payload.encode() if isinstance(payload, str) else payload
 
 
 def same_json(one: str, other: str) -> bool:

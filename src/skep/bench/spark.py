@@ -71,9 +71,9 @@ class Scale(Struct, frozen=True, kw_only=True):
 
 
 QUICK = Scale(
-    rows=400_000, written_rows=200_000, mapped_rows=60_000, warm_rounds=2, rounds=3, small_batches=12, is_quick=True
+    rows=400_000, written_rows=200_000, mapped_rows=300_000, warm_rounds=2, rounds=3, small_batches=12, is_quick=True
 )
-FULL = Scale(rows=1_000_000, written_rows=1_000_000, mapped_rows=500_000, warm_rounds=2, rounds=5, small_batches=60)
+FULL = Scale(rows=1_000_000, written_rows=1_000_000, mapped_rows=1_000_000, warm_rounds=2, rounds=5, small_batches=60)
 
 
 class Bench(Struct, frozen=True):
@@ -180,6 +180,8 @@ def mapping(spark: SparkSession, scale: Scale, report: Report, folder: Path) -> 
     rates = mapping_rates(spark, folder, scale.mapped_rows, scale.rounds)
     report.rates["mapping_by_columns"] = rates.columns
     report.rates["mapping_in_python"] = rates.python
+    report.rates["mapping_by_columns_per_cpu_second"] = rates.columns_by_cpu
+    report.rates["mapping_in_python_per_cpu_second"] = rates.python_by_cpu
     report.ratios["column_over_python_mapping"] = rates.ratio
     log.info("measured", step="mapping", seconds=round(time.perf_counter() - started, 1))
 

@@ -121,4 +121,5 @@ def _in_batches(judge: Callable[[pa.Array], pa.Array]) -> Callable[[Column], Col
     # Spark reads the hints themselves, which are only names in this file.
     judge.__annotations__ = {"payloads": pa.Array, "return": pa.Array}
     udf: Any = arrow_udf  # its hints know no function whose type is in its own hints
-    return cast(Callable[[Column], Column], udf(judge, VERDICT))
+    # Told that it is the same for the same message, Spark would ask it again for each use of the answer, and before each filter on it.
+    return cast(Callable[[Column], Column], udf(judge, VERDICT).asNondeterministic())

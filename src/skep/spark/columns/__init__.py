@@ -5,8 +5,9 @@ else it is null**, and whoever runs it gives these rows to the evaluator, which 
 SQL's logic of null is CEL's logic of errors (`null or true` is true, `null and true` is null), so nothing is paid for it.
 """
 
+from skep.spark.columns.binding import MessageColumns
 from skep.spark.columns.compiler import Compiled, Uncompiled, compile_column
-from skep.spark.columns.message import MessageColumns, message_columns
+from skep.spark.columns.message import message_columns
 from skep.spark.columns.values import Value
 
 __all__ = ["Compiled", "MessageColumns", "Uncompiled", "Value", "compile_column", "message_columns"]

@@ -6,7 +6,7 @@ five; Spark finds that out by itself only where nothing is conditional.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -37,10 +37,22 @@ class Binder:
         """The same value, its columns named."""
         column = self.name(value.column, value.layer)
         null = None if value.null is None else self.name(value.null, value.layer)
-        return replace(value, column=column, null=null, base=None, path="", layer=value.layer + 1)
+        return replace(value, column=column, null=null, base=None, path="", keys=None, layer=value.layer + 1)
 
     def applied(self, frame: DataFrame) -> DataFrame:
         """A frame with all the names."""
         for layer in self._layers:
             frame = frame.withColumns(layer)
         return frame
+
+
+@dataclass(frozen=True)
+class MessageColumns:
+    """What expressions read of a message. ``plain`` is true where no text has a character that JSON escapes."""
+
+    frame: DataFrame
+    payload: Column
+    fields: dict[str, Value]
+    fits: Column
+    plain: Column
+    binder: Binder

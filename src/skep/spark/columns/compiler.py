@@ -13,11 +13,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 from skep.spark.columns import operations
-from skep.spark.columns.binding import Binder
+from skep.spark.columns.binding import Binder, MessageColumns
 from skep.spark.columns.cost import reach
 from skep.spark.columns.functions import FUNCTIONS
 from skep.spark.columns.instants import micros_of, span_of
-from skep.spark.columns.message import MessageColumns
 from skep.spark.columns.output import UNQUOTABLE
 from skep.spark.columns.patterns import SHORT_CHARACTERS, to_java
 from skep.spark.columns.values import (
@@ -27,6 +26,7 @@ from skep.spark.columns.values import (
     as_list,
     as_map,
     as_text,
+    at_keys,
     constant,
     is_map,
     nothing,
@@ -94,7 +94,8 @@ class _Compiler:
         self._layers.append(0)
         value = self._value(node, bound)
         value = replace(value, layer=max(self._layers.pop(), value.layer))
-        if isinstance(node, Call | Comprehension | ListOf | MapOf) and not _is_open(node):
+        is_test = isinstance(node, Select) and node.test
+        if (is_test or isinstance(node, Call | Comprehension | ListOf | MapOf)) and not _is_open(node):
             value = self._binder.bind(value)
         self._layers[-1] = max(self._layers[-1], value.layer)
         return value
@@ -254,7 +255,10 @@ _OPERATORS: dict[str, Callable[..., Value]] = {
 
 
 def _has(operand: Value, field: str) -> Value:
-    found = operations.selected(operand, field).column.isNotNull()
+    selected = operations.selected(operand, field)
+    if selected.keys is not None:
+        return Value(BOOL, at_keys(selected, "has"))
+    found = selected.column.isNotNull()
     if operand.kind is Kind.MAP:
         return Value(BOOL, F.when(operand.column.isNotNull(), F.map_contains_key(operand.column, F.lit(field))))
     return Value(BOOL, F.when(found, F.lit(True)).when(is_map(operand), F.lit(False)))

@@ -16,6 +16,8 @@ FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 LONGEST = DURATION_MAX // _MICROSECOND
 
+_SIXTY = " ".join(f"{number:02}" for number in range(60))
+
 TIME_PATTERN = (
     r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])\z"
 )
@@ -106,7 +108,8 @@ def part_of_duration(name: str, micros: Column) -> Column:
 
 
 def _two(number: Column) -> Column:
-    return F.lpad(number.cast("string"), 2, "0")
+    """Two digits, looked up: padding goes through a text character by character."""
+    return F.get(F.split(F.lit(_SIXTY), " "), number.cast("int"))
 
 
 def _fraction(micros: Column) -> Column:

@@ -8,7 +8,6 @@ doubt is left, `fits` is not true, and the evaluator has the word.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import reduce
 
 import msgspec
@@ -16,9 +15,10 @@ from msgspec import UNSET
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from skep.spark.columns.binding import Binder
+from skep.spark.columns.binding import Binder, MessageColumns
 from skep.spark.columns.instants import parse_time
 from skep.spark.columns.output import fitting_text
+from skep.spark.columns.reading import can_read, has_reader, read_columns
 from skep.spark.columns.values import Uncompiled, Value, as_text, held, json_null, of_json, sql_type, taken_as
 from skep.spec.ir import ExtraFields, Queue
 from skep.spec.types import FLOAT, JSON, STRING, Field, Kind, Type
@@ -42,20 +42,15 @@ _UNSURE_ESCAPE = (
 _SCALAR_IN_LIST = r"[\[,]\s*(?:[-0-9{\[]|true|false)"
 
 
-@dataclass(frozen=True)
-class MessageColumns:
-    """What expressions read of a message. ``plain`` is true where no text has a character that JSON escapes."""
-
-    frame: DataFrame
-    payload: Column
-    fields: dict[str, Value]
-    fits: Column
-    plain: Column
-    binder: Binder
-
-
 def message_columns(frame: DataFrame, queue: Queue, payload: str = "payload") -> MessageColumns:
-    """A frame with what is needed to read its payloads, and the columns over it."""
+    """A frame with what is needed to read its payloads, and the columns over it: by the session's reader if it has one."""
+    if can_read(queue) and has_reader(frame.sparkSession):
+        return read_columns(frame, queue, payload)
+    return parsed_columns(frame, queue, payload)
+
+
+def parsed_columns(frame: DataFrame, queue: Queue, payload: str = "payload") -> MessageColumns:
+    """The same by nothing but Spark's own functions."""
     text = F.col(payload)
     escaped = F.contains(text, F.lit("\\"))
     cleaned = F.when(escaped, F.regexp_replace(text, _ESCAPE, "\x01")).otherwise(text)
@@ -240,7 +235,7 @@ class _TypedField:
         if type_.kind in (Kind.TIME, Kind.LIST, Kind.MAP):
             found = binder.name(found, 0)
         absent = type_.optional or self._field.default is None
-        return Value(held(type_), found, column.isNull() if absent else None)
+        return Value(held(type_), found, column.isNull() if absent else None, known=type_)
 
 
 def _encoded(value: object) -> str:

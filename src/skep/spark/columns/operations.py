@@ -318,4 +318,5 @@ def selected(container: Value, name: str) -> Value:
     base, path = (container.base, container.path) if container.base is not None else (container.column, "$")
     if "'" in name or "\\" in name or len(path) > 500:
         return Value(JSON, F.try_element_at(as_map(container), F.lit(name)))
-    return of_json(base, f"{path}['{name}']")
+    keys = None if container.keys is None else (*container.keys, name)
+    return of_json(base, f"{path}['{name}']", keys)

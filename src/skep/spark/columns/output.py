@@ -24,10 +24,10 @@ UNQUOTABLE = frozenset('"\\' + "".join(map(chr, range(32))))
 _KEEP_NULLS = {"ignoreNullFields": "false"}
 
 
-def json_text(value: Value, wanted: Type | None, plain: Column | None) -> Column:
+def json_text(value: Value, wanted: Type | None, plain: bool = False) -> Column:
     """The value as JSON; no value where it does not fit ``wanted``.
 
-    ``plain`` is true where no text of the message has a character that JSON escapes, so that texts are copied as they are.
+    ``plain`` promises that no text of the message has a character that JSON escapes, so that texts are copied as they are.
     """
     text = _fitting(value, wanted, plain) if wanted is not None else _written(value, plain)
     if value.null is None:
@@ -36,16 +36,23 @@ def json_text(value: Value, wanted: Type | None, plain: Column | None) -> Column
     return F.when(value.null, F.lit("null")).otherwise(text) if takes_null else text
 
 
-def quoted(text: Column, plain: Column | None) -> Column:
+def json_parts(value: Value, wanted: Type | None, plain: bool) -> list[Column | str]:
+    """The same in parts that are put together later."""
+    fits = wanted is None or wanted.kind in (Kind.STRING, Kind.JSON) or _is_known(value.known, wanted)
+    if plain and fits and value.kind is Kind.STRING and value.null is None:
+        return ['"', value.column, '"']
+    return [json_text(value, wanted, plain)]
+
+
+def quoted(text: Column, plain: bool) -> Column:
     """A string in quotes."""
-    written = F.to_json(F.array(text))
-    exact = F.substring(written, F.lit(2), F.length(written) - 2)
-    exact = F.when(text.isNotNull(), exact)
-    copied = F.concat(F.lit('"'), text, F.lit('"'))
-    return exact if plain is None else F.when(plain, copied).otherwise(exact)
+    if plain:
+        return _in_quotes(text)
+    # What is inside of the brackets starts and ends with a quote, so nothing else is trimmed.
+    return F.when(text.isNotNull(), F.btrim(F.to_json(F.array(text)), F.lit("[]")))
 
 
-def _written(value: Value, plain: Column | None) -> Column:
+def _written(value: Value, plain: bool) -> Column:
     match value.kind:
         case Kind.STRING:
             return quoted(value.column, plain)
@@ -107,19 +114,25 @@ def _holds(type_: Type, *kinds: Kind) -> bool:
 # --- fitting ----------------------------------------------------------------------------------------------------
 
 
-def _fitting(value: Value, wanted: Type, plain: Column | None) -> Column:
+def _fitting(value: Value, wanted: Type, plain: bool) -> Column:
     if wanted.kind is Kind.JSON:
         return _written(value, plain)
     if value.kind is Kind.JSON:
         return _fitting_json(value, wanted, plain)
     match wanted.kind:
         case Kind.STRING | Kind.UUID | Kind.ENUM if value.kind is Kind.STRING:
-            return quoted(fitting_text(value.column, wanted), plain)
+            fits = _is_known(value.known, wanted)
+            return quoted(value.column if fits else fitting_text(value.column, wanted), plain)
         case Kind.LIST | Kind.MAP if value.kind is wanted.kind:
             return _written(value, plain) if _fits_inside(value.type, wanted) else nothing(STRING)
         case Kind.DURATION | Kind.RECORD | Kind.NULL:
             return nothing(STRING)
     return _written(value, plain) if value.kind is wanted.kind else nothing(STRING)
+
+
+def _is_known(known: Type | None, wanted: Type) -> bool:
+    """Whether a string was held to the type, or to a narrower one, when it was read."""
+    return known is not None and known.kind is wanted.kind and set(known.choices) <= set(wanted.choices)
 
 
 def _fits_inside(given: Type, wanted: Type) -> bool:
@@ -145,7 +158,7 @@ def fitting_text(text: Column, wanted: Type) -> Column:
     return text
 
 
-def _fitting_json(value: Value, wanted: Type, plain: Column | None) -> Column:
+def _fitting_json(value: Value, wanted: Type, plain: bool) -> Column:
     match wanted.kind:
         case Kind.STRING | Kind.UUID | Kind.ENUM | Kind.TIME:
             text = quoted(fitting_text(as_text(value), wanted), plain)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
+from skep.spark.reader import function_name
 from skep.spec.types import BOOL, FLOAT, INT, JSON, STRING, TEXTUAL, Kind, Type, list_of, map_of
 
 LARGE = 9.2e18
@@ -39,7 +40,8 @@ class Value:
     """A column with the type it is of. ``null`` is true where the value is CEL's null, None where it never is.
 
     ``finite`` is False for floats that may be no number. Of a json, ``base`` and ``path`` say where it was taken from, so that one
-    call follows a whole path. ``layer`` says how many layers of names must be there before it (see `binding`).
+    call follows a whole path. ``layer`` says how many layers of names must be there before it (see `binding`). ``known`` is the type
+    that a string was held to when it was read, ``keys`` are the path of a json as functions of ours take it (see `of_json`).
     """
 
     type: Type
@@ -49,6 +51,8 @@ class Value:
     base: Column | None = None
     path: str = ""
     layer: int = 0
+    known: Type | None = None
+    keys: tuple[str, ...] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -100,10 +104,16 @@ def json_null() -> Column:
     return F.parse_json(F.lit("null"))
 
 
-def of_json(base: Column, path: str = "$") -> Value:
-    """What is at a path of a variant."""
+def of_json(base: Column, path: str = "$", keys: tuple[str, ...] | None = None) -> Value:
+    """What is at a path of a variant; ``keys`` are the same path where the session has functions of ours to follow it."""
     column = base if path == "$" else F.try_variant_get(base, path, "variant")
-    return Value(JSON, column, base=base, path=path)
+    return Value(JSON, column, base=base, path=path, keys=keys)
+
+
+def at_keys(value: Value, asked: str) -> Column:
+    """What a function of ours says of a path."""
+    assert value.base is not None
+    return F.call_function(function_name({asked: value.keys}), value.base)
 
 
 def taken(value: Value, sql: str) -> Column:
@@ -122,6 +132,8 @@ def spelled(value: Value) -> Column:
 
 def as_text(value: Value) -> Column:
     """A string. Nothing but a string can be cast to bytes, so this takes one call."""
+    if value.keys is not None:
+        return at_keys(value, "text")
     return taken(value, "binary").cast("string")
 
 

@@ -73,7 +73,10 @@ def commands(messages: DataFrame, app: App, queue: str, *, payload: str = "paylo
         column, left_out, frame = nothing(STRING), {"message_type": str(reason)}, messages
     # The evaluator is given what columns have no value for, and nothing of the rest.
     frame = frame.select(*kept, F.col(payload).alias("payload"), column.alias(_INPUT))
-    doubtful = F.when(F.col(_INPUT).isNull(), F.coalesce(F.col("payload"), F.lit("")))
+    # The number of the partition is none but Spark's: what depends on it is not moved behind the rows' way to Python,
+    # on which all payloads would have to come along.
+    is_doubtful = F.col(_INPUT).isNull() & (F.spark_partition_id() >= 0)
+    doubtful = F.when(is_doubtful, F.coalesce(F.col("payload"), F.lit("")))
     frame = frame.select(*kept, _INPUT, doubtful.alias(_DOUBTFUL))
     verdict = F.col(_VERDICT)
     outcomes = frame.withColumn(_VERDICT, judged_mapping(app, queue, F.col(_DOUBTFUL))).select(

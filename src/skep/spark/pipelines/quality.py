@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, Observation
@@ -77,7 +78,7 @@ def quality(
         raise SkepError(Code.INVALID_REQUEST, f"the queue {queue!r} of {app.name} has no checks", queue=queue)
     frame, left_out = _with_checks(rows, spec, payload)
     names = [f"{_HOLDS}{name}" for name in spec.checks]
-    doubtful = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
+    doubtful = reduce(lambda one, other: one | other, [F.col(name).isNull() for name in names])
     frame = frame.select(
         *rows.columns, *names, F.when(doubtful, F.coalesce(F.col(payload), F.lit(""))).alias(_DOUBTFUL)
     )

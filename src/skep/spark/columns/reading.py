@@ -1,0 +1,117 @@
+"""Messages read by the reader that comes with this package (`skep/spark/reader`, in Java): one pass over the bytes, no checks after it.
+
+It is there in sessions of `skep.spark.session` and wherever its jar and its catalog were given to Spark. Where it is not, messages are
+read by Spark's own functions, with the same results.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import UNSET
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from skep.spark.columns.binding import Binder, MessageColumns
+from skep.spark.columns.instants import micros_of
+from skep.spark.columns.values import Value, held, json_null, of_json, sql_type
+from skep.spark.reader import READER_SETTING, function_name
+from skep.spec.instants import parse_time
+from skep.spec.ir import ExtraFields, Queue
+from skep.spec.types import STRING, Field, Kind, Type, list_of
+
+READ, PLAIN = "__skep_read", "skep:plain"
+FIELDS_MAX = 500
+
+_PLAIN = frozenset({Kind.STRING, Kind.UUID, Kind.ENUM, Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.TIME, Kind.JSON})
+_known: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+
+
+def has_reader(spark: SparkSession) -> bool:
+    """Whether a session has the reader: it is asked once, since a setting alone does not mean that the jar is there."""
+    if spark not in _known:
+        _known[spark] = spark.conf.get(READER_SETTING, None) is not None and _answers(spark)
+    return _known[spark]
+
+
+def _answers(spark: SparkSession) -> bool:
+    try:
+        return bool(
+            spark.range(1).select(F.call_function(function_name({"fields": [], "open": True}), F.lit("{}"))).columns
+        )
+    except PySparkException:
+        return False
+
+
+def can_read(queue: Queue) -> bool:
+    """Whether the reader knows all of a message type: there is one, and nothing in its lists and maps may be null but json."""
+    fields = queue.message_type
+    names = {name.lower() for name in fields}
+    return 0 < len(names) == len(fields) <= FIELDS_MAX and all(_is_known(field.type) for field in fields.values())
+
+
+def _is_known(type_: Type) -> bool:
+    if type_.kind in (Kind.LIST, Kind.MAP) and type_.element is not None:
+        has_texts = type_.key is None or type_.key.kind is Kind.STRING
+        is_sure = type_.element.kind is Kind.JSON or not type_.element.optional
+        return has_texts and is_sure and _is_known(type_.element)
+    return type_.kind in _PLAIN
+
+
+def read_columns(frame: DataFrame, queue: Queue, payload: str) -> MessageColumns:
+    """A frame whose messages are read, and the columns over it."""
+    text = F.col(payload)
+    described = [_described(name, field) for name, field in queue.message_type.items()]
+    function = function_name({"fields": described, "open": queue.extra_fields is ExtraFields.ALLOW})
+    row = F.col(READ)
+    values = {name: _value(row[name], field) for name, field in queue.message_type.items()}
+    # A default that has to be escaped is not seen in the message.
+    defaults = [field.default for field in queue.message_type.values() if field.default is not UNSET]
+    spoilt = any(b"\\" in msgspec.json.encode(default) for default in defaults)
+    plain = F.lit(False) if spoilt else F.coalesce(row[PLAIN], F.lit(False))
+    read = frame.withColumn(READ, F.call_function(function, text))
+    return MessageColumns(read, text, values, row.isNotNull(), plain, Binder())
+
+
+def _described(name: str, field: Field) -> dict[str, object]:
+    # Null and absent look alike in a column, so where there is a default, null is left to the evaluator.
+    nullable = field.type.optional and (field.default is UNSET or field.default is None)
+    return {"name": name, "required": field.required, "nullable": nullable, **_shape(field.type)}
+
+
+def _shape(type_: Type) -> dict[str, object]:
+    shape: dict[str, object] = {"kind": str(type_.kind)}
+    if type_.kind is Kind.ENUM:
+        shape["choices"] = list(type_.choices)
+    if type_.element is not None:
+        shape["element"] = _shape(type_.element)
+    return shape
+
+
+def _value(column: Column, field: Field) -> Value:
+    """What expressions read: the field, or its default where the message has none."""
+    type_ = held(field.type)
+    if field.default is not UNSET and field.default is not None:
+        column = F.coalesce(column, _constant(field.default, field.type))
+    absent = field.type.optional or field.default is None
+    if type_.kind is Kind.JSON:
+        return of_json(F.coalesce(column, json_null()) if absent else column, keys=())
+    return Value(type_, column, column.isNull() if absent else None, known=field.type)
+
+
+def _constant(default: object, type_: Type) -> Column:
+    """A default as the reader would have it."""
+    sql = sql_type(held(type_))
+    if type_.kind is Kind.TIME:
+        return F.lit(micros_of(parse_time(str(default)))).cast(sql)
+    if type_.kind is Kind.JSON:
+        return F.parse_json(F.lit(msgspec.json.encode(default).decode()))
+    if isinstance(default, list) and type_.element is not None:
+        element = type_.element
+        return F.array(*[_constant(item, element) for item in default]).cast(sql)
+    if isinstance(default, dict) and type_.element is not None:
+        keys = _constant(list(default), list_of(STRING))
+        return F.map_from_arrays(keys, _constant(list(default.values()), list_of(type_.element)))
+    return F.lit(default).cast(sql)

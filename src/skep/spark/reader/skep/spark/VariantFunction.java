@@ -1,0 +1,109 @@
+package skep.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import org.apache.spark.sql.connector.catalog.functions.BoundFunction;
+import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
+import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.types.variant.Variant;
+import org.apache.spark.types.variant.VariantUtil;
+import org.apache.spark.unsafe.types.UTF8String;
+import org.apache.spark.unsafe.types.VariantVal;
+
+/**
+ * What is at a path of keys in a variant. Spark's own way makes an expression that casts for each row; these look at the kind of value
+ * that is there, and have none where it is another.
+ */
+abstract class VariantFunction<T> implements UnboundFunction, ScalarFunction<T> {
+  private static final long serialVersionUID = 1L;
+  private final String[] path;
+  private final DataType result;
+
+  private VariantFunction(JsonNode keys, DataType result) {
+    path = new String[keys.size()];
+    for (int i = 0; i < path.length; i++) {
+      path[i] = keys.get(i).asText();
+    }
+    this.result = result;
+  }
+
+  /** A string, for a document like {@code {"text": ["address", "city"]}}. */
+  static final class Text extends VariantFunction<UTF8String> {
+    private static final long serialVersionUID = 1L;
+
+    Text(JsonNode keys) {
+      super(keys, DataTypes.StringType);
+    }
+
+    /** The name is Spark's. */
+    public UTF8String invoke(VariantVal value) {
+      Variant found = value == null ? null : at(value, 0);
+      boolean fits = found != null && found.getType() == VariantUtil.Type.STRING;
+      return fits ? UTF8String.fromString(found.getString()) : null;
+    }
+  }
+
+  /** Whether an object has the last key of a path, null where there is no object. */
+  static final class Has extends VariantFunction<Boolean> {
+    private static final long serialVersionUID = 1L;
+
+    Has(JsonNode keys) {
+      super(keys, DataTypes.BooleanType);
+    }
+
+    /** The name is Spark's. */
+    public Boolean invoke(VariantVal value) {
+      Variant owner = value == null ? null : at(value, 1);
+      boolean fits = owner != null && owner.getType() == VariantUtil.Type.OBJECT;
+      return fits ? (Boolean) (owner.getFieldByKey(last()) != null) : null;
+    }
+  }
+
+  /** What is there, without so many keys at the end of the path; null when nothing is. */
+  final Variant at(VariantVal value, int without) {
+    Variant found = new Variant(value.getValue(), value.getMetadata());
+    for (int i = 0; i < path.length - without && found != null; i++) {
+      found = found.getType() == VariantUtil.Type.OBJECT ? found.getFieldByKey(path[i]) : null;
+    }
+    return found;
+  }
+
+  final String last() {
+    return path[path.length - 1];
+  }
+
+  @Override
+  public BoundFunction bind(StructType input) {
+    if (input.length() != 1 || !DataTypes.VariantType.equals(input.apply(0).dataType())) {
+      throw new UnsupportedOperationException("a path is followed in one variant");
+    }
+    return this;
+  }
+
+  @Override
+  public String description() {
+    return name() + ": what is at a path of keys in a variant";
+  }
+
+  @Override
+  public String name() {
+    return "skep_variant";
+  }
+
+  @Override
+  public String canonicalName() {
+    return "skep.variant:" + getClass().getSimpleName() + ":" + String.join("\u0000", path);
+  }
+
+  @Override
+  public DataType[] inputTypes() {
+    return new DataType[] {DataTypes.VariantType};
+  }
+
+  @Override
+  public DataType resultType() {
+    return result;
+  }
+}
