@@ -3,8 +3,13 @@
 Every step runs even when an earlier one failed, so one run shows everything; pytest comes last, and with it its summary
 line. Tests of one xdist group share a worker, and with it what takes long to start, such as a Spark. Flags of our own are
 `--fast` (pytest only) and `--all` (slow tests too); all other arguments go to pytest.
+
+The dashboard is tested in this machine's own browser. When there is none, root installs Debian's; anyone else is told, and told
+again at the end: those tests are skipped.
 """
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 WORKERS = 2
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+NO_BROWSER = (
+    "NO BROWSER: the tests of the dashboard are SKIPPED. Install one with: apt-get update && apt-get install chromium"
+)
 
 CHECKS: dict[str, list[str | Path]] = {
     "ruff check": [BIN / "ruff", "check", "--quiet"],
@@ -27,11 +37,41 @@ def main(arguments: list[str]) -> int:
     failed = [] if fast else [name for name, command in CHECKS.items() if not passes(name, command)]
     if failed:
         print(f"\nFAILED before the tests: {', '.join(failed)}")
+    browser = has_browser()
     print("\n== pytest", flush=True)
     command = [sys.executable, "-m", "pytest", "-n", str(WORKERS), "--dist", "loadgroup"]
     command += [argument for argument in arguments if argument != "--fast"]
     status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    if not browser:
+        print(f"\n{NO_BROWSER}", flush=True)
     return status or (1 if failed else 0)
+
+
+def has_browser() -> bool:
+    """Whether there is a browser, after trying to install one."""
+    if any(shutil.which(name) for name in BROWSERS):
+        return True
+    apt = shutil.which("apt-get")
+    if apt is not None and os.geteuid() == 0:
+        print("== installing chromium with apt-get ", end="", flush=True)
+        environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+        commands = [
+            [apt, "update", "-qq"],
+            [apt, "install", "-qq", "--no-install-recommends", "chromium", "fonts-dejavu-core"],
+        ]
+        for command in commands:
+            run = subprocess.run(
+                command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            )
+            if run.returncode != 0:
+                print(f"FAILED\n{run.stdout[-2000:]}", flush=True)
+                break
+        else:
+            print("ok", flush=True)
+    if shutil.which(BROWSERS[0]):
+        return True
+    print(f"== {NO_BROWSER}", flush=True)
+    return False
 
 
 def passes(name: str, command: list[str | Path]) -> bool:

@@ -294,8 +294,8 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = None
     requests_per_second: Annotated[
-        float | None,
-        Meta(gt=0, description="requests that one key or subject may make, per server, unless its key says otherwise"),
+        Annotated[float, Meta(gt=0)] | None,  # a bound is of a number, and a union is none
+        Meta(description="requests that one key or subject may make, per server, unless its key says otherwise"),
     ] = None
     audit_days: Annotated[float, Meta(gt=0, le=36_500, description="how long what admins did is kept")] = 90.0
     jwt_algorithms: Annotated[
@@ -353,6 +353,17 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         30.0
     )
     log_level: Annotated[LogLevel, Meta(description="the least that is logged; debug logs every request")] = "info"
+    dashboard: Annotated[
+        bool, Meta(description="whether the dashboard is served at /; it needs the extra `dashboard`")
+    ] = True
+    path_prefix: Annotated[
+        str,
+        Meta(
+            pattern=r"^(/[A-Za-z0-9._~-]{1,64}){0,8}$",
+            description="the path under which a proxy serves this server, which it takes off again: links of the dashboard begin "
+            "with it, unless the proxy says X-Forwarded-Prefix",
+        ),
+    ] = ""
     log_format: Annotated[
         LogFormat, Meta(description="console, json (one object per line), or auto: console on a terminal, else json")
     ] = "auto"

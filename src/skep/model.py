@@ -442,6 +442,13 @@ class DeadLetterFilter(Struct, frozen=True, kw_only=True):
     until: Instant | None = None
 
 
+class Edited(Struct, frozen=True):
+    """What a dead letter goes back with instead of its own payload, and of which type that is."""
+
+    payload: bytes
+    content_type: str | None = None
+
+
 class Replayed(Struct, frozen=True):
     """One dead letter that went back to its source queue as a new message."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -38,6 +39,8 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
 FUNCTION_THREADS = 32
 """Functions that are not async and that webhooks call run in so many threads; others wait for one."""
+
+TOKEN_BYTES = 32
 
 log = structlog.get_logger("skep.run")
 
@@ -113,19 +116,23 @@ async def run_here(
 ) -> None:
     """Serve, apply and work until a signal comes."""
     url = _reachable(sockets)
-    order = Order(target, url, allow_private, settings.log_level, settings.log_format)
+    # Its own workers need no key of anyone: what they show is known to this process and to them, and ends with it.
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    order = Order(target, url, allow_private, settings.log_level, settings.log_format, token)
     crew = Crew(order, workers if duties(app.spec, app.functions) else 0)
     stop_server, stopping, listening = asyncio.Event(), asyncio.Event(), asyncio.Event()
     pool = ThreadPoolExecutor(FUNCTION_THREADS, thread_name_prefix="skep-webhook")
     with stop_signals(stopping.set, lambda: crew.signal(signal.SIGKILL)):
         serving = asyncio.create_task(
-            serve(with_room(settings), sockets, stop_server, listening.set, functions=at_once(app, pool))
+            serve(
+                with_room(settings), sockets, stop_server, listening.set, functions=at_once(app, pool), own_token=token
+            )
         )
         working: asyncio.Task[None] | None = None
         try:
             await _first(serving, listening.wait())
             if not serving.done():
-                await _apply(app, url)
+                await _apply(app, url, token)
                 log.info("listening", app=app.name, **describe(settings, sockets))
                 working = asyncio.create_task(crew.run())
                 await _first(serving, stopping.wait())
@@ -157,8 +164,8 @@ def run_app(settings: ServerSettings, target: str, workers: int, *, allow_privat
     asyncio.run(run_here(settings, sockets, target, app, workers, allow_private=allow_private))
 
 
-async def _apply(app: App, url: str) -> None:
-    async with AsyncClient(url) as client:
+async def _apply(app: App, url: str, token: str) -> None:
+    async with AsyncClient(url, token=token) as client:
         applied = await client.apply(app.spec)
     for change in applied.changes:
         for setting in change.changes:

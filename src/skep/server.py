@@ -220,7 +220,7 @@ def _check_secrets(catalogue: Catalogue, required: bool) -> None:
         log.warning("applied apps name secrets that the environment lacks", variables=missing)
 
 
-def pages_of(engine: Engine) -> Pages | None:
+def pages_of(engine: Engine, path_prefix: str = "") -> Pages | None:
     """The dashboard, where what it needs is installed."""
     try:
         from skep.dashboard import Dashboard
@@ -229,7 +229,7 @@ def pages_of(engine: Engine) -> Pages | None:
             raise
         log.info("no dashboard: it needs the extra, pip install 'skep[dashboard]'")
         return None
-    return Dashboard(engine)
+    return Dashboard(engine, path_prefix)
 
 
 async def serve(
@@ -239,10 +239,12 @@ async def serve(
     listening: Callable[[], None],
     tally: Tally | None = None,
     functions: FunctionsByName | None = None,
+    own_token: str | None = None,
 ) -> None:
     """Serve a store over HTTP until ``stop`` is set; then answer who waits, finish, and let go.
 
-    The order matters: no client comes before the store is open, and none is left when the engine stops.
+    The order matters: no client comes before the store is open, and none is left when the engine stops. Whoever shows
+    ``own_token`` may do anything.
     """
     url = store_url(settings)
     clock = SystemClock()
@@ -260,9 +262,10 @@ async def serve(
         gate = await open_gate(
             engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets)), insecure=settings.insecure
         )
-        app = App(
-            engine, catalogue, settings.http, tally, functions, pages_of(engine), gate, settings.access.audit_days
-        )
+        if gate is not None and own_token is not None:
+            gate.trust(own_token)
+        pages = pages_of(engine, settings.path_prefix) if settings.dashboard else None
+        app = App(engine, catalogue, settings.http, tally, functions, pages, gate, settings.access.audit_days)
         listener = Listener(
             AccessLog(app) if settings.log_level == "debug" else app,
             sockets,

@@ -8,7 +8,7 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.histories import Journey, Moment, TraceEvent
 from skep.ids import Id
-from skep.model import DeadReason, Seq
+from skep.model import SEALED_TYPE, DeadReason, Edited, Seq
 from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS
 from tests.contract.driver import Driver
 
@@ -153,9 +153,25 @@ async def test_a_dead_letter_is_replayed_with_another_payload(driver: Driver) ->
     await driver.reject(await driver.pop_one(), error="negative")
     wanted = driver.dead_filter()
 
-    [replayed] = await driver.store.replay(wanted, [driver.mint.mint()], Seq(1), driver.now, b'{"amount":1}')
+    [replayed] = await driver.store.replay(wanted, [driver.mint.mint()], Seq(1), driver.now, Edited(b'{"amount":1}'))
 
     again = await driver.pop_one()
     assert (again.seq, again.partition, again.payload) == (replayed.seq, "p", b'{"amount":1}')
     assert again.transaction_id == "t"
     assert await driver.dead() == []
+
+
+async def test_an_encrypted_queue_takes_no_edited_payload_that_is_plain(driver: Driver) -> None:
+    await driver.push('{"amount":-1}')
+    await driver.reject(await driver.pop_one(), error="negative")
+    await driver.update(encryption_enabled=True)
+    ids = [driver.mint.mint()]
+
+    with pytest.raises(SkepError) as refused:
+        await driver.store.replay(driver.dead_filter(), ids, Seq(1), driver.now, Edited(b'{"amount":1}'))
+    assert refused.value.code is Code.NOT_ENCRYPTED
+    assert len(await driver.dead()) == 1
+    moved = await driver.store.replay(driver.dead_filter(), ids, Seq(1), driver.now, Edited(b"sealed", SEALED_TYPE))
+
+    again = await driver.pop_one()
+    assert (len(moved), again.payload, again.content_type) == (1, b"sealed", SEALED_TYPE)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from skep.config import AdmissionSettings
+from skep.config import AdmissionSettings, EngineSettings, OperationSettings
+from skep.engine import Engine
 from skep.engine.admission import Admission, Decision, Figures, Gate
 from skep.errors import Code, SkepError
-from skep.model import Connections
+from skep.model import Connections, PushStatus, SettleStatus
+from skep.operations import QueuedReason
+from tests.engine.driver import ORDERS, EngineDriver, message
+from tests.engine.recording import RecordingStore
 
 
 class Server:
@@ -105,3 +111,67 @@ def test_switched_off_it_executes_everything() -> None:
     server.utilisation, server.queued = 99.0, 1_000_000
     assert server.admission.decide(server.admission.push) is Decision.EXECUTE
     assert server.admission.decide(server.admission.pop) is Decision.EXECUTE
+
+
+# --- in an engine: what is in flight is the backlog, and a thousandth of a second of it is too much
+
+
+BUSY = EngineSettings(admission=AdmissionSettings(backlog_seconds=1e-9), operations=OperationSettings(drain=False))
+
+
+@pytest.fixture
+def settings() -> EngineSettings:
+    return BUSY
+
+
+async def test_a_push_is_queued_while_the_store_is_busy_and_executed_when_it_is_not(
+    driver: EngineDriver, store: RecordingStore
+) -> None:
+    store.hold("push")
+    first = asyncio.ensure_future(driver.push("1", partition="a"))
+    await store.held("push")
+    queued = await driver.push("2", partition="b")
+    assert [result.status for result in queued.results] == [PushStatus.QUEUED]
+    assert [one.reason for one in queued.operations or []] == [QueuedReason.SYSTEM_BUSY]
+    store.let_go("push")
+    await first
+    assert (await driver.push("3", partition="c")).results[0].status is PushStatus.STORED
+
+
+async def test_an_ack_is_queued_while_the_store_is_busy(driver: EngineDriver, store: RecordingStore) -> None:
+    await driver.push("1", partition="a")
+    await driver.push("2", partition="b")
+    one, other = await driver.pop(batch=2)
+    store.hold("settle")
+    first = asyncio.ensure_future(driver.ack([one]))
+    await store.held("settle")
+    [queued] = await driver.ack([other])
+    assert queued.status is SettleStatus.QUEUED
+    store.let_go("settle")
+    assert (await first)[0].status is SettleStatus.COMPLETED
+
+
+async def test_a_pop_is_refused_while_the_store_is_busy(driver: EngineDriver, store: RecordingStore) -> None:
+    await driver.push("1")
+    store.hold("pop")
+    first = asyncio.ensure_future(driver.pop())
+    await store.held("pop")
+    with pytest.raises(SkepError) as refused:
+        await driver.pop()
+    assert refused.value.code is Code.OVERLOADED
+    store.let_go("pop")
+    assert len(await first) == 1
+
+
+async def test_what_was_buffered_is_not_refused_when_it_is_flushed(
+    driver: EngineDriver, store: RecordingStore, engine: Engine
+) -> None:
+    """It was answered already."""
+    store.hold("push")
+    first = asyncio.ensure_future(driver.push("1", partition="a"))
+    await store.held("push")
+    await engine.push_buffered([message("2", partition="b")], wait_ms=0, most=1)
+    store.let_go("push")
+    await first
+    await engine.buffer.flushed([ORDERS])
+    assert (await engine.queue_stats(ORDERS)).last_seq == 2

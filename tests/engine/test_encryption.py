@@ -83,6 +83,22 @@ async def test_whoever_looks_sees_it_open(engine: Engine) -> None:
     assert piece.batch.to_pylist() == [{"seq": 1, "payload": SECRET}]
 
 
+async def test_a_dead_letter_that_is_edited_is_sealed_before_it_is_stored(engine: Engine) -> None:
+    await engine.push([message()])
+    [popped] = (await engine.pop(PAYMENTS)).deliveries
+    await engine.settle([settlement(popped, Outcome.REJECT)])
+    dead = DeadLetterFilter(queue=QueueKey("payments.dead"))
+
+    done = await engine.replay_edited(dead, b'{"card":"4000000000000002"}')
+
+    assert done.count == 1
+    [*_, (payload, content_type)] = await stored(engine)
+    assert content_type == SEALED_TYPE
+    assert b"4000" not in payload
+    [again] = (await engine.pop(PAYMENTS)).deliveries
+    assert again.payload == b'{"card":"4000000000000002"}'
+
+
 async def test_dead_and_replayed_messages_stay_sealed_and_can_be_opened(engine: Engine) -> None:
     await engine.push([message(trace_id=engine._ids.mint()), message(b"2")])
     popped = (await engine.pop(PAYMENTS, batch=2)).deliveries

@@ -10,6 +10,7 @@ from typing import Any
 
 from skep.clock import ManualClock
 from skep.config import EngineSettings, SpoolSettings
+from skep.crypto.master import MasterKeys
 from skep.engine import Engine
 from skep.engine.spooling.spool import SpoolFigures, SpoolState
 from skep.ids import IdMint
@@ -29,9 +30,18 @@ class SpoolDriver:
         self.settings = EngineSettings(spool=SpoolSettings(**{"free_bytes": 0, **spool}))
         self.engine: Engine
         self.running = False
+        self.masters: MasterKeys | None = None
 
     async def start(self) -> None:
-        self.engine = Engine(self.store.as_store, self.clock, IdMint(self.clock), Random(7), self.settings, self.folder)
+        self.engine = Engine(
+            self.store.as_store,
+            self.clock,
+            IdMint(self.clock),
+            Random(7),
+            self.settings,
+            self.folder,
+            masters=self.masters,
+        )
         await self.engine.start()
         self.running = True
 

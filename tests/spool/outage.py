@@ -62,7 +62,9 @@ class CutOff:
             raise SkepError(Code.STORE_UNAVAILABLE, "lost on the way")
         if any(message.payload in self.spoil for batch in batches for message in batch.messages):
             raise SkepError(Code.INTERNAL, "a poison")
-        self.pushes.append([message.payload.decode() for batch in batches for message in batch.messages])
+        self.pushes.append(
+            [message.payload.decode(errors="replace") for batch in batches for message in batch.messages]
+        )
         outcomes = await self.inner.push(batches, *args)
         if self.held is not None:
             await self.held.wait()

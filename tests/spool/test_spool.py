@@ -25,6 +25,7 @@ from skep.model import (
 )
 from skep.operations import ClaimLimits, Kind, NewOperations
 from skep.records import Receipt, ReceiptKey
+from tests.engine.test_encryption import MASTERS
 from tests.spool.driver import SpoolDriver
 from tests.spool.outage import CutOff
 
@@ -476,3 +477,24 @@ async def test_003_3_I13_what_cannot_be_spooled_does_not_overtake_what_is(driver
     await driver.engine.transact([], [driver.message("4")])
     await driver.engine.push_columns(Q, columns)
     assert await driver.log(partition="p") == ["1", "4"]
+
+
+async def test_what_was_spooled_before_its_queue_was_encrypted_is_stored_encrypted(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    driver.masters = MASTERS
+    await driver.restart()
+    await driver.push("0")
+    await driver.cut()
+    await driver.push('"secret"', "[1]")
+    # By another server, of which this one hears nothing before it drains.
+    await store.inner.update_queue(Q, QueueChanges(encryption_enabled=True), driver.clock.now())
+    await driver.mend()
+    assert (driver.figures.failed, driver.figures.flushed) == (0, 2)
+    assert "secret" not in "".join(text for text in await raw_log(store, driver))
+    popped = await driver.engine.pop(Q, batch=3)
+    assert [delivery.payload for delivery in popped.deliveries] == [b"0", b'"secret"', b"[1]"]
+
+
+async def raw_log(store: CutOff, driver: SpoolDriver) -> list[str]:
+    return [m.payload.decode("latin-1") for m in (await store.inner.messages(ALL, driver.clock.now())).messages]

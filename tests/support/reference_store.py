@@ -32,6 +32,7 @@ from skep.model import (
     DeadLetterFilter,
     DeadReason,
     Depth,
+    Edited,
     GroupStats,
     LogBounds,
     NewMessage,
@@ -52,6 +53,7 @@ from skep.model import (
     StartMode,
 )
 from skep.operations import operations_ahead
+from skep.store.rules import check_edited
 from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.wire.times import to_datetime
@@ -361,12 +363,13 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
     # dead letters
 
     async def replay(
-        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: bytes | None = None
+        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None = None
     ) -> list[Replayed]:
         grave = self.log(wanted.queue)
         letters = [letter for letter in self._matching(wanted) if letter.seq <= until][: len(ids)]
         for letter in letters:
-            self.log(QueueKey(letter.source_queue, wanted.queue.tenant))
+            source = self.log(QueueKey(letter.source_queue, wanted.queue.tenant))
+            check_edited(letter.source_queue, source.settings.encryption_enabled, edited)
         if self.would_overtake((QueueKey(x.source_queue, wanted.queue.tenant), x.partition) for x in letters):
             raise operations_ahead()
         replayed = []
@@ -375,12 +378,12 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
             group = None if letter.group == NO_GROUP else self.group(log, letter.group, FROM_NOW, now)
             message = NewMessage(
                 queue=log.queue.key,
-                payload=letter.payload if edited is None else edited,
+                payload=letter.payload if edited is None else edited.payload,
                 partition=letter.partition,
                 transaction_id=letter.transaction_id,
                 trace_id=letter.trace_id,
                 headers=letter.headers,
-                content_type=letter.content_type,
+                content_type=letter.content_type if edited is None else edited.content_type,
             )
             entry = self.append(log, message, id_, now, audience=None if group is None else group.id)
             self._remove_letter(grave, letter, now)

@@ -179,3 +179,16 @@ def test_work_says_what_is_wrong_with_its_target(tmp_path: Path, target: str, to
     assert done.returncode == 1
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_run_works_for_itself_where_others_need_a_key(tmp_path: Path) -> None:
+    (tmp_path / "accounts.skep").write_text(ACCOUNTS)
+    making = [sys.executable, "-m", "skep", "key", "create", "-q", "--role", "admin"]
+    key = subprocess.run(making, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=WAIT_SECONDS).stdout
+    with running(tmp_path, "accounts.skep") as app:
+        url = app.url()
+        with skep.Client(url, attempts=1) as stranger, pytest.raises(skep.SkepError, match="UNAUTHENTICATED"):
+            stranger.apps()
+        with skep.Client(url, token=key.strip()) as client:
+            assert [one.usable for one in client.apps()] == [True]
+        app.event("worker started")

@@ -73,6 +73,14 @@ def spark(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "bot
 
 
 @bench_app.command
+def overload(*, quick: Quick = False, as_json: AsJson = False) -> None:
+    """More pushes than the server can do, with admission and without, on PostgreSQL."""
+    from skep.bench import overload as bench
+
+    _measure(lambda: bench.run(quick), bench.TARGETS, as_json)
+
+
+@bench_app.command
 def encryption(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both") -> None:
     """Messages through an encrypted queue, beside the same through a plain one."""
     from skep.bench import encryption as bench

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from skep.client import encryption_calls, record_calls
+from skep.client import access_calls, encryption_calls, record_calls
 from skep.client.exchange import Call
 from skep.records import Report
+from skep.wire.access import AuditView, GrantItem, KeyMade, KeyView
 from skep.wire.apps import AppDetail, Applied, AppRemoved, AppSummary
 from skep.wire.encryption import DataKeyView, Rewrapped, Shredded
 from skep.wire.endpoints import EndpointView
@@ -43,6 +45,43 @@ class AsyncRecords:
     async def remove_app(self, name: str, *, dry_run: bool = False) -> AppRemoved:
         """Forget an app; its queues stay, with all they hold."""
         return await self.run(record_calls.remove_app(name, dry_run))
+
+    # who may do what
+
+    async def create_key(
+        self,
+        name: str,
+        grants: Sequence[GrantItem],
+        *,
+        expires_at: datetime | None = None,
+        requests_per_second: float | None = None,
+    ) -> KeyMade:
+        """Make a key; its text is told once, and only here. It grants nothing that this client's own key does not."""
+        return await self.run(access_calls.create_key(name, grants, expires_at, requests_per_second))
+
+    async def keys(self) -> AsyncIterator[KeyView]:
+        """All keys by id, page by page; revoked ones for 30 days."""
+        after: str | None = None
+        while True:
+            page = await self.run(access_calls.keys(after))
+            for key in page.keys:
+                yield key
+            if (after := page.after) is None:
+                return
+
+    async def revoke_key(self, id_: str) -> KeyView:
+        """Let a key count no longer; KEY_NOT_FOUND when there is none."""
+        return await self.run(access_calls.revoke_key(id_))
+
+    async def audit(self, *, everywhere: bool = False) -> AsyncIterator[AuditView]:
+        """What admins did to this tenant, or to all and to the server itself, newest first."""
+        after: int | None = None
+        while True:
+            page = await self.run(access_calls.audit(after, everywhere))
+            for entry in page.entries:
+                yield entry
+            if (after := page.after) is None:
+                return
 
     # keys of encrypted queues
 

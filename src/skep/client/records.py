@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from skep.client import encryption_calls, record_calls
+from skep.client import access_calls, encryption_calls, record_calls
 from skep.client.exchange import Call
 from skep.records import Report
+from skep.wire.access import AuditView, GrantItem, KeyMade, KeyView
 from skep.wire.apps import AppDetail, Applied, AppRemoved, AppSummary
 from skep.wire.encryption import DataKeyView, Rewrapped, Shredded
 from skep.wire.endpoints import EndpointView
@@ -45,6 +47,41 @@ class Records:
     def remove_app(self, name: str, *, dry_run: bool = False) -> AppRemoved:
         """Forget an app; its queues stay, with all they hold."""
         return self.run(record_calls.remove_app(name, dry_run))
+
+    # who may do what
+
+    def create_key(
+        self,
+        name: str,
+        grants: Sequence[GrantItem],
+        *,
+        expires_at: datetime | None = None,
+        requests_per_second: float | None = None,
+    ) -> KeyMade:
+        """Make a key; its text is told once, and only here. It grants nothing that this client's own key does not."""
+        return self.run(access_calls.create_key(name, grants, expires_at, requests_per_second))
+
+    def keys(self) -> Iterator[KeyView]:
+        """All keys by id, page by page; revoked ones for 30 days."""
+        after: str | None = None
+        while True:
+            page = self.run(access_calls.keys(after))
+            yield from page.keys
+            if (after := page.after) is None:
+                return
+
+    def revoke_key(self, id_: str) -> KeyView:
+        """Let a key count no longer; KEY_NOT_FOUND when there is none."""
+        return self.run(access_calls.revoke_key(id_))
+
+    def audit(self, *, everywhere: bool = False) -> Iterator[AuditView]:
+        """What admins did to this tenant, or to all and to the server itself, newest first."""
+        after: int | None = None
+        while True:
+            page = self.run(access_calls.audit(after, everywhere))
+            yield from page.entries
+            if (after := page.after) is None:
+                return
 
     # keys of encrypted queues
 

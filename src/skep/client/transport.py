@@ -21,6 +21,7 @@ from skep.client.exchange import ERRORS, Answer, Request
 from skep.client.failures import UnreachableError
 from skep.client.settings import ClientSettings
 from skep.errors import Code, SkepError
+from skep.records import DEFAULT_TENANT
 
 SETTLE_SECONDS = 0.03
 """How long a program that used the asynchronous client waits when it exits. The thread of pyreqwest may be about to let go of
@@ -151,7 +152,11 @@ def _settle_at_exit() -> None:
 
 
 def _configured(builder: C, settings: ClientSettings) -> C:
-    headers = {"Content-Type": "application/json", "Skep-Tenant": settings.tenant}
+    headers = {"Content-Type": "application/json"}
+    if (
+        settings.tenant != DEFAULT_TENANT
+    ):  # said only where it is not a matter of course: a key may be for one tenant only
+        headers["Skep-Tenant"] = settings.tenant
     if settings.token is not None:
         headers["Authorization"] = f"Bearer {settings.token}"
     try:

@@ -59,6 +59,11 @@ def age(seconds: float) -> str:
     return NOTHING if seconds <= 0 else "<1 s" if seconds < 1 else duration(seconds)
 
 
+def coarse(seconds: float) -> str:
+    """How long something has waited, in one unit: for a figure in a card."""
+    return NOTHING if seconds <= 0 else "<1 s" if seconds < 1 else ago(seconds).removesuffix(" ago")
+
+
 def ago(seconds: float) -> str:
     """How long ago something was, in one unit: whoever wants it exactly looks at the time itself."""
     whole = int(seconds)
@@ -108,7 +113,7 @@ def setting(value: object) -> str:
 
 
 FILTERS = {
-    "ago": ago, "reason": reason,
+    "ago": ago, "coarse": coarse, "reason": reason,
     "setting": setting,
     "quoted": quoted,
     "count": count, "short": short, "rate": rate, "duration": duration, "age": age, "size": size, "iso": iso,

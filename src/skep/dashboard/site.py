@@ -25,8 +25,9 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call
-from skep.http.need import ADMIN_TENANT, OPEN, READ_TENANT
+from skep.http.need import OPEN, READ_TENANT, Need, Reach
 from skep.http.operation import Media, Operation, Parameter
+from skep.keys import Verb
 from skep.model import QUEUE_MODE_GROUP
 
 HTML = b"text/html; charset=utf-8"
@@ -35,6 +36,8 @@ FORM_FIELDS = 2_000
 FORM_BYTES = 4 * 1024 * 1024
 TAG = "Dashboard"
 TENANT = "tenant"
+DEED = Need(Reach.TENANT, (Verb.ADMIN, Verb.PUSH, Verb.READ))
+"""What is done from a page: whatever that is, a whole tenant is looked at, and messages may be sent again."""
 COMMON = (
     Parameter(TENANT, str, "whose queues"),
     Parameter("notice", str, "what was just done"),
@@ -89,13 +92,14 @@ class Site:
         place = self.place(call)
         html = self._templates.get_template(template).render(
             place=place, url=place.url, here=place.here, nonce=nonce, tenant=place.tenant, now=self.engine.now(),
-            notice=notice_of(place.notice), **values,
+            notice=notice_of(place.notice),
+            who=None if call.principal is None else call.principal.name, **values,
         )  # fmt: skip
         return Answer(http_status, html.encode(), HTML, _guards(nonce))
 
-    def see(self, address: str) -> Answer:
+    def see(self, address: str, *headers: tuple[bytes, bytes]) -> Answer:
         """A redirect to a page."""
-        return Answer(HTTPStatus.SEE_OTHER, b"", HTML, [(b"location", address.encode("ascii")), _PRIVATE])
+        return Answer(HTTPStatus.SEE_OTHER, b"", HTML, [(b"location", address.encode("ascii")), _PRIVATE, *headers])
 
 
 _PRIVATE = (b"cache-control", b"no-store")
@@ -117,12 +121,14 @@ class Dashboard:
     """All pages, as operations that the application serves beside those of the API."""
 
     def __init__(self, engine: Engine, prefix: str = "") -> None:
+        from skep.dashboard.login import login_operations
         from skep.dashboard.views import deeds, views
 
         self.site = Site(engine, prefix)
         self.operations = [
             *(_shown(self.site, path, parameters, view) for path, parameters, view in views()),
             *(_done(self.site, path, deed) for path, deed in deeds()),
+            *login_operations(self.site),
             Operation(
                 method="GET", path="/assets/{asset}", handler=assets.serve, summary="A style or script", tag=TAG,
                 access=OPEN, answers={200: Media("text/css")},
@@ -131,9 +137,13 @@ class Dashboard:
 
     def tell(self, error: SkepError, call: Call) -> Answer:
         """The page that tells of an error."""
+        from skep.dashboard.login import login_page
+
         told = error_answer(error)
         if call.header(b"hx-request") is not None:
             return told
+        if error.code is Code.UNAUTHENTICATED:
+            return login_page(self.site, call, error)
         page = self.site.page(call, "error.html", told.status, error=error, status=HTTPStatus(told.status), screen=None)
         page.headers.extend(header for header in told.headers if header[0] == b"retry-after")
         return page
@@ -179,5 +189,5 @@ def _done(site: Site, path: str, deed: Deed) -> Operation:
 
     return Operation(
         method="POST", path=path, handler=handler, summary="A form", tag=TAG, parameters=COMMON,
-        answers={303: None}, access=ADMIN_TENANT, tenant_in=TENANT,
+        answers={303: None}, access=DEED, tenant_in=TENANT,
     )  # fmt: skip

@@ -54,13 +54,18 @@ class Gate:
 
     def decide(self, figures: Figures) -> Decision:
         """What to do now; it remembers, so that it does not flap."""
+        if self.is_full(figures.queued):
+            return Decision.REFUSE
         self._shut = figures.load >= (self.load - self._release if self._shut else self.load)
+        if not self._shut:
+            return Decision.EXECUTE
+        return Decision.QUEUE if self.operations else Decision.REFUSE
+
+    def is_full(self, queued: int) -> bool:
+        """Whether as many operations are queued as may be, for this kind."""
         if self.operations:
-            self._full = figures.queued >= (self.operations * REOPEN_SHARE if self._full else self.operations)
-            if self._full:
-                return Decision.REFUSE
-            return Decision.QUEUE if self._shut else Decision.EXECUTE
-        return Decision.REFUSE if self._shut else Decision.EXECUTE
+            self._full = queued >= (self.operations * REOPEN_SHARE if self._full else self.operations)
+        return self._full
 
 
 class Recent:
@@ -115,6 +120,11 @@ class Admission:
         if decision is Decision.REFUSE:
             raise self._refusal(gate, figures)
         return decision
+
+    def check_room(self, gate: Gate) -> None:
+        """Refuse at once what would be refused whatever else is true of it: before anything is read of it."""
+        if self._settings.enabled and gate.is_full(self._queued()):
+            raise self._refusal(gate, self.figures())
 
     def _refusal(self, gate: Gate, figures: Figures) -> SkepError:
         full = gate.operations > 0

@@ -24,6 +24,7 @@ from skep.model import (
     DEFAULT_PARTITION,
     SEALED_TYPE,
     NewMessage,
+    PushBatch,
     PushOutcome,
     Queue,
     QueueChanges,
@@ -138,6 +139,18 @@ class Encryption:
             return False
         self._sealing |= refused
         return True
+
+    async def sealed_anew(self, batch: PushBatch, outcome: PushOutcome) -> PushBatch | None:
+        """A batch that had to wait, and was refused since its queue seals by now, with what was plain sealed; None for any other."""
+        plain = [index for index, message in enumerate(batch.messages) if message.content_type != SEALED_TYPE]
+        if not plain or not any(result.code is Code.NOT_ENCRYPTED for result in outcome.results):
+            return None
+        self.learn_from(batch.messages, outcome)
+        made = await self.seal([batch.messages[index] for index in plain], [batch.ids[index] for index in plain])
+        messages = list(batch.messages)
+        for index, message in zip(plain, made, strict=True):
+            messages[index] = message
+        return None if messages == batch.messages else msgspec.structs.replace(batch, messages=messages)
 
     async def _key_for(self, queue: QueueKey, messages: int) -> DataKey:
         key = self._newest.get(queue)

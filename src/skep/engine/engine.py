@@ -38,7 +38,7 @@ from skep.engine.reading import Logs
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.engine.records import Records
 from skep.engine.registry import Registry
-from skep.engine.replaying import Replay, check_edited, purge_all, replay_all
+from skep.engine.replaying import Replay, purge_all, replay_all, replay_edited
 from skep.engine.settings import check_settings
 from skep.engine.spooling.spool import Spool
 from skep.engine.staging import Staging
@@ -146,10 +146,12 @@ class Engine:
         self.spool = (
             None
             if spool_folder is None
-            else Spool(spool_folder, store, clock, ids, self.settings, self._announcer.stored)
+            else Spool(
+                spool_folder, store, clock, ids, self.settings, self._announcer.stored, self.encryption.sealed_anew
+            )
         )
         self._entrance = Entrance(self._registry, self._across, self.admission, self.operations, clock, self.spool)
-        self.buffer = Buffer(self._entrance.push, clock, self._timers, self.settings.buffer, self._limits)
+        self.buffer = Buffer(self._push_buffered, clock, self._timers, self.settings.buffer, self._limits)
         self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(
             store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
@@ -282,6 +284,13 @@ class Engine:
                 return validate.refused(weight, messages, ids)
             sealed = await self.encryption.seal(messages, ids)
             return self.buffer.add(PushBatch(sealed, ids), weight, wait_ms, most)
+
+    async def _push_buffered(self, batch: PushBatch, weight: validate.Weight) -> PushOutcome:
+        """Store what was buffered, sealed if its queue began to seal meanwhile."""
+        outcome = await self._entrance.bring(batch, weight)
+        if outcome.refused and (sealed := await self.encryption.sealed_anew(batch, outcome)) is not None:
+            outcome = await self._entrance.bring(sealed, weight)
+        return outcome
 
     async def push_columns(self, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None) -> Appended:
         """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many.
@@ -582,19 +591,27 @@ class Engine:
             self._check_filter(wanted)
             return await self._store.count_dead_letters(wanted)
 
-    async def replay(self, wanted: DeadLetterFilter, *, dry_run: bool = False, edited: bytes | None = None) -> Replay:
+    async def replay(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> Replay:
         """Move all that match now back to their source queues, in order and in bounded transactions.
 
-        If one of these fails, what was moved before stays moved; the error's details say how many. With ``edited`` they go with
-        that payload, which must be JSON.
+        If one of these fails, what was moved before stays moved; the error's details say how many.
         """
         with self._in_flight:
             self._check_filter(wanted)
-            if edited is not None:
-                check_edited(edited, self._limits)
             if dry_run:
                 return Replay(await self._store.count_dead_letters(wanted), [])
-            return await replay_all(self._store, self._clock, self._ids, self._limits, wanted, self._announce, edited)
+            return await replay_all(self._store, self._clock, self._ids, self._limits, wanted, self._announce)
+
+    async def replay_edited(self, wanted: DeadLetterFilter, payload: bytes) -> Replay:
+        """Move the one dead letter that matches back with another payload, which is JSON and fits its queue."""
+        with self._in_flight:
+            self._check_filter(wanted)
+            done = await replay_edited(
+                self._store, self._clock, self._ids, self._limits, wanted, payload, self.encryption.seal
+            )
+            for moved in done.replayed:
+                self._announce(moved.queue, self._clock.now())
+            return done
 
     async def purge(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> int:
         """Delete all that match now; how many were deleted, or would be."""

@@ -45,9 +45,18 @@ class Entrance:
         if self._spool is not None and self._spool.takes(batch):
             return await self._spool.push(batch)
         lanes = self._across if weight.queue is None else self._registry.get(weight.queue)
-        decision = self._admission.decide(self._admission.push, lanes.push_wait_seconds)
-        if decision is Decision.QUEUE:
+        if self._admission.decide(self._admission.push, lanes.push_wait_seconds) is Decision.QUEUE:
             return await self._queue(batch, weight, QueuedReason.SYSTEM_BUSY)
+        return await self._in_order(batch, weight)
+
+    async def bring(self, batch: PushBatch, weight: Weight) -> PushOutcome:
+        """The same for a batch that was taken already, so that it is too late to refuse it."""
+        if self._spool is not None and self._spool.takes(batch):
+            return await self._spool.push(batch)
+        return await self._in_order(batch, weight)
+
+    async def _in_order(self, batch: PushBatch, weight: Weight) -> PushOutcome:
+        """Into the log, or behind those that are on their way there."""
         if self._operations.overtakes(batch):
             return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
         outcome = await self._store(batch, weight)
@@ -58,7 +67,12 @@ class Entrance:
 
         If the store goes away meanwhile, nobody knows whether it is there, and the spool could not find out: that is an error.
         """
-        return await self._operations.push(batch, weight.size_bytes, reason)
+        try:
+            return await self._operations.push(batch, weight.size_bytes, reason)
+        except SkepError as error:
+            if self._spool is not None and error.code is Code.STORE_UNAVAILABLE:
+                self._spool.doubt()  # so that those who come after it are spooled
+            raise
 
     async def _behind(self, batch: PushBatch, weight: Weight) -> PushOutcome:
         """A push to one of its partitions waits as an operation, and this one comes after it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -10,8 +10,8 @@ from skep.clock import Clock, Instant
 from skep.config import Limits
 from skep.engine.record_checks import is_json
 from skep.errors import Code, SkepError
-from skep.ids import IdMint
-from skep.model import DeadLetterFilter, QueueKey, Replayed
+from skep.ids import Id, IdMint
+from skep.model import DeadLetterFilter, Edited, NewMessage, QueueKey, Replayed
 from skep.store.protocol import Store
 
 
@@ -22,12 +22,31 @@ class Replay(msgspec.Struct, frozen=True):
     replayed: list[Replayed]
 
 
-def check_edited(payload: bytes, limits: Limits) -> None:
-    """A payload that dead letters go back with instead of their own."""
+Seal = Callable[[Sequence[NewMessage], Sequence[Id]], Awaitable[list[NewMessage]]]
+"""How payloads are sealed where their queue wants that."""
+
+
+async def replay_edited(
+    store: Store, clock: Clock, ids: IdMint, limits: Limits, wanted: DeadLetterFilter, payload: bytes, seal: Seal
+) -> Replay:
+    """Move the one dead letter that matches back with another payload, sealed if its queue is encrypted."""
     if len(payload) > limits.payload_bytes:
         raise SkepError(Code.PAYLOAD_TOO_LARGE, f"a payload has at most {limits.payload_bytes} bytes")
     if not is_json(payload):
         raise SkepError(Code.INVALID_PAYLOAD, "the edited payload is not JSON")
+    letters = await store.dead_letters(wanted, None, 2)
+    if not letters:
+        return Replay(0, [])
+    if len(letters) > 1:
+        raise SkepError(Code.INVALID_REQUEST, "dead letters are edited one by one")
+    [letter] = letters
+    id_ = ids.mint()
+    source = QueueKey(letter.source_queue, wanted.queue.tenant)
+    # Sealed along with the trace, as everything that is replayed is known by it.
+    message = NewMessage(source, payload, partition=letter.partition, trace_id=letter.trace_id)
+    [sealed] = await seal([message], [id_])
+    moved = await store.replay(wanted, [id_], letter.seq, clock.now(), Edited(sealed.payload, sealed.content_type))
+    return Replay(len(moved), moved)
 
 
 async def replay_all(
@@ -37,7 +56,6 @@ async def replay_all(
     limits: Limits,
     wanted: DeadLetterFilter,
     pushed: Callable[[QueueKey, Instant], None],
-    edited: bytes | None = None,
 ) -> Replay:
     """Move all that match now back to their source queues; ``pushed`` is told of these."""
     # What dies again while this runs lies beyond that seq, so the loop ends.
@@ -46,7 +64,7 @@ async def replay_all(
     while True:
         minted = ids.mint_many(limits.replay_batch)
         try:
-            moved = await store.replay(wanted, minted, until, clock.now(), edited)
+            moved = await store.replay(wanted, minted, until, clock.now())
         except SkepError as error:
             raise SkepError(error.code, error.message, **{**error.details, "replayed": count}) from error
         count += len(moved)

@@ -11,6 +11,7 @@ import math
 from skep.access.gate import Gate
 from skep.access.principal import Principal
 from skep.errors import Code, SkepError
+from skep.http.cookies import check_same_origin, credential_of
 from skep.http.exchange import Call
 from skep.http.need import Need, Reach
 
@@ -21,9 +22,11 @@ BEARER = b"bearer "
 class Guard:
     """Stands before one operation."""
 
-    __slots__ = ("_gate", "_need")
+    __slots__ = ("_by_cookie", "_gate", "_need")
 
-    def __init__(self, gate: Gate, need: Need) -> None:
+    def __init__(self, gate: Gate, need: Need, by_cookie: bool = False) -> None:
+        """``by_cookie`` says that a key may come in a cookie, too: to pages, which people look at."""
+        self._by_cookie = by_cookie
         self._gate = gate
         self._need = need
 
@@ -32,7 +35,7 @@ class Guard:
         need = self._need
         if need.reach is Reach.OPEN:
             return
-        credential = bearer(call)
+        credential = self._credential(call)
         principal = self._gate.remembered(credential) or await self._gate.admit(credential)
         if principal.bucket is not None and (wait := principal.bucket.take(self._gate.now())):
             raise SkepError(
@@ -43,6 +46,14 @@ class Guard:
         if not self._fits(principal, call):
             raise SkepError(Code.FORBIDDEN, f"this needs {need}")
         call.checked = need.reach not in (Reach.QUEUES, Reach.LIST)
+
+    def _credential(self, call: Call) -> bytes:
+        if self._by_cookie and call.header(AUTHORIZATION) is None:
+            credential = credential_of(call)
+            if credential is not None:
+                check_same_origin(call)
+                return credential
+        return bearer(call)
 
     def _fits(self, principal: Principal, call: Call) -> bool:
         """Whether it may be at all: what is refused here is refused before its body is read."""

@@ -15,6 +15,9 @@ from pyspark import daemon
 MODULES_STEP = 50
 """So many newly loaded modules make it worth while to set aside what they brought, too."""
 
+GONE = 1
+"""Ends this process; any other than 0 does."""
+
 _run_task = daemon.worker
 _set_aside = 0
 
@@ -22,7 +25,10 @@ _set_aside = 0
 def worker(sock: socket.socket, authenticated: bool) -> int:
     """Run a task; then let the collector forget about what will live as long as this process."""
     global _set_aside
-    code = _run_task(sock, authenticated)
+    try:
+        code = _run_task(sock, authenticated)
+    except (BrokenPipeError, ConnectionResetError):
+        return GONE  # Spark has hung up: it has all it wanted, or was stopped, and nobody reads a traceback of it
     if len(sys.modules) >= _set_aside + MODULES_STEP:
         gc.collect()  # or garbage would be kept for ever
         gc.freeze()

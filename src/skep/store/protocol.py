@@ -24,6 +24,7 @@ from skep.model import (
     Connections,
     DeadLetter,
     DeadLetterFilter,
+    Edited,
     GroupStats,
     LeaseInfo,
     LogBounds,
@@ -304,13 +305,13 @@ class Store(Protocol):
         ...
 
     async def replay(
-        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: bytes | None = None
+        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None = None
     ) -> list[Replayed]:
         """Move the oldest matches up to seq ``until``, one per given id, back to their source queues, in order.
 
         A replayed message is delivered to the group that gave it up and to no other. Deduplication is bypassed and
         the replay recorded. A source queue that is gone is QUEUE_NOT_FOUND, and nothing moves. With ``edited`` they go with
-        that payload instead of their own.
+        that payload instead of their own; NOT_ENCRYPTED when a source queue is encrypted and that is not.
         """
         ...
 

@@ -19,6 +19,7 @@ from skep.model import (
     NO_DEAD_LETTER_QUEUE,
     SEALED_TYPE,
     WINDOW_CAP_FACTOR,
+    Edited,
     NewMessage,
     PushBatch,
     PushOutcome,
@@ -362,3 +363,9 @@ def are_sealed(messages: Iterable[NewMessage]) -> bool:
 def not_encrypted_reason(queue: str) -> str:
     """Why a plain payload is not taken: a server that cannot seal must not store it either."""
     return f"the queue {queue!r} is encrypted, and this payload is not"
+
+
+def check_edited(queue: str, is_encrypted: bool, edited: Edited | None) -> None:
+    """Refuse an edited payload that an encrypted queue may not take."""
+    if edited is not None and is_encrypted and edited.content_type != SEALED_TYPE:
+        raise SkepError(Code.NOT_ENCRYPTED, not_encrypted_reason(queue), queue=queue)

@@ -27,11 +27,13 @@ class Order(Struct):
     allow_private: bool
     log_level: LogLevel
     log_format: LogFormat
+    token: str | None = None
+    """What it shows to the server; it comes on stdin, where nobody else sees it."""
 
 
 async def _work(app: App, order: Order) -> None:
     options = WorkOptions(allow_private=order.allow_private, signals=True)
-    working = Working(app.spec, app.functions, client_settings(order.url, {}), options)
+    working = Working(app.spec, app.functions, client_settings(order.url, {"token": order.token}), options)
     asyncio.get_running_loop().add_reader(0, _look_at_stdin, working)
     await working.run()
 

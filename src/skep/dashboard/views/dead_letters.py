@@ -61,7 +61,7 @@ def _is_wanted(source: str, reason: str, error: str | None, wanted: Mapping[str,
 async def kind(site: Site, call: Call) -> Answer:
     """The dead letters of one kind, to choose from."""
     place = site.place(call)
-    key = QueueKey(call.path("queue"), place.tenant)
+    key = call.queue(call.path("queue"))
     found = await _kind(site, key, call.path("sign"))
     seqs = sorted(found.seqs, reverse=True)
     before = parameters.position(place.query, "before")
@@ -94,7 +94,7 @@ async def _letters(site: Site, key: QueueKey, seqs: Sequence[Seq]) -> list[DeadL
 async def letter(site: Site, call: Call) -> Answer:
     """One dead letter with all that is known of it."""
     place = site.place(call)
-    key = QueueKey(call.path("queue"), place.tenant)
+    key = call.queue(call.path("queue"))
     seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
     found = await _letters(site, key, [Seq(seq)])
     if not found:
@@ -128,7 +128,7 @@ def _pretty(text: str) -> str:
 async def confirm(site: Site, call: Call) -> Answer:
     """What a replay or purge would do, before it is done."""
     place = site.place(call)
-    key = QueueKey(call.path("queue"), place.tenant)
+    key = call.queue(call.path("queue"))
     what = place.query.get("do", "")
     if what not in ("replay", "purge"):
         raise SkepError(Code.INVALID_REQUEST, "one can replay or purge dead letters")
@@ -161,7 +161,7 @@ async def _selection(site: Site, key: QueueKey, said: Mapping[str, str], seqs: S
 
 
 async def _asked(site: Site, call: Call, fields: Fields) -> tuple[QueueKey, DeadLetterFilter]:
-    key = QueueKey(call.path("queue"), site.place(call).tenant)
+    key = call.queue(call.path("queue"))
     said = {name: fields.get(name) for name in ("sign", "source", "reason", "error")}
     return key, await _selection(site, key, said, fields.all("seq"))
 
@@ -186,7 +186,7 @@ async def purge(site: Site, call: Call, fields: Fields) -> str:
 async def edit(site: Site, call: Call, fields: Fields) -> str:
     """Send one dead letter back with another payload, which its queue must take."""
     place = site.place(call)
-    key = QueueKey(call.path("queue"), place.tenant)
+    key = call.queue(call.path("queue"))
     seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
     found = await _letters(site, key, [Seq(seq)])
     if not found:
@@ -194,7 +194,7 @@ async def edit(site: Site, call: Call, fields: Fields) -> str:
     payload = fields.get("payload").encode()
     if site.engine.declared is not None:
         await site.engine.declared.fit([NewMessage(QueueKey(found[0].source_queue, place.tenant), payload)])
-    done = await site.engine.replay(DeadLetterFilter(queue=key, seqs=[Seq(seq)]), edited=payload)
+    done = await site.engine.replay_edited(DeadLetterFilter(queue=key, seqs=[Seq(seq)]), payload)
     return place.url("dead-letters", queue=key.name, notice="replayed", number=done.count)
 
 

@@ -39,14 +39,14 @@ _TIMES = {
 _HIDDEN_FIELDS = ("paused",)
 
 
-def key_of(site: Site, call: Call) -> QueueKey:
+def key_of(call: Call) -> QueueKey:
     """The queue that a path names."""
-    return QueueKey(call.path("queue"), site.place(call).tenant)
+    return call.queue(call.path("queue"))
 
 
 async def queue(site: Site, call: Call) -> Answer:
     """A queue at a look: figures, charts, groups, partitions, its newest messages."""
-    place, key = site.place(call), key_of(site, call)
+    place, key = site.place(call), key_of(call)
     found = await site.engine.get_queue(key)
     stats = await site.engine.queue_stats(key)
     named = [group.group for group in stats.groups]
@@ -77,7 +77,7 @@ def dead_letter_queue(queue: Queue) -> str | None:
 
 async def settings(site: Site, call: Call) -> Answer:
     """A queue's settings, to be seen and changed, and as a spec."""
-    found = await site.engine.get_queue(key_of(site, call))
+    found = await site.engine.get_queue(key_of(call))
     defaults = QueueSettings()
     rows = [
         (name, getattr(found.settings, name), getattr(found.settings, name) != getattr(defaults, name), name in _TIMES)
@@ -92,7 +92,7 @@ async def settings(site: Site, call: Call) -> Answer:
 
 async def change_settings(site: Site, call: Call, fields: Fields) -> str:
     """Change the settings that differ from what the form was filled with."""
-    key = key_of(site, call)
+    key = key_of(call)
     changes: dict[str, Any] = {}
     for name in QueueSettings.__struct_fields__:
         before, text = fields.get(f"was-{name}"), fields.get(name).strip()
@@ -119,7 +119,7 @@ def _setting(text: str) -> Any:
 
 async def publish_form(site: Site, call: Call) -> Answer:
     """A form for a test message."""
-    found = await site.engine.get_queue(key_of(site, call))
+    found = await site.engine.get_queue(key_of(call))
     return site.page(
         call, "queue_publish.html", screen="queues", queue=found, partition=DEFAULT_PARTITION, payload='{\n  "test": true\n}',
     )  # fmt: skip
@@ -127,7 +127,7 @@ async def publish_form(site: Site, call: Call) -> Answer:
 
 async def publish(site: Site, call: Call, fields: Fields) -> str:
     """Push a test message."""
-    key = key_of(site, call)
+    key = key_of(call)
     await site.engine.get_queue(key)
     payload = fields.get("payload").encode()
     headers = {"skep-origin": "dashboard"}
@@ -144,7 +144,7 @@ async def publish(site: Site, call: Call, fields: Fields) -> str:
 
 async def seek_form(site: Site, call: Call) -> Answer:
     """Where to move a group, with a preview of what that touches once it is chosen."""
-    place, key, group = site.place(call), key_of(site, call), call.path("group")
+    place, key, group = site.place(call), key_of(call), call.path("group")
     found = await site.engine.get_queue(key)
     stats = await site.engine.queue_stats(key)
     before = next((one for one in stats.groups if one.group == group), None)
@@ -163,7 +163,7 @@ async def seek_form(site: Site, call: Call) -> Answer:
 
 async def seek(site: Site, call: Call, fields: Fields) -> str:
     """Move a group."""
-    key, group = key_of(site, call), call.path("group")
+    key, group = key_of(call), call.path("group")
     said = {name: fields.get(name) for name in ("to", "time", "seq") if fields.get(name)}
     moved = await site.engine.seek(key, group, start_of(_seek_request(key.name, said)))
     return site.place(call).url("queues", key.name, notice="moved", number=moved.lag_messages)
@@ -189,7 +189,7 @@ def _datetime(at: Instant) -> Any:
 
 async def release(site: Site, call: Call, fields: Fields) -> str:
     """Take a partition from whoever holds it."""
-    key, group = key_of(site, call), fields.get("group") or QUEUE_MODE_GROUP
+    key, group = key_of(call), fields.get("group") or QUEUE_MODE_GROUP
     ended = await site.engine.end_leases(key, group, fields.get("partition"))
     return site.place(call).url(
         "queues", key.name, notice="released", number=ended, group=group, after=fields.get("after")
@@ -198,7 +198,7 @@ async def release(site: Site, call: Call, fields: Fields) -> str:
 
 async def clear_form(site: Site, call: Call) -> Answer:
     """What clearing would take away, and a field to type the queue's name into."""
-    place, key = site.place(call), key_of(site, call)
+    place, key = site.place(call), key_of(call)
     found = await site.engine.get_queue(key)
     scopes = {scope: await site.engine.clear(key, scope, dry_run=True) for scope in ClearScope}
     scope = parameters.choice(place.query, "scope", ClearScope) or ClearScope.PENDING
@@ -210,7 +210,7 @@ async def clear_form(site: Site, call: Call) -> Answer:
 
 async def clear(site: Site, call: Call, fields: Fields) -> str:
     """Take messages away, when the queue's name was typed."""
-    place, key = site.place(call), key_of(site, call)
+    place, key = site.place(call), key_of(call)
     scope = parameters.choice({"scope": fields.get("scope")}, "scope", ClearScope) or ClearScope.PENDING
     if fields.get("confirm") != key.name:
         return place.url("queues", key.name, "clear", scope=scope, wrong="yes")
@@ -220,7 +220,7 @@ async def clear(site: Site, call: Call, fields: Fields) -> str:
 
 async def delete_group(site: Site, call: Call, fields: Fields) -> str:
     """Forget a group, when its name was typed."""
-    place, key, group = site.place(call), key_of(site, call), call.path("group")
+    place, key, group = site.place(call), key_of(call), call.path("group")
     if fields.get("confirm") != group:
         raise SkepError(Code.INVALID_REQUEST, "the group is forgotten when its name is typed as it is")
     if not await site.engine.delete_group(key, group):

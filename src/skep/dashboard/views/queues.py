@@ -11,7 +11,6 @@ from skep.http import parameters
 from skep.http.concerns import OLD_SECONDS
 from skep.http.exchange import Answer, Call
 from skep.http.survey import Surveyed
-from skep.model import QueueKey
 
 PAGE_ROWS = 50
 SHOWN = ("working", "paused", "waiting", "dead", "all")
@@ -89,7 +88,7 @@ def _matches(one: Surveyed, text: str) -> bool:
 async def pause(site: Site, call: Call, fields: Fields) -> str:
     """Hand out nothing more, or messages again; then back to the page the form is on."""
     place = site.place(call)
-    key = QueueKey(call.path("queue"), place.tenant)
+    key = call.queue(call.path("queue"))
     paused = fields.get("paused") == "yes"
     await (site.engine.pause_queue(key) if paused else site.engine.resume_queue(key))
     notice = "paused" if paused else "resumed"

@@ -8,7 +8,7 @@ with a receipt, so doing it again does nothing; one that was tried before it was
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,7 +31,12 @@ TRIES = 4
 """How often a record is tried that makes the store fail, before it is given up."""
 BELIEVED_SECONDS = 2.0
 """How long a queue's settings are believed."""
+KEPT_HERE = frozenset({Code.QUEUE_NOT_FOUND, Code.NOT_ENCRYPTED})
+"""A refusal for which the messages are set aside: a queue must not be made for its dead letters, nor show what is to be secret."""
 NOW_AND_THEN = frozenset({Code.STORE_BUSY, Code.STORE_FULL})
+
+Reseal = Callable[[PushBatch, PushOutcome], Awaitable[PushBatch | None]]
+"""Makes of a batch that was refused one that may be stored, when that is a matter of encryption."""
 
 log = structlog.get_logger("skep.spool")
 
@@ -67,7 +72,14 @@ class Drain:
     """Decides what is stored next, and stores it."""
 
     def __init__(
-        self, store: Store, clock: Clock, link: Link, settings: SpoolSettings, limits: Limits, create_queues: bool
+        self,
+        store: Store,
+        clock: Clock,
+        link: Link,
+        settings: SpoolSettings,
+        limits: Limits,
+        create_queues: bool,
+        reseal: Reseal | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -75,6 +87,7 @@ class Drain:
         self._settings = settings
         self._limits = limits
         self._create_queues = create_queues
+        self._reseal = reseal
         self._fenced: set[str] = set()
         self.queues: dict[QueueKey, KnownQueue] = {}
         self.attempts: dict[bytes, int] = {}
@@ -143,6 +156,8 @@ class Drain:
                 one.retry_at = Instant(now + seconds(HELD_SECONDS))
             elif not outcome.refused:
                 stored(one, outcome)
+            elif await self._sealed(one, outcome):
+                continue
             elif (reason := self._refused(one, outcome)) is not None:
                 given.append(reason)
         return given
@@ -191,6 +206,19 @@ class Drain:
                 given.append(Given(one, str(error), to_dead_letters=True))
         return given
 
+    async def _sealed(self, one: Waiting, outcome: PushOutcome) -> bool:
+        """Whether a record was refused since its queue is encrypted by now, and is ready to be stored so."""
+        if self._reseal is None:
+            return False
+        try:
+            sealed = await self._reseal(one.record.batch, outcome)
+        except SkepError as error:
+            log.warning("a spooled push cannot be encrypted", record=one.record.name, error=str(error))
+            return False
+        if sealed is not None:
+            one.record = msgspec.structs.replace(one.record, batch=sealed)
+        return sealed is not None
+
     def _refused(self, one: Waiting, outcome: PushOutcome) -> Given | None:
         now = self._clock.now()
         first = next((r for r in outcome.results if r.code is not Code.BATCH_REFUSED), outcome.results[0])
@@ -200,7 +228,7 @@ class Drain:
             if now - one.refused_at < seconds(self._settings.full_seconds):
                 one.retry_at = Instant(now + seconds(RETRY_SECONDS))
                 return None
-        return Given(one, f"{code}: {reason}", to_dead_letters=code is not Code.QUEUE_NOT_FOUND)
+        return Given(one, f"{code}: {reason}", to_dead_letters=code not in KEPT_HERE)
 
     async def bury(self, given: Given) -> bool:
         """Put the messages of a record into the dead-letter queues; False when there is none that takes them.

@@ -24,7 +24,7 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.batching import Lane
 from skep.engine.spooling import kept
-from skep.engine.spooling.draining import RETRY_SECONDS, Drain, Given, Waiting
+from skep.engine.spooling.draining import RETRY_SECONDS, Drain, Given, Reseal, Waiting
 from skep.engine.spooling.kept import Group, Record, groups_of
 from skep.engine.spooling.link import Link
 from skep.engine.spooling.reading import SpoolReader, Taken
@@ -71,7 +71,14 @@ class Spool:
     """Open it before use; stop it before the store is closed. What is not stored by then is when it is opened again."""
 
     def __init__(
-        self, folder: Path, store: Store, clock: Clock, ids: IdMint, settings: EngineSettings, announce: Announce
+        self,
+        folder: Path,
+        store: Store,
+        clock: Clock,
+        ids: IdMint,
+        settings: EngineSettings,
+        announce: Announce,
+        reseal: Reseal | None = None,
     ) -> None:
         limits = settings.limits
         self._folder = folder
@@ -82,7 +89,7 @@ class Spool:
         self._read_messages, self._read_bytes = limits.merged_messages, limits.merged_bytes
         self._announce = announce
         self._link = Link(store, clock, settings.spool, self._wake)
-        self._drain = Drain(store, clock, self._link, settings.spool, limits, settings.create_queues_on_push)
+        self._drain = Drain(store, clock, self._link, settings.spool, limits, settings.create_queues_on_push, reseal)
         self._lane: Lane[Record, None] = Lane("spool", self._append, limits)
         self._thread = ThreadPoolExecutor(1, "skep-spool")
         self._reader = SpoolReader()
@@ -144,6 +151,10 @@ class Spool:
     def away(self) -> bool:
         """Whether the store is away."""
         return self._link.away
+
+    def doubt(self) -> None:
+        """The store could not be reached: find out whether it is away."""
+        self._link.doubt()
 
     def takes(self, batch: PushBatch) -> bool:
         """Whether a push has to go this way: the store is away, or an earlier one to a partition of it is still here."""

@@ -25,6 +25,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     """Pushing."""
 
     async def push(call: Call) -> Answer:
+        engine.admission.check_room(engine.admission.push)
         if call.header(b"content-type") == ARROW.encode():
             return await bulk.push(engine, meter, call)
         request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)

@@ -21,6 +21,7 @@ from skep.model import (
     DeadLetter,
     DeadLetterFilter,
     DeadReason,
+    Edited,
     NewMessage,
     Ordering,
     PushBatch,
@@ -38,7 +39,7 @@ from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
 from skep.store.postgres.push import OpenLog, depth_of, live_operations, open_logs
-from skep.store.rules import SEQ_MAX, is_seq, not_quarantined, queue_full_reason
+from skep.store.rules import SEQ_MAX, check_edited, is_seq, not_quarantined, queue_full_reason
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "dead")
@@ -181,7 +182,7 @@ async def replay(
     until: Seq,
     now: Instant,
     shard: int,
-    edited: bytes | None,
+    edited: Edited | None,
 ) -> list[Replayed]:
     """Move the oldest matches back to their source queues, one per given id, in order."""
     queue = await _dead_letter_queue(connection, wanted.queue)
@@ -210,10 +211,12 @@ async def replay(
         audience = None
         if group != NO_GROUP:
             audience = await connection.fetchval(SQL["audience"], source.queue_id, group, source.last_seq, now)
+        check_edited(key.name, source.encrypted, edited)
         source.last_seq += 1
         await connection.execute(
             SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audience, now,
-            DEFAULT_PARTITION if source.ordering == Ordering.FIFO else None, edited,
+            DEFAULT_PARTITION if source.ordering == Ordering.FIFO else None,
+            None if edited is None else edited.payload, None if edited is None else edited.content_type,
         )  # fmt: skip
         replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
     await _remove(connection, queue, [row["seq"] for row in rows], now, shard)

@@ -50,6 +50,7 @@ SQL = load_statements(__package__, "operations")
 
 LOOKS = 3
 """How often a call is made into operations anew because a queue just changed its ordering."""
+FAILED = (OperationStatus.FAILED, OperationStatus.CANCELLED)
 WALK = 10_000
 """How many operations one page looks at."""
 
@@ -225,7 +226,7 @@ async def browse(connection: Connection, wanted: OperationFilter, after: int | N
     """Operations, newest first, those before ``after``."""
     status = None if wanted.status is None else wanted.status.value
     rows = await connection.fetch(
-        SQL["list" if status is None else "list_status"], SEQ_MAX if after is None else after, WALK, wanted.tenant, status,
+        SQL["list_failed" if wanted.status in FAILED else "list"], SEQ_MAX if after is None else after, WALK, wanted.tenant, status,
         None if wanted.kind is None else wanted.kind.value, wanted.queue, wanted.partition, limit,
     )  # fmt: skip
     found = [operation_of(row) for row in rows if row["position"] is not None]
@@ -242,7 +243,7 @@ async def waiting(connection: Connection, now: Instant, limit: int) -> Waiting:
     return Waiting(
         {Kind(row["kind"]): row["depth"] for row in rows},
         min(row["oldest_at"] for row in rows),
-        await connection.fetchval(SQL["next_ready"], now),
+        min((row["next_ready"] for row in rows if row["next_ready"] is not None), default=None),
         sum(row["stuck"] for row in rows),
     )
 

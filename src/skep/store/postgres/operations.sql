@@ -89,13 +89,14 @@ LEFT JOIN LATERAL (
       AND ($6::text IS NULL OR v.queue = $6) AND ($7::text IS NULL OR v.partition = $7)
     ORDER BY v.position DESC LIMIT $8) w ON true
 
--- name: list_status
--- The same along the index of one status.
+-- name: list_failed
+-- The same along the index of those that failed or were cancelled, which are few among many.
 WITH walk AS MATERIALIZED (
     SELECT o.position, o.id, o.kind, o.tenant, o.queue, o.partition, o.priority, o.status, o.size_bytes, o.messages, o.created_at,
            o.started_at, o.processed_at, o.ready_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
            o.dead_letter_queue, NULL::bytea AS result
-    FROM operation o WHERE o.position < $1 AND o.status = $4 ORDER BY o.status DESC, o.position DESC LIMIT $2
+    FROM operation o WHERE o.position < $1 AND o.status = $4 AND o.status IN ('failed', 'cancelled')
+    ORDER BY o.status DESC, o.position DESC LIMIT $2
 )
 SELECT e.walked, e.walk_end, w.*
 FROM (SELECT count(*) AS walked, min(v.position) AS walk_end FROM walk v) e
@@ -107,14 +108,11 @@ LEFT JOIN LATERAL (
 
 -- name: waiting
 -- Bounded: along the index of live ones, which as a rule is empty.
-SELECT w.kind, count(*) AS depth, min(w.created_at) AS oldest_at,
+SELECT w.kind, count(*) AS depth, min(w.created_at) AS oldest_at, min(w.ready_at) FILTER (WHERE w.ready_at > $3) AS next_ready,
        count(*) FILTER (WHERE w.created_at + $2::bigint * (w.timeout_seconds * 1000000)::bigint <= $3::bigint) AS stuck
-FROM (SELECT o.kind, o.created_at, o.timeout_seconds FROM operation o
+FROM (SELECT o.kind, o.created_at, o.timeout_seconds, o.ready_at FROM operation o
       WHERE o.processed_at IS NULL ORDER BY o.priority, o.position LIMIT $1) w
 GROUP BY w.kind
-
--- name: next_ready
-SELECT o.ready_at FROM operation o WHERE o.processed_at IS NULL AND o.ready_at > 0 AND o.ready_at > $1 ORDER BY o.ready_at LIMIT 1
 
 -- name: figures
 -- Bounded: the live ones, and the latest of the others.
@@ -139,8 +137,11 @@ WITH old AS (
 SELECT count(*) FROM gone
 
 -- name: sweep_ended
-WITH old AS (
-    SELECT o.ctid FROM operation o WHERE o.status IN ('failed', 'cancelled') AND o.processed_at <= $1 ORDER BY o.processed_at LIMIT $2
-    FOR UPDATE SKIP LOCKED
-), gone AS (DELETE FROM operation o USING old WHERE o.ctid = old.ctid RETURNING 1)
+-- Of each status from its oldest on, up to the limit; they ended about in the order in which they came.
+WITH first AS (
+    SELECT o.place, o.processed_at FROM unnest(ARRAY['failed', 'cancelled']) AS k (status)
+    CROSS JOIN LATERAL (SELECT o.ctid AS place, o.processed_at FROM operation o
+                        WHERE o.status = k.status AND o.status IN ('failed', 'cancelled')
+                        ORDER BY o.status, o.position LIMIT $2) o
+), gone AS (DELETE FROM operation o USING first f WHERE o.ctid = f.place AND f.processed_at <= $1 RETURNING 1)
 SELECT count(*) FROM gone

@@ -23,6 +23,7 @@ from skep.model import (
     Connections,
     DeadLetter,
     DeadLetterFilter,
+    Edited,
     GroupStats,
     LeaseInfo,
     LogBounds,
@@ -367,7 +368,7 @@ class PostgresStore:
             return await dead.count(connection, wanted)
 
     async def replay(
-        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: bytes | None = None
+        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None = None
     ) -> list[Replayed]:
         return await self._pool.transaction(lambda c: dead.replay(c, wanted, ids, until, now, self._shard, edited))
 

@@ -10,7 +10,8 @@ import msgspec
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.model import NO_GROUP, DeadLetter, DeadLetterFilter, DeadReason, QueueKey, Replayed, Seq
+from skep.model import NO_GROUP, DeadLetter, DeadLetterFilter, DeadReason, Edited, QueueKey, Replayed, Seq
+from skep.store.rules import check_edited
 from skep.store.sqlite import order
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.push import SQL as PUSH_SQL
@@ -38,7 +39,7 @@ def count_dead_letters(session: Session, wanted: DeadLetterFilter) -> int:
 
 
 def replay(
-    session: Session, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: bytes | None
+    session: Session, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None
 ) -> list[Replayed]:
     """Move matches back to their source queues, for the group that gave them up and no other."""
     queue = _dead_queue(session, wanted.queue)
@@ -109,12 +110,13 @@ def _dead_letter(queue: QueueRow, row: Row) -> DeadLetter:
 
 
 def _send_back(
-    session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: Instant, edited: bytes | None
+    session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: Instant, edited: Edited | None
 ) -> Replayed:
     """Append one dead letter to its source, for the group that gave it up; that is made at the log's end when it is gone."""
     letter = _dead_letter(dead_queue, row)
     order.check(session, [(QueueKey(letter.source_queue, dead_queue.key.tenant), letter.partition)])
     queue = session.queue(QueueKey(letter.source_queue, dead_queue.key.tenant))
+    check_edited(queue.key.name, queue.settings.encryption_enabled, edited)
     audience = None
     if letter.group != NO_GROUP:
         group = session.find_group(queue, letter.group) or session.make_group(queue, letter.group, queue.last_seq, now)
@@ -124,7 +126,8 @@ def _send_back(
         PUSH_SQL["append"],
         (
             queue.base | seq, queue.id, at, row[16], audience, id_, queue.stored_partition(letter.partition), letter.transaction_id,
-            letter.trace_id, letter.content_type, letter.headers, letter.payload if edited is None else edited,
+            letter.trace_id, *((letter.content_type, letter.headers, letter.payload) if edited is None else
+            (edited.content_type, letter.headers, edited.payload)),
         ),
     )  # fmt: skip
     advance(queue, 1, at)

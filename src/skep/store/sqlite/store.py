@@ -25,6 +25,7 @@ from skep.model import (
     Connections,
     DeadLetter,
     DeadLetterFilter,
+    Edited,
     GroupStats,
     LeaseInfo,
     LogBounds,
@@ -385,7 +386,7 @@ class SqliteStore:
         return await self._read(lambda session: dead.count_dead_letters(session, wanted))
 
     async def replay(
-        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: bytes | None = None
+        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None = None
     ) -> list[Replayed]:
         """Move the oldest matches back to their source queues."""
         return await self._write(lambda session: dead.replay(session, wanted, ids, until, now, edited))

@@ -1,0 +1,286 @@
+"""`skep key`: make, list and revoke keys.
+
+With a token it asks the server. Without one it works on the store itself, as the server's settings name it, which is how the first
+key is made; a store that a server holds is asked through that server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+from cyclopts import App, Parameter
+
+from skep.cli.connection import Connection, Flag
+from skep.cli.output import Columns, print_fields, print_lines, print_one, print_rows
+from skep.cli.when import instant
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.engine import Engine
+    from skep.wire.access import AuditView, KeyMade, KeyView
+
+T = TypeVar("T")
+AUDIT_SECONDS = 90 * 86_400.0
+
+_AHEAD = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+key_app = App(name="key", help="Make, list and revoke keys: who may do what.", help_format="plaintext")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Which store, when no server is asked; what is not said is left to variables, the file and the defaults."""
+
+    store: str | None = None
+    """The store to work on: a path or postgresql://…; as the server's by default."""
+    data_folder: str | None = None
+    """The folder of the SQLite file, ./skep-data by default."""
+    config: Path | None = None
+    """The file of settings; skep.toml of the working folder by default, if there is one."""
+
+
+@key_app.command
+def create(
+    name: str = "key",
+    /,
+    *,
+    role: Literal["read-only", "read-write", "write-only", "admin"] | None = None,
+    verbs: list[Literal["push", "pop", "read", "admin"]] | None = None,
+    tenants: list[str] | None = None,
+    queues: list[str] | None = None,
+    expires: str | None = None,
+    rate: float | None = None,
+    quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
+    place: Place | None = None,
+    to: Connection | None = None,
+) -> None:
+    """Make a key and show it, once: only a digest of it is kept.
+
+    For example:
+        skep key create --role admin
+        skep key create "orders service" --role read-write --queues "orders.*" --expires 90d
+
+    Parameters
+    ----------
+    name
+        What it is for.
+    role
+        What it may do: read-only (read), read-write (push, pop, read), write-only (push), admin (all).
+    verbs
+        The same one by one, instead of a role.
+    tenants
+        For which tenants; * in a name stands for any characters. An admin is for all of them, others for "default".
+    queues
+        For which queues, all by default; * in a name stands for any characters.
+    expires
+        When it ends: 90d, 12h, or a time such as 2027-01-31T12:00:00Z; never by default.
+    rate
+        Requests per second that it may make, of each server.
+    quiet
+        Print nothing but the key.
+    """
+    from skep.keys import Role, Verb
+    from skep.wire.access import GrantItem
+
+    to = to or Connection()
+    if (role is None) == (verbs is None):
+        raise SkepError(Code.INVALID_REQUEST, "say --role or --verbs")
+    everywhere = ["*"] if role == "admin" else ["default"]
+    item = GrantItem(
+        None if role is None else Role(role), None if verbs is None else tuple(map(Verb, verbs)),
+        tuple(tenants or everywhere), tuple(queues or ["*"]),
+    )  # fmt: skip
+    until = None if expires is None else _until(expires)
+
+    async def here(engine: Engine) -> KeyMade:
+        from skep.access.administering import KeyDesk
+        from skep.http.routes.access import key_view
+        from skep.wire.access import KeyMade
+        from skep.wire.times import to_instant
+
+        assert item.grant is not None
+        minted = await KeyDesk(engine.access, engine.now).make(
+            None, name, [item.grant], created_by=_me(), requests_per_second=rate,
+            expires_at=None if until is None else to_instant(until),
+        )  # fmt: skip
+        await _note(engine, "skep key create", minted.record.id)
+        return KeyMade(minted.text, key_view(minted.record))
+
+    def there() -> KeyMade:
+        with to.open() as client:
+            return client.create_key(name, [item], expires_at=until, requests_per_second=rate)
+
+    made = _either(to, place, here, there)
+    if quiet:
+        print_lines([made.token])
+    else:
+        print_one(to, made, _show)
+
+
+@key_app.command(name="list")
+def list_keys(*, place: Place | None = None, to: Connection | None = None) -> None:
+    """List keys, revoked ones for 30 days.
+
+    For example:
+        skep key list
+    """
+    to = to or Connection()
+
+    async def here(engine: Engine) -> list[KeyView]:
+        from skep.http.routes.access import key_view
+
+        return [key_view(record) for record in await engine.access.all_keys()]
+
+    def there() -> list[KeyView]:
+        with to.open() as client:
+            return list(client.keys())
+
+    print_rows(to, _either(to, place, here, there), LISTED, empty="there are no keys")
+
+
+@key_app.command
+def revoke(id_: str, /, *, place: Place | None = None, to: Connection | None = None) -> None:
+    """Let a key count no longer: on the server at once, on others of the same store within a second.
+
+    For example:
+        skep key revoke 0k4q9p2m7x1z5c8v
+
+    Parameters
+    ----------
+    id_
+        The key's id: what stands between `skep_` and the secret.
+    """
+    to = to or Connection()
+
+    async def here(engine: Engine) -> KeyView:
+        from skep.access.administering import KeyDesk
+        from skep.http.routes.access import key_view
+
+        revoked = await KeyDesk(engine.access, engine.now).revoke(None, id_)
+        await _note(engine, "skep key revoke", id_)
+        return key_view(revoked)
+
+    def there() -> KeyView:
+        with to.open() as client:
+            return client.revoke_key(id_)
+
+    print_one(to, _either(to, place, here, there), _show_key)
+
+
+@key_app.command
+def audit(*, everywhere: Flag = False, limit: int = 100, to: Connection | None = None) -> None:
+    """See what admins did, newest first. It asks the server.
+
+    For example:
+        skep key audit --everywhere
+
+    Parameters
+    ----------
+    everywhere
+        Of all tenants, and what was done to the server itself.
+    limit
+        How many at the most.
+    """
+    to = to or Connection()
+    if limit < 1:
+        raise SkepError(Code.INVALID_REQUEST, "the limit is at least 1")
+    with to.open() as client:
+        print_rows(to, islice(client.audit(everywhere=everywhere), limit), NOTED, empty="no admin did anything")
+
+
+def _either(to: Connection, place: Place | None, here: Callable[[Engine], Awaitable[T]], there: Callable[[], T]) -> T:
+    """On the store itself when there is no token and no server holds it, else through the server."""
+    if to.token is not None:
+        return there()
+    try:
+        return _on_store(place or Place(), here)
+    except SkepError as error:
+        if error.code is not Code.STORE_BUSY:
+            raise
+        return there()
+
+
+def _on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
+    import asyncio
+    import os
+
+    from skep.logs import configure_logs
+    from skep.server import open_engine, store_url
+    from skep.settings import load
+
+    configure_logs("error", "auto")
+    flags = {"store": place.store, "data_folder": place.data_folder}
+    settings = load(flags, os.environ, Path.cwd(), place.config).settings
+
+    async def main() -> T:
+        async with open_engine(store_url(settings), settings.engine, connections=2) as engine:
+            return await work(engine)
+
+    return asyncio.run(main())
+
+
+async def _note(engine: Engine, action: str, id_: str) -> None:
+    from skep.keys import DONE, SERVER
+
+    position = await engine.access.note_audit(_me(), action, AUDIT_SECONDS)
+    await engine.access.finish_audit(position, SERVER, [f"key:{id_}"], DONE)
+
+
+def _me() -> str:
+    import getpass
+
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (OSError, KeyError):
+        return "cli"
+
+
+def _until(text: str) -> datetime:
+    if (ahead := _AHEAD.fullmatch(text)) is not None:
+        return datetime.now(UTC) + timedelta(seconds=int(ahead[1]) * _UNITS[ahead[2]])
+    return instant(text)
+
+
+def _show(made: KeyMade) -> None:
+    print_lines([made.token, "", "This is the only time that it is shown."])
+    _show_key(made.key)
+
+
+def _show_key(key: KeyView) -> None:
+    print_fields({
+        "key": key.id, "name": key.name, "grants": _grants(key), "made": key.created_at, "made by": key.created_by,
+        "expires": key.expires_at or "never", "revoked": key.revoked_at or "no",
+        "rate": "any" if key.requests_per_second is None else f"{key.requests_per_second:g}/s",
+    })  # fmt: skip
+
+
+def _grants(key: KeyView) -> str:
+    return "; ".join(
+        f"{'+'.join(grant.verbs)} on {','.join(grant.queues)} of {','.join(grant.tenants)}" for grant in key.grants
+    )
+
+
+LISTED: Columns[KeyView] = {
+    "key": lambda one: one.id,
+    "name": lambda one: one.name,
+    "grants": _grants,
+    "made": lambda one: one.created_at,
+    "expires": lambda one: one.expires_at or "never",
+    "revoked": lambda one: one.revoked_at or "",
+}
+NOTED: Columns[AuditView] = {
+    "at": lambda one: one.at,
+    "who": lambda one: one.actor,
+    "what": lambda one: one.action,
+    "tenant": lambda one: one.tenant or "",
+    "on": lambda one: ", ".join(one.names),
+    "outcome": lambda one: one.outcome or "unknown",
+}

@@ -1,0 +1,77 @@
+"""Logging in: a key or token, kept by the browser in a cookie that no script can read. Only where access is guarded.
+
+The key is not looked at here: the guard at the next page's door does, and whoever shows a wrong one is asked again.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from urllib.parse import parse_qsl
+
+from skep.dashboard.site import FORM, TAG, Site
+from skep.errors import Code, SkepError
+from skep.http.cookies import check_same_origin, credential_of, forget_cookie, set_cookie
+from skep.http.exchange import Answer, Call
+from skep.http.need import OPEN
+from skep.http.operation import Operation
+
+_BODY_BYTES = 16 * 1024
+
+
+def login_page(site: Site, call: Call, error: SkepError) -> Answer:
+    """Who are you? With what was wrong, when a key was shown."""
+    shown = credential_of(call) is not None or call.header(b"authorization") is not None
+    place = site.place(call)
+    page = site.page(
+        call, "login.html", HTTPStatus.UNAUTHORIZED, screen=None, problem=error.message if shown else None,
+        next=place.here() if call.scope["method"] == "GET" else place.url(),
+    )  # fmt: skip
+    if shown:
+        page.headers.append(forget_cookie(call, _path(site, call)))
+    return page
+
+
+def login_operations(site: Site) -> list[Operation]:
+    """Logging in and out."""
+
+    async def login(call: Call) -> Answer:
+        fields = await _fields(call)
+        key = fields.get("key", "").strip().encode("ascii", "replace")
+        return site.see(_next(site, call, fields.get("next", "")), set_cookie(call, key, _path(site, call)))
+
+    async def logout(call: Call) -> Answer:
+        await _fields(call)
+        return site.see(site.place(call).url(), forget_cookie(call, _path(site, call)))
+
+    return [
+        Operation(
+            method="POST", path=path, handler=handler, summary="A form", tag=TAG, answers={303: None}, access=OPEN,
+        )
+        for path, handler in (("/login", login), ("/logout", logout))
+    ]  # fmt: skip
+
+
+async def _fields(call: Call) -> dict[str, str]:
+    check_same_origin(call)
+    kind = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+    if kind != FORM:
+        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "this takes a form of the dashboard")
+    body = await call.body(_BODY_BYTES)
+    try:
+        return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=10))
+    except ValueError:
+        raise SkepError(Code.INVALID_REQUEST, "the form is not what a browser sends") from None
+
+
+def _path(site: Site, call: Call) -> str:
+    return site.place(call).prefix + "/"
+
+
+def _next(site: Site, call: Call, wanted: str) -> str:
+    """Where to go: the page that was asked for, if it is one of ours."""
+    place = site.place(call)
+    own = place.prefix + "/"
+    is_ours = (
+        wanted.startswith(own) and not wanted.startswith(("//", "/\\")) and wanted.isascii() and wanted.isprintable()
+    )
+    return wanted if is_ours else place.url()

@@ -1,0 +1,114 @@
+"""Logging in to the dashboard: a cookie that only this server's own pages can do something with."""
+
+from __future__ import annotations
+
+from http.cookies import SimpleCookie
+from urllib.parse import urlencode
+
+import pytest
+
+from skep.keys import Verb
+from tests.access.driver import Caller, Door
+from tests.access.requests import ALL
+from tests.http.driver import Reply
+
+OWN = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}
+
+
+def login(caller: Caller, key: str, **headers: str) -> Reply:
+    return caller.request("POST", "/login", urlencode({"key": key}).encode(), {**OWN, **headers})
+
+
+@pytest.fixture
+def stranger(door: Door) -> Caller:
+    return door.with_token(None, door.tenant)
+
+
+def test_a_page_asks_a_stranger_for_a_key(door: Door, stranger: Caller) -> None:
+    asked = stranger.get("/queues")
+    assert (asked.status, b'type="password"' in asked.body) == (401, True)
+
+    entered = login(stranger, door.key(*ALL).text)
+
+    assert entered.status == 303
+    cookie = entered.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert "Secure" not in cookie
+    value = cookie.partition(";")[0]
+    page = stranger.request("GET", "/queues", headers={"Cookie": f"other=1; {value}"})
+    assert page.status == 200
+    assert value.partition("=")[2].encode() not in page.body
+
+
+def test_behind_tls_the_cookie_is_for_tls_only(door: Door, stranger: Caller) -> None:
+    entered = login(stranger, door.key(*ALL).text, **{"X-Forwarded-Proto": "https"})
+    assert "Secure" in entered.headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    "goal", ["//evil.example", "/\\evil.example", "https://evil.example", "/\r\nSet-Cookie: a=b", ""]
+)
+def test_a_login_leads_to_no_other_place(door: Door, stranger: Caller, goal: str) -> None:
+    body = urlencode({"key": door.key(*ALL).text, "next": goal}).encode()
+    entered = stranger.request("POST", "/login", body, OWN)
+    assert entered.headers["location"].startswith("/")
+    assert "evil" not in entered.headers["location"]
+
+
+def test_logging_out_takes_the_cookie_away(stranger: Caller) -> None:
+    left = stranger.request("POST", "/logout", b"", OWN)
+    assert SimpleCookie(left.headers["set-cookie"])["skep_key"]["max-age"] == "0"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1"},
+    ],
+)
+def test_no_other_page_can_use_the_cookie_to_change_anything(
+    door: Door, stranger: Caller, headers: dict[str, str]
+) -> None:
+    door.caller(*ALL).push("orders", 1)
+    shown = {"Cookie": f"skep_key={door.key(*ALL).text}", **headers}
+    form = {**shown, "Content-Type": "application/x-www-form-urlencoded"}
+
+    assert stranger.request("POST", "/queues/orders/pause", b"paused=yes", form).status == 403
+    assert stranger.request("POST", "/login", b"key=x", form).status == 403
+    assert door.caller(Verb.POP).pop("orders").status == 200
+
+
+@pytest.mark.parametrize("headers", [{}, {"Sec-Fetch-Site": "same-origin"}])
+def test_the_api_does_not_look_at_cookies(door: Door, stranger: Caller, headers: dict[str, str]) -> None:
+    door.caller(*ALL).push("orders", 1)
+    shown = {"Cookie": f"skep_key={door.key(*ALL).text}", **headers}
+    item = b'{"items":[{"queue":"orders","payload":1}]}'
+
+    assert stranger.request("POST", "/api/v1/push", item, shown).status == 401
+    assert stranger.request("GET", "/api/v1/pop/queue/orders?autoAck=true", None, shown).status == 401
+    assert stranger.request("GET", "/api/v1/resources/queues", None, shown).status == 401
+
+
+def test_a_cookie_that_is_given_twice_counts_for_nothing(door: Door, stranger: Caller) -> None:
+    one, two = door.key(*ALL).text, door.key(*ALL).text
+    assert stranger.request("GET", "/queues", None, {"Cookie": f"skep_key={one}; skep_key={two}"}).status == 401
+
+
+def test_a_deed_leaves_an_entry_and_needs_more_than_reading(door: Door, stranger: Caller) -> None:
+    admin = door.key(*ALL)
+    door.with_token(admin.text).push("orders", 1)
+    form = {"Cookie": f"skep_key={admin.text}", **OWN}
+    reader = {"Cookie": f"skep_key={door.key(Verb.READ).text}", **OWN}
+
+    assert stranger.request("POST", "/queues/orders/pause", b"paused=yes", reader).status == 403
+    assert stranger.request("POST", "/queues/orders/pause", b"paused=yes", form).status == 303
+
+    [entry] = door.with_token(admin.text).get("/api/v1/audit").json["entries"]
+    assert (entry["action"], entry["outcome"]) == ("POST /queues/{queue}/pause", "done")

@@ -1,0 +1,138 @@
+"""Whatever someone else may write, in every field that reaches a page, is text there: no page runs it, breaks, or leaves the host."""
+
+from __future__ import annotations
+
+import json
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.screen import Screen
+from tests.http.driver import Api
+
+PARTS = [
+    "<script>window.evil=1</script>",
+    '"><img src=x onerror=window.evil=1>',
+    "'><svg/onload=window.evil=1>",
+    "{{7*7}}{% raw %}${window.evil=1}",
+    "javascript:window.evil=1//",
+    "</textarea></title></style><script>window.evil=1</script>",
+]
+EVIL = "".join(PARTS)
+"""All of it at once: a queue's name may be that long."""
+TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
+
+
+def everything(api: Api, evil: str) -> None:
+    """The text in all that can be written from outside."""
+    api.post("/api/v1/configure", {"queue": evil, "settings": {"namespace": evil, "task": evil, "max_attempts": 1}})
+    payload = {evil: evil, "list": [evil], "n": 1}
+    fields = {"partition": evil, "transactionId": evil, "traceId": TRACE, "headers": {evil: evil}}
+    api.post(
+        "/api/v1/push",
+        {"items": [{"queue": evil, "payload": payload, **fields}, {"queue": evil, "payload": evil, "partition": "2"}]},
+    )
+    api.post("/api/v1/traces", {"events": [{"traceId": TRACE, "name": evil, "data": {evil: evil}, "queue": evil}]})
+    quoted = api_quoted(evil)
+    for message in api.pop(quoted, 9, f"&consumerGroup={quoted}"):
+        api.ack(message, "dlq", error=evil)
+    api.pop(quoted, 1)
+    report = {
+        "name": evil, "status": "failed", "message": evil, "lag": {evil: 1}, "links": {evil: evil, "x": "javascript:alert(1)"},
+        "stages": [{"name": evil, "status": "failed", "message": evil}], "checks": [{"name": evil, "status": "warn", "message": evil}],
+        "details": {evil: evil},
+    }  # fmt: skip
+    assert api.request("PUT", f"/api/v1/pipelines/{quoted}", json.dumps(report).encode()).status == 200
+
+
+def api_quoted(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")
+
+
+def pages(page: Page) -> list[str]:
+    """Where the links of a page lead, within the dashboard."""
+    links = page.locator("main a[href]").evaluate_all("links => links.map(link => link.href)")
+    return [str(link) for link in links if "/docs" not in link and "#" not in link]
+
+
+def test_nothing_that_others_write_runs_in_a_page(screen: Screen, api: Api) -> None:
+    everything(api, EVIL)
+    seen: set[str] = set()
+    quoted = api_quoted(EVIL)
+    for path in (
+        "/",
+        "/queues",
+        "/messages",
+        "/traces",
+        "/dead-letters",
+        "/operations",
+        "/pipelines",
+        f"/queues/{quoted}",
+    ):
+        screen.open(path, **({"show": "all"} if path == "/queues" else {"id": TRACE} if path == "/traces" else {}))
+        seen |= set(pages(screen.page))
+        assert screen.page.evaluate("window.evil") is None
+    assert len(seen) > 20
+    # One page of each shape: what follows the tenant and the names differs, what is shown does not.
+    shapes = {
+        link.split("?")[0]
+        + "?"
+        + "&".join(sorted(part.split("=")[0] for part in link.partition("?")[2].split("&"))): link
+        for link in seen
+    }
+    for link in sorted(shapes.values()):
+        response = screen.page.goto(link)
+        assert response is not None
+        assert response.status == 200, link
+        assert screen.page.evaluate("window.evil") is None, link
+        assert (
+            screen.page.locator(
+                "main script, main iframe, main object, main [onerror], main [onload], main [style]:not(.plot *)"
+            ).count()
+            == 0
+        ), link
+        assert screen.page.locator('main a[href^="javascript" i]').count() == 0, link
+
+
+def test_a_link_cannot_put_words_into_a_notice(screen: Screen, api: Api) -> None:
+    api.push("orders", 1)
+    screen.open("/queues", notice="<b>call this number</b>", number="1")
+
+    expect(screen.page.locator(".notice")).to_have_count(0)
+
+
+def test_a_form_of_another_site_does_nothing(screen: Screen, api: Api) -> None:
+    api.push("orders", 1)
+    path = f"/queues/orders/pause?tenant={api.tenant}"
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "https://evil.example"}
+
+    refused = api.request("POST", path, b"paused=yes", form)
+    json_like = api.request("POST", path, b"paused=yes", {"Content-Type": "text/plain"})
+
+    assert (refused.status, json_like.status) == (403, 415)
+    assert not api.get("/api/v1/resources/queues/orders").json["settings"]["paused"]
+
+
+def test_pages_are_told_to_do_nothing_but_what_they_need(api: Api) -> None:
+    reply = api.request("GET", "/", headers={"Accept": "text/html"})
+
+    policy = dict(part.strip().split(" ", 1) for part in reply.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert "unsafe" not in reply.headers["content-security-policy"]
+    assert policy["script-src"].startswith("'nonce-")
+    assert policy["frame-ancestors"] == "'none'"
+    assert (reply.headers["x-content-type-options"], reply.headers["cache-control"]) == ("nosniff", "no-store")
+    again = api.request("GET", "/", headers={"Accept": "text/html"})
+    assert again.headers["content-security-policy"] != reply.headers["content-security-policy"]
+
+
+def test_behind_a_path_prefix_all_links_and_files_have_it(api: Api) -> None:
+    api.push("orders", 1)
+    for path in ("/", "/queues", "/queues/orders", "/messages?q=queue:orders"):
+        body = api.request("GET", path, headers={"X-Forwarded-Prefix": "/ops/skep/"}).body.decode()
+        for attribute in ("href", "src", "action", "hx-get"):
+            links = [part.split('"')[0] for part in body.split(f'{attribute}="')[1:]]
+            assert all(link.startswith(("/ops/skep/", "#", "http")) for link in links), (path, attribute, links)
+    evil = api.request("GET", "/", headers={"X-Forwarded-Prefix": '//evil.example"><script>'}).body.decode()
+    assert "evil.example" not in evil
