@@ -163,7 +163,9 @@ class App:
 
     def _endpoint(self, o: Operation, tell: Teller) -> Endpoint:
         meter = self.meter.route(o.method, o.path, o.verb)
-        guard = None if self._gate is None else Guard(self._gate, o.access, by_cookie=tell is not tell_json)
+        guard = (
+            None if self._gate is None else Guard(self._gate, o.access, by_cookie=o.by_cookie or tell is not tell_json)
+        )
         handler = o.handler
         if is_audited(o.method, o.access):
             handler = audited(self._access, f"{o.method} {o.path}", o.access, self._audit_seconds, handler)

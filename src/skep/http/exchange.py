@@ -58,7 +58,7 @@ class Call:
 
     __slots__ = (
         "_bodies", "_limits", "_pairs", "_query", "_receive", "_repeatable", "_tenant", "_verb", "body_bytes", "checked",
-        "principal", "scope", "tenant_in", "touched", "waits",
+        "is_guarded", "principal", "scope", "tenant_in", "touched", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,8 @@ class Call:
         """Who asks; None where nobody is asked who they are."""
         self.checked = False
         """Whether it was looked at what the principal may do."""
+        self.is_guarded = False
+        """Whether it is open to anyone on a server that asks others who they are, and so tells little."""
         self.touched: set[str] | None = None
         """The names of queues that it was about, when someone wants to know."""
         self._tenant: str | None = None

@@ -34,6 +34,7 @@ class Guard:
         """Let a call in, or raise: UNAUTHENTICATED, TOO_MANY_REQUESTS or FORBIDDEN."""
         need = self._need
         if need.reach is Reach.OPEN:
+            call.is_guarded = True
             return
         credential = self._credential(call)
         principal = self._gate.remembered(credential) or await self._gate.admit(credential)

@@ -22,10 +22,19 @@ class Reach(StrEnum):
     """Whatever may be seen: the handler leaves out the rest by `Call.visible`."""
     TENANT = "tenant"
     """All queues of the tenant, since it is of no single one."""
-    ADMINS = "all queues of some tenant"
+    ADMINS = "admins"
     """All queues of some tenant: the handler says what that is good for."""
     SERVER = "server"
     """All queues of all tenants, since it is of no single tenant."""
+
+
+_ON = {
+    Reach.QUEUES: "the queues that it names",
+    Reach.LIST: "what it is to show",
+    Reach.TENANT: "all queues of the tenant",
+    Reach.ADMINS: "all queues of a tenant",
+    Reach.SERVER: "all queues of all tenants",
+}
 
 
 class Need(Struct, frozen=True):
@@ -37,7 +46,7 @@ class Need(Struct, frozen=True):
     def __str__(self) -> str:
         if not self.verbs:
             return self.reach.value
-        return f"{'+'.join(self.verbs)} on {self.reach.value}"
+        return f"{' and '.join(self.verbs)} on {_ON[self.reach]}"
 
 
 OPEN = Need(Reach.OPEN)

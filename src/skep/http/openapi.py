@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from skep import __version__
+from skep.http.need import Reach
 from skep.http.operation import Media, Operation, Parameter
 from skep.wire.problems import ErrorResponse
 
@@ -40,6 +41,11 @@ TENANT = {
     "schema": {"type": "string"},
     "example": "default",
 }
+SECURITY = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A key (`skep_…`) or a token (JWT), where the server asks for one.",
+}
 _TENANTED = ("/api/", "/admin/")
 _BRACES = re.compile(r"{(\w+)}")
 _TIME = re.compile(r"(At|Deadline|_at|_deadline|^since|^until|^time)$")
@@ -65,6 +71,7 @@ def document(operations: Sequence[Operation]) -> Json:
         "components": {
             "schemas": schemas.components,
             "parameters": {"Tenant": TENANT},
+            "securitySchemes": {"bearer": SECURITY},
             "responses": {
                 "Error": {
                     "description": "Nothing of the call happened; the code says why",
@@ -132,8 +139,11 @@ def _operation(operation: Operation, schemas: _Schemas) -> Json:
         "responses": {str(status): _answer(status, body, schemas) for status, body in operation.answers.items()},
     }
     told["responses"].update({kind: {"$ref": "#/components/responses/Error"} for kind in ("4XX", "5XX")})
-    if operation.description:
-        told["description"] = operation.description
+    if operation.access.reach is not Reach.OPEN:
+        told["security"] = [{"bearer": []}]
+    needs = f"Needs {operation.access}." if operation.access.verbs else ""
+    if operation.description or needs:
+        told["description"] = f"{operation.description} {needs}".strip()
     parameters = list(_parameters(operation, schemas))
     if operation.path.startswith(_TENANTED):
         parameters.append({"$ref": "#/components/parameters/Tenant"})

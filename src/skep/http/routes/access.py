@@ -56,7 +56,7 @@ def operations(engine: Engine) -> list[Operation]:
     async def audit(call: Call) -> Answer:
         everywhere = parameters.flag(call.query, "everywhere")
         if everywhere and call.principal is not None and not call.principal.may_everywhere(Verb.ADMIN):
-            raise SkepError(Code.FORBIDDEN, "this needs admin on server")
+            raise SkepError(Code.FORBIDDEN, "this needs admin on all queues of all tenants")
         limit = page_limit(call.query)
         before = parameters.position(call.query, "after")
         found = await engine.access.list_audit(None if everywhere else call.tenant, before=before, limit=limit)

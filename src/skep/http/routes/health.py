@@ -25,14 +25,16 @@ class Health(Struct):
 def operations(engine: Engine) -> list[Operation]:
     """Health and readiness."""
 
-    async def health(call: Call) -> Answer:  # noqa: ARG001 - it answers whatever is asked
-        return json_answer(Health("ok", warnings=_warnings(engine)))
+    async def health(call: Call) -> Answer:
+        return json_answer(Health("ok", warnings=[] if call.is_guarded else _warnings(engine)))
 
-    async def ready(call: Call) -> Answer:  # noqa: ARG001 - as above
+    async def ready(call: Call) -> Answer:
         try:
             await engine.list_queues(limit=1)
         except SkepError as error:
-            return json_answer(Health("unavailable", str(error)), HTTPStatus.SERVICE_UNAVAILABLE)
+            return json_answer(
+                Health("unavailable", error.code if call.is_guarded else str(error)), HTTPStatus.SERVICE_UNAVAILABLE
+            )
         return json_answer(Health("ready"))
 
     return [

@@ -34,11 +34,11 @@ def operations(every: Callable[[], Sequence[Operation]]) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/openapi.json", access=KNOWN, handler=openapi, tag="Server", answers={200: dict[str, Any]},
+            method="GET", path="/openapi.json", access=KNOWN, by_cookie=True, handler=openapi, tag="Server", answers={200: dict[str, Any]},
             summary="This reference as an OpenAPI 3.1 document",
         ),
         Operation(
-            method="GET", path="/docs", access=KNOWN, handler=docs, tag="Server", answers={200: Media("text/html")},
+            method="GET", path="/docs", access=KNOWN, by_cookie=True, handler=docs, tag="Server", answers={200: Media("text/html")},
             summary="This reference as a page",
         ),
     ]  # fmt: skip
