@@ -112,3 +112,15 @@ def test_a_deed_leaves_an_entry_and_needs_more_than_reading(door: Door, stranger
 
     [entry] = door.with_token(admin.text).get("/api/v1/audit").json["entries"]
     assert (entry["action"], entry["outcome"]) == ("POST /queues/{queue}/pause", "done")
+    assert entry["names"] == ["orders"]
+
+
+def test_a_message_published_from_a_page_says_who_did(door: Door, stranger: Caller) -> None:
+    admin = door.key(*ALL)
+    door.with_token(admin.text).post("/api/v1/configure", {"queue": "orders"})
+    form = {"Cookie": f"skep_key={admin.text}", **OWN}
+
+    assert stranger.request("POST", "/queues/orders/publish", b"payload=1", form).status == 303
+
+    [message] = door.caller(Verb.POP).pop("orders").json["messages"]
+    assert message["headers"]["skep-producer"] == f"key:{admin.record.id}"

@@ -28,7 +28,8 @@ def audited(access: Access, action: str, need: Need, keep_seconds: float, handle
     """The same handler, with a note of what it does."""
 
     async def noting(call: Call) -> Answer:
-        call.touched = set()
+        # Pages have the queue in their path, and look at no other.
+        call.touched = {call.path("queue")} if "queue" in call.scope.get("path_params", {}) else set()
         actor = ANONYMOUS if call.principal is None else call.principal.name
         position = await access.note_audit(actor, action, keep_seconds)
         outcome: str = Code.INTERNAL

@@ -46,7 +46,8 @@ class Need(Struct, frozen=True):
     def __str__(self) -> str:
         if not self.verbs:
             return self.reach.value
-        return f"{' and '.join(self.verbs)} on {_ON[self.reach]}"
+        either = " or " if self.reach in (Reach.QUEUES, Reach.LIST) else " and "
+        return f"{either.join(self.verbs)} on {_ON[self.reach]}"
 
 
 OPEN = Need(Reach.OPEN)

@@ -15,6 +15,7 @@ from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
+from skep.http.producer import stamped_messages
 from skep.http.routes.groups import reached, start_of
 from skep.model import (
     DEAD_LETTER_SUFFIX,
@@ -135,7 +136,7 @@ async def publish(site: Site, call: Call, fields: Fields) -> str:
         key, payload, partition=fields.get("partition") or DEFAULT_PARTITION, transaction_id=fields.get("txid") or None,
         headers=msgspec.json.encode(headers),
     )  # fmt: skip
-    [result] = (await site.engine.push([message])).results
+    [result] = (await site.engine.push(stamped_messages([message], call.principal))).results
     if result.code is not None:
         raise SkepError(result.code, result.reason or "the message was refused")
     notice = "duplicate" if result.status == "duplicate" else "published"
