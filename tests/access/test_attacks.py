@@ -250,3 +250,12 @@ def test_a_key_made_on_the_store_guards_the_server_and_is_never_logged(tmp_path:
     assert statuses == [404, 403, 401, 401, 401, 401]
     assert "/api/v1/pop/queue/orders" in said
     assert key.rpartition("_")[2][:-1] not in said
+
+
+def test_the_first_key_is_not_given_away_by_a_server_that_asks_for_one(tmp_path: Path) -> None:
+    with serving("--set", "access.required=true", folder=tmp_path) as server:
+        url = f"http://127.0.0.1:{server.listening()}"
+        making = [sys.executable, "-m", "skep", "key", "create", "-q", "--role", "admin", "--url", url]
+        run = subprocess.run(making, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        assert (run.returncode != 0, run.stdout) == (True, "")
+        assert "stop the server to make the first" in run.stderr

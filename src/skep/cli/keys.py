@@ -205,7 +205,15 @@ def _either(to: Connection, place: Place | None, here: Callable[[Engine], Awaita
     except SkepError as error:
         if error.code is not Code.STORE_BUSY:
             raise
+    try:
         return there()
+    except SkepError as refused:
+        if refused.code is not Code.UNAUTHENTICATED:
+            raise
+        raise SkepError(
+            Code.UNAUTHENTICATED,
+            "a server holds the store and asks for a key: show one of an admin (--token), or stop the server to make the first",
+        ) from None
 
 
 def _on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
