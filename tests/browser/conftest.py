@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from skep.clock import Instant, ManualClock
 from skep.testing.server import RunningServer, running_server
@@ -22,6 +22,8 @@ from tests.browser.traffic import an_hour
 from tests.http.driver import Api
 
 TENANTS = (f"shop-{number}" for number in itertools.count(1))
+WAIT_MS = 20_000
+"""How long a page may take to show something: only a busy machine needs it."""
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 # Root has no sandbox for a browser; a small /dev/shm would end it.
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
@@ -46,6 +48,7 @@ def browser() -> Iterator[Browser]:
     found = program()
     if found is None:
         pytest.skip("NO BROWSER: the dashboard is not tested; apt-get install chromium")
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
         yield browser

@@ -203,3 +203,20 @@ async def test_I12_a_seek_starts_the_account_anew(driver: Driver) -> None:
     await driver.seek(FROM_BEGINNING)
 
     assert account(await driver.stats()) == {"pushed": 3, "pending": 3}
+
+
+async def test_many_queues_are_looked_at_at_once_as_each_by_itself(driver: Driver) -> None:
+    made = []
+    for name in ("c", "a", "b", "gone"):
+        made.append(await driver.create(name, ordering=Ordering.UNORDERED if name == "b" else Ordering.PER_KEY))
+        await driver.push("1", "2", "3", queue=name)
+    await driver.ack(*await driver.pop("a", batch=1))
+    await driver.pop("b", batch=2, group="g")
+    await driver.pop("a", batch=1, group="g")
+    await driver.reject(*await driver.pop("c", batch=1))
+    await driver.delete("gone")
+
+    found = await driver.store.stats_of(made, driver.now)
+
+    assert found[:3] == [await driver.queue_stats(queue.key.name) for queue in made[:3]]
+    assert found[3] is None

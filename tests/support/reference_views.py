@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.histories import FinishedLease, RetentionPass
@@ -114,6 +116,9 @@ class ReferenceViews(Reference):
             rates=Rates(),
             groups=groups,
         )
+
+    async def stats_of(self, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
+        return [await self.queue_stats(one.key, now) if one.key in self.logs else None for one in queues]
 
     def _dead_letters_from(self, key: QueueKey) -> int:
         graves = [log for log in self.logs.values() if log.queue.key.tenant == key.tenant]

@@ -20,7 +20,7 @@ from skep.dashboard import assets, formats
 from skep.dashboard.notices import notice_of
 from skep.dashboard.place import Place
 from skep.dashboard.screens import SCREENS
-from skep.dashboard.snapshots import Snapshots
+from skep.dashboard.snapshots import Snapshot, Snapshots, StillLooking
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.errors import error_answer
@@ -85,6 +85,10 @@ class Site:
     def place(self, call: Call) -> Place:
         """Where a request stands."""
         return Place(call, self._prefix)
+
+    async def snapshot(self, call: Call) -> Snapshot:
+        """All queues of the tenant. What refreshes itself can wait, and whoever sees the page meanwhile sees the last one."""
+        return await self.snapshots.of(call.tenant, patient=call.header(b"hx-request") is not None)
 
     def page(self, call: Call, template: str, http_status: int = HTTPStatus.OK, **values: Any) -> Answer:
         """A page."""
@@ -151,7 +155,12 @@ class Dashboard:
 
 def _shown(site: Site, path: str, parameters: tuple[str, ...], view: View) -> Operation:
     async def handler(call: Call) -> Answer:
-        return await view(site, call)
+        try:
+            return await view(site, call)
+        except StillLooking:
+            waiting = site.page(call, "waiting.html", screen=None)
+            waiting.headers.append((b"refresh", b"1"))
+            return waiting
 
     known = (
         *COMMON,

@@ -18,12 +18,22 @@ from skep.http.survey import Survey, survey
 
 FRESH_SECONDS = 1.0
 """A look that is no older than this is as good as a new one."""
+RESTS = 10
+"""After a look that took long there is none for so many times as long, so that looking never keeps the store busy."""
 SHOWN_SECONDS = 30.0
 """One that is older than this is not shown any more: the page waits for the next."""
 QUICK_SECONDS = 0.05
 """A look that takes no longer is taken while the page waits."""
+MANY_QUEUES = 200
+"""From so many queues on a page does not wait for the first look, which may take long."""
+PATIENCE_SECONDS = 0.06
+"""Or only so long."""
 TENANTS = 32
 """Tenants whose figures are remembered."""
+
+
+class StillLooking(Exception):  # noqa: N818 - it is a state of affairs, not an error
+    """The first look at very many queues is not done yet: come again in a moment."""
 
 
 class Snapshot(Struct, frozen=True):
@@ -42,15 +52,23 @@ class Snapshots:
         self._last: OrderedDict[str, Snapshot] = OrderedDict()
         self._under_way: dict[str, asyncio.Task[Snapshot]] = {}
 
-    async def of(self, tenant: str) -> Snapshot:
-        """A look that is fresh, or the last one while the next is taken."""
+    async def of(self, tenant: str, *, patient: bool = False) -> Snapshot:
+        """A look that is fresh, or the last one while the next is taken.
+
+        Who is not ``patient`` is told by `StillLooking` that the first one takes long.
+        """
         last = self._last.get(tenant)
         age = None if last is None else self._engine.now() - last.at
-        if last is not None and age is not None and 0 <= age < seconds(FRESH_SECONDS):
+        fresh = FRESH_SECONDS if last is None else max(FRESH_SECONDS, last.took_seconds * RESTS)
+        if last is not None and age is not None and 0 <= age < seconds(fresh):
             return last
         looking = self._look(tenant)
         if last is not None and age is not None and age < seconds(SHOWN_SECONDS) and last.took_seconds > QUICK_SECONDS:
             return last
+        if not patient and self._engine.known_queues > MANY_QUEUES:
+            await asyncio.wait([looking], timeout=PATIENCE_SECONDS)
+            if not looking.done():
+                raise StillLooking
         return await asyncio.shield(looking)
 
     def forget(self, tenant: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from skep.engine import Engine
+from skep.engine.engine import LOOKED_AT_ONCE
 from skep.errors import Code, SkepError
 from skep.model import Queue, QueueKey, QueueStats, Rates
 from skep.wire.queues import Overview
@@ -70,10 +71,11 @@ async def listed(
 async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Surveyed]:
     """The queues' figures; one that was deleted meanwhile is left out."""
     found = []
-    for queue in queues:
-        stats = await stats_or_none(engine, queue.key)
-        if stats is not None:
-            found.append(Surveyed(queue, stats))
+    for start in range(0, len(queues), LOOKED_AT_ONCE):
+        some = queues[start : start + LOOKED_AT_ONCE]
+        for queue, stats in zip(some, await engine.stats_of(some), strict=True):
+            if stats is not None:
+                found.append(Surveyed(queue, stats))
     return found
 
 

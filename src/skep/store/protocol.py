@@ -464,6 +464,10 @@ class Store(Protocol):
         """A queue's figures."""
         ...
 
+    async def stats_of(self, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
+        """The figures of queues in one look; None for one that is gone."""
+        ...
+
     async def partition_stats(
         self, key: QueueKey, group: str, now: Instant, after: str = "", limit: int = 100
     ) -> list[PartitionStats]:

@@ -34,7 +34,7 @@ def _graves(queues: Sequence[Surveyed]) -> list[Surveyed]:
 async def dead_letters(site: Site, call: Call) -> Answer:
     """All kinds of death, of one queue or of those with most."""
     place = site.place(call)
-    graves = _graves((await site.snapshots.of(place.tenant)).seen.queues)
+    graves = _graves((await site.snapshot(call)).seen.queues)
     chosen = place.query.get("queue")
     wanted = {name: place.query.get(name, "") for name in ("source", "reason", "error")}
     names = [chosen] if chosen else [one.queue.key.name for one in graves[:GRAVES] if one.stats.dead_letters]

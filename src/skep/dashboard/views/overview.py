@@ -32,7 +32,7 @@ class Worry(NamedTuple):
 async def overview(site: Site, call: Call) -> Answer:
     """The first page."""
     place = site.place(call)
-    snapshot = await site.snapshots.of(place.tenant)
+    snapshot = await site.snapshot(call)
     worries = worries_of(snapshot)
     if site.engine.operations.stuck:
         worries.insert(

@@ -40,7 +40,7 @@ COLUMNS = (
 async def queues(site: Site, call: Call) -> Answer:
     """The table."""
     place = site.place(call)
-    snapshot = await site.snapshots.of(place.tenant)
+    snapshot = await site.snapshot(call)
     show = place.query.get("show", "working")
     sort = place.query.get("sort", "name")
     text = place.query.get("filter", "").strip().lower()

@@ -45,16 +45,32 @@ WALK_ROWS = 5_000
 
 async def queue_stats(connection: Connection, key: QueueKey, now: Instant) -> QueueStats:
     """A queue's figures, with every group's account."""
-    queue = await queues.need(connection, key)
-    head = await connection.fetchrow(SQL["queue_figures"], queue.id, now - seconds(RATE_WINDOW_SECONDS))
-    assert head is not None
-    rows = await connection.fetch(SQL["group_figures"], queue.id, now, now - seconds(RATE_WINDOW_SECONDS), None)
+    [found] = await stats_of(connection, [await queues.need(connection, key)], now)
+    if found is None:
+        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+    return found
+
+
+async def stats_of(connection: Connection, wanted: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
+    """The figures of queues, in two statements; None for one that is gone."""
+    ids, since = [queue.id for queue in wanted], now - seconds(RATE_WINDOW_SECONDS)
+    heads = {row["id"]: row for row in await connection.fetch(SQL["queue_figures"], ids, since)}
+    groups: dict[int, list[asyncpg.Record]] = {}
+    for row in await connection.fetch(SQL["group_figures"], ids, now, since, None):
+        groups.setdefault(row["queue_id"], []).append(row)
+    return [
+        None if queue.id not in heads else _queue_stats(queue, heads[queue.id], groups.get(queue.id, []), now)
+        for queue in wanted
+    ]
+
+
+def _queue_stats(queue: Queue, head: asyncpg.Record, rows: Sequence[asyncpg.Record], now: Instant) -> QueueStats:
     groups = [_group_stats(row, queue, head["last_seq"], now) for row in rows]
     ages = [now - group.oldest_at for group in groups if group.oldest_at is not None]
     if not groups and head["first_at"] is not None:
         ages = [now - head["first_at"]]
     return QueueStats(
-        queue=key,
+        queue=queue.key,
         first_seq=head["first_seq"],
         last_seq=head["last_seq"],
         depth=head["depth"],
@@ -76,7 +92,7 @@ async def group_stats(connection: Connection, key: QueueKey, group: str, now: In
     """One group's account."""
     queue = await queues.need(connection, key)
     last_seq = await connection.fetchval(SQL["last_seq"], queue.id)
-    row = await connection.fetchrow(SQL["group_figures"], queue.id, now, now - seconds(RATE_WINDOW_SECONDS), group)
+    row = await connection.fetchrow(SQL["group_figures"], [queue.id], now, now - seconds(RATE_WINDOW_SECONDS), group)
     if row is None:
         raise SkepError(Code.GROUP_NOT_FOUND, f"queue {key.name!r} has no group {group!r}", queue=key.name, group=group)
     return _group_stats(row, queue, last_seq, now)

@@ -2,9 +2,9 @@
 SELECT last_seq(q.id, q.floor_seq) FROM queue q WHERE q.id = $1
 
 -- name: queue_figures
--- The sample is the one nearest to a minute ago, or the oldest there is. Dead letters are those it holds, and its own elsewhere:
+-- Of many queues at once, each by its own look-ups. The sample is the one nearest to a minute ago, or the oldest there is. Dead letters are those it holds, and its own elsewhere:
 -- two counts, each by an index, where one with OR would walk the dead letters of everyone.
-SELECT q.first_seq, x.last_seq, q.scheduled_count, log_depth(q.id, q.first_seq, x.last_seq) + q.scheduled_count AS depth,
+SELECT q.id, q.first_seq, x.last_seq, q.scheduled_count, log_depth(q.id, q.first_seq, x.last_seq) + q.scheduled_count AS depth,
        (SELECT count(*) FROM dead_letter d WHERE d.queue_id = q.id)
        + (SELECT count(*) FROM dead_letter d WHERE d.source_queue = q.name AND d.queue_id = (
             SELECT t.id FROM queue t
@@ -12,7 +12,8 @@ SELECT q.first_seq, x.last_seq, q.scheduled_count, log_depth(q.id, q.first_seq, 
               AND t.id <> q.id)) AS dead_letters,
        (SELECT m.created_at FROM message m WHERE m.queue_id = q.id AND m.seq >= q.first_seq ORDER BY m.queue_id, m.seq LIMIT 1) AS first_at,
        s.last_seq AS sample_seq, s.at AS sample_at
-FROM queue q
+FROM unnest($1::integer[]) AS k (id)
+CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.id = k.id LIMIT 1) q
 CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x
 LEFT JOIN LATERAL (
     (SELECT p.last_seq, p.at, 0 AS rank FROM sample p WHERE p.queue_id = q.id AND p.group_id = 0 AND p.at <= $2
@@ -21,21 +22,23 @@ LEFT JOIN LATERAL (
     (SELECT p.last_seq, p.at, 1 FROM sample p WHERE p.queue_id = q.id AND p.group_id = 0 AND p.at > $2
      ORDER BY p.queue_id, p.group_id, p.at LIMIT 1)
     ORDER BY rank LIMIT 1) s ON true
-WHERE q.id = $1
+WHERE q.deleted_at IS NULL
 
 -- name: group_figures
 -- Counters, and one walk over the rows of unsettled partitions: as many as there are partitions with work.
-SELECT g.id, g.name, g.start_seq, g.scan_seq, g.created_at, g.external, c.completed, c.dead, c.expired, c.skipped, c.retried,
+SELECT g.id, g.queue_id, g.name, g.start_seq, g.scan_seq, g.created_at, g.external, c.completed, c.dead, c.expired, c.skipped, c.retried,
        l.unsettled + s.unsettled AS unsettled, l.in_flight + s.in_flight AS in_flight,
        l.partitions + s.partitions AS partitions, l.leased_partitions + s.leased_partitions AS leased_partitions,
        least(l.oldest_at, s.oldest_at) AS oldest_at,
        least(g.scan_seq, coalesce(l.settled, g.scan_seq), coalesce(s.settled, g.scan_seq)) AS progress_seq,
-       (SELECT m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq > g.scan_seq
+       (SELECT m.created_at FROM message m WHERE m.queue_id = g.queue_id AND m.seq > g.scan_seq
           AND (m.audience IS NULL OR m.audience = g.id OR g.external)
         ORDER BY m.queue_id, m.seq LIMIT 1) AS undiscovered_at,
        p.last_seq AS sample_seq, p.at AS sample_at, p.completed AS sample_completed, p.dead AS sample_dead,
        p.retried AS sample_retried
-FROM consumer_group g
+FROM unnest($1::integer[]) AS k (id)
+CROSS JOIN LATERAL (
+    SELECT * FROM consumer_group g WHERE g.queue_id = k.id AND ($4::text IS NULL OR g.name = $4)) g
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(c.completed), 0)::bigint AS completed, coalesce(sum(c.dead), 0)::bigint AS dead,
            coalesce(sum(c.expired), 0)::bigint AS expired, coalesce(sum(c.skipped), 0)::bigint AS skipped,
@@ -47,23 +50,22 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE l.token IS NULL OR l.ready_at <= $2) AS partitions,
            count(*) FILTER (WHERE l.token IS NOT NULL AND l.ready_at > $2) AS leased_partitions,
            min(l.oldest_at) AS oldest_at, min(coalesce(l.open[1] - 1, l.delivered_seq)) AS settled
-    FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = g.id) l
+    FROM partition_lease l WHERE l.queue_id = g.queue_id AND l.group_id::bigint = g.id) l
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(cardinality(s.seqs)), 0)::bigint AS unsettled,
            coalesce(sum(cardinality(s.seqs)) FILTER (WHERE s.token IS NOT NULL AND s.ready_at > $2), 0)::bigint AS in_flight,
            count(DISTINCT s.partition) FILTER (WHERE s.token IS NULL OR s.ready_at <= $2) AS partitions,
            count(DISTINCT s.partition) FILTER (WHERE s.token IS NOT NULL AND s.ready_at > $2) AS leased_partitions,
            min(s.oldest_at) AS oldest_at, min(s.seqs[1]) - 1 AS settled
-    FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = g.id) s
+    FROM set_lease s WHERE s.queue_id = g.queue_id AND s.group_id = g.id) s
 LEFT JOIN LATERAL (
-    (SELECT p.*, 0 AS rank FROM sample p WHERE p.queue_id = $1 AND p.group_id = g.id AND p.at <= $3
+    (SELECT p.*, 0 AS rank FROM sample p WHERE p.queue_id = g.queue_id AND p.group_id = g.id AND p.at <= $3
      ORDER BY p.queue_id DESC, p.group_id DESC, p.at DESC LIMIT 1)
     UNION ALL
-    (SELECT p.*, 1 FROM sample p WHERE p.queue_id = $1 AND p.group_id = g.id AND p.at > $3
+    (SELECT p.*, 1 FROM sample p WHERE p.queue_id = g.queue_id AND p.group_id = g.id AND p.at > $3
      ORDER BY p.queue_id, p.group_id, p.at LIMIT 1)
     ORDER BY rank LIMIT 1) p ON true
-WHERE g.queue_id = $1 AND ($4::text IS NULL OR g.name = $4)
-ORDER BY g.name
+ORDER BY g.queue_id, g.name
 
 -- name: partitions
 SELECT x.partition, sum(x.unsettled)::bigint AS unsettled, sum(x.in_flight)::bigint AS in_flight, max(x.attempts) AS attempts,

@@ -501,6 +501,9 @@ class PostgresStore:
         # One snapshot: an account must add up whatever happens meanwhile (I12).
         return await self._pool.transaction(lambda c: looking.queue_stats(c, key, now), "repeatable_read")
 
+    async def stats_of(self, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
+        return await self._pool.transaction(lambda c: looking.stats_of(c, queues, now), "repeatable_read")
+
     async def partition_stats(
         self, key: QueueKey, group: str, now: Instant, after: str = "", limit: int = 100
     ) -> list[PartitionStats]:

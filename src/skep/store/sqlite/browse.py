@@ -140,6 +140,8 @@ def trace(session: Session, tenant: str, trace_id: Id, limit: int) -> list[Store
     minted_at = int.from_bytes(trace_id[:_MS_BYTES], "big") * MICROS_PER_MS
     for (name,) in session.rows(SQL["queues_of_tenant"], (tenant,)):
         queue = session.queue(QueueKey(name, tenant))
+        if queue.last_at < minted_at - TRACE_SLACK_MICROS or queue.created_at > minted_at + TRACE_SLACK_MICROS:
+            continue  # nothing was pushed to it at that time
         low = first_seq_at(session, queue, minted_at - TRACE_SLACK_MICROS)
         high = first_seq_at(session, queue, minted_at + TRACE_SLACK_MICROS + 1) - 1
         row = session.row(SQL["by_id"], (queue.base | low, queue.base | high, trace_id)) if low <= high else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.histories import FinishedLease, RetentionPass
 from skep.model import (
@@ -51,6 +53,11 @@ def queue_stats(session: Session, key: QueueKey, now: Instant) -> QueueStats:
         rates=_rates(session, queue, _QUEUE_ITSELF, queue_counters(session, queue), now),
         groups=groups,
     )
+
+
+def stats_of(session: Session, keys: Sequence[QueueKey], now: Instant) -> list[QueueStats | None]:
+    """The figures of queues; None for one that is gone."""
+    return [None if session.find_queue(key) is None else queue_stats(session, key, now) for key in keys]
 
 
 def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> GroupStats:

@@ -529,6 +529,11 @@ class SqliteStore:
         """A queue's figures."""
         return await self._read(lambda session: stats.queue_stats(session, key, now))
 
+    async def stats_of(self, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
+        """The figures of queues."""
+        keys = [queue.key for queue in queues]
+        return await self._read(lambda session: stats.stats_of(session, keys, now))
+
     async def partition_stats(
         self,
         key: QueueKey,
