@@ -28,7 +28,7 @@ def test_a_queued_push_is_returned_as_queued() -> None:
     assert (pushed.stored, pushed.failed, len(server.requests)) == ([], [], 1)
 
 
-def test_a_queued_push_is_waited_for_when_that_is_wanted() -> None:
+def test_000_17_a_queued_push_is_waited_for_and_its_stored_result_returned() -> None:
     with (
         ScriptedServer(QUEUED, PENDING, PROCESSING, COMPLETED) as server,
         skep.Client(server.url, queued_operation="poll", poll_seconds=0.001) as client,

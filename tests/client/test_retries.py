@@ -58,7 +58,7 @@ def test_I3_a_push_whose_answer_was_lost_is_stored_once(client: skep.Client) -> 
     assert [message.json() for message in client.pop("orders", batch=9)] == [1]
 
 
-def test_tries_end_after_so_many_and_without_a_last_pause(waits: list[float]) -> None:
+def test_000_17_tries_end_after_so_many_and_without_a_last_pause(waits: list[float]) -> None:
     with ScriptedServer(problem(503, "STORE_BUSY")) as server:
         client = skep.Client(server.url, attempts=3, backoff_seconds=QUICK, breaker_failures=100)
         with client, pytest.raises(skep.SkepError) as raised:

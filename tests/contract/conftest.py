@@ -6,6 +6,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from skep.clock import ManualClock
@@ -13,6 +14,7 @@ from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.contract.driver import Driver
+from tests.contract.queueing import Ops
 from tests.support.postgres import PostgresServer
 from tests.support.reference_store import ReferenceStore
 
@@ -63,3 +65,13 @@ def clock() -> ManualClock:
 def driver(store: Store, clock: ManualClock) -> Driver:
     """A store with short verbs, in a tenant nobody else uses."""
     return Driver(store, clock, next(TENANTS))
+
+
+@pytest.fixture
+async def ops(request: pytest.FixtureRequest, driver: Driver) -> Ops:
+    """Short verbs for operations. They are claimed over all tenants, so those of earlier tests must be gone."""
+    if isinstance(driver.store, PostgresStore):
+        connection = await asyncpg.connect(request.getfixturevalue("shared_dsn"))
+        await connection.execute("DELETE FROM skep.operation")
+        await connection.close()
+    return Ops(driver)

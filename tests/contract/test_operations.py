@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import asyncpg
 import pytest
 
 from skep.clock import Instant, seconds
@@ -15,117 +13,24 @@ from skep.model import (
     DeadLetterFilter,
     DeadReason,
     Delivery,
-    NewMessage,
     Ordering,
     Outcome,
-    PushBatch,
     PushStatus,
-    Settlement,
     SettleStatus,
-    Token,
 )
 from skep.operations import (
-    Claimed,
-    ClaimLimits,
-    Enqueued,
-    GivenBack,
     Kind,
-    NewOperations,
-    Operation,
     OperationFilter,
     OperationStatus,
-    Performed,
     decode_result,
-    push_groups,
-    settle_groups,
 )
 from tests.contract.driver import Driver, payloads
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left(request: pytest.FixtureRequest) -> None:
-    """Operations are claimed over all tenants, so those of earlier tests must be gone."""
-    if "postgres" in request.node.name:
-        connection = await asyncpg.connect(request.getfixturevalue("shared_dsn"))
-        if await connection.fetchval("SELECT to_regclass('skep.operation')") is not None:
-            await connection.execute("DELETE FROM skep.operation")
-        await connection.close()
-
-
-class Ops:
-    """Short verbs for operations."""
-
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-
-    async def enqueue(self, *messages: NewMessage, **fields: Any) -> list[Enqueued]:
-        return await self.enqueue_batch(self.driver.batch(*messages), **fields)
-
-    async def enqueue_batch(self, batch: PushBatch, **fields: Any) -> list[Enqueued]:
-        ids = self.driver.mint.mint_many(push_groups(batch))
-        request = NewOperations(Kind.PUSH, ids, push=batch, **fields)
-        (kept,) = await self.driver.store.enqueue([request], self.driver.now)
-        return kept
-
-    async def push(self, *texts: str, **fields: Any) -> Enqueued:
-        (kept,) = await self.enqueue(*(self.driver.message(text, **fields) for text in texts))
-        return kept
-
-    async def settle(self, *settlements: Settlement, kind: Kind = Kind.ACK_BATCH) -> list[Enqueued]:
-        ids = self.driver.mint.mint_many(settle_groups(settlements))
-        request = NewOperations(kind, ids, settlements=list(settlements))
-        (kept,) = await self.driver.store.enqueue([request], self.driver.now)
-        return kept
-
-    async def claim(self, **limits: Any) -> tuple[Token, list[Claimed]]:
-        token = self.driver.token()
-        return token, await self.driver.store.claim_operations(
-            "server-1", token, ClaimLimits(**limits), self.driver.now
-        )
-
-    async def perform(self, token: Token, claimed: Sequence[Claimed], **fields: Any) -> Performed:
-        performed = await self.driver.store.perform(token, claimed, self.driver.now, **fields)
-        await self.driver.check_accounts()
-        return performed
-
-    async def drain(self) -> int:
-        """Perform all there is; in how many claims."""
-        for claims in range(1000):
-            token, claimed = await self.claim()
-            if not claimed:
-                return claims
-            performed = await self.perform(token, claimed)
-            assert not performed.lost
-            assert not performed.refused
-        raise AssertionError("there is no end to it")
-
-    async def shown(self, kept: Enqueued | Id) -> Operation:
-        id_ = kept.id if isinstance(kept, Enqueued) else kept
-        found = await self.driver.store.operation(self.driver.tenant, id_)
-        assert found is not None
-        return found
-
-    async def status(self, kept: Enqueued) -> OperationStatus:
-        return (await self.shown(kept)).status
-
-    async def back(self, token: Token, one: Claimed, retry_in: float | None, **fields: Any) -> list[int]:
-        retry_at = None if retry_in is None else self.driver.later(retry_in)
-        return await self.driver.store.give_back(token, [GivenBack(one.position, retry_at, **fields)], self.driver.now)
-
-
-@pytest.fixture
-def ops(driver: Driver) -> Ops:
-    return Ops(driver)
-
-
-def texts(claimed: Sequence[Claimed]) -> list[str]:
-    return [m.payload.decode().strip('"') for one in claimed for m in one.batch.messages]
-
+from tests.contract.queueing import Ops, texts
 
 # --- push, held, perform ---------------------------------------------------------------------------------------
 
 
-async def test_I13_a_queued_push_takes_effect_once_with_its_own_ids(driver: Driver, ops: Ops) -> None:
+async def test_000_7_I13_a_queued_push_takes_effect_once_with_its_own_ids(driver: Driver, ops: Ops) -> None:
     batch = driver.batch(driver.message("a"), driver.message("b"))
     (kept,) = await ops.enqueue_batch(batch)
 
@@ -589,37 +494,6 @@ async def test_queued_acks_hold_no_pushes(driver: Driver, ops: Ops) -> None:
     (outcome,) = await driver.push_batches(driver.batch(driver.message("b")))
 
     assert not outcome.held
-
-
-# --- what cannot be queued ---------------------------------------------------------------------------------------
-
-
-async def test_a_transaction_that_would_overtake_is_refused_whole(driver: Driver, ops: Ops) -> None:
-    await driver.push("a", queue="in")
-    (a,) = await driver.pop("in")
-    await ops.push("waits", queue="out")
-
-    with pytest.raises(SkepError) as refused:
-        await driver.transact([driver.settlement(a)], [driver.message("b", "out")])
-    assert refused.value.code is Code.OPERATIONS_AHEAD
-
-    await ops.drain()
-    assert (await driver.transact([driver.settlement(a)], [driver.message("b", "out")])).committed
-    assert payloads(await driver.pop("out")) == ["waits", "b"]
-
-
-async def test_a_replay_that_would_overtake_is_refused(driver: Driver, ops: Ops) -> None:
-    await driver.push("a")
-    await driver.reject(*await driver.pop())
-    await ops.push("waits")
-
-    with pytest.raises(SkepError) as refused:
-        await driver.replay("q.dead")
-    assert refused.value.code is Code.OPERATIONS_AHEAD
-
-    await ops.drain()
-    await driver.replay("q.dead")
-    assert payloads(await driver.pop()) == ["waits", "a"]
 
 
 # --- queues that go ----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ import skep
 from skep.config import EngineSettings, OperationSettings
 from skep.model import SettleStatus
 from skep.testing.server import RunningServer, running_server
-from tests.http.driver import Api
+from tests.http.driver import Api, Reply
+from tests.http.test_arrow import batch, stream
+from tests.http.test_arrow import push as push_arrow
+from tests.http.test_staging import log, publish, stage
 from tests.support.postgres import PostgresServer
 
 
@@ -82,6 +85,34 @@ def test_who_would_overtake_is_queued_or_refused(server: RunningServer, api: Api
     assert (behind.status, behind.json["reason"]) == (202, "maintaining_order")
     assert other.status == 201
     assert (refused.status, refused.code, refused.headers["retry-after"]) == (429, "OPERATIONS_AHEAD", "1")
+
+
+def test_what_cannot_be_queued_is_refused_whole_until_it_overtakes_nobody(server: RunningServer, api: Api) -> None:
+    busy(server, False)
+    api.push("q", "dies", partition="P")
+    [message] = api.pop("q")
+    api.ack(message, "dlq")
+    stage(api, batch(payload=["6", "7"], partition=["other", "P"]))
+    busy(server)
+    api.push("q", 1, partition="P")
+    busy(server, False)
+    calls: dict[str, Callable[[], Reply]] = {
+        "arrow": lambda: push_arrow(api, stream(batch(payload=["4", "5"], partition=["other", "P"]))),
+        "publish": lambda: publish(api, (0, 1, 2)),
+        "replay": lambda: api.post("/api/v1/dlq/replay", {"queue": "q"}),
+    }
+
+    refused = {name: call() for name, call in calls.items()}
+    during = log(api)
+    server.engine.operations._drain._settings = OperationSettings()
+    server.run(_drained(server))
+    accepted = {name: call().status for name, call in calls.items()}
+
+    told = {name: (reply.status, reply.code, reply.headers["retry-after"]) for name, reply in refused.items()}
+    assert told == dict.fromkeys(calls, (429, "OPERATIONS_AHEAD", "1"))
+    assert during == ["dies"]
+    assert accepted == {"arrow": 201, "publish": 200, "replay": 200}
+    assert log(api) == ["dies", 1, 4, 5, 6, 7, "dies"]
 
 
 def test_operations_are_shown_listed_and_cancelled(api: Api) -> None:

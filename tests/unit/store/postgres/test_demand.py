@@ -1,0 +1,77 @@
+"""How busy the connections are: those at work and those waited for, over as many as there may be (000.12)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+
+import asyncpg
+import pytest
+
+from skep.clock import ManualClock
+from skep.model import Connections
+from skep.store.postgres import PostgresStore, demand
+from skep.store.postgres.demand import AVERAGED_SECONDS, Demand
+from tests.contract.driver import Driver
+
+LOCKED = "LOCK TABLE queue IN ACCESS EXCLUSIVE MODE"
+
+
+@pytest.fixture
+async def narrow(dsn: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(dsn, max_connections=2)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def until(store: PostgresStore, condition: Callable[[Connections], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition(store.connections()):  # noqa: ASYNC110 - it yields rather than sleeps
+            await asyncio.sleep(0)
+
+
+async def test_000_12_open_connections_are_no_load_and_those_who_wait_are(
+    narrow: PostgresStore, other: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    driver = Driver(narrow, ManualClock(), "tenant")
+    await asyncio.gather(*(driver.store.get_queue(driver.key()) for _ in range(10)))
+    await until(narrow, lambda found: found.utilisation < 0.05)
+    idle = narrow.connections()
+
+    async with other.transaction():
+        await other.execute(LOCKED)
+        one = asyncio.ensure_future(narrow.get_queue(driver.key()))
+        await until(narrow, lambda found: found.utilisation > 0.45)
+        at_work = narrow.connections()
+        more = [asyncio.ensure_future(narrow.get_queue(driver.key())) for _ in range(5)]
+        await until(narrow, lambda found: found.utilisation > 2.9)
+        overrun = narrow.connections()
+    await asyncio.gather(one, *more)
+
+    assert (idle.active, idle.idle, idle.waiting) == (0, 2, 0)
+    assert (at_work.active, at_work.waiting) == (1, 0)
+    assert at_work.utilisation <= 0.5
+    assert (overrun.active, overrun.idle, overrun.waiting) == (2, 0, 4)
+    assert overrun.utilisation <= 3.0
+    await until(narrow, lambda found: found.utilisation < 0.05)
+
+
+def test_000_12_the_load_is_that_of_a_moment_and_not_of_an_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(demand, "time", SimpleNamespace(monotonic=lambda: now))
+    wanted = Demand()
+
+    with wanted:
+        assert wanted.average() == 0.0
+        now += AVERAGED_SECONDS
+        assert wanted.average() == pytest.approx(1 - math.exp(-1))
+        with wanted:
+            now += 100
+            assert wanted.average() == pytest.approx(2)
+    assert wanted.present == 0
+    assert wanted.average() == pytest.approx(2)
+    now += AVERAGED_SECONDS / 2
+    assert wanted.average() == pytest.approx(2 * math.exp(-0.5))
