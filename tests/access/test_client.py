@@ -58,3 +58,8 @@ def test_a_stream_ends_unfinished_when_its_key_is_revoked(door: Door) -> None:
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
         response.read()
     connection.close()
+
+
+def test_a_client_does_not_print_its_token() -> None:
+    with skep.Client(token="skep_id_secret") as client:
+        assert "secret" not in f"{client.settings!r} {client!r} {client.settings}"

@@ -46,6 +46,12 @@ class ClientSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     failback_seconds: float = 30.0
     """After so long on another server the first one is tried again."""
 
+    def __repr__(self) -> str:
+        """Everything but the token: what is printed ends up in logs."""
+        told = {name: getattr(self, name) for name in self.__struct_fields__}
+        told["token"] = None if self.token is None else "***"
+        return f"ClientSettings({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+
 
 class ClientOptions(TypedDict, total=False):
     """The settings as keyword arguments; see `ClientSettings` for what they mean."""

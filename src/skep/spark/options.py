@@ -52,6 +52,10 @@ class Connection(Struct, frozen=True):
     retry_seconds: float
     """For so long a server that is away is waited for, before a task or a query fails."""
 
+    def __repr__(self) -> str:
+        """Not the token: what is printed ends up in logs."""
+        return f"Connection(urls={self.urls!r}, tenant={self.tenant!r}, retry_seconds={self.retry_seconds!r})"
+
 
 class SourceOptions(Struct, frozen=True, kw_only=True):
     """What to read, from where to where, and in which portions."""

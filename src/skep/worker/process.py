@@ -30,6 +30,10 @@ class Order(Struct):
     token: str | None = None
     """What it shows to the server; it comes on stdin, where nobody else sees it."""
 
+    def __repr__(self) -> str:
+        """Not the token: what is printed ends up in logs."""
+        return f"Order(target={self.target!r}, url={self.url!r})"
+
 
 async def _work(app: App, order: Order) -> None:
     options = WorkOptions(allow_private=order.allow_private, signals=True)
