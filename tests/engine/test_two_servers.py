@@ -10,9 +10,11 @@ import asyncpg
 import pytest
 
 from skep.clock import Instant, ManualClock, seconds
-from skep.config import EngineSettings
+from skep.config import EngineSettings, OperationSettings
 from skep.engine import Engine
+from skep.engine.operations import TELL_SECONDS
 from skep.model import QueueChanges, QueueKey, QueueSettings
+from skep.operations import Kind, OperationStatus
 from skep.server import open_engine
 from tests.engine.driver import ORDERS, answer, message, settlement, until
 
@@ -83,6 +85,28 @@ async def test_a_queue_that_changes_there_is_heard_of_here(servers: tuple[Engine
     clock.advance(1)
 
     assert await answer(waiting) == ["1"]
+
+
+async def test_operations_that_one_does_not_get_done_are_heard_of_and_performed_by_the_other(
+    postgres_dsn: str, clock: ManualClock
+) -> None:
+    """The clock stands still where the other one would look by itself: it is told."""
+    settings = EngineSettings(operations=OperationSettings(drain=False))
+    async with (
+        open_engine(postgres_dsn, settings, clock=clock) as slow,
+        open_engine(postgres_dsn, clock=clock) as other,
+    ):
+        await until(lambda: slow.is_quiet and other.is_quiet)
+        slow.admission.push.load = 0.0
+        [queued] = (await slow.push([message("1")])).operations or []
+
+        clock.advance(TELL_SECONDS)
+
+        async with asyncio.timeout(20):
+            while (await slow.operations.find("default", queued.id)).status is not OperationStatus.COMPLETED:
+                pass
+        assert other.operations.completed == {Kind.PUSH: 1}
+        assert [delivery.payload for delivery in (await other.pop(ORDERS)).deliveries] == [b"1"]
 
 
 async def test_a_server_that_was_cut_off_catches_up(

@@ -116,6 +116,12 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
     def on_news(self, callback: Callable[[QueueKey], None]) -> None:
         """There are no other servers."""
 
+    def announce_operations(self) -> None:
+        """There are no other servers."""
+
+    def on_operations(self, callback: Callable[[], None]) -> None:
+        """There are no other servers."""
+
     async def sample(self, now: Instant) -> None:
         """Note the counters of every group."""
         for log in self.logs.values():

@@ -167,6 +167,7 @@ class Engine:
     async def start(self) -> None:
         """Begin to run timers and to hear of other servers."""
         self._store.on_news(self._wake)
+        self._store.on_operations(self.operations.wake)
         await self.encryption.load()
         if self.spool is not None:
             # First, so that no push can overtake what was spooled before.

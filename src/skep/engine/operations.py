@@ -56,6 +56,8 @@ Lease = tuple[QueueKey, Token]
 CALM_SECONDS = 1.0
 TRUSTED_LOOKS = 5
 MOMENT_SECONDS = 0.05
+TELL_SECONDS = 0.1
+"""How long a server has operations to itself before it tells the others of them."""
 
 log = structlog.get_logger("skep.operations")
 
@@ -89,6 +91,7 @@ class Operations:
         self._looked = Waiting({})
         self._look_timer: Timer | None = None
         self._look_task: asyncio.Task[None] | None = None
+        self._tell_timer: Timer | None = None
         self._look_again = False
         self._changes = 0
         self._unsure = 0
@@ -115,6 +118,8 @@ class Operations:
         self._stopping = True
         if self._look_timer is not None:
             self._look_timer.cancel()
+        if self._tell_timer is not None:
+            self._tell_timer.cancel()
         if self._look_task is not None:
             await asyncio.wait([self._look_task])
         await self._drain.stop()
@@ -265,6 +270,7 @@ class Operations:
         self._changes += 1
         self._drain.wake()
         self._look_later()
+        self._tell_later()
         return kept
 
     def _told(self, kept: Sequence[Enqueued], reason: QueuedReason) -> list[QueuedOperation]:
@@ -277,6 +283,19 @@ class Operations:
     def wait_seconds(self, place: int) -> float:
         """How long until the operation at this place is done, at the rate of late."""
         return round(place / self._drain.rate, 3)
+
+    # --- other servers ----------------------------------------------------------------------------------------------
+
+    def _tell_later(self) -> None:
+        """Tell other servers of operations that are not done in a moment; most are, and then nobody need know."""
+        if self._shared and self._tell_timer is None and not self._stopping:
+            at = Instant(self._clock.now() + seconds(TELL_SECONDS))
+            self._tell_timer = self._timers.at(at, self._tell)
+
+    def _tell(self) -> None:
+        self._tell_timer = None
+        if self.depth:
+            self._store.announce_operations()
 
     # --- looking ---------------------------------------------------------------------------------------------------
 

@@ -618,3 +618,11 @@ class Store(Protocol):
     def on_news(self, callback: Callable[[QueueKey], None]) -> None:
         """Call ``callback`` when another server pushed to a watched queue."""
         ...
+
+    def announce_operations(self) -> None:
+        """Tell other servers, soon, that operations wait."""
+        ...
+
+    def on_operations(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when another server announced operations."""
+        ...

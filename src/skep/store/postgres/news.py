@@ -1,7 +1,7 @@
-"""News between servers: who pushed to a queue that someone elsewhere waits for, and what else changed.
+"""News between servers: who pushed to a queue that someone elsewhere waits for, who has operations that wait.
 
 NOTIFY takes a lock that is global to the database, so it is sent outside the push's transaction, at most every few
-milliseconds, for all queues that had news, and only when a watcher is registered.
+milliseconds, for all queues that had news, and of pushes only when a watcher is registered.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import structlog
 from skep.model import QueueKey
 
 CHANNEL = "skep_news"
+OPERATIONS_CHANNEL = "skep_operations"
 COALESCE_SECONDS = 0.01
 
 NOTIFY = """
 SELECT pg_notify($1, json_build_array(encode($2, 'hex'), q.tenant, q.name)::text) FROM queue q WHERE q.id = ANY ($3)
 """
+NOTIFY_OPERATIONS = "SELECT pg_notify($1, encode($2, 'hex'))"
 
 log = structlog.get_logger("skep.store.postgres")
 
@@ -37,12 +39,18 @@ class News:
         self._opening = asyncio.Lock()
         self._using = asyncio.Lock()
         self._callback: Callable[[QueueKey], None] | None = None
+        self._on_operations: Callable[[], None] | None = None
         self._pending: set[int] = set()
+        self._operations_pending = False
         self._sender: asyncio.Task[None] | None = None
 
     def on_news(self, callback: Callable[[QueueKey], None]) -> None:
         """Call back for every queue that another server pushed to."""
         self._callback = callback
+
+    def on_operations(self, callback: Callable[[], None]) -> None:
+        """Call back when another server has operations that wait."""
+        self._on_operations = callback
 
     async def listen(self) -> None:
         """Be connected. A connection that was lost is opened anew with the next wait."""
@@ -50,6 +58,7 @@ class News:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await asyncpg.connect(self._dsn, server_settings={"search_path": "skep"})
                 await self._connection.add_listener(CHANNEL, self._heard)
+                await self._connection.add_listener(OPERATIONS_CHANNEL, self._heard_operations)
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
@@ -63,8 +72,12 @@ class News:
         """Tell other servers, soon, that these queues have new messages."""
         if queue_ids:
             self._pending.update(queue_ids)
-            if self._sender is None or self._sender.done():
-                self._sender = asyncio.get_running_loop().create_task(self._send())
+            self._send_soon()
+
+    def announce_operations(self) -> None:
+        """Tell other servers, soon, that operations wait."""
+        self._operations_pending = True
+        self._send_soon()
 
     async def close(self) -> None:
         """Send what is pending and disconnect."""
@@ -74,14 +87,22 @@ class News:
             with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 await self._connection.close()
 
+    def _send_soon(self) -> None:
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.get_running_loop().create_task(self._send())
+
     async def _send(self) -> None:
         # What is announced while a notice is on its way goes with the next one.
-        while self._pending:
+        while self._pending or self._operations_pending:
             await asyncio.sleep(COALESCE_SECONDS)
             ids, self._pending = self._pending, set()
+            operations, self._operations_pending = self._operations_pending, False
             try:
                 async with self.connection() as connection:
-                    await connection.execute(NOTIFY, CHANNEL, self.server, list(ids))
+                    if ids:
+                        await connection.execute(NOTIFY, CHANNEL, self.server, list(ids))
+                    if operations:
+                        await connection.execute(NOTIFY_OPERATIONS, OPERATIONS_CHANNEL, self.server)
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 # Waiters look by themselves every few seconds, so a lost notice costs time and nothing else.
                 log.warning("news not sent", error=str(error))
@@ -90,3 +111,7 @@ class News:
         server, tenant, name = msgspec.json.decode(str(payload), type=tuple[str, str, str])
         if self._callback is not None and server != self.server.hex():
             self._callback(QueueKey(name, tenant))
+
+    def _heard_operations(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        if self._on_operations is not None and payload != self.server.hex():
+            self._on_operations()

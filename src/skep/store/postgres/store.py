@@ -645,6 +645,12 @@ class PostgresStore:
     def on_news(self, callback: Callable[[QueueKey], None]) -> None:
         self._news.on_news(callback)
 
+    def announce_operations(self) -> None:
+        self._news.announce_operations()
+
+    def on_operations(self, callback: Callable[[], None]) -> None:
+        self._news.on_operations(callback)
+
 
 CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 WATCH = """

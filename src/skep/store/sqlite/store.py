@@ -673,3 +673,9 @@ class SqliteStore:
 
     def on_news(self, callback: Callable[[QueueKey], None]) -> None:
         """There is no other server that could bring news."""
+
+    def announce_operations(self) -> None:
+        """There is no other server that could perform them."""
+
+    def on_operations(self, callback: Callable[[], None]) -> None:
+        """There is no other server that could have any."""
