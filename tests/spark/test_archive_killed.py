@@ -16,8 +16,8 @@ import pytest
 from tests.spark.conftest import Lake
 
 ROOT = Path(__file__).parents[2]
-MESSAGES = int(os.environ.get("SKEP_ARCHIVE_MESSAGES", "200000"))
-KILLS = int(os.environ.get("SKEP_ARCHIVE_KILLS", "5"))
+MESSAGES = int(os.environ.get("SKEP_ARCHIVE_MESSAGES", "1000000"))
+KILLS = int(os.environ.get("SKEP_ARCHIVE_KILLS", "10"))
 PUSHED_AT_ONCE = 1_000
 RUN_SECONDS = 900.0
 SEED = 7
