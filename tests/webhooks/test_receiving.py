@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from skep.config import OperationSettings
 from skep.engine import Engine
 from tests.engine.driver import until
 from tests.http.driver import Api, Reply
@@ -153,6 +154,35 @@ def test_5_IDEMPOTENCY_a_repeat_gets_the_recorded_answer_and_stores_nothing(aler
     assert first.json["idempotency_key"] == "r-1"
     assert message_of(other) != message_of(first)
     assert [message["payload"]["id"] for message in alerts.stored("Ingress")] == [1, 1]
+
+
+def test_a_repeat_gets_the_first_answer_also_while_the_first_is_queued(alerts: Sender) -> None:
+    """A server that is too busy queues both ways: while the first waits, and when it is done."""
+    engine = alerts.server.engine
+    drain = engine.operations._drain
+    engine.admission.push.load, drain._settings = 0.0, OperationSettings(drain=False)
+
+    first, again = [alerts.signed("ByKey", {"id": "k", "n": n}) for n in range(2)]
+    other = alerts.signed("ByKey", {"id": "other"})
+    [waiting, _] = alerts.api.get("/api/v1/operations?status=pending").json["operations"][::-1]
+    cancelled = alerts.api.delete(f"/api/v1/operations/{waiting['id']}")
+    anew, repeated = [alerts.signed("ByKey", {"id": "k", "n": n}) for n in range(2, 4)]
+    drain._settings = OperationSettings()
+    alerts.server.run(_performed(engine))
+    late = alerts.signed("ByKey", {"id": "k", "n": 4})
+
+    assert (first.status, again.status, other.status, cancelled.status) == (202, 202, 202, 200)
+    assert first.body == again.body != other.body
+    assert anew.body != first.body
+    assert anew.body == repeated.body == late.body
+    assert sorted(str(message["payload"]) for message in alerts.stored("Ingress")) == sorted(
+        ["{'id': 'other'}", "{'id': 'k', 'n': 2}"]
+    )
+
+
+async def _performed(engine: Engine) -> None:
+    engine.operations.wake()
+    await until(lambda: not engine.operations.depth and engine.is_quiet)
 
 
 def test_a_repeat_is_told_by_an_expression_or_by_the_body(alerts: Sender) -> None:

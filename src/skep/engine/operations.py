@@ -20,6 +20,7 @@ from skep.engine.announcer import Announcer
 from skep.engine.batching import Lane
 from skep.engine.draining import Drain
 from skep.engine.inflight import InFlight
+from skep.engine.repeats import Repeats
 from skep.engine.timers import Timer, Timers
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
@@ -83,7 +84,8 @@ class Operations:
         self._settings: OperationSettings = settings.operations
         self._shared = settings.shared
         self._sweep_rows = settings.limits.chore_rows
-        self._lane: Lane[NewOperations, list[Enqueued]] = Lane("enqueue", self._enqueue, settings.limits)
+        self._repeats = Repeats(store, clock)
+        self._lane: Lane[NewOperations, list[Enqueued] | bytes] = Lane("enqueue", self._enqueue, settings.limits)
         self._drain = Drain(store, clock, ids, settings, announcer, self._ended)
         self._on_way: Counter[Place] = Counter()
         self._queued_leases: set[Lease] = set()
@@ -228,6 +230,8 @@ class Operations:
             kept = await self._lane.submit(request, len(batch.ids), size_bytes)
         finally:
             self._arrived(places)
+        if isinstance(kept, bytes):
+            return PushOutcome([], {}, recorded=kept)
         results = [
             PushResult(PushStatus.QUEUED, id_, None, message.transaction_id, message.trace_id or id_)
             for message, id_ in zip(batch.messages, batch.ids, strict=True)
@@ -257,16 +261,28 @@ class Operations:
         except SkepError:
             self._queued_leases -= leases
             raise
+        assert not isinstance(kept, bytes)
         results: list[SettleResult] = [SettleResult(SettleStatus.QUEUED)] * len(settlements)
         for told in self._told(kept, reason):
             for index in told.indexes:
                 results[index] = SettleResult(SettleStatus.QUEUED, operation=told)
         return results
 
-    async def _enqueue(self, requests: list[NewOperations]) -> Sequence[list[Enqueued]]:
+    async def _enqueue(self, requests: list[NewOperations]) -> Sequence[list[Enqueued] | bytes]:
+        """The operations of each, or what was answered to it when it came before."""
+        before = await self._repeats.answers(requests)
+        fresh = [request for place, request in enumerate(requests) if place not in before] if before else requests
+        kept = await self._keep(fresh) if fresh else []
+        if not before:
+            return kept
+        operations = iter(kept)
+        return [before[place] if place in before else next(operations) for place in range(len(requests))]
+
+    async def _keep(self, requests: list[NewOperations]) -> list[list[Enqueued]]:
         kept = await self._store.enqueue(requests, self._clock.now())
         for request, operations in zip(requests, kept, strict=True):
             self._depth[request.kind] += len(operations)
+        self._repeats.note(requests, kept)
         self._changes += 1
         self._drain.wake()
         self._look_later()
@@ -324,6 +340,8 @@ class Operations:
             self._tell_stuck()
             if not any(self._depth[kind] for kind in (Kind.ACK_BATCH, Kind.ACK_SINGLE)):
                 self._queued_leases.clear()
+            if not self._looked.total and changes == self._changes:
+                self._repeats.forget()
             if self._looked.total:
                 self._drain.wake()
                 self._look_again = True
