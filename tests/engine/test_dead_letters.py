@@ -27,21 +27,21 @@ async def bury(driver: EngineDriver, count: int) -> None:
 
 async def test_a_replay_moves_all_in_order_in_bounded_batches(driver: EngineDriver) -> None:
     await bury(driver, 25)
-    replay = await driver.engine.replay(ALL)
+    replay = await driver.engine.dead_letters.replay(ALL)
 
     assert replay.count == 25
     assert len(replay.replayed) == 15, "the answer names the first ones only"
     assert len(driver.store.calls["replay"]) == 3
     assert [delivery.payload.decode() for delivery in await driver.pop(batch=99)] == [str(n) for n in range(25)]
-    assert await driver.engine.count_dead_letters(ALL) == 0
+    assert await driver.engine.dead_letters.count(ALL) == 0
 
 
 async def test_a_dry_run_counts_and_moves_nothing(driver: EngineDriver) -> None:
     await bury(driver, 3)
 
-    assert (await driver.engine.replay(ALL, dry_run=True)).count == 3
-    assert await driver.engine.purge(ALL, dry_run=True) == 3
-    assert await driver.engine.count_dead_letters(ALL) == 3
+    assert (await driver.engine.dead_letters.replay(ALL, dry_run=True)).count == 3
+    assert await driver.engine.dead_letters.purge(ALL, dry_run=True) == 3
+    assert await driver.engine.dead_letters.count(ALL) == 3
 
 
 async def test_a_replay_ends_though_messages_die_while_it_runs(driver: EngineDriver) -> None:
@@ -55,28 +55,28 @@ async def test_a_replay_ends_though_messages_die_while_it_runs(driver: EngineDri
         return moved
 
     driver.store.inner.replay = replay_while_more_die  # type: ignore[method-assign,assignment] # a wire tap
-    moved = await driver.engine.replay(ALL)
+    moved = await driver.engine.dead_letters.replay(ALL)
 
     assert moved.count == 10
-    assert await driver.engine.count_dead_letters(ALL) == 10
+    assert await driver.engine.dead_letters.count(ALL) == 10
 
 
 async def test_a_replay_that_fails_says_how_many_went_before(driver: EngineDriver) -> None:
     await bury(driver, 15)
     driver.store.fail_next("replay", None, SkepError(Code.STORE_BUSY, "busy"))
     with pytest.raises(SkepError) as failed:
-        await driver.engine.replay(ALL)
+        await driver.engine.dead_letters.replay(ALL)
 
     assert failed.value.details == {"replayed": 10}
-    assert await driver.engine.count_dead_letters(ALL) == 5
+    assert await driver.engine.dead_letters.count(ALL) == 5
 
 
 async def test_a_purge_deletes_in_bounded_batches(driver: EngineDriver) -> None:
     await bury(driver, 25)
 
-    assert await driver.engine.purge(ALL) == 25
+    assert await driver.engine.dead_letters.purge(ALL) == 25
     assert len(driver.store.calls["purge"]) == 3
-    assert [letter.seq for letter in await driver.engine.dead_letters(ALL)] == []
+    assert [letter.seq for letter in await driver.engine.dead_letters.page(ALL)] == []
 
 
 @pytest.mark.parametrize("scope", ClearScope)

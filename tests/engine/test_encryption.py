@@ -73,12 +73,12 @@ async def test_a_payload_is_sealed_in_the_store_and_opened_for_its_consumer(engi
 async def test_whoever_looks_sees_it_open(engine: Engine) -> None:
     outcome = await engine.push([message(trace_id=engine._ids.mint())])
     [result] = outcome.results
-    page = await engine.messages(MessageFilter(queue=PAYMENTS, preview_bytes=6))
+    page = await engine.look.messages(MessageFilter(queue=PAYMENTS, preview_bytes=6))
     assert page.messages[0].payload == SECRET[:6]
     assert page.messages[0].payload_bytes == len(SECRET)
-    assert (await engine.message(PAYMENTS, Seq(1))).payload == SECRET
+    assert (await engine.look.message(PAYMENTS, Seq(1))).payload == SECRET
     assert result.trace_id is not None
-    assert [one.payload for one in await engine.trace(result.trace_id)] == [SECRET]
+    assert [one.payload for one in await engine.look.trace(result.trace_id)] == [SECRET]
     piece = await engine.log.read(PAYMENTS, Seq(1), Seq(1), columns=["seq", "payload"])
     assert piece.batch.to_pylist() == [{"seq": 1, "payload": SECRET}]
 
@@ -89,7 +89,7 @@ async def test_a_dead_letter_that_is_edited_is_sealed_before_it_is_stored(engine
     await engine.settle([settlement(popped, Outcome.REJECT)])
     dead = DeadLetterFilter(queue=QueueKey("payments.dead"))
 
-    done = await engine.replay_edited(dead, b'{"card":"4000000000000002"}')
+    done = await engine.dead_letters.replay_edited(dead, b'{"card":"4000000000000002"}')
 
     assert done.count == 1
     [*_, (payload, content_type)] = await stored(engine)
@@ -104,12 +104,12 @@ async def test_dead_and_replayed_messages_stay_sealed_and_can_be_opened(engine: 
     popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
     await engine.settle([settlement(one, Outcome.REJECT, error="no") for one in popped])
     dead = DeadLetterFilter(queue=QueueKey("payments.dead"))
-    assert [letter.payload for letter in await engine.dead_letters(dead)] == [SECRET, b"2"]
+    assert [letter.payload for letter in await engine.dead_letters.page(dead)] == [SECRET, b"2"]
     assert [d.payload for d in (await engine.pop(QueueKey("payments.dead"), batch=2, group="ops")).deliveries] == [
         SECRET,
         b"2",
     ]
-    await engine.replay(dead)
+    await engine.dead_letters.replay(dead)
     assert {kind for _, kind in await stored(engine)} == {SEALED_TYPE}
     assert [d.payload for d in (await engine.pop(PAYMENTS, batch=2)).deliveries] == [SECRET, b"2"]
 
@@ -191,12 +191,12 @@ async def test_shredded_messages_are_gone_for_good_and_stand_in_nobodys_way(engi
     await engine.push([message(b"1")])
     assert await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name) == 1
     await engine.push([message(b"2")])
-    assert (await engine.message(PAYMENTS, Seq(1))).payload == b""
+    assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
     popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
     if not popped:  # the first one alone was in the way
         popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
     assert [d.payload for d in popped] == [b"2"]
-    [letter] = await engine.dead_letters(DeadLetterFilter(queue=QueueKey("payments.dead")))
+    [letter] = await engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("payments.dead")))
     assert "CANNOT_DECRYPT" in (letter.error or "")
     with pytest.raises(SkepError) as refused:
         await engine.log.read(PAYMENTS, Seq(1), Seq(2))
@@ -216,7 +216,7 @@ async def test_envelopes_that_were_swapped_are_not_handed_out(tmp_path: Path, cl
     connection.close()
     async with open_engine(str(path), clock=clock, masters=MASTERS) as engine:
         assert (await engine.pop(PAYMENTS, batch=2)).deliveries == []
-        assert (await engine.message(PAYMENTS, Seq(1))).payload == b""
+        assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
 
 
 async def test_nobody_pushes_an_envelope(clock: ManualClock) -> None:

@@ -69,7 +69,7 @@ async def test_a_scheduled_message_that_comes_due_and_a_replay_wake(driver: Engi
     (delivery,) = await driver.pop()
     await driver.engine.settle([settlement(delivery, Outcome.REJECT)])
     follower = await following(driver, after=1)
-    await driver.engine.replay(DeadLetterFilter(queue=QueueKey("orders.dead")))
+    await driver.engine.dead_letters.replay(DeadLetterFilter(queue=QueueKey("orders.dead")))
     assert (await follower).last_seq == 2
 
 

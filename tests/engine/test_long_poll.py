@@ -102,11 +102,11 @@ async def test_a_replay_a_seek_and_a_resume_wake_the_poll(driver: EngineDriver) 
     await driver.push("1")
     await driver.engine.settle([settlement((await driver.pop())[0], Outcome.REJECT)])
     poll = await driver.polling()
-    await driver.engine.replay(DeadLetterFilter(queue=QueueKey("orders.dead")))
+    await driver.engine.dead_letters.replay(DeadLetterFilter(queue=QueueKey("orders.dead")))
     assert await answer(poll) == ["1"]
 
     poll = await driver.polling()
-    await driver.engine.seek(ORDERS, "__QUEUE_MODE__", Start())
+    await driver.engine.groups.seek(ORDERS, "__QUEUE_MODE__", Start())
     assert await answer(poll) == ["1"]
 
     await driver.engine.clear(ORDERS, ClearScope.ALL)

@@ -175,7 +175,7 @@ async def test_000_8_000_9_after_its_retries_it_fails_for_all_to_see(driver: Eng
     assert (found.status, found.tries, found.code, found.dead_letter_queue) == (
         OperationStatus.FAILED, 4, Code.QUEUE_FULL, "full.dead",
     )  # fmt: skip
-    letters = await driver.engine.dead_letters(DeadLetterFilter(queue=QueueKey("full.dead")))
+    letters = await driver.engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("full.dead")))
     assert [letter.payload for letter in letters] == [b"poison"]
     assert driver.engine.operations.failed == {Kind.PUSH: 1}
     assert driver.engine.operations.depth == 0

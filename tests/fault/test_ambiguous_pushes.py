@@ -48,7 +48,7 @@ class Cut:
                 await asyncio.sleep(0.005)
 
     async def check(self) -> None:
-        found = [m.payload for m in (await self.engine.messages(ALL)).messages]
+        found = [m.payload for m in (await self.engine.look.messages(ALL)).messages]
         assert found == self.pushed
 
 

@@ -39,7 +39,7 @@ async def deliveries_of(engine: Engine, messages: Sequence[StoredMessage]) -> li
     finished = await engine.past.deliveries(journeys)
     live: dict[QueueKey, list[tuple[str, int, int, Delivery]]] = {}
     for key in dict.fromkeys(one.queue for one in messages):
-        leases = await engine.leases(key.tenant, key=key, limit=LIVE_LEASES)
+        leases = await engine.look.leases(key.tenant, key=key, limit=LIVE_LEASES)
         live[key] = [
             (
                 lease.partition, lease.first_seq, lease.first_seq + lease.messages - 1,

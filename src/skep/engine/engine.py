@@ -23,13 +23,16 @@ from skep.engine.admission import Admission, Decision, Recent
 from skep.engine.announcer import Announcer
 from skep.engine.buffer import Buffer
 from skep.engine.clearing import would_clear
+from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
 from skep.engine.dispenser import Dispenser, Want
 from skep.engine.encryption import Encryption
 from skep.engine.entrance import Entrance
+from skep.engine.groups import Groups
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.engine.logical import LogicalQueue, Surroundings
+from skep.engine.looking import Looking
 from skep.engine.matching import Match
 from skep.engine.opening import OpeningStore
 from skep.engine.operations import Operations
@@ -38,15 +41,13 @@ from skep.engine.reading import Logs
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.engine.records import Records
 from skep.engine.registry import Registry
-from skep.engine.replaying import Replay, purge_all, replay_all, replay_edited
 from skep.engine.settings import check_settings
 from skep.engine.spooling.spool import Spool
 from skep.engine.staging import Staging
 from skep.engine.system_events import Follower
 from skep.engine.timers import Timers
 from skep.errors import Code, SkepError
-from skep.histories import FinishedLease, RetentionPass
-from skep.ids import Id, IdMint
+from skep.ids import IdMint
 from skep.model import (
     DEFAULT_TENANT,
     FROM_BEGINNING,
@@ -55,15 +56,8 @@ from skep.model import (
     Cleared,
     ClearScope,
     Connections,
-    DeadLetter,
-    DeadLetterFilter,
     Delivery,
-    GroupStats,
-    LeaseInfo,
-    MessageFilter,
-    MessagePage,
     NewMessage,
-    PartitionStats,
     PopResult,
     PushBatch,
     PushOutcome,
@@ -71,7 +65,6 @@ from skep.model import (
     QueueChanges,
     QueueKey,
     QueueSettings,
-    QueueStats,
     Renewal,
     RenewResult,
     Seq,
@@ -79,7 +72,6 @@ from skep.model import (
     SettleResult,
     SettleStatus,
     Start,
-    StoredMessage,
 )
 from skep.operations import Kind, QueuedReason
 from skep.records import Effect, Receipt
@@ -91,8 +83,6 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
 
 CONFIGURE_TRIES = 10
-LOOKED_AT_ONCE = 100
-"""Queues whose figures one look takes in: it keeps others who look from looking for a moment."""
 
 
 class Engine:
@@ -158,6 +148,11 @@ class Engine:
         self.staging = Staging(
             store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
         )
+        self.look = Looking(store, clock, self._in_flight, self._limits)
+        self.dead_letters = DeadLetters(
+            store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption.seal
+        )
+        self.groups = Groups(store, clock, self._in_flight, self._lifecycle.inspect, self._wake)
         self.past = Past(store, clock, self._in_flight, self._limits)
         self.access = Access(store, clock, self._in_flight)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
@@ -380,7 +375,7 @@ class Engine:
         ``allowed`` says which of them count.
         """
         with self._in_flight:
-            self._check_match(tenant, namespace, task)
+            validate.check_match(tenant, namespace, task)
             if namespace is None and task is None:
                 raise SkepError(Code.INVALID_REQUEST, "a pop over several queues names a namespace, a task or both")
             validate.check_pop(group, batch, None, max_partitions, lease_seconds, start, wait_seconds, self._limits)
@@ -521,14 +516,14 @@ class Engine:
     ) -> list[Queue]:
         """A page of queues by name, those after ``after``."""
         with self._in_flight:
-            self._check_match(tenant, namespace, task)
-            self._check_page(limit, after)
+            validate.check_match(tenant, namespace, task)
+            validate.check_page(limit, self._limits, after)
             return await self._store.list_queues(tenant, after, limit, namespace, task)
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> list[str]:
         """A page of the tenants that have queues, by name, those after ``after``."""
         with self._in_flight:
-            self._check_page(limit, after)
+            validate.check_page(limit, self._limits, after)
             return await self._store.tenants(after, limit)
 
     async def delete_queue(self, key: QueueKey) -> bool:
@@ -538,33 +533,6 @@ class Engine:
             deleted = await self._store.delete_queue(key, self._clock.now())
             self._gone(key)
             return deleted
-
-    # --- groups -------------------------------------------------------------------------------------------------
-
-    async def seek(self, key: QueueKey, group: str, start: Start) -> GroupStats:
-        """Move a group, making it when there is none: its leases end, its account starts anew."""
-        with self._in_flight:
-            self._check_group(key, group)
-            validate.check_start(start)
-            stats = await self._store.seek(key, group, start, self._clock.now())
-            self._wake(key)
-            return stats
-
-    async def delete_group(self, key: QueueKey, group: str) -> bool:
-        """Forget a group and its leases; False when there is none."""
-        with self._in_flight:
-            self._check_group(key, group)
-            return await self._store.delete_group(key, group, self._clock.now())
-
-    async def end_leases(self, key: QueueKey, group: str, partition: str) -> int:
-        """Take a partition from whoever holds it, to be delivered again at once; how many leases ended."""
-        with self._in_flight:
-            self._check_group(key, group)
-            validate.check_partition(partition)
-            ended = await self._store.end_leases(key, group, partition, self._clock.now())
-            self._lifecycle.inspect(key)
-            self._wake(key)
-            return ended
 
     async def clear(self, key: QueueKey, scope: ClearScope, *, dry_run: bool = False) -> Cleared:
         """Take messages away; with ``dry_run`` only say how many that would be."""
@@ -576,155 +544,6 @@ class Engine:
             self._lifecycle.inspect(key)
             self._wake(key)
             return cleared
-
-    # --- dead letters -------------------------------------------------------------------------------------------
-
-    async def dead_letters(
-        self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100
-    ) -> list[DeadLetter]:
-        """A page of dead letters in the order of their queue, those after ``after``."""
-        with self._in_flight:
-            self._check_filter(wanted)
-            self._check_page(limit)
-            return await self._store.dead_letters(wanted, after, limit)
-
-    async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
-        """How many dead letters match."""
-        with self._in_flight:
-            self._check_filter(wanted)
-            return await self._store.count_dead_letters(wanted)
-
-    async def replay(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> Replay:
-        """Move all that match now back to their source queues, in order and in bounded transactions.
-
-        If one of these fails, what was moved before stays moved; the error's details say how many.
-        """
-        with self._in_flight:
-            self._check_filter(wanted)
-            if dry_run:
-                return Replay(await self._store.count_dead_letters(wanted), [])
-            return await replay_all(self._store, self._clock, self._ids, self._limits, wanted, self._announce)
-
-    async def replay_edited(self, wanted: DeadLetterFilter, payload: bytes) -> Replay:
-        """Move the one dead letter that matches back with another payload, which is JSON and fits its queue."""
-        with self._in_flight:
-            self._check_filter(wanted)
-            done = await replay_edited(
-                self._store, self._clock, self._ids, self._limits, wanted, payload, self.encryption.seal
-            )
-            for moved in done.replayed:
-                self._announce(moved.queue, self._clock.now())
-            return done
-
-    async def purge(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> int:
-        """Delete all that match now; how many were deleted, or would be."""
-        with self._in_flight:
-            self._check_filter(wanted)
-            matching = await self._store.count_dead_letters(wanted)
-            if dry_run:
-                return matching
-            return await purge_all(self._store, self._clock, self._limits, wanted, matching)
-
-    # --- looking around -----------------------------------------------------------------------------------------
-
-    async def queue_stats(self, key: QueueKey) -> QueueStats:
-        """A queue's figures."""
-        with self._in_flight:
-            validate.check_key(key)
-            return await self._store.queue_stats(key, self._clock.now())
-
-    async def stats_of(self, queues: Sequence[Queue]) -> list[QueueStats | None]:
-        """The figures of queues, as many as one look takes in; None for one that is gone."""
-        with self._in_flight:
-            validate.check_count(len(queues), LOOKED_AT_ONCE, "the number of queues")
-            return await self._store.stats_of(queues, self._clock.now())
-
-    async def partition_stats(
-        self, key: QueueKey, group: str = QUEUE_MODE_GROUP, *, after: str = "", limit: int = 100
-    ) -> list[PartitionStats]:
-        """A page of the partitions that have something to do for a group."""
-        with self._in_flight:
-            self._check_group(key, group)
-            self._check_page(limit, after)
-            return await self._store.partition_stats(key, group, self._clock.now(), after, limit)
-
-    async def leases(
-        self,
-        tenant: str = DEFAULT_TENANT,
-        *,
-        key: QueueKey | None = None,
-        expiring_before: Instant | None = None,
-        limit: int = 100,
-    ) -> list[LeaseInfo]:
-        """Live leases by deadline; with ``expiring_before`` those about to run out."""
-        with self._in_flight:
-            validate.check_name(tenant, "tenant")
-            if key is not None:
-                validate.check_key(key)
-            self._check_page(limit)
-            return await self._store.leases(tenant, self._clock.now(), key, expiring_before, limit)
-
-    async def messages(self, wanted: MessageFilter) -> MessagePage:
-        """Browse the log, page by page."""
-        with self._in_flight:
-            validate.check_key(wanted.queue)
-            validate.check_texts((wanted.partition, wanted.group, wanted.transaction_id))
-            self._check_page(wanted.limit)
-            return await self._store.messages(wanted, self._clock.now())
-
-    async def message(self, key: QueueKey, seq: Seq) -> StoredMessage:
-        """One message with its whole payload; MESSAGE_NOT_FOUND when there is none."""
-        with self._in_flight:
-            validate.check_key(key)
-            message = await self._store.message(key, seq) if 0 <= seq <= validate.SEQ_MAX else None
-            if message is None:
-                raise SkepError(Code.MESSAGE_NOT_FOUND, f"there is no message {seq} in {key.name!r}", seq=seq)
-            return message
-
-    async def trace(self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000) -> list[StoredMessage]:
-        """All messages of a trace across a tenant's queues, oldest first."""
-        with self._in_flight:
-            validate.check_name(tenant, "tenant")
-            if len(trace_id) != validate.ID_BYTES:
-                raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
-            self._check_page(limit)
-            return await self._store.trace(tenant, trace_id, limit)
-
-    async def lease_history(
-        self, key: QueueKey, *, after: int = 0, limit: int = 1000
-    ) -> list[tuple[int, FinishedLease]]:
-        """Finished leases, each with its position in the history, those after ``after``."""
-        with self._in_flight:
-            validate.check_key(key)
-            self._check_page(limit)
-            return await self._store.lease_history(key, after, limit)
-
-    async def retention_history(self, key: QueueKey, *, limit: int = 100) -> list[RetentionPass]:
-        """The latest retention passes, newest first."""
-        with self._in_flight:
-            validate.check_key(key)
-            self._check_page(limit)
-            return await self._store.retention_history(key, limit)
-
-    # --- checks -------------------------------------------------------------------------------------------------
-
-    def _check_match(self, tenant: str, namespace: str | None, task: str | None) -> None:
-        validate.check_name(tenant, "tenant")
-        for name, what in ((namespace, "namespace"), (task, "task")):
-            if name is not None:
-                validate.check_name(name, what)
-
-    def _check_group(self, key: QueueKey, group: str) -> None:
-        validate.check_key(key)
-        validate.check_name(group, "group")
-
-    def _check_filter(self, wanted: DeadLetterFilter) -> None:
-        validate.check_key(wanted.queue)
-        validate.check_texts((wanted.source_queue, wanted.partition, wanted.group, wanted.error_contains))
-
-    def _check_page(self, limit: int, after: str = "") -> None:
-        validate.check_count(limit, self._limits.page, "limit")
-        validate.check_texts((after,))
 
     # --- what its parts call back for ---------------------------------------------------
 

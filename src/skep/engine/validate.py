@@ -367,3 +367,17 @@ def _check_retry(settlement: Settlement) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_page(limit: int, limits: Limits, after: str = "") -> None:
+    """Refuse a page that is too long, or that begins after what cannot be a name."""
+    check_count(limit, limits.page, "limit")
+    check_texts((after,))
+
+
+def check_match(tenant: str, namespace: str | None, task: str | None) -> None:
+    """Refuse what cannot be the name of a tenant, a namespace or a task."""
+    check_name(tenant, "tenant")
+    for name, what in ((namespace, "namespace"), (task, "task")):
+        if name is not None:
+            check_name(name, what)

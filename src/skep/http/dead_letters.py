@@ -72,7 +72,7 @@ async def found(
 ) -> list[DeadLetter]:
     """A page of the dead letters that are meant."""
     filter_ = await meant(engine, wanted, call)
-    return [] if filter_ is None else await engine.dead_letters(filter_, after=after, limit=limit)
+    return [] if filter_ is None else await engine.dead_letters.page(filter_, after=after, limit=limit)
 
 
 async def one(engine: Engine, key: QueueKey, name: str, call: Call) -> DeadLetter:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from skep.engine import Engine
-from skep.engine.engine import LOOKED_AT_ONCE
+from skep.engine.looking import LOOKED_AT_ONCE
 from skep.errors import Code, SkepError
 from skep.model import Queue, QueueKey, QueueStats, Rates
 from skep.wire.queues import Overview
@@ -73,7 +73,7 @@ async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Surveyed]:
     found = []
     for start in range(0, len(queues), LOOKED_AT_ONCE):
         some = queues[start : start + LOOKED_AT_ONCE]
-        for queue, stats in zip(some, await engine.stats_of(some), strict=True):
+        for queue, stats in zip(some, await engine.look.stats_of(some), strict=True):
             if stats is not None:
                 found.append(Surveyed(queue, stats))
     return found
@@ -82,7 +82,7 @@ async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Surveyed]:
 async def stats_or_none(engine: Engine, key: QueueKey) -> QueueStats | None:
     """A queue's figures, or None when it is gone."""
     try:
-        return await engine.queue_stats(key)
+        return await engine.look.queue_stats(key)
     except SkepError as error:
         if error.code is not Code.QUEUE_NOT_FOUND:
             raise

@@ -84,7 +84,7 @@ async def stream(table: Table, pages: Pages, first: list[Row], limit: int) -> As
 async def _leases(engine: Engine, wish: TableWish) -> Pages:
     after, key, left = wish.after_number, wish.key, wish.limit
     while left > 0:
-        found = await engine.lease_history(key, after=after, limit=min(LEASE_ROWS, left))
+        found = await engine.look.lease_history(key, after=after, limit=min(LEASE_ROWS, left))
         rows = [_lease(*one) for one in found if wish.until is None or one[0] <= wish.until]
         yield rows
         if len(rows) < LEASE_ROWS:
@@ -103,7 +103,7 @@ async def _dead_letters(engine: Engine, wish: TableWish) -> Pages:
     meant = await dead_letters.resolved(engine, DeadLetterFilter(queue=wish.key))
     after, left = wish.after_number, wish.limit
     while meant is not None and left > 0:
-        found = await engine.dead_letters(meant, after=Seq(after), limit=min(LETTER_ROWS, left))
+        found = await engine.dead_letters.page(meant, after=Seq(after), limit=min(LETTER_ROWS, left))
         rows = [_letter(letter) for letter in found if wish.until is None or letter.seq <= wish.until]
         yield rows
         if len(rows) < LETTER_ROWS:

@@ -87,7 +87,7 @@ async def _letters(site: Site, key: QueueKey, seqs: Sequence[Seq]) -> list[DeadL
     if not seqs:
         return []
     wanted = DeadLetterFilter(queue=key, seqs=list(seqs))
-    found = await site.engine.dead_letters(wanted, after=Seq(min(seqs) - 1), limit=len(seqs))
+    found = await site.engine.dead_letters.page(wanted, after=Seq(min(seqs) - 1), limit=len(seqs))
     return found[::-1]
 
 
@@ -104,7 +104,7 @@ async def letter(site: Site, call: Call) -> Answer:
     deliveries = []
     if one.source_seq:
         try:
-            [deliveries] = await deliveries_of(site.engine, [await site.engine.message(source, one.source_seq)])
+            [deliveries] = await deliveries_of(site.engine, [await site.engine.look.message(source, one.source_seq)])
         except SkepError as error:
             if error.code not in (Code.MESSAGE_NOT_FOUND, Code.QUEUE_NOT_FOUND):
                 raise
@@ -137,9 +137,9 @@ async def confirm(site: Site, call: Call) -> Answer:
     if not seqs and place.query.get("chosen"):
         raise SkepError(Code.INVALID_REQUEST, "no dead letter is chosen")
     wanted = await _selection(site, key, said, seqs)
-    number = await site.engine.count_dead_letters(wanted)
+    number = await site.engine.dead_letters.count(wanted)
     first = min(wanted.seqs) - 1 if wanted.seqs else None
-    examples = await site.engine.dead_letters(wanted, after=None if first is None else Seq(first), limit=PREVIEWED)
+    examples = await site.engine.dead_letters.page(wanted, after=None if first is None else Seq(first), limit=PREVIEWED)
     return site.page(
         call, "dead_confirm.html", screen="dead-letters", queue=key.name, what=what, said=said, seqs=seqs, number=number,
         examples=[(one, one_line(one.payload, one.content_type)) for one in examples], word=PURGE_WORD,
@@ -169,7 +169,7 @@ async def _asked(site: Site, call: Call, fields: Fields) -> tuple[QueueKey, Dead
 async def replay(site: Site, call: Call, fields: Fields) -> str:
     """Send dead letters back."""
     key, wanted = await _asked(site, call, fields)
-    done = await site.engine.replay(wanted)
+    done = await site.engine.dead_letters.replay(wanted)
     return site.place(call).url("dead-letters", queue=key.name, notice="replayed", number=done.count)
 
 
@@ -179,7 +179,7 @@ async def purge(site: Site, call: Call, fields: Fields) -> str:
     key, wanted = await _asked(site, call, fields)
     if fields.get("confirm") != PURGE_WORD:
         raise SkepError(Code.INVALID_REQUEST, f"dead letters are deleted when the word {PURGE_WORD!r} is typed")
-    number = await site.engine.purge(wanted)
+    number = await site.engine.dead_letters.purge(wanted)
     return place.url("dead-letters", queue=key.name, notice="purged", number=number)
 
 
@@ -194,7 +194,7 @@ async def edit(site: Site, call: Call, fields: Fields) -> str:
     payload = fields.get("payload").encode()
     if site.engine.declared is not None:
         await site.engine.declared.fit([NewMessage(QueueKey(found[0].source_queue, place.tenant), payload)])
-    done = await site.engine.replay_edited(DeadLetterFilter(queue=key, seqs=[Seq(seq)]), payload)
+    done = await site.engine.dead_letters.replay_edited(DeadLetterFilter(queue=key, seqs=[Seq(seq)]), payload)
     return place.url("dead-letters", queue=key.name, notice="replayed", number=done.count)
 
 

@@ -67,7 +67,7 @@ async def _find(site: Site, place: Place, wanted: filters.Filter) -> Found:
         descending=wanted.order != "oldest", limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES,
     )  # fmt: skip
     if not wanted.payload:
-        page = await site.engine.messages(wish)
+        page = await site.engine.look.messages(wish)
         return Found(page.messages, page.after, 0)
     return await _find_by_payload(site, wish, wanted)
 
@@ -78,7 +78,7 @@ async def _find_by_payload(site: Site, wish: MessageFilter, wanted: filters.Filt
     walked, after = 0, wish.after
     while walked < WALKED_ROWS and len(found) < PAGE_ROWS:
         step = msgspec.structs.replace(wish, after=after, limit=_WALK, preview_bytes=_PAYLOAD_BYTES)
-        page = await site.engine.messages(step)
+        page = await site.engine.look.messages(step)
         for message in page.messages:
             walked += 1
             after = message.seq
@@ -107,7 +107,7 @@ async def _chosen(site: Site, call: Call, wanted: filters.Filter) -> dict[str, o
     seq = parameters.position(place.query, "seq")
     if seq is None or wanted.queue is None:
         return None
-    message = await site.engine.message(QueueKey(wanted.queue, place.tenant), Seq(seq))
+    message = await site.engine.look.message(QueueKey(wanted.queue, place.tenant), Seq(seq))
     [deliveries] = await deliveries_of(site.engine, [message])
     events = await site.engine.past.events(message.trace_id, place.tenant, limit=200)
     return {

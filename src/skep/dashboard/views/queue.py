@@ -49,14 +49,14 @@ async def queue(site: Site, call: Call) -> Answer:
     """A queue at a look: figures, charts, groups, partitions, its newest messages."""
     place, key = site.place(call), key_of(call)
     found = await site.engine.get_queue(key)
-    stats = await site.engine.queue_stats(key)
+    stats = await site.engine.look.queue_stats(key)
     named = [group.group for group in stats.groups]
     group = place.query.get("group") or (named[0] if named else QUEUE_MODE_GROUP)
     after = place.query.get("after", "")
     partitions, moments, newest = await asyncio.gather(
-        site.engine.partition_stats(key, group, after=after, limit=PARTITIONS + 1),
+        site.engine.look.partition_stats(key, group, after=after, limit=PARTITIONS + 1),
         site.engine.past.figures_of([key.name], since(site.engine.now(), place.query.get("range", "1h")), key.tenant),
-        site.engine.messages(MessageFilter(queue=key, descending=True, limit=MESSAGES, preview_bytes=400)),
+        site.engine.look.messages(MessageFilter(queue=key, descending=True, limit=MESSAGES, preview_bytes=400)),
     )
     return site.page(
         call, "queue.html", screen="queues", queue=found, stats=stats, group=group, range=place.query.get("range", "1h"),
@@ -147,7 +147,7 @@ async def seek_form(site: Site, call: Call) -> Answer:
     """Where to move a group, with a preview of what that touches once it is chosen."""
     place, key, group = site.place(call), key_of(call), call.path("group")
     found = await site.engine.get_queue(key)
-    stats = await site.engine.queue_stats(key)
+    stats = await site.engine.look.queue_stats(key)
     before = next((one for one in stats.groups if one.group == group), None)
     preview = None
     if "to" in place.query:
@@ -166,7 +166,7 @@ async def seek(site: Site, call: Call, fields: Fields) -> str:
     """Move a group."""
     key, group = key_of(call), call.path("group")
     said = {name: fields.get(name) for name in ("to", "time", "seq") if fields.get(name)}
-    moved = await site.engine.seek(key, group, start_of(_seek_request(key.name, said)))
+    moved = await site.engine.groups.seek(key, group, start_of(_seek_request(key.name, said)))
     return site.place(call).url("queues", key.name, notice="moved", number=moved.lag_messages)
 
 
@@ -191,7 +191,7 @@ def _datetime(at: Instant) -> Any:
 async def release(site: Site, call: Call, fields: Fields) -> str:
     """Take a partition from whoever holds it."""
     key, group = key_of(call), fields.get("group") or QUEUE_MODE_GROUP
-    ended = await site.engine.end_leases(key, group, fields.get("partition"))
+    ended = await site.engine.groups.end_leases(key, group, fields.get("partition"))
     return site.place(call).url(
         "queues", key.name, notice="released", number=ended, group=group, after=fields.get("after")
     )
@@ -224,7 +224,7 @@ async def delete_group(site: Site, call: Call, fields: Fields) -> str:
     place, key, group = site.place(call), key_of(call), call.path("group")
     if fields.get("confirm") != group:
         raise SkepError(Code.INVALID_REQUEST, "the group is forgotten when its name is typed as it is")
-    if not await site.engine.delete_group(key, group):
+    if not await site.engine.groups.delete(key, group):
         raise SkepError(Code.GROUP_NOT_FOUND, f"there is no group {group!r} here")
     return place.url("queues", key.name, notice="forgotten")
 

@@ -71,7 +71,7 @@ async def traces(site: Site, call: Call) -> Answer:
             problem = error.message
     cut = False
     if trace_id is not None:
-        found = await site.engine.trace(trace_id, place.tenant, limit=SHOWN_MESSAGES + 1)
+        found = await site.engine.look.trace(trace_id, place.tenant, limit=SHOWN_MESSAGES + 1)
         events = await site.engine.past.events(trace_id, place.tenant, limit=SHOWN_EVENTS)
         cut = len(found) > SHOWN_MESSAGES
         found = found[:SHOWN_MESSAGES]
@@ -101,7 +101,7 @@ async def _trace_id(site: Site, place: Place, wanted: str) -> Id:
     queues = await site.engine.list_queues(place.tenant, limit=SEARCHED_QUEUES)
     for queue in queues:
         key = QueueKey(queue.key.name, place.tenant)
-        page = await site.engine.messages(
+        page = await site.engine.look.messages(
             MessageFilter(queue=key, transaction_id=wanted, descending=True, limit=1, preview_bytes=0)
         )
         if page.messages:

@@ -52,14 +52,14 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def replay(call: Call) -> Answer:
         wanted = await dead_letters.meant(engine, _named(call), call)
-        done = None if wanted is None else await engine.replay(wanted)
+        done = None if wanted is None else await engine.dead_letters.replay(wanted)
         if done is None or not done.replayed:
             raise dead_letters.missing(_key(call), call.path("id"))
         return json_answer(AdminReplayed(True, id_text(done.replayed[0].id)))
 
     async def delete(call: Call) -> Answer:
         wanted = await dead_letters.meant(engine, _named(call), call)
-        if wanted is None or not await engine.purge(wanted):
+        if wanted is None or not await engine.dead_letters.purge(wanted):
             raise dead_letters.missing(_key(call), call.path("id"))
         return json_answer(AdminDone(True))
 

@@ -63,14 +63,14 @@ def operations(engine: Engine) -> list[Operation]:
         wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
         if wanted is None:
             return json_answer(ReplayResponse(selection.dry_run, 0, []))
-        done = await engine.replay(wanted, dry_run=selection.dry_run)
+        done = await engine.dead_letters.replay(wanted, dry_run=selection.dry_run)
         replayed = [ReplayedMessage(one.dead_seq, one.queue.name, one.seq, id_text(one.id)) for one in done.replayed]
         return json_answer(ReplayResponse(selection.dry_run, done.count, replayed))
 
     async def purge(call: Call) -> Answer:
         selection = await call.json(_decode_selection)
         wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
-        count = 0 if wanted is None else await engine.purge(wanted, dry_run=selection.dry_run)
+        count = 0 if wanted is None else await engine.dead_letters.purge(wanted, dry_run=selection.dry_run)
         return json_answer(PurgeResponse(selection.dry_run, count))
 
     return [

@@ -60,13 +60,13 @@ def operations(engine: Engine) -> list[Operation]:
         request = await call.json(_decode_seek)
         start = start_of(request)
         key = call.queue(request.queue)
-        stats = await engine.queue_stats(key)
+        stats = await engine.look.queue_stats(key)
         before = _group(stats, name)
         if request.dry_run:
             to_seq = await reached(engine, key, stats, start)
             pending = stats.last_seq - to_seq
         else:
-            moved = await engine.seek(key, name, start)
+            moved = await engine.groups.seek(key, name, start)
             to_seq, pending = moved.progress_seq, moved.lag_messages
         return json_answer(
             SeekResponse(
@@ -84,8 +84,8 @@ def operations(engine: Engine) -> list[Operation]:
         name = call.path("group")
         key = call.queue(parameters.needed(call.query, "queue"))
         dry_run = parameters.flag(call.query, "dryRun")
-        group = _group(await engine.queue_stats(key), name)
-        if group is None or (not dry_run and not await engine.delete_group(key, name)):
+        group = _group(await engine.look.queue_stats(key), name)
+        if group is None or (not dry_run and not await engine.groups.delete(key, name)):
             raise _no_group(name)
         return json_answer(GroupDeleted(key.name, name, dry_run, group.pending, group.in_flight))
 
@@ -124,7 +124,7 @@ def operations(engine: Engine) -> list[Operation]:
 async def _page(engine: Engine, call: Call) -> tuple[list[QueueStats], str | None]:
     query = call.query
     if "queue" in query:
-        return [await engine.queue_stats(call.queue(query["queue"]))], None
+        return [await engine.look.queue_stats(call.queue(query["queue"]))], None
     limit = page_limit(query)
     queues = await listed(engine, call.tenant, after=query.get("after", ""), limit=limit, sees=call.visible)
     seen = await figures(engine, queues)
@@ -172,7 +172,7 @@ async def _first(engine: Engine, key: QueueKey, stats: QueueStats, start: Start)
             return start.value
         case StartMode.TIME:
             since = MessageFilter(queue=key, since=Instant(start.value), limit=1, preview_bytes=0)
-            page = await engine.messages(since)
+            page = await engine.look.messages(since)
             return page.messages[0].seq if page.messages else stats.last_seq + 1
 
 

@@ -34,7 +34,7 @@ def operations(engine: Engine) -> list[Operation]:
         within = parameters.duration_seconds(query, "expiringWithin")
         now = engine.now()
         limit, sees = page_limit(query), call.visible
-        found = await engine.leases(
+        found = await engine.look.leases(
             call.tenant,
             key=call.queue(query["queue"]) if "queue" in query else None,
             expiring_before=None if within is None else Instant(now + seconds(within)),
@@ -45,14 +45,14 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def retention(call: Call) -> Answer:
         key = call.queue(parameters.needed(call.query, "queue"))
-        passes = await engine.retention_history(key, limit=page_limit(call.query))
+        passes = await engine.look.retention_history(key, limit=page_limit(call.query))
         shown = [RetentionRun(to_datetime(one.at), one.deleted, one.first_seq, one.settled_seq) for one in passes]
         return json_answer(RetentionResponse(key.name, shown))
 
     async def history(call: Call) -> Answer:
         key = call.queue(parameters.needed(call.query, "queue"))
         limit = page_limit(call.query)
-        found = await engine.lease_history(key, after=parameters.position(call.query, "after") or 0, limit=limit)
+        found = await engine.look.lease_history(key, after=parameters.position(call.query, "after") or 0, limit=limit)
         after = next_after(found, limit, lambda one: one[0])
         return json_answer(LeaseHistoryResponse(key.name, [_ended(*one) for one in found], after))
 

@@ -66,10 +66,10 @@ def operations(engine: Engine) -> list[Operation]:
         limit = parameters.whole(call.query, "limit", JSON_MESSAGES)
         # Sizes first: the payloads of so many messages may be more than memory holds.
         wanted = MessageFilter(queue=key, after=Seq(first - 1), limit=limit, preview_bytes=0)
-        sizes = [one.payload_bytes for one in (await engine.messages(wanted)).messages if one.seq <= last]
+        sizes = [one.payload_bytes for one in (await engine.look.messages(wanted)).messages if one.seq <= last]
         if not sizes:
             return json_answer(LogResponse([]))
-        page = await engine.messages(structs.replace(wanted, limit=fitting(sizes, JSON_BYTES), preview_bytes=None))
+        page = await engine.look.messages(structs.replace(wanted, limit=fitting(sizes, JSON_BYTES), preview_bytes=None))
         return json_answer(LogResponse([_told(message) for message in page.messages if message.seq <= last]))
 
     async def read_arrow(call: Call, key: QueueKey, first: int, last: int) -> Answer:

@@ -41,7 +41,7 @@ def operations(engine: Engine) -> list[Operation]:
     """Browsing."""
 
     async def browse(call: Call) -> Answer:
-        page = await engine.messages(_filter(call))
+        page = await engine.look.messages(_filter(call))
         return json_answer(MessagesResponse([browsed_message(message) for message in page.messages], page.after))
 
     async def by_transaction_id(call: Call) -> Answer:
@@ -55,7 +55,7 @@ def operations(engine: Engine) -> list[Operation]:
         """The newest one, since a transaction id may be used again once its deduplication window has passed."""
         after: Seq | None = None
         for _ in range(FINDING_PAGES):
-            page = await engine.messages(
+            page = await engine.look.messages(
                 MessageFilter(
                     queue=key, partition=partition, transaction_id=transaction_id, limit=1, descending=True, after=after
                 )
@@ -67,7 +67,7 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def by_seq(call: Call) -> Answer:
         seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
-        message = await engine.message(call.queue(call.path("queue")), Seq(seq))
+        message = await engine.look.message(call.queue(call.path("queue")), Seq(seq))
         return json_answer(browsed_message(message))
 
     return [

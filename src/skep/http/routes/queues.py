@@ -80,12 +80,12 @@ def operations(engine: Engine) -> list[Operation]:
     async def show(call: Call) -> Answer:
         key = queue_key(call)
         queue = await engine.get_queue(key)
-        return json_answer(queue_detail(queue, await engine.queue_stats(key)))
+        return json_answer(queue_detail(queue, await engine.look.queue_stats(key)))
 
     async def delete(call: Call) -> Answer:
         key = queue_key(call)
         dry_run = parameters.flag(call.query, "dryRun")
-        stats = await engine.queue_stats(key)
+        stats = await engine.look.queue_stats(key)
         if not dry_run and not await engine.delete_queue(key):
             raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
         return json_answer(

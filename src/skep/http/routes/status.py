@@ -58,14 +58,16 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def queue(call: Call) -> Answer:
         key = queue_key(call)
-        one = Surveyed(await engine.get_queue(key), await engine.queue_stats(key))
+        one = Surveyed(await engine.get_queue(key), await engine.look.queue_stats(key))
         groups = [group_figures(group) for group in one.stats.groups]
         return json_answer(QueueStatusDetail(_queue_status(one), groups))
 
     async def partitions(call: Call) -> Answer:
         limit = page_limit(call.query)
         group = call.query.get("consumerGroup", QUEUE_MODE_GROUP)
-        found = await engine.partition_stats(queue_key(call), group, after=call.query.get("after", ""), limit=limit)
+        found = await engine.look.partition_stats(
+            queue_key(call), group, after=call.query.get("after", ""), limit=limit
+        )
         now = engine.now()
         after = next_after(found, limit, lambda one: one.partition)
         return json_answer(PartitionsResponse([_partition_status(one, now) for one in found], after))

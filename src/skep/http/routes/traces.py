@@ -43,7 +43,7 @@ def operations(engine: Engine) -> list[Operation]:
     async def trace(call: Call) -> Answer:
         trace_id = wanted_id(call.path("traceId"), Code.INVALID_TRACE_ID)
         limit = page_limit(call.query) if "limit" in call.query else TRACE_MESSAGES
-        found = await engine.trace(trace_id, call.tenant, limit=limit)
+        found = await engine.look.trace(trace_id, call.tenant, limit=limit)
         events = await engine.past.events(trace_id, call.tenant, limit=limit)
         sees = call.visible
         shown = [browsed_message(message) for message in found if sees(message.queue)]

@@ -1,0 +1,86 @@
+"""Dead letters: browsing, replaying and purging them. Reached as ``engine.dead_letters``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from skep.clock import Clock, Instant
+from skep.config import Limits
+from skep.engine import validate
+from skep.engine.inflight import InFlight
+from skep.engine.replaying import Replay, purge_all, replay_all, replay_edited
+from skep.ids import Id, IdMint
+from skep.model import DeadLetter, DeadLetterFilter, NewMessage, QueueKey, Seq
+from skep.store.protocol import Store
+
+Seal = Callable[[Sequence[NewMessage], Sequence[Id]], Awaitable[list[NewMessage]]]
+
+
+class DeadLetters:
+    """Messages that were given up on."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdMint,
+        in_flight: InFlight,
+        limits: Limits,
+        announce: Callable[[QueueKey, Instant], None],
+        seal: Seal,
+    ) -> None:
+        """``announce`` hears of queues that got messages back; ``seal`` encrypts what an encrypted queue gets."""
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._in_flight = in_flight
+        self._limits = limits
+        self._announce = announce
+        self._seal = seal
+
+    async def page(self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100) -> list[DeadLetter]:
+        """A page of dead letters in the order of their queue, those after ``after``."""
+        with self._in_flight:
+            _check(wanted)
+            validate.check_page(limit, self._limits)
+            return await self._store.dead_letters(wanted, after, limit)
+
+    async def count(self, wanted: DeadLetterFilter) -> int:
+        """How many dead letters match."""
+        with self._in_flight:
+            _check(wanted)
+            return await self._store.count_dead_letters(wanted)
+
+    async def replay(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> Replay:
+        """Move all that match now back to their source queues, in order and in bounded transactions.
+
+        If one of these fails, what was moved before stays moved; the error's details say how many.
+        """
+        with self._in_flight:
+            _check(wanted)
+            if dry_run:
+                return Replay(await self._store.count_dead_letters(wanted), [])
+            return await replay_all(self._store, self._clock, self._ids, self._limits, wanted, self._announce)
+
+    async def replay_edited(self, wanted: DeadLetterFilter, payload: bytes) -> Replay:
+        """Move the one dead letter that matches back with another payload, which is JSON and fits its queue."""
+        with self._in_flight:
+            _check(wanted)
+            done = await replay_edited(self._store, self._clock, self._ids, self._limits, wanted, payload, self._seal)
+            for moved in done.replayed:
+                self._announce(moved.queue, self._clock.now())
+            return done
+
+    async def purge(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> int:
+        """Delete all that match now; how many were deleted, or would be."""
+        with self._in_flight:
+            _check(wanted)
+            matching = await self._store.count_dead_letters(wanted)
+            if dry_run:
+                return matching
+            return await purge_all(self._store, self._clock, self._limits, wanted, matching)
+
+
+def _check(wanted: DeadLetterFilter) -> None:
+    validate.check_key(wanted.queue)
+    validate.check_texts((wanted.source_queue, wanted.partition, wanted.group, wanted.error_contains))

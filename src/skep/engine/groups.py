@@ -1,0 +1,60 @@
+"""Moving and ending consumer groups. Reached as ``engine.groups``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skep.clock import Clock
+from skep.engine import validate
+from skep.engine.inflight import InFlight
+from skep.model import GroupStats, QueueKey, Start
+from skep.store.protocol import Store
+
+
+class Groups:
+    """The groups of all queues."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        in_flight: InFlight,
+        inspect: Callable[[QueueKey], None],
+        wake: Callable[[QueueKey], None],
+    ) -> None:
+        """``inspect`` and ``wake`` are told of queues where something may have become ready."""
+        self._store = store
+        self._clock = clock
+        self._in_flight = in_flight
+        self._inspect = inspect
+        self._wake = wake
+
+    async def seek(self, key: QueueKey, group: str, start: Start) -> GroupStats:
+        """Move a group, making it when there is none: its leases end, its account starts anew."""
+        with self._in_flight:
+            _check(key, group)
+            validate.check_start(start)
+            stats = await self._store.seek(key, group, start, self._clock.now())
+            self._wake(key)
+            return stats
+
+    async def delete(self, key: QueueKey, group: str) -> bool:
+        """Forget a group and its leases; False when there is none."""
+        with self._in_flight:
+            _check(key, group)
+            return await self._store.delete_group(key, group, self._clock.now())
+
+    async def end_leases(self, key: QueueKey, group: str, partition: str) -> int:
+        """Take a partition from whoever holds it, to be delivered again at once; how many leases ended."""
+        with self._in_flight:
+            _check(key, group)
+            validate.check_partition(partition)
+            ended = await self._store.end_leases(key, group, partition, self._clock.now())
+            self._inspect(key)
+            self._wake(key)
+            return ended
+
+
+def _check(key: QueueKey, group: str) -> None:
+    validate.check_key(key)
+    validate.check_name(group, "group")

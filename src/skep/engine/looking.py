@@ -1,0 +1,120 @@
+"""Looking around: figures of queues and partitions, live leases, messages, traces and histories. Reached as ``engine.look``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skep.clock import Clock, Instant
+from skep.config import Limits
+from skep.engine import validate
+from skep.engine.inflight import InFlight
+from skep.errors import Code, SkepError
+from skep.histories import FinishedLease, RetentionPass
+from skep.ids import Id
+from skep.model import (
+    DEFAULT_TENANT,
+    QUEUE_MODE_GROUP,
+    LeaseInfo,
+    MessageFilter,
+    MessagePage,
+    PartitionStats,
+    Queue,
+    QueueKey,
+    QueueStats,
+    Seq,
+    StoredMessage,
+)
+from skep.store.protocol import Store
+
+LOOKED_AT_ONCE = 100
+"""Queues whose figures one look takes in: it keeps others who look from looking for a moment."""
+
+
+class Looking:
+    """What there is now. Nothing here changes anything, and every look is bounded."""
+
+    def __init__(self, store: Store, clock: Clock, in_flight: InFlight, limits: Limits) -> None:
+        self._store = store
+        self._clock = clock
+        self._in_flight = in_flight
+        self._limits = limits
+
+    async def queue_stats(self, key: QueueKey) -> QueueStats:
+        """A queue's figures."""
+        with self._in_flight:
+            validate.check_key(key)
+            return await self._store.queue_stats(key, self._clock.now())
+
+    async def stats_of(self, queues: Sequence[Queue]) -> list[QueueStats | None]:
+        """The figures of queues, as many as one look takes in; None for one that is gone."""
+        with self._in_flight:
+            validate.check_count(len(queues), LOOKED_AT_ONCE, "the number of queues")
+            return await self._store.stats_of(queues, self._clock.now())
+
+    async def partition_stats(
+        self, key: QueueKey, group: str = QUEUE_MODE_GROUP, *, after: str = "", limit: int = 100
+    ) -> list[PartitionStats]:
+        """A page of the partitions that have something to do for a group."""
+        with self._in_flight:
+            validate.check_key(key)
+            validate.check_name(group, "group")
+            validate.check_page(limit, self._limits, after)
+            return await self._store.partition_stats(key, group, self._clock.now(), after, limit)
+
+    async def leases(
+        self,
+        tenant: str = DEFAULT_TENANT,
+        *,
+        key: QueueKey | None = None,
+        expiring_before: Instant | None = None,
+        limit: int = 100,
+    ) -> list[LeaseInfo]:
+        """Live leases by deadline; with ``expiring_before`` those about to run out."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            if key is not None:
+                validate.check_key(key)
+            validate.check_page(limit, self._limits)
+            return await self._store.leases(tenant, self._clock.now(), key, expiring_before, limit)
+
+    async def messages(self, wanted: MessageFilter) -> MessagePage:
+        """Browse the log, page by page."""
+        with self._in_flight:
+            validate.check_key(wanted.queue)
+            validate.check_texts((wanted.partition, wanted.group, wanted.transaction_id))
+            validate.check_page(wanted.limit, self._limits)
+            return await self._store.messages(wanted, self._clock.now())
+
+    async def message(self, key: QueueKey, seq: Seq) -> StoredMessage:
+        """One message with its whole payload; MESSAGE_NOT_FOUND when there is none."""
+        with self._in_flight:
+            validate.check_key(key)
+            message = await self._store.message(key, seq) if 0 <= seq <= validate.SEQ_MAX else None
+            if message is None:
+                raise SkepError(Code.MESSAGE_NOT_FOUND, f"there is no message {seq} in {key.name!r}", seq=seq)
+            return message
+
+    async def trace(self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000) -> list[StoredMessage]:
+        """All messages of a trace across a tenant's queues, oldest first."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            if len(trace_id) != validate.ID_BYTES:
+                raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
+            validate.check_page(limit, self._limits)
+            return await self._store.trace(tenant, trace_id, limit)
+
+    async def lease_history(
+        self, key: QueueKey, *, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, FinishedLease]]:
+        """Finished leases, each with its position in the history, those after ``after``."""
+        with self._in_flight:
+            validate.check_key(key)
+            validate.check_page(limit, self._limits)
+            return await self._store.lease_history(key, after, limit)
+
+    async def retention_history(self, key: QueueKey, *, limit: int = 100) -> list[RetentionPass]:
+        """The latest retention passes, newest first."""
+        with self._in_flight:
+            validate.check_key(key)
+            validate.check_page(limit, self._limits)
+            return await self._store.retention_history(key, limit)
