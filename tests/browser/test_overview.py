@@ -44,6 +44,34 @@ def test_it_refreshes_by_itself_and_not_while_it_is_switched_off(screen: Screen,
     expect(screen.page.locator("#live-switch")).to_have_attribute("aria-pressed", "false")
 
 
+def test_another_tenant_is_chosen_from_a_list(screen: Screen, api: Api) -> None:
+    api.push("orders", {"n": 1})
+    screen.open("/")
+
+    screen.page.locator(".tenant").click()
+    expect(screen.page.get_by_role("heading", name="Tenants")).to_be_visible()
+    screen.page.get_by_role("link", name=api.tenant, exact=True).last.click()
+
+    expect(screen.page.locator("table tbody th").first).to_contain_text("orders")
+
+
+def test_no_page_is_wider_than_a_phone(aged_screen: Screen) -> None:
+    aged_screen.page.set_viewport_size({"width": 390, "height": 800})
+    for path in (
+        "/",
+        "/queues",
+        "/queues/orders",
+        "/messages",
+        "/traces",
+        "/dead-letters",
+        "/operations",
+        "/pipelines",
+    ):
+        aged_screen.open(path)
+        wide = aged_screen.page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 390, path
+
+
 def test_charts_show_the_last_hour(aged_screen: Screen) -> None:
     aged_screen.open("/")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from skep.dashboard.site import Deed, View
-from skep.dashboard.views import dead_letters, messages, operations, overview, pipelines, queue, queues, traces
+from skep.dashboard.views import dead_letters, messages, operations, overview, pipelines, queue, queues, tenants, traces
 
-_MODULES = (overview, queues, queue, messages, traces, dead_letters, operations, pipelines)
+_MODULES = (overview, queues, queue, messages, traces, dead_letters, operations, pipelines, tenants)
 
 
 def views() -> list[tuple[str, tuple[str, ...], View]]:
