@@ -25,7 +25,19 @@ COLUMNS_A_JOB = 60
 @contextmanager
 def interpreted(spark: SparkSession) -> Iterator[None]:
     """Without the Java code that Spark makes of a plan, which takes far longer than a few rows do."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    with _set(spark, {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}):
+        yield
+
+
+@contextmanager
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """With that code or not at all; by itself, Spark goes on without it where it cannot be compiled, and is slow."""
+    with _set(spark, {"spark.sql.codegen.fallback": "false", "spark.sql.codegen.factoryMode": "CODEGEN_ONLY"}):
+        yield
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
     before = {name: str(spark.conf.get(name)) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

@@ -14,7 +14,7 @@ from skep.spark.pipelines.commands import commands
 from skep.spec import App, load
 from skep.wire.messages import PoppedMessage
 from skep.worker.duty import Duty, duties
-from tests.spark.column_runs import interpreted, same_json
+from tests.spark.column_runs import compiled, interpreted, same_json
 from tests.spark.frames import START
 
 SPEC = """
@@ -178,7 +178,8 @@ def test_commands_and_rejects_of_a_few_messages(spark: SparkSession, app: App) -
         rows, "seq bigint, partition string, message_id string, trace_id string, payload string"
     )
     found = commands(frame.coalesce(1), app, "Placed")
-    (command,) = found.commands.collect()
+    with compiled(spark):
+        (command,) = found.commands.collect()
     assert (command.seq, command.partition, command.message_id, command.trace_id) == (0, "p", "m0", "t")
     assert (command.entity, command.command) == ("Order", "Place")
     assert msgspec.json.decode(command.input) == {
@@ -186,7 +187,8 @@ def test_commands_and_rejects_of_a_few_messages(spark: SparkSession, app: App) -
         "note": "none", "share": 15.125, "at": "2026-03-01T10:20:30.250Z", "tags": ["vip"], "address": {"city": "Bern"},
         "channel": "web", "hint": None,
     }  # fmt: skip
-    overflow, unfit, no_json = found.rejects.orderBy("seq").collect()
+    with interpreted(spark):
+        overflow, unfit, no_json = found.rejects.orderBy("seq").collect()
     assert (overflow.code, overflow.field, overflow.expression) == (
         "MAPPING_FAILED",
         "cents",

@@ -14,9 +14,9 @@ import org.apache.spark.unsafe.types.VariantVal;
 
 /**
  * What is at a path of keys in a variant. Spark's own way makes an expression that casts for each row; these look at the kind of value
- * that is there, and have none where it is another.
+ * that is there, and have none where it is another. All of them are public, since the code that Spark makes calls them.
  */
-abstract class VariantFunction<T> implements UnboundFunction, ScalarFunction<T> {
+public abstract class VariantFunction<T> implements UnboundFunction, ScalarFunction<T> {
   private static final long serialVersionUID = 1L;
   private final String[] path;
   private final DataType result;
@@ -30,7 +30,7 @@ abstract class VariantFunction<T> implements UnboundFunction, ScalarFunction<T> 
   }
 
   /** A string, for a document like {@code {"text": ["address", "city"]}}. */
-  static final class Text extends VariantFunction<UTF8String> {
+  public static final class Text extends VariantFunction<UTF8String> {
     private static final long serialVersionUID = 1L;
 
     Text(JsonNode keys) {
@@ -46,7 +46,7 @@ abstract class VariantFunction<T> implements UnboundFunction, ScalarFunction<T> 
   }
 
   /** Whether an object has the last key of a path, null where there is no object. */
-  static final class Has extends VariantFunction<Boolean> {
+  public static final class Has extends VariantFunction<Boolean> {
     private static final long serialVersionUID = 1L;
 
     Has(JsonNode keys) {
