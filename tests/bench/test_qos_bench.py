@@ -14,6 +14,7 @@ from skep.bench import qos as bench
 from skep.bench.report import Report, machine
 
 
+@pytest.mark.slow
 async def test_both_kinds_are_measured_from_one_connection_and_from_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

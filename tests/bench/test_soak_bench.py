@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 COMMAND = [sys.executable, "-m", "skep", "bench", "soak", "--json", "--messages"]
 
 
+@pytest.mark.slow
 def test_it_tells_the_memory_of_every_tenth() -> None:
     done = subprocess.run([*COMMAND, "20000"], capture_output=True, text=True, check=True, timeout=120)
 

@@ -14,6 +14,7 @@ from skep.bench import webhooks as bench
 from skep.bench.report import Report, machine
 
 
+@pytest.mark.slow
 async def test_every_step_reports_its_rates_and_ratios(tmp_path: Path) -> None:
     report = Report("webhooks", machine())
     scale = bench.Scale(rounds=2, seconds=0.2, command_rounds=2, commands=300)
