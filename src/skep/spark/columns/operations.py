@@ -284,6 +284,8 @@ def _false(container: Value) -> Column:
 
 def _in_list(item: Value, container: Value) -> Column:
     element = container.type.element or JSON
+    if item.type == element and item.null is None and element.kind in (Kind.STRING, Kind.INT, Kind.BOOL):
+        return F.array_contains(container.column, item.column)  # compiled, as functions of functions are not
     found = F.exists(container.column, lambda one: equal(item, Value(element, one, finite=False)))
     return F.when(item.there(), found)
 
