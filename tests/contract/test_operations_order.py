@@ -85,6 +85,17 @@ async def test_000_2_I13_calls_at_once_enter_the_log_once_and_each_pushers_in_or
         assert [number for who, number in found if who == pusher] == list(range(each))
 
 
+async def test_a_partition_that_waits_takes_no_room_in_claims_from_others(driver: Driver, ops: Ops) -> None:
+    for text in "abcde":
+        await ops.push(text, partition="waits")
+    await ops.claim(operations=1)
+    await ops.push("other", partition="other")
+
+    _, claimed = await ops.claim(operations=2)
+
+    assert texts(claimed) == ["other"]
+
+
 # --- what cannot be queued ---------------------------------------------------------------------------------------
 
 

@@ -67,7 +67,7 @@ class Server:
 
     def make_busy(self) -> None:
         """Use the store, so that its load is not nothing."""
-        self.call("GET", "/api/v1/queues")
+        assert self.call("GET", "/api/v1/resources/queues")[0] == 200
 
 
 @contextmanager

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import psutil
@@ -214,3 +217,55 @@ async def test_003_6_what_is_buffered_is_stored_on_SIGTERM_and_goes_through_an_o
         server.signal()
         assert await asyncio.to_thread(server.ended) == 0
     load.check(await stored(dsn))
+
+
+async def test_003_5_pushes_are_taken_with_real_ids_and_all_else_is_told_to_come_again(
+    mortal: PostgresServer, dsn: str, tmp_path: Path
+) -> None:
+    """What callers see while the database is away, and once it is back."""
+    with serving("--store", dsn, folder=tmp_path) as server:
+        port = await asyncio.to_thread(server.listening)
+        push = {"items": [{"queue": "q", "payload": n} for n in range(2)]}
+        assert (await told(port, "POST", "/api/v1/push", push))[0] == 201
+        await asyncio.to_thread(mortal.kill)
+
+        status, _, answer = await told(port, "POST", "/api/v1/push", push)
+        popped = await told(port, "GET", "/api/v1/pop/queue/q?wait=true&timeout=30")
+        listed = await told(port, "GET", "/api/v1/resources/queues")
+        ready, healthy = await told(port, "GET", "/ready"), await told(port, "GET", "/health")
+        _, _, buffers = await told(port, "GET", "/api/v1/status/buffers")
+        _, _, metrics = await told(port, "GET", "/metrics")
+
+        assert (status, answer["pushed"], answer["dbHealthy"]) == (201, True, False)
+        assert [(one["status"], one["seq"]) for one in answer["messages"]] == [("buffered", None)] * 2
+        for refused, headers, body in (popped, listed):
+            assert (refused, body["error"]["code"]) == (503, "STORE_UNAVAILABLE")
+            assert int(headers["retry-after"]) >= 1
+        assert (ready[0], healthy[0]) == (503, 200)
+        assert (buffers["spool"]["state"], buffers["spool"]["pending"]) == ("away", 2)
+        assert metrics["database"]["healthy"] is False
+        assert metrics["file_buffer"] == {"pending": 2, "flushed": 0, "failed": 0}
+
+        await asyncio.to_thread(mortal.start)
+        assert (await drained(port))["flushed"] == 2
+        _, _, found = await told(port, "GET", "/api/v1/pop/queue/q?batch=10")
+        assert [one["payload"] for one in found["messages"]] == [0, 1, 0, 1]
+        assert [one["id"] for one in found["messages"][2:]] == [one["message_id"] for one in answer["messages"]]
+        _, _, after = await told(port, "POST", "/api/v1/push", push)
+        assert (after["dbHealthy"], after["messages"][0]["seq"]) == (True, 5)
+
+
+async def told(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, str], Any]:
+    """Status, headers and body of an answer."""
+
+    def call() -> tuple[int, dict[str, str], Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request(method, path, content, {"Accept": "application/json"})
+            response = connection.getresponse()
+            return response.status, {k.lower(): v for k, v in response.getheaders()}, json.loads(response.read())
+        finally:
+            connection.close()
+
+    return await asyncio.to_thread(call)

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 import skep
+from skep.clock import ManualClock
 from skep.config import EngineSettings, OperationSettings
 from skep.model import SettleStatus
 from skep.testing.server import RunningServer, running_server
+from tests.engine.driver import until
 from tests.http.driver import Api, Reply
 from tests.http.test_arrow import batch, stream
 from tests.http.test_arrow import push as push_arrow
@@ -140,6 +143,32 @@ def test_operations_are_shown_listed_and_cancelled(api: Api) -> None:
     metrics = api.get("/metrics").body.decode()
     assert 'skep_operations_waiting{kind="push"} 2.0' in metrics
     assert api.get("/health").json == {"status": "ok", "reason": None, "warnings": []}
+
+
+def test_what_is_stuck_shows_in_health_metrics_and_log_and_the_server_is_well() -> None:
+    clock = ManualClock()
+    settings = EngineSettings(operations=OperationSettings(drain=False, timeout_seconds=5))
+    with capture_logs() as logged, running_server(settings=settings, clock=clock) as server:
+        busy(server)
+        api = Api(server, "tenant")
+        id_ = api.push("q", 1).json["operationId"]
+        assert api.get("/health").json["warnings"] == []
+
+        clock.advance(10.5)
+        server.run(_told_stuck(server))
+
+        health = api.get("/health")
+        assert (health.status, health.json["status"]) == (200, "ok")
+        assert health.json["warnings"] == ["1 queued operations are stuck: they wait for more than twice their timeout"]
+        assert "skep_operations_stuck 1.0" in api.get("/metrics").body.decode()
+        assert api.get("/api/v1/operations/stats").json["stuck"] == 1
+        assert api.get(f"/api/v1/operations/{id_}").json["stuck"] is True
+        api.close()
+    assert [(line["event"], line["stuck"]) for line in logged if "stuck" in line] == [("operations are stuck", 1)]
+
+
+async def _told_stuck(server: RunningServer) -> None:
+    await until(lambda: server.engine.operations.stuck == 1)
 
 
 def test_other_tenants_see_nothing_of_it(server: RunningServer, api: Api) -> None:

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from skep.config import Limits
 from tests.http.driver import Api
 
 
@@ -191,3 +192,15 @@ def test_I2_who_asks_for_no_body_takes_no_messages(api: Api, path: str) -> None:
 
     assert (reply.status, reply.headers["allow"]) == (405, "GET")
     assert [m["payload"] for m in api.pop("q")] == [1]
+
+
+def test_003_8_a_push_over_the_limit_is_refused_whole_and_told_the_limit(api: Api) -> None:
+    limit = Limits().request_bytes
+    piece = "x" * (limit // 16)
+
+    fits = api.push("large", *[piece] * 15)
+    refused = api.push("large", *[piece] * 17)
+
+    assert (fits.status, refused.status, refused.code) == (201, 413, "PAYLOAD_TOO_LARGE")
+    assert str(limit) in refused.json["error"]["message"]
+    assert len(api.pop("large", batch=100)) == 15
