@@ -17,6 +17,7 @@ LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 LONGEST = DURATION_MAX // _MICROSECOND
 
 _SIXTY = " ".join(f"{number:02}" for number in range(60))
+_THOUSAND = " ".join(f"{number:03}" for number in range(1_000))
 
 TIME_PATTERN = (
     r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])\z"
@@ -112,9 +113,14 @@ def _two(number: Column) -> Column:
     return F.get(F.split(F.lit(_SIXTY), " "), number.cast("int"))
 
 
+def _three(number: Column) -> Column:
+    return F.get(F.split(F.lit(_THOUSAND), " "), number.cast("int"))
+
+
 def _fraction(micros: Column) -> Column:
+    millis = _three(whole(micros, 1000))
     return (
         F.when(micros == 0, F.lit(""))
-        .when(micros % 1000 == 0, F.concat(F.lit("."), F.lpad(whole(micros, 1000).cast("string"), 3, "0")))
-        .otherwise(F.concat(F.lit("."), F.lpad(micros.cast("string"), 6, "0")))
+        .when(micros % 1000 == 0, F.concat(F.lit("."), millis))
+        .otherwise(F.concat(F.lit("."), millis, _three(micros % 1000)))
     )
