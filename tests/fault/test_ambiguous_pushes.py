@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from skep.clock import SystemClock
-from skep.config import EngineSettings, SpoolSettings
+from skep.config import AdmissionSettings, EngineSettings, SpoolSettings
 from skep.engine import Engine
 from skep.engine.spooling.spool import SpoolState
 from skep.errors import Code, SkepError
@@ -59,7 +59,11 @@ async def engine_behind_proxy(dsn: str, folder: Path) -> AsyncIterator[Cut]:
         store = PostgresStore(proxy.dsn, max_connections=2, clock=clock)
         await store.open()
         spool = SpoolSettings(free_bytes=0)
-        settings = EngineSettings(shared=True, follow_seconds=1000, maintain_seconds=1000, spool=spool)
+        # With so few connections every second push would be queued, and it is the direct way that is cut here.
+        admission = AdmissionSettings(enabled=False)
+        settings = EngineSettings(
+            shared=True, follow_seconds=1000, maintain_seconds=1000, spool=spool, admission=admission
+        )
         engine = Engine(store, clock, IdMint(clock), Random(7), settings, folder)
         await engine.start()
         await engine.create_queue(Q)
