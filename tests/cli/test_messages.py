@@ -34,7 +34,7 @@ def test_a_file_is_one_payload(command: Command, client: skep.Client, tmp_path: 
 def test_every_line_of_stdin_is_a_payload(command: Command, client: skep.Client) -> None:
     lines = "".join(f'{{"number": {number}}}\n' for number in range(1_234)) + '\n  \n{"number": 1234}'
     counts = command("push", "orders", "--batch", "100", stdin=lines).json()
-    assert counts == {"pushed": 1_235, "stored": 1_235, "scheduled": 0, "duplicates": 0, "queued": 0}
+    assert counts == {"pushed": 1_235, "stored": 1_235, "scheduled": 0, "duplicates": 0, "queued": 0, "buffered": 0}
     numbers = [message.json()["number"] for message in client.pop("orders", batch=2_000)]
     assert numbers == list(range(1_235))
 
