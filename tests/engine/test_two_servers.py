@@ -105,7 +105,7 @@ async def test_operations_that_one_does_not_get_done_are_heard_of_and_performed_
         async with asyncio.timeout(20):
             while (await slow.operations.find("default", queued.id)).status is not OperationStatus.COMPLETED:
                 pass
-        assert other.operations.completed == {Kind.PUSH: 1}
+        await until(lambda: other.operations.completed == {Kind.PUSH: 1})
         assert [delivery.payload for delivery in (await other.pop(ORDERS)).deliveries] == [b"1"]
 
 

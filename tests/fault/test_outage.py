@@ -179,6 +179,29 @@ async def test_003_4_I13_postgres_stopped_and_continued_under_load(
     load.check(await stored(dsn))
 
 
+@pytest.mark.parametrize("noticed", [False, True])
+async def test_SIGTERM_ends_a_server_whose_postgres_hangs(
+    mortal: PostgresServer, dsn: str, tmp_path: Path, noticed: bool
+) -> None:
+    """Connections that lead nowhere are given up after a while: nobody waits for an answer that never comes."""
+    with serving("--store", dsn, "--set", "spool.store_seconds=1", folder=tmp_path) as server:
+        port = await asyncio.to_thread(server.listening)
+        push = {"items": [{"queue": "q", "payload": 1}]}
+        await told(port, "POST", "/api/v1/push", push)
+        for process in family(mortal):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                os.kill(process.pid, signal.SIGSTOP)
+        try:
+            if noticed:
+                assert (await told(port, "POST", "/api/v1/push", push))[2]["dbHealthy"] is False
+            server.signal()
+            assert await asyncio.to_thread(server.ended) == 0
+        finally:
+            for process in family(mortal):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    os.kill(process.pid, signal.SIGCONT)
+
+
 async def test_I13_two_workers_have_a_spool_each_and_one_takes_over_from_a_dead_one(
     mortal: PostgresServer, dsn: str, tmp_path: Path
 ) -> None:

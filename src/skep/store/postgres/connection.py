@@ -130,10 +130,10 @@ class Pool:
         )
 
     async def close(self) -> None:
-        """Let running transactions finish, then disconnect."""
+        """Let running transactions finish for a while, then disconnect."""
         pool, self._pool = self._pool, None
         if pool is not None and not self._suspended:
-            await pool.close()
+            await _leave_pool(pool)
 
     # being cut off
 

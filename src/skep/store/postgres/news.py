@@ -20,6 +20,8 @@ from skep.model import QueueKey
 CHANNEL = "skep_news"
 OPERATIONS_CHANNEL = "skep_operations"
 COALESCE_SECONDS = 0.01
+PATIENCE_SECONDS = 5.0
+"""How long the connection may take to open, to answer, or to close: one that leads nowhere is given up, and another is opened."""
 
 NOTIFY = """
 SELECT pg_notify($1, json_build_array(encode($2, 'hex'), q.tenant, q.name)::text) FROM queue q WHERE q.id = ANY ($3)
@@ -56,7 +58,12 @@ class News:
         """Be connected. A connection that was lost is opened anew with the next wait."""
         async with self._opening:
             if self._connection is None or self._connection.is_closed():
-                self._connection = await asyncpg.connect(self._dsn, server_settings={"search_path": "skep"})
+                self._connection = await asyncpg.connect(
+                    self._dsn,
+                    server_settings={"search_path": "skep"},
+                    timeout=PATIENCE_SECONDS,
+                    command_timeout=PATIENCE_SECONDS,
+                )
                 await self._connection.add_listener(CHANNEL, self._heard)
                 await self._connection.add_listener(OPERATIONS_CHANNEL, self._heard_operations)
 
@@ -65,8 +72,13 @@ class News:
         """The connection, for one who has it alone: what must not wait for the pool goes over it."""
         async with self._using:
             await self.listen()
-            assert self._connection is not None
-            yield self._connection
+            connection = self._connection
+            assert connection is not None
+            try:
+                yield connection
+            except TimeoutError:
+                connection.terminate()
+                raise
 
     def announce(self, queue_ids: Sequence[int]) -> None:
         """Tell other servers, soon, that these queues have new messages."""
@@ -85,7 +97,9 @@ class News:
             await self._sender
         if self._connection is not None:
             with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                await self._connection.close()
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await self._connection.close()
+            self._connection.terminate()
 
     def _send_soon(self) -> None:
         if self._sender is None or self._sender.done():
