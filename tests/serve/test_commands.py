@@ -134,7 +134,9 @@ def test_a_port_of_something_else_is_a_failure(tmp_path: Path) -> None:
     assert (run.returncode, findings(run)["address"]["state"]) == (2, "fail")
 
 
-@pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--host", "no-such-host.invalid"]])
+@pytest.mark.parametrize(
+    "arguments", [["--host", "0.0.0.0", "--set", "access.required=false"], ["--host", "no-such-host.invalid"]]
+)
 def test_an_address_it_may_not_listen_on_is_a_failure(tmp_path: Path, arguments: list[str]) -> None:
     run = skep("doctor", *arguments, folder=tmp_path)
 

@@ -203,11 +203,13 @@ class Encryption:
 
     async def rewrap(self) -> int:
         """Wrap all keys by the current master key; how many were wrapped by another. Nothing else changes."""
-        masters = self._masters
+        kept, masters = await self._store.data_keys(), self._masters
+        if not kept:
+            return 0
         if masters is None:
             raise no_master_keys()
         by_master: dict[str, list[WrappedKey]] = {}
-        for one in await self._store.data_keys():
+        for one in kept:
             if one.master != masters.current:
                 secret = masters.unwrap(one.master, one.id, one.queue, one.wrapped)
                 again = masters.wrap(one.id, one.queue, secret)
