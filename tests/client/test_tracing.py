@@ -12,6 +12,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.util._once import Once
 
 import skep
 from skep.testing.server import RunningServer, running_server
@@ -26,15 +27,19 @@ def server() -> Iterator[RunningServer]:
         yield server
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def sdk() -> Iterator[None]:
-    """An SDK may be set once in a process, so it stays; what it exported before does not matter."""
-    if not isinstance(trace.get_tracer_provider(), TracerProvider):
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(EXPORTER))
-        trace.set_tracer_provider(provider)
-    EXPORTER.clear()
+    """An SDK for these tests alone: it is meant to be set once in a process, which runs other tests as well."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(EXPORTER))
+    trace.set_tracer_provider(provider)
     yield
+    trace._TRACER_PROVIDER = None
+    trace._TRACER_PROVIDER_SET_ONCE = Once()
+
+
+@pytest.fixture(autouse=True)
+def nothing_yet() -> None:
     EXPORTER.clear()
 
 
