@@ -105,9 +105,18 @@ GROUP BY kind, priority, status
 ORDER BY priority, kind, status
 
 -- name: sweep_completed
+-- From the oldest on, up to the limit: they ended about in the order in which they came.
 DELETE FROM operation WHERE position IN (
-    SELECT position FROM operation WHERE status = 'completed' AND processed_at <= ?1 ORDER BY processed_at LIMIT ?2)
+    SELECT position FROM (
+        SELECT position, processed_at FROM operation INDEXED BY operation_status WHERE status = 'completed' ORDER BY position LIMIT ?2)
+    WHERE processed_at <= ?1)
 
 -- name: sweep_ended
 DELETE FROM operation WHERE position IN (
-    SELECT position FROM operation WHERE status IN ('failed', 'cancelled') AND processed_at <= ?1 ORDER BY processed_at LIMIT ?2)
+    SELECT position FROM (
+        SELECT position, processed_at FROM operation INDEXED BY operation_status WHERE status = 'failed' ORDER BY position LIMIT ?2)
+    WHERE processed_at <= ?1
+    UNION ALL
+    SELECT position FROM (
+        SELECT position, processed_at FROM operation INDEXED BY operation_status WHERE status = 'cancelled' ORDER BY position LIMIT ?2)
+    WHERE processed_at <= ?1)

@@ -317,7 +317,14 @@ HOT = {
     ("entities", "list"): "INDEX entity_key (tenant=? AND type=? AND id>?)",
     ("entities", "events"): "SEARCH v USING PRIMARY KEY (entity=? AND number>?)",
 }
-MAY_SORT = {("sets", "sets_of_partition"), ("stats", "set_figures")}
+MAY_SORT = {
+    ("sets", "sets_of_partition"),
+    ("stats", "set_figures"),
+    ("data_keys", "list"),  # keys are few, and all are read
+    ("operations", "waiting"),  # into three kinds, of a bounded number
+    ("operations", "figures"),
+    ("staging", "queues"),  # the names in an epoch
+}
 
 
 @pytest.fixture(scope="module")

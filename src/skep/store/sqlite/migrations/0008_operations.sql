@@ -33,5 +33,3 @@ CREATE INDEX operation_partition ON operation (tenant, queue, lane, partition, p
 CREATE INDEX operation_turn ON operation (priority, position) WHERE processed_at IS NULL;
 CREATE INDEX operation_ready ON operation (ready_at) WHERE processed_at IS NULL AND ready_at > 0;
 CREATE INDEX operation_status ON operation (status, position);
-CREATE INDEX operation_completed ON operation (processed_at) WHERE status = 'completed';
-CREATE INDEX operation_ended ON operation (processed_at) WHERE status IN ('failed', 'cancelled');
