@@ -84,6 +84,7 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> int:
     return -1 - told[-1]
 
 
+@pytest.mark.slow
 def test_I15_epochs_survive_a_death_at_any_write(writes: int, tmp_path: Path) -> None:
     for number in range(SAMPLES):
         crash_and_go_on(tmp_path, 1 + number * writes // SAMPLES, MODES[number % len(MODES)])
