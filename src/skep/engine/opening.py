@@ -73,7 +73,7 @@ class OpeningStore:
         for delivery in result.deliveries:
             try:
                 payload, content_type = self._encryption.open(delivery)
-                opened.append(msgspec.structs.replace(delivery, payload=payload, content_type=content_type))
+                opened.append(_with(delivery, payload, content_type))
             except SkepError as error:
                 lost.append(delivery.settlement(Outcome.REJECT, error=str(error)))
         if lost:
@@ -168,3 +168,11 @@ class LogRow(NamedTuple):
 
 OPENED_BY = ("partition", "message_id", "trace_id", "content_type", "payload")
 """The columns of a `LogRow`."""
+
+
+def _with(d: Delivery, payload: bytes, content_type: str | None) -> Delivery:
+    """The delivery with another payload: by hand, since a copy by names takes three times as long."""
+    return Delivery(
+        d.queue, d.group, d.partition, d.seq, d.id, d.transaction_id, d.trace_id, d.headers, content_type, payload, d.priority,
+        d.created_at, d.attempt, d.token, d.lease_deadline,
+    )  # fmt: skip
