@@ -22,11 +22,13 @@ from skep.model import (
     MessageFilter,
     NewMessage,
     Outcome,
+    PushBatch,
     QueueChanges,
     QueueKey,
     QueueSettings,
     Seq,
 )
+from skep.operations import Kind, NewOperations
 from skep.server import open_engine, open_store
 from skep.staging import Attempt, EpochKey
 from tests.engine.driver import settlement
@@ -228,3 +230,29 @@ async def test_nobody_pushes_an_envelope(clock: ManualClock) -> None:
     assert outcome.results[0].code is Code.INVALID_PAYLOAD
     await engine.stop()
     await store.close()
+
+
+async def test_whatever_way_messages_come_a_server_that_does_not_know_yet_seals_them(engine: Engine) -> None:
+    """As columns and in a transaction, too: refused once, sealed, and stored."""
+    columns, transaction = QueueKey("columns"), QueueKey("transaction")
+    for key in (columns, transaction):
+        await engine.create_queue(key)
+        await engine.encryption._store.update_queue(key, QueueChanges(encryption_enabled=True), engine.now())
+        assert not engine.encryption.seals(key)
+    await engine.push_columns(columns, pa.record_batch({"payload": [SECRET.decode()]}))
+    assert (await engine.transact([], [NewMessage(transaction, SECRET)])).committed
+    for key in (columns, transaction):
+        assert [content_type for _, content_type in await stored(engine, key)] == [SEALED_TYPE]
+
+
+async def test_I2_columns_that_cannot_be_stored_at_once_are_refused_and_never_appear(engine: Engine) -> None:
+    """Their answer names seqs, so they are not queued behind others: who is told that they failed must be right."""
+    batch = PushBatch([message(b"1", partition="a")], [engine._ids.mint()])
+    sealed = await engine.encryption.seal(batch.messages, batch.ids)
+    held = NewOperations(Kind.PUSH, [engine._ids.mint()], push=PushBatch(sealed, batch.ids))
+    await engine.encryption._store.enqueue([held], engine.now())
+    with pytest.raises(SkepError) as refused:
+        await engine.push_columns(PAYMENTS, pa.record_batch({"payload": ["2"], "partition": ["a"]}))
+    assert refused.value.code is Code.OPERATIONS_AHEAD
+    await engine.push_columns(PAYMENTS, pa.record_batch({"payload": ["3"], "partition": ["b"]}))
+    assert [d.payload for d in (await engine.pop(PAYMENTS, batch=9)).deliveries] == [b"3"]

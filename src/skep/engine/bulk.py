@@ -12,14 +12,25 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep.columns import bytes_column, check_names, default_partitions, lengths, slices
+from skep.columns import bytes_column, check_names, checked, default_partitions, lengths, slices
 from skep.config import Limits
 from skep.engine.declared import Declared
 from skep.errors import Code, SkepError
-from skep.model import NewMessage, QueueKey
+from skep.model import Appended, NewMessage, PushOutcome, QueueKey, Seq
+from skep.operations import operations_ahead
 
 PLAIN_COLUMNS = frozenset({"partition", "payload"})
 _json = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+async def checked_columns(
+    key: QueueKey, batch: pa.RecordBatch, limits: Limits, declared: Declared | None
+) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
+    """Partitions and payloads of a batch that may be pushed, partitions as the spec names them; raises when one may not."""
+    partition, payload = await asyncio.to_thread(lambda: check_columns(checked(batch), limits))
+    if declared is not None and declared.looks_at(key):
+        partition = await _fitted_partitions(declared, key, partition, payload)
+    return partition, payload
 
 
 def check_columns(batch: pa.RecordBatch, limits: Limits) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
@@ -46,7 +57,7 @@ def check_columns(batch: pa.RecordBatch, limits: Limits) -> tuple[pa.LargeBinary
     return partition, payload
 
 
-async def fit_columns(
+async def _fitted_partitions(
     declared: Declared, key: QueueKey, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray
 ) -> pa.LargeBinaryArray:
     """The partitions of messages that a spec looks at, each as a message of its own; MESSAGE_INVALID when one does not fit."""
@@ -67,6 +78,15 @@ def messages_of(
     return [
         NewMessage(key, bytes(text), name, headers=headers) for name, text in zip(names, slices(payload), strict=True)
     ]
+
+
+def appended(key: QueueKey, outcome: PushOutcome) -> Appended:
+    """Where the messages of one batch are in the log; raises when they are not there."""
+    if outcome.held:
+        raise operations_ahead()
+    if outcome.refused:
+        raise SkepError(outcome.results[0].code or Code.INTERNAL, outcome.results[0].reason or "", queue=key.name)
+    return Appended(Seq(outcome.results[0].seq or 0), Seq(outcome.results[-1].seq or 0), outcome.depths[key])
 
 
 def _partitions(messages: list[NewMessage]) -> pa.LargeBinaryArray:

@@ -128,24 +128,21 @@ class Encryption:
                 sealed[index] = message
         return sealed
 
-    def learn_from(self, messages: Sequence[NewMessage], outcome: PushOutcome) -> bool:
-        """Whether a push was refused because a queue seals of which this server did not know; now it does."""
-        refused = {
-            message.queue
-            for message, result in zip(messages, outcome.results, strict=True)
-            if result.code is Code.NOT_ENCRYPTED
-        }
-        if not refused - self._sealing:
-            return False
-        self._sealing |= refused
-        return True
+    def require(self, queue: QueueKey) -> None:
+        """A queue seals of which this server did not know: the store said so."""
+        self._sealing.add(queue)
 
     async def sealed_anew(self, batch: PushBatch, outcome: PushOutcome) -> PushBatch | None:
-        """A batch that had to wait, and was refused since its queue seals by now, with what was plain sealed; None for any other."""
+        """A batch that was refused since a queue seals of which this server did not know, with what was plain sealed.
+
+        None for any other. It may have waited while its queue was encrypted, or another server encrypted it a moment ago.
+        """
         plain = [index for index, message in enumerate(batch.messages) if message.content_type != SEALED_TYPE]
-        if not plain or not any(result.code is Code.NOT_ENCRYPTED for result in outcome.results):
+        refused = [index for index, result in enumerate(outcome.results) if result.code is Code.NOT_ENCRYPTED]
+        if not plain or not refused:
             return None
-        self.learn_from(batch.messages, outcome)
+        for index in refused:
+            self.require(batch.messages[index].queue)
         made = await self.seal([batch.messages[index] for index in plain], [batch.ids[index] for index in plain])
         messages = list(batch.messages)
         for index, message in zip(plain, made, strict=True):

@@ -47,7 +47,7 @@ from skep.engine.staging import Staging
 from skep.engine.system_events import Follower
 from skep.engine.timers import Timers
 from skep.errors import Code, SkepError
-from skep.ids import IdMint
+from skep.ids import Id, IdMint
 from skep.model import (
     DEFAULT_TENANT,
     FROM_BEGINNING,
@@ -67,7 +67,6 @@ from skep.model import (
     QueueSettings,
     Renewal,
     RenewResult,
-    Seq,
     Settlement,
     SettleResult,
     SettleStatus,
@@ -81,6 +80,8 @@ from skep.transactions import Transaction, TransactionOutcome
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
+
+    from skep.columns import NewRows
 
 CONFIGURE_TRIES = 10
 
@@ -243,21 +244,17 @@ class Engine:
         ``json_checked`` says that the caller has parsed the payloads already, so that they are not parsed twice.
         """
         with self._in_flight:
-            messages = list(messages)
-            if self.declared is not None:
-                messages = await self.declared.fit(messages)
-            weight = validate.check_push(messages, self._limits, json_checked)
-            ids = self._ids.mint_many(len(messages))
-            if not isinstance(weight, validate.Weight):
-                return validate.refused(weight, messages, ids)
+            prepared = await self._prepared(messages, json_checked)
+            if isinstance(prepared, PushOutcome):
+                return prepared
+            messages, ids, weight = prepared
             if self.buffer.holds([m.queue for m in messages] if weight.queue is None else (weight.queue,)):
                 await self.buffer.flushed([m.queue for m in messages])
             made = None if receipt is None else receipt_of(receipt, ids[0], self._limits)
-            sealed = await self.encryption.seal(messages, ids)
-            outcome = await self._entrance.push(PushBatch(sealed, ids, made), weight)
-            if outcome.refused and self.encryption.learn_from(messages, outcome):
-                sealed = await self.encryption.seal(messages, ids)
-                outcome = await self._entrance.push(PushBatch(sealed, ids, made), weight)
+            batch = PushBatch(await self.encryption.seal(messages, ids), ids, made)
+            outcome = await self._entrance.push(batch, weight)
+            if outcome.refused and (sealed := await self.encryption.sealed_anew(batch, outcome)) is not None:
+                outcome = await self._entrance.push(sealed, weight)
             return outcome
 
     async def push_buffered(
@@ -273,15 +270,21 @@ class Engine:
         They may be lost when this process dies, and are never stored twice. A push over several queues is divided by them.
         """
         with self._in_flight:
-            messages = list(messages)
-            if self.declared is not None:
-                messages = await self.declared.fit(messages)
-            weight = validate.check_push(messages, self._limits, json_checked)
-            ids = self._ids.mint_many(len(messages))
-            if not isinstance(weight, validate.Weight):
-                return validate.refused(weight, messages, ids)
+            prepared = await self._prepared(messages, json_checked)
+            if isinstance(prepared, PushOutcome):
+                return prepared
+            messages, ids, weight = prepared
             sealed = await self.encryption.seal(messages, ids)
             return self.buffer.add(PushBatch(sealed, ids), weight, wait_ms, most)
+
+    async def _prepared(
+        self, messages: Sequence[NewMessage], json_checked: bool
+    ) -> tuple[list[NewMessage], list[Id], validate.Weight] | PushOutcome:
+        """Messages that may be pushed, with their ids and their weight; the outcome of those that may not."""
+        fitting = list(messages) if self.declared is None else await self.declared.fit(list(messages))
+        weight = validate.check_push(fitting, self._limits, json_checked)
+        ids = self._ids.mint_many(len(fitting))
+        return (fitting, ids, weight) if isinstance(weight, validate.Weight) else validate.refused(weight, fitting, ids)
 
     async def _push_buffered(self, batch: PushBatch, weight: validate.Weight) -> PushOutcome:
         """Store what was buffered, sealed if its queue began to seal meanwhile."""
@@ -295,37 +298,37 @@ class Engine:
 
         All messages have the same ``headers``.
         """
-        from skep.columns import NewRows, checked
-        from skep.engine.bulk import check_columns, fit_columns, messages_of
+        from skep.columns import NewRows
+        from skep.engine.bulk import appended, checked_columns, messages_of
 
         with self._in_flight:
             validate.check_key(key)
-            partition, payload = await asyncio.to_thread(lambda: check_columns(checked(batch), self._limits))
-            if self.declared is not None and self.declared.looks_at(key):
-                partition = await fit_columns(self.declared, key, partition, payload)
+            partition, payload = await checked_columns(key, batch, self._limits, self.declared)
             if self.buffer.holds((key,)):
                 await self.buffer.flushed((key,))
             if self.spool is not None:
                 self.spool.check_nothing_ahead(PushBatch([], []), key)
-            now = self._clock.now()
-            if self.encryption.seals(key):
-                return await self._push_sealed(await asyncio.to_thread(messages_of, key, partition, payload, headers))
-            rows = NewRows(partition, payload, self._ids.mint_range(batch.num_rows), headers)
-            appended = await self._store.push_rows(key, rows, now, self.settings.create_queues_on_push)
-            self._lifecycle.pushed(key, now)
-            self._registry.get(key).parking.wake(len(rows))
-            return appended
+            if not self.encryption.seals(key):
+                ids = self._ids.mint_range(batch.num_rows)
+                try:
+                    return await self._append(key, NewRows(partition, payload, ids, headers))
+                except SkepError as error:
+                    if error.code is not Code.NOT_ENCRYPTED:
+                        raise
+                    self.encryption.require(key)
+            # Each payload is sealed by itself. The answer names seqs, so they can neither be queued nor spooled.
+            messages = await asyncio.to_thread(messages_of, key, partition, payload, headers)
+            minted = self._ids.mint_many(len(messages))
+            sealed = PushBatch(await self.encryption.seal(messages, minted), minted)
+            size_bytes = sum(len(message.payload) for message in sealed.messages)
+            return appended(key, await self._registry.get(key).push(sealed, size_bytes, None))
 
-    async def _push_sealed(self, messages: list[NewMessage]) -> Appended:
-        """Columns of a queue that is encrypted: each payload is sealed by itself, so they go the way of other messages."""
-        key, ids = messages[0].queue, self._ids.mint_many(len(messages))
-        sealed = await self.encryption.seal(messages, ids)
-        weight = validate.Weight(sum(len(message.payload) for message in sealed), key, None)
-        outcome = await self._entrance.push(PushBatch(sealed, ids), weight)
-        if outcome.refused:
-            raise SkepError(outcome.results[0].code or Code.INTERNAL, outcome.results[0].reason or "", queue=key.name)
-        first, last = outcome.results[0].seq, outcome.results[-1].seq
-        return Appended(first or Seq(0), last or Seq(0), outcome.depths[key])
+    async def _append(self, key: QueueKey, rows: NewRows) -> Appended:
+        now = self._clock.now()
+        appended = await self._store.push_rows(key, rows, now, self.settings.create_queues_on_push)
+        self._lifecycle.pushed(key, now)
+        self._registry.get(key).parking.wake(len(rows))
+        return appended
 
     # --- pop ----------------------------------------------------------------------------------------------------
 
@@ -452,6 +455,10 @@ class Engine:
             size_bytes = weight.size_bytes + recorded_bytes
             check_size(size_bytes, self._limits)
             transaction = Transaction(settlements, batch, list(effects), list(receipts))
+            outcome = await self._across.transact(transaction, size_bytes, weight.deliver_at)
+            if outcome.committed or (sealed := await self.encryption.sealed_anew(batch, outcome.pushed)) is None:
+                return outcome
+            transaction = Transaction(settlements, sealed, list(effects), list(receipts))
             return await self._across.transact(transaction, size_bytes, weight.deliver_at)
 
     # --- queues -------------------------------------------------------------------------------------------------

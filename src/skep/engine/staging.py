@@ -81,16 +81,12 @@ class Staging:
     ) -> int:
         """Stage partitions and payloads of one queue, all with the same headers; how many messages that is."""
         from skep.chunks import plain_chunk
-        from skep.columns import checked
-        from skep.engine.bulk import check_columns, fit_columns, messages_of
+        from skep.engine.bulk import checked_columns, messages_of
 
         with self._in_flight:
             _check_place(place)
             validate.check_key(key)
-            partition, payload = await asyncio.to_thread(lambda: check_columns(checked(batch), self._limits))
-            declared = self._declared()
-            if declared is not None and declared.looks_at(key):
-                partition = await fit_columns(declared, key, partition, payload)
+            partition, payload = await checked_columns(key, batch, self._limits, self._declared())
             if self._encryption.seals(key):
                 messages = await asyncio.to_thread(messages_of, key, partition, payload, headers)
                 return await self._stage_checked(place, messages)
