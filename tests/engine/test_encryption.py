@@ -256,3 +256,21 @@ async def test_I2_columns_that_cannot_be_stored_at_once_are_refused_and_never_ap
     assert refused.value.code is Code.OPERATIONS_AHEAD
     await engine.push_columns(PAYMENTS, pa.record_batch({"payload": ["3"], "partition": ["b"]}))
     assert [d.payload for d in (await engine.pop(PAYMENTS, batch=9)).deliveries] == [b"3"]
+
+
+async def test_I10_a_server_that_lacks_a_key_gives_messages_back_and_costs_them_no_attempt(
+    postgres_dsn: str, clock: ManualClock
+) -> None:
+    old, new = new_master_line("old"), new_master_line("new")
+    async with (
+        open_engine(postgres_dsn, clock=clock, masters=MasterKeys(old)) as behind,
+        open_engine(postgres_dsn, clock=clock, masters=MasterKeys(f"{new}\n{old}")) as ahead,
+    ):
+        await ahead.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True, max_attempts=2))
+        await ahead.push([message()])
+        for _ in range(3):
+            with pytest.raises(SkepError) as refused:
+                await behind.pop(PAYMENTS)
+            assert refused.value.code is Code.KEY_UNAVAILABLE
+        [delivery] = (await ahead.pop(PAYMENTS)).deliveries
+        assert (delivery.payload, delivery.attempt) == (SECRET, 1)

@@ -60,6 +60,18 @@ class OpeningStore:
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         """Lease messages for each request in turn, opened."""
         results = await self._store.pop(requests, now)
+        try:
+            await self._encryption.prepare(delivery for result in results for delivery in result.deliveries)
+        except SkepError:
+            # Nobody gets them, and that this server lacks a key is no fault of theirs: it may not cost them an attempt.
+            released = [
+                delivery.settlement(Outcome.RELEASE)
+                for request, result in zip(requests, results, strict=True)
+                if not request.auto_ack
+                for delivery in result.deliveries
+            ]
+            await self._store.settle(released, now)
+            raise
         return [
             await self._opened(result, request.auto_ack, now) for request, result in zip(requests, results, strict=True)
         ]
@@ -67,7 +79,6 @@ class OpeningStore:
     async def _opened(self, result: PopResult, auto_ack: bool, now: Instant) -> PopResult:
         if not any(delivery.content_type == SEALED_TYPE for delivery in result.deliveries):
             return result
-        await self._encryption.prepare(result.deliveries)
         opened: list[Delivery] = []
         lost: list[Settlement] = []
         for delivery in result.deliveries:
