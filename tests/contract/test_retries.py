@@ -218,6 +218,22 @@ async def test_the_lease_history_tells_outcomes_apart_and_pages(driver: Driver) 
     assert page == history[1]
 
 
+async def test_the_lease_history_is_read_from_a_time_on(driver: Driver) -> None:
+    await driver.create()
+    times = []
+    for _ in range(5):
+        await driver.push("a")
+        await driver.ack(await driver.pop_one())
+        times.append(driver.now)
+        driver.clock.advance(100)
+
+    found = await driver.store.lease_history(driver.key(), since=times[2])
+    assert [lease.settled_at for _, lease in found] == times[2:]
+    [(_, last)] = await driver.store.lease_history(driver.key(), after=found[0][0], since=times[0], limit=1)
+    assert last.settled_at == times[3]
+    assert await driver.store.lease_history(driver.key(), since=driver.now) == []
+
+
 @pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
 async def test_a_call_that_gives_back_and_gives_up_is_a_retry_in_the_lease_history(
     driver: Driver, ordering: Ordering

@@ -37,6 +37,21 @@ def test_leases_come_in_order_and_in_ranges(api: Api, monkeypatch: pytest.Monkey
     assert read(api, "leases", "?queue=q&limit=3").num_rows == 3
 
 
+def test_leases_and_dead_letters_come_from_a_time_on(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LEASE_ROWS", 2)
+    monkeypatch.setattr(tables, "LETTER_ROWS", 2)
+    api.push("q", *range(7))
+    for message in api.pop("q"):
+        api.ack(message, "dlq", error="broken")
+
+    for table, column in (("leases", "settled_at"), ("dead_letters", "failed_at")):
+        times = read(api, table, "?queue=q")[column].to_pylist()
+        since = times[3].isoformat().replace("+", "%2B")
+        found = read(api, table, f"?queue=q&since={since}")
+        assert found[column].to_pylist() == [at for at in times if at >= times[3]]
+    assert api.get("/api/v1/tables/leases?queue=q&since=never").code == "INVALID_REQUEST"
+
+
 def test_dead_letters_are_those_of_a_queue_or_in_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "LETTER_ROWS", 2)
     api.push("q", *range(5), headers={"a": "b"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -36,6 +37,18 @@ def test_leases_tell_who_worked_on_what_and_how_it_ended(lake: Lake) -> None:
     ]
     assert all(row.leased_at <= row.settled_at for row in rows)
     assert table(lake, "leases", subscribe="others").count() == 0
+
+
+def test_leases_and_letters_are_read_from_a_time_on(lake: Lake) -> None:
+    worked_on(lake)
+    done, dead = table(lake, "leases").orderBy("position").collect()
+
+    since = {"startingTimestamp": dead.settled_at.astimezone(UTC).isoformat()}
+    assert [row.outcome for row in table(lake, "leases", **since).collect()] == ["dead"]
+    assert table(lake, "dead_letters", **since).count() == 1
+    assert done.settled_at < dead.settled_at
+    with pytest.raises(PySparkException, match="startingTimestamp says nothing of the table queues"):
+        table(lake, "queues", **since).collect()
 
 
 def test_dead_letters_come_once_with_their_payload(lake: Lake) -> None:

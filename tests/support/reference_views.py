@@ -261,9 +261,15 @@ class ReferenceViews(Reference):
 
     # histories
 
-    async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:
+    async def lease_history(
+        self, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
+    ) -> list[tuple[int, FinishedLease]]:
         numbered = list(enumerate(self.log(key).lease_history, 1))
-        return [(number, lease) for number, lease in numbered if number > after][:limit]
+        return [
+            (number, lease)
+            for number, lease in numbered
+            if number > after and (since is None or lease.settled_at >= since)
+        ][:limit]
 
     async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
         return self.log(key).retention_history[::-1][:limit]

@@ -122,10 +122,12 @@ class AsyncFollowing:
         *,
         after: int | str | None = None,
         until: int | None = None,
+        since: datetime | None = None,
         limit: int | None = None,
     ) -> bytes:
         """Lease history, dead letters (both of a queue), queues or groups, as an Arrow IPC stream: whole, or an error.
 
         ``after`` and ``until`` are positions of the history, seqs of dead letters, or for the others the name of a queue.
+        ``since`` leaves out leases that ended, and letters that died, before it.
         """
-        return await self.run(log_calls.read_table(table, queue, after, until, limit))
+        return await self.run(log_calls.read_table(table, queue, after, until, since, limit))

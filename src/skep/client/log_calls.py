@@ -146,9 +146,15 @@ TableName = Literal["leases", "dead_letters", "queues", "groups"]
 
 
 def read_table(
-    table: TableName, queue: str | None, after: int | str | None, until: int | None, limit: int | None
+    table: TableName,
+    queue: str | None,
+    after: int | str | None,
+    until: int | None,
+    since: datetime | None,
+    limit: int | None,
 ) -> Call[bytes]:
     """A table as an Arrow stream."""
-    given = {"queue": queue, "after": after, "until": until, "limit": limit}
+    at = None if since is None else since.isoformat()
+    given = {"queue": queue, "after": after, "until": until, "since": at, "limit": limit}
     query: dict[str, str | Sequence[str]] = {name: str(value) for name, value in given.items() if value is not None}
     return Call(Request("GET", f"/api/v1/tables/{table}", query=query, headers={"Accept": ARROW}), arrow_stream)

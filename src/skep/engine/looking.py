@@ -104,13 +104,13 @@ class Looking:
             return await self._store.trace(tenant, trace_id, limit)
 
     async def lease_history(
-        self, key: QueueKey, *, after: int = 0, limit: int = 1000
+        self, key: QueueKey, *, after: int = 0, limit: int = 1000, since: Instant | None = None
     ) -> list[tuple[int, FinishedLease]]:
-        """Finished leases, each with its position in the history, those after ``after``."""
+        """Finished leases, each with its position in the history, those after ``after`` that ended at or after ``since``."""
         with self._in_flight:
             validate.check_key(key)
             validate.check_page(limit, self._limits)
-            return await self._store.lease_history(key, after, limit)
+            return await self._store.lease_history(key, after, limit, since)
 
     async def retention_history(self, key: QueueKey, *, limit: int = 100) -> list[RetentionPass]:
         """The latest retention passes, newest first."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.histories import FinishedLease
@@ -30,12 +31,13 @@ Pages = AsyncGenerator[list[Row], None]
 
 
 class TableWish(NamedTuple):
-    """What of a table is wanted: rows after a place, up to another, and no more than so many."""
+    """What of a table is wanted: rows after a place, up to another, of what ended since, and no more than so many."""
 
     tenant: str
     queue: str | None
     after: str | None
     until: int | None
+    since: Instant | None
     limit: int
     sees: Sees
 
@@ -84,7 +86,7 @@ async def stream(table: Table, pages: Pages, first: list[Row], limit: int) -> As
 async def _leases(engine: Engine, wish: TableWish) -> Pages:
     after, key, left = wish.after_number, wish.key, wish.limit
     while left > 0:
-        found = await engine.look.lease_history(key, after=after, limit=min(LEASE_ROWS, left))
+        found = await engine.look.lease_history(key, after=after, limit=min(LEASE_ROWS, left), since=wish.since)
         rows = [_lease(*one) for one in found if wish.until is None or one[0] <= wish.until]
         yield rows
         if len(rows) < LEASE_ROWS:
@@ -100,8 +102,11 @@ def _lease(position: int, one: FinishedLease) -> Row:
 
 
 async def _dead_letters(engine: Engine, wish: TableWish) -> Pages:
-    meant = await dead_letters.resolved(engine, DeadLetterFilter(queue=wish.key))
+    meant = await dead_letters.resolved(engine, DeadLetterFilter(queue=wish.key, since=wish.since))
     after, left = wish.after_number, wish.limit
+    if meant is not None and wish.since is not None:
+        # A letter enters its log when it dies: what died before need not be walked over.
+        after = max(after, await engine.log.first_seq_at(meant.queue, wish.since) - 1)
     while meant is not None and left > 0:
         found = await engine.dead_letters.page(meant, after=Seq(after), limit=min(LETTER_ROWS, left))
         rows = [_letter(letter) for letter in found if wish.until is None or letter.seq <= wish.until]

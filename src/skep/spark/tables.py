@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from skep.errors import Code, SkepError
 from skep.spark import planning
 from skep.spark.link import Link, link
 from skep.spark.options import SourceOptions, Table
@@ -52,6 +53,8 @@ class TableReader(DataSourceReader):
     """Reads a table: the long ones in a task per queue, the short ones in one."""
 
     def __init__(self, table: Table, options: SourceOptions, schema: pa.Schema) -> None:
+        if options.starting_at is not None and table not in _PLACES:
+            raise SkepError(Code.INVALID_REQUEST, f"the option startingTimestamp says nothing of the table {table}")
         self._table = table
         self._options = options
         self._schema = schema
@@ -87,10 +90,11 @@ class TableReader(DataSourceReader):
 
     def _pages(self, server: Link, queue: str) -> Iterator[pa.RecordBatch]:
         column, page_rows = _PLACES[self._table]
+        since = {} if self._options.starting_at is None else {"since": self._options.starting_at.isoformat()}
         after = 0
         while True:
             rows = 0
-            for batch in server.table(self._table, queue=queue, after=str(after), limit=str(page_rows)):
+            for batch in server.table(self._table, queue=queue, after=str(after), limit=str(page_rows), **since):
                 if batch.num_rows:
                     rows += batch.num_rows
                     after = batch.column(column)[-1].as_py()

@@ -497,8 +497,13 @@ class Store(Protocol):
         """All messages of a trace across the tenant's queues, oldest first."""
         ...
 
-    async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:
-        """Finished leases with their position in the history, those after ``after``."""
+    async def lease_history(
+        self, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
+    ) -> list[tuple[int, FinishedLease]]:
+        """Finished leases with their position in the history, those after ``after`` that ended at or after ``since``.
+
+        What ended before ``since`` is not walked over, however long the history is.
+        """
         ...
 
     async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:

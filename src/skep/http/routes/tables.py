@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 
 from skep.engine import Engine
@@ -29,6 +30,7 @@ PARAMETERS = (
     Parameter("queue", str, "of this queue; leases and dead_letters need it"),
     Parameter("after", str, "rows after this position, seq or name of a queue"),
     Parameter("until", int, "rows up to this position or seq, of leases and dead_letters"),
+    Parameter("since", datetime, "what ended, or died, at this time or later; of leases and dead_letters"),
     Parameter("limit", int, f"how many rows at most; {TABLE_ROWS} by default"),
 )
 
@@ -57,6 +59,7 @@ def operations(engine: Engine) -> list[Operation]:
             query.get("queue"),
             query.get("after"),
             parameters.position(query, "until"),
+            parameters.time(query, "since"),
             limit,
             call.visible,
         )

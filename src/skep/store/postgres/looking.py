@@ -13,7 +13,7 @@ import asyncpg
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import FinishedLease, RetentionPass
+from skep.histories import RetentionPass
 from skep.ids import Id, minted_at
 from skep.model import (
     QUEUE_MODE_GROUP,
@@ -322,25 +322,6 @@ def _stored(row: asyncpg.Record, key: QueueKey, state: MessageState | None) -> S
 
 
 # --- histories ------------------------------------------------------------------------------------------------
-
-
-async def lease_history(
-    connection: Connection, key: QueueKey, after: int, limit: int
-) -> list[tuple[int, FinishedLease]]:
-    """Finished leases in the order in which they ended."""
-    queue = await queues.need(connection, key)
-    rows = await connection.fetch(SQL["lease_history"], queue.id, after, limit)
-    return [
-        (
-            row["id"],
-            FinishedLease(
-                queue=key, group=row["group_name"], partition=row["partition"], first_seq=row["first_seq"],
-                last_seq=row["last_seq"], messages=row["messages"], completed=row["completed"], attempt=row["attempt"],
-                leased_at=row["leased_at"], settled_at=row["settled_at"], outcome=row["outcome"],
-            ),
-        )
-        for row in rows
-    ]  # fmt: skip
 
 
 async def retention_history(connection: Connection, key: QueueKey, limit: int) -> list[RetentionPass]:

@@ -212,10 +212,6 @@ LEFT JOIN LATERAL (SELECT d.seq FROM dead_letter d
                    ORDER BY d.queue_id, d.source_queue, d.source_seq LIMIT 1) d ON true
 ORDER BY k.ord
 
--- name: lease_history
-SELECT h.*, coalesce(g.name, '') AS group_name FROM lease_history h LEFT JOIN consumer_group g ON g.id = h.group_id
-WHERE h.id > $2 AND h.queue_id = $1 ORDER BY h.id LIMIT $3
-
 -- name: retention_history
 SELECT * FROM retention_history r WHERE r.queue_id = $1 ORDER BY r.queue_id DESC, r.at DESC LIMIT $2
 

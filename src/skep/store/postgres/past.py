@@ -13,7 +13,7 @@ from skep.ids import Id
 from skep.model import DeadReason, QueueKey, Seq
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
-from skep.store.rules import PAST_SECONDS, SEARCHED_LEASES, SEQ_MAX
+from skep.store.rules import HISTORY_DISORDER_SECONDS, PAST_SECONDS, SEARCHED_LEASES, SEQ_MAX
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "past")
@@ -35,6 +35,18 @@ async def figures(
     return found
 
 
+async def lease_history(
+    connection: Connection, key: QueueKey, after: int, limit: int, since: Instant | None
+) -> list[tuple[int, FinishedLease]]:
+    """Finished leases in the order in which they ended."""
+    queue = await queues.need(connection, key)
+    if since is not None:
+        first = await _first_ended(connection, Instant(since - seconds(HISTORY_DISORDER_SECONDS)))
+        after = max(after, 0 if first is None else first - 1)
+    rows = await connection.fetch(SQL["lease_history"], queue.id, after, limit, since or 0)
+    return [(row["id"], _lease(key, row)) for row in rows]
+
+
 async def deliveries(connection: Connection, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
     """The finished leases of each message, as far as a bounded look finds them."""
     newest: int | None = await connection.fetchval(SQL["last_lease_ended"])
@@ -47,7 +59,7 @@ async def _deliveries(connection: Connection, journey: Journey, newest: int) -> 
     queue_id = await connection.fetchval(SQL["queue_id"], journey.queue.tenant, journey.queue.name)
     if queue_id is None:
         return []
-    first = await _first_ended(connection, journey.created_at, newest)
+    first = await _first_ended(connection, journey.created_at) or newest
     found: dict[int, FinishedLease] = {}
     for start in (first, max(first, newest + 1 - SEARCHED_LEASES)):
         rows = await connection.fetch(
@@ -63,10 +75,13 @@ async def _deliveries(connection: Connection, journey: Journey, newest: int) -> 
     return [found[id_] for id_ in sorted(found)]
 
 
-async def _first_ended(connection: Connection, at: Instant, newest: int) -> int:
+async def _first_ended(connection: Connection, at: Instant) -> int | None:
     """The id of the first lease that ended at or after an instant: leases are noted about as they end, so it can be halved for."""
+    newest = await connection.fetchval(SQL["last_lease_ended"])
     oldest = await connection.fetchrow(SQL["lease_ended_at"], 0)
-    low, high = newest if oldest is None else oldest["id"], newest + 1
+    if newest is None or oldest is None:
+        return None
+    low, high = oldest["id"], newest + 1
     while low < high:
         middle = (low + high) // 2
         row = await connection.fetchrow(SQL["lease_ended_at"], middle)

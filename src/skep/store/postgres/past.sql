@@ -15,6 +15,11 @@ SELECT h.id, h.settled_at FROM lease_history h WHERE h.id >= $1 ORDER BY h.id LI
 -- name: last_lease_ended
 SELECT h.id FROM lease_history h WHERE h.id > 0 ORDER BY h.id DESC LIMIT 1
 
+-- name: lease_history
+-- The primary key, from an id on.
+SELECT h.*, coalesce(g.name, '') AS group_name FROM lease_history h LEFT JOIN consumer_group g ON g.id = h.group_id
+WHERE h.id > $2 AND h.queue_id = $1 AND h.settled_at >= $4 ORDER BY h.id LIMIT $3
+
 -- name: leases_between
 -- Rows with these ids, so many at most; of these, those of the message.
 SELECT h.*, coalesce(g.name, '') AS group_name

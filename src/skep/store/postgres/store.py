@@ -532,9 +532,11 @@ class PostgresStore:
         async with self._pool.connection() as connection:
             return await looking.trace(connection, tenant, trace_id, limit)
 
-    async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:
+    async def lease_history(
+        self, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
+    ) -> list[tuple[int, FinishedLease]]:
         async with self._pool.connection() as connection:
-            return await looking.lease_history(connection, key, after, limit)
+            return await past.lease_history(connection, key, after, limit, since)
 
     async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
         async with self._pool.connection() as connection:

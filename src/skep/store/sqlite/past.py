@@ -10,7 +10,7 @@ from skep.errors import Code, SkepError
 from skep.histories import Death, FinishedLease, Journey, Moment, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import DeadReason, QueueKey, Seq
-from skep.store.rules import PAST_SECONDS, SEARCHED_LEASES
+from skep.store.rules import HISTORY_DISORDER_SECONDS, PAST_SECONDS, SEARCHED_LEASES
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
 from skep.store.sqlite.stats import queue_counters
 from skep.store.statements import load_statements
@@ -52,6 +52,18 @@ def figures(session: Session, tenant: str, names: Sequence[str] | None, since: I
 def _queue_id(session: Session, tenant: str, name: str) -> int | None:
     queue = session.find_queue(QueueKey(name, tenant))
     return None if queue is None else queue.id
+
+
+def lease_history(
+    session: Session, key: QueueKey, after: int, limit: int, since: Instant | None
+) -> list[tuple[int, FinishedLease]]:
+    """Finished leases with their position in the history."""
+    queue = session.queue(key)
+    if since is not None:
+        first = _first_ended(session, queue.id, Instant(since - seconds(HISTORY_DISORDER_SECONDS)))
+        after = max(after, 0 if first is None else first - 1)
+    rows = session.rows(SQL["lease_history"], (queue.id, after, limit, since or 0))
+    return [(row[-1], _lease(key, row)) for row in rows]
 
 
 def deliveries(session: Session, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:

@@ -20,6 +20,14 @@ SELECT position, settled_at FROM lease_history WHERE queue_id = ?1 AND position 
 -- name: last_lease_ended
 SELECT position FROM lease_history WHERE queue_id = ?1 ORDER BY position DESC LIMIT 1
 
+-- name: lease_history
+-- Index lease_history_queue, whose entries end with the position.
+SELECT group_name, partition, first_seq, last_seq, messages, completed, attempt, leased_at, settled_at, outcome, position
+FROM lease_history
+WHERE queue_id = ?1 AND position > ?2 AND settled_at >= ?4
+ORDER BY position
+LIMIT ?3
+
 -- name: leases_from
 -- So many rows of the queue from a position on; of these, those of the message.
 SELECT group_name, partition, first_seq, last_seq, messages, completed, attempt, leased_at, settled_at, outcome, position

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
-from skep.histories import FinishedLease, RetentionPass
+from skep.histories import RetentionPass
 from skep.model import (
     GroupStats,
     LeaseInfo,
@@ -184,30 +184,6 @@ def _lease_info(key: QueueKey, group: str, row: Row) -> LeaseInfo:
         deadline=deadline,
         attempts=attempts,
     )
-
-
-def lease_history(session: Session, key: QueueKey, after: int, limit: int) -> list[tuple[int, FinishedLease]]:
-    """Finished leases with their position in the history."""
-    queue = session.queue(key)
-    return [
-        (
-            row[0],
-            FinishedLease(
-                queue=key,
-                group=row[1],
-                partition=row[2],
-                first_seq=row[3],
-                last_seq=row[4],
-                messages=row[5],
-                completed=row[6],
-                attempt=row[7],
-                leased_at=row[8],
-                settled_at=row[9],
-                outcome=row[10],
-            ),
-        )
-        for row in session.rows(SQL["lease_history"], (queue.id, after, limit))
-    ]
 
 
 def retention_history(session: Session, key: QueueKey, limit: int) -> list[RetentionPass]:

@@ -72,14 +72,6 @@ SELECT at, pushed, completed, retried, dead FROM sample
 WHERE queue_id = ?1 AND group_id = ?2 AND at > ?3
 ORDER BY at LIMIT 1
 
--- name: lease_history
--- Index lease_history_queue, whose entries end with the position.
-SELECT position, group_name, partition, first_seq, last_seq, messages, completed, attempt, leased_at, settled_at, outcome
-FROM lease_history
-WHERE queue_id = ?1 AND position > ?2
-ORDER BY position
-LIMIT ?3
-
 -- name: retention_history
 -- Index retention_history_queue, backwards.
 SELECT at, deleted, first_seq, settled_seq FROM retention_history

@@ -568,9 +568,11 @@ class SqliteStore:
         """All messages of a trace across the tenant's queues, oldest first."""
         return await self._read(lambda session: browse.trace(session, tenant, trace_id, limit))
 
-    async def lease_history(self, key: QueueKey, after: int = 0, limit: int = 1000) -> list[tuple[int, FinishedLease]]:
+    async def lease_history(
+        self, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
+    ) -> list[tuple[int, FinishedLease]]:
         """Finished leases with their position in the history."""
-        return await self._read(lambda session: stats.lease_history(session, key, after, limit))
+        return await self._read(lambda session: past.lease_history(session, key, after, limit, since))
 
     async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
         """The latest retention passes, newest first."""
