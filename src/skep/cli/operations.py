@@ -142,11 +142,12 @@ def _show(one: OperationView) -> None:
 
 
 def _show_stats(to: Connection, found: OperationStatsResponse) -> None:
-    print_fields({
-        "waiting": found.depth,
-        "oldest": duration(found.oldest_age_seconds),
-        "stuck": found.stuck,
-        "performed a second": found.drain_rate,
-        "connections": f"{found.pool.active} at work, {found.pool.waiting} waited for, load {found.pool.utilisation:.0%}",
-    })  # fmt: skip
+    if found.pool is not None:  # else this key may not see what is of all tenants
+        print_fields({
+            "waiting": found.depth,
+            "oldest": duration(found.oldest_age_seconds or 0.0),
+            "stuck": found.stuck,
+            "performed a second": found.drain_rate,
+            "connections": f"{found.pool.active} at work, {found.pool.waiting} waited for, load {found.pool.utilisation:.0%}",
+        })  # fmt: skip
     print_rows(to, found.operations, FIGURES, empty="no call is queued, or was lately")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import jinja2
@@ -25,9 +25,8 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call
-from skep.http.need import OPEN, READ_TENANT, Need, Reach
+from skep.http.need import ADMIN, OPEN, READ_LIST, Need
 from skep.http.operation import Media, Operation, Parameter
-from skep.keys import Verb
 from skep.model import QUEUE_MODE_GROUP
 
 HTML = b"text/html; charset=utf-8"
@@ -36,8 +35,6 @@ FORM_FIELDS = 2_000
 FORM_BYTES = 4 * 1024 * 1024
 TAG = "Dashboard"
 TENANT = "tenant"
-DEED = Need(Reach.TENANT, (Verb.ADMIN, Verb.PUSH, Verb.READ))
-"""What is done from a page: whatever that is, a whole tenant is looked at, and messages may be sent again."""
 COMMON = (
     Parameter(TENANT, str, "whose queues"),
     Parameter("notice", str, "what was just done"),
@@ -47,6 +44,19 @@ COMMON = (
 Form = Mapping[str, str]
 View = Callable[["Site", Call], Awaitable[Answer]]
 Deed = Callable[["Site", Call, "Fields"], Awaitable[str]]
+
+
+class Page(NamedTuple):
+    """A page: its path, the parameters of its query, what makes it, and what it needs of whoever looks.
+
+    Most need no more than to read something, and leave out what may not be read.
+    """
+
+    path: str
+    parameters: tuple[str, ...]
+    view: View
+    needs: Need = READ_LIST
+
 
 log = structlog.get_logger("skep.dashboard")
 
@@ -87,8 +97,12 @@ class Site:
         return Place(call, self._prefix)
 
     async def snapshot(self, call: Call) -> Snapshot:
-        """All queues of the tenant. What refreshes itself can wait, and whoever sees the page meanwhile sees the last one."""
-        return await self.snapshots.of(call.tenant, patient=call.header(b"hx-request") is not None)
+        """The tenant's queues that may be read. What refreshes itself can wait, and whoever sees the page meanwhile sees the last
+        one.
+        """
+        sees, principal = call.visible, call.principal
+        scope = () if principal is None or call.sees_all else principal.grants
+        return await self.snapshots.of(call.tenant, scope, sees, patient=call.header(b"hx-request") is not None)
 
     def page(self, call: Call, template: str, http_status: int = HTTPStatus.OK, **values: Any) -> Answer:
         """A page."""
@@ -130,7 +144,7 @@ class Dashboard:
 
         self.site = Site(engine, prefix)
         self.operations = [
-            *(_shown(self.site, path, parameters, view) for path, parameters, view in views()),
+            *(_shown(self.site, page) for page in views()),
             *(_done(self.site, path, deed) for path, deed in deeds()),
             *login_operations(self.site),
             Operation(
@@ -153,10 +167,10 @@ class Dashboard:
         return page
 
 
-def _shown(site: Site, path: str, parameters: tuple[str, ...], view: View) -> Operation:
+def _shown(site: Site, page: Page) -> Operation:
     async def handler(call: Call) -> Answer:
         try:
-            return await view(site, call)
+            return await page.view(site, call)
         except StillLooking:
             waiting = site.page(call, "waiting.html", screen=None)
             waiting.headers.append((b"refresh", b"1"))
@@ -166,17 +180,17 @@ def _shown(site: Site, path: str, parameters: tuple[str, ...], view: View) -> Op
         *COMMON,
         *(
             Parameter(name.rstrip("*"), list[str] if name.endswith("*") else str, "what it shows")
-            for name in parameters
+            for name in page.parameters
         ),
     )
     return Operation(
-        method="GET", path=path, handler=handler, summary="A page", tag=TAG, parameters=known,
-        answers={200: Media("text/html")}, access=READ_TENANT, tenant_in=TENANT,
+        method="GET", path=page.path, handler=handler, summary="A page", tag=TAG, parameters=known,
+        answers={200: Media("text/html")}, access=page.needs, tenant_in=TENANT,
     )  # fmt: skip
 
 
 def _done(site: Site, path: str, deed: Deed) -> Operation:
-    """Something that is done by a form. The deed says where to go next."""
+    """Something that is done by a form. The deed checks what it is done to, and says where to go next."""
 
     async def handler(call: Call) -> Answer:
         kind = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
@@ -198,5 +212,5 @@ def _done(site: Site, path: str, deed: Deed) -> Operation:
 
     return Operation(
         method="POST", path=path, handler=handler, summary="A form", tag=TAG, parameters=COMMON,
-        answers={303: None}, access=DEED, tenant_in=TENANT,
+        answers={303: None}, access=ADMIN, tenant_in=TENANT,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Figures of all queues of a tenant, looked up once for everyone who looks within a moment.
+"""Figures of all queues of a tenant, or of those that someone may read, looked up once for everyone who looks within a moment.
 
 Ten people with the overview open cost one look in every `FRESH_SECONDS`. Where a look takes long, as with very many queues, it
 is taken in the background while pages show the last one, which says how old it is; so a page does not wait for it.
@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from skep.clock import Instant, seconds
 from skep.engine import Engine
-from skep.http.survey import Survey, survey
+from skep.http.survey import Sees, Survey, all_seen, survey
+from skep.keys import Grant
 
 FRESH_SECONDS = 1.0
 """A look that is no older than this is as good as a new one."""
@@ -28,8 +29,11 @@ MANY_QUEUES = 200
 """From so many queues on a page does not wait for the first look, which may take long."""
 PATIENCE_SECONDS = 0.06
 """Or only so long."""
-TENANTS = 32
-"""Tenants whose figures are remembered."""
+REMEMBERED = 32
+"""Looks that are remembered: one for each tenant, and one for each way of seeing only some of its queues."""
+
+Seen = tuple[str, tuple[Grant, ...]]
+"""A tenant, and the grants of who sees only some of its queues."""
 
 
 class StillLooking(Exception):  # noqa: N818 - it is a state of affairs, not an error
@@ -49,20 +53,23 @@ class Snapshots:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._last: OrderedDict[str, Snapshot] = OrderedDict()
-        self._under_way: dict[str, asyncio.Task[Snapshot]] = {}
+        self._last: OrderedDict[Seen, Snapshot] = OrderedDict()
+        self._under_way: dict[Seen, asyncio.Task[Snapshot]] = {}
 
-    async def of(self, tenant: str, *, patient: bool = False) -> Snapshot:
-        """A look that is fresh, or the last one while the next is taken.
+    async def of(
+        self, tenant: str, scope: tuple[Grant, ...] = (), sees: Sees = all_seen, *, patient: bool = False
+    ) -> Snapshot:
+        """A look that is fresh, or the last one while the next is taken. ``scope`` are the grants that ``sees`` goes by.
 
         Who is not ``patient`` is told by `StillLooking` that the first one takes long.
         """
-        last = self._last.get(tenant)
+        seen = (tenant, scope)
+        last = self._last.get(seen)
         age = None if last is None else self._engine.now() - last.at
         fresh = FRESH_SECONDS if last is None else max(FRESH_SECONDS, last.took_seconds * RESTS)
         if last is not None and age is not None and 0 <= age < seconds(fresh):
             return last
-        looking = self._look(tenant)
+        looking = self._look(seen, sees)
         if last is not None and age is not None and age < seconds(SHOWN_SECONDS) and last.took_seconds > QUICK_SECONDS:
             return last
         if not patient and self._engine.known_queues > MANY_QUEUES:
@@ -73,31 +80,32 @@ class Snapshots:
 
     def forget(self, tenant: str) -> None:
         """Something was changed: who looks next sees it."""
-        self._last.pop(tenant, None)
-        self._under_way.pop(tenant, None)
+        for known in (self._last, self._under_way):
+            for seen in [seen for seen in known if seen[0] == tenant]:
+                del known[seen]
 
-    def _look(self, tenant: str) -> asyncio.Task[Snapshot]:
-        looking = self._under_way.get(tenant)
+    def _look(self, seen: Seen, sees: Sees) -> asyncio.Task[Snapshot]:
+        looking = self._under_way.get(seen)
         if looking is None:
-            looking = asyncio.create_task(self._take(tenant))
+            looking = asyncio.create_task(self._take(seen, sees))
             looking.add_done_callback(_heard)
-            self._under_way[tenant] = looking
+            self._under_way[seen] = looking
         return looking
 
-    async def _take(self, tenant: str) -> Snapshot:
+    async def _take(self, seen: Seen, sees: Sees) -> Snapshot:
         started, at = perf_counter(), self._engine.now()
         try:
-            found = Snapshot(await survey(self._engine, tenant), at, perf_counter() - started)
+            found = Snapshot(await survey(self._engine, seen[0], sees=sees), at, perf_counter() - started)
             # Whoever changed something meanwhile has forgotten this look, and waits for the next.
-            if self._under_way.get(tenant) is asyncio.current_task():
-                self._last[tenant] = found
-                self._last.move_to_end(tenant)
-                while len(self._last) > TENANTS:
+            if self._under_way.get(seen) is asyncio.current_task():
+                self._last[seen] = found
+                self._last.move_to_end(seen)
+                while len(self._last) > REMEMBERED:
                     self._last.popitem(last=False)
             return found
         finally:
-            if self._under_way.get(tenant) is asyncio.current_task():
-                del self._under_way[tenant]
+            if self._under_way.get(seen) is asyncio.current_task():
+                del self._under_way[seen]
 
 
 def _heard(looking: asyncio.Task[Snapshot]) -> None:

@@ -181,6 +181,11 @@ class Call:
         """Whether all queues of the tenant are visible, so that nothing needs to be left out."""
         return self.principal is None or self._verb is None or self.principal.may_all(self._verb, self.tenant)
 
+    @property
+    def sees_server(self) -> bool:
+        """Whether what the server does for all tenants together may be in the answer: its load, its spool, its connections."""
+        return self.principal is None or self.principal.may_everywhere(Verb.READ)
+
     # what else it brings
 
     @property

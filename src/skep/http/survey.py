@@ -8,6 +8,7 @@ from typing import NamedTuple
 from skep.engine import Engine
 from skep.engine.looking import LOOKED_AT_ONCE
 from skep.errors import Code, SkepError
+from skep.http.exchange import Call
 from skep.model import Queue, QueueKey, QueueStats, Rates
 from skep.wire.queues import Overview
 
@@ -66,6 +67,18 @@ async def listed(
         if len(page) < limit or len(found) >= limit:
             return found[:limit]
         after = page[-1].key.name
+
+
+async def known_tenants(engine: Engine, call: Call, after: str, limit: int) -> list[str]:
+    """A page of the tenants that whoever asks has to do with, by name; full as long as there are more, as `listed` is."""
+    found: list[str] = []
+    while len(found) < limit:
+        page = await engine.tenants(after=after, limit=limit)
+        found += [name for name in page if call.principal is None or call.principal.knows(name)]
+        if len(page) < limit:
+            break
+        after = page[-1]
+    return found[:limit]
 
 
 async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Surveyed]:

@@ -135,11 +135,13 @@ class PoolView(Struct, rename="camel"):
 
 
 class OperationStatsResponse(Struct, rename="camel"):
-    """How the operation queue stands. ``depth`` and what follows is of all tenants, as this server knows it."""
+    """How the operation queue stands. ``depth`` and what follows is of all tenants, as this server knows it, and null to those who
+    may not read all of them.
+    """
 
     operations: list[OperationFiguresView]
-    depth: int
-    oldest_age_seconds: float
-    stuck: int
-    drain_rate: float
-    pool: PoolView
+    depth: int | None = None
+    oldest_age_seconds: float | None = None
+    stuck: int | None = None
+    drain_rate: float | None = None
+    pool: PoolView | None = None

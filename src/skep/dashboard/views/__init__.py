@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from skep.dashboard.site import Deed, View
+from skep.dashboard.site import Deed, Page
 from skep.dashboard.views import dead_letters, messages, operations, overview, pipelines, queue, queues, tenants, traces
 
 _MODULES = (overview, queues, queue, messages, traces, dead_letters, operations, pipelines, tenants)
 
 
-def views() -> list[tuple[str, tuple[str, ...], View]]:
-    """All pages: path, parameters of the query, view."""
+def views() -> list[Page]:
+    """All pages."""
     return [page for module in _MODULES for page in module.PAGES]
 
 

@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from skep.dashboard.deliveries import deliveries_of
 from skep.dashboard.fingerprints import LOOKED_AT, Kind, kinds
 from skep.dashboard.payloads import headers_of, one_line, shown
-from skep.dashboard.site import Deed, Fields, Site, View
+from skep.dashboard.site import Deed, Fields, Page, Site
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.dead_letters import missing
 from skep.http.exchange import Answer, Call
+from skep.http.need import READ
 from skep.http.survey import Surveyed
 from skep.ids import id_text
+from skep.keys import Verb
 from skep.model import DeadLetter, DeadLetterFilter, DeadReason, NewMessage, QueueKey, Seq
 
 GRAVES = 20
@@ -36,6 +38,8 @@ async def dead_letters(site: Site, call: Call) -> Answer:
     place = site.place(call)
     graves = _graves((await site.snapshot(call)).seen.queues)
     chosen = place.query.get("queue")
+    if chosen:
+        call.queue(chosen)
     wanted = {name: place.query.get(name, "") for name in ("source", "reason", "error")}
     names = [chosen] if chosen else [one.queue.key.name for one in graves[:GRAVES] if one.stats.dead_letters]
     found: list[Kind] = []
@@ -91,18 +95,23 @@ async def _letters(site: Site, key: QueueKey, seqs: Sequence[Seq]) -> list[DeadL
     return found[::-1]
 
 
-async def letter(site: Site, call: Call) -> Answer:
-    """One dead letter with all that is known of it."""
-    place = site.place(call)
+async def _letter(site: Site, call: Call) -> DeadLetter:
+    """The one that a path names."""
     key = call.queue(call.path("queue"))
     seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
     found = await _letters(site, key, [Seq(seq)])
     if not found:
         raise missing(key, str(seq))
-    one = found[0]
+    return found[0]
+
+
+async def letter(site: Site, call: Call) -> Answer:
+    """One dead letter with all that is known of it."""
+    place = site.place(call)
+    one = await _letter(site, call)
     source = QueueKey(one.source_queue, place.tenant)
     deliveries = []
-    if one.source_seq:
+    if one.source_seq and call.may(source):
         try:
             [deliveries] = await deliveries_of(site.engine, [await site.engine.look.message(source, one.source_seq)])
         except SkepError as error:
@@ -186,23 +195,26 @@ async def purge(site: Site, call: Call, fields: Fields) -> str:
 async def edit(site: Site, call: Call, fields: Fields) -> str:
     """Send one dead letter back with another payload, which its queue must take."""
     place = site.place(call)
-    key = call.queue(call.path("queue"))
-    seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
-    found = await _letters(site, key, [Seq(seq)])
-    if not found:
-        raise missing(key, str(seq))
+    one = await _letter(site, call)
+    source = QueueKey(one.source_queue, place.tenant)
+    call.check(source, Verb.PUSH)  # what it says is new
     payload = fields.get("payload").encode()
     if site.engine.declared is not None:
-        await site.engine.declared.fit([NewMessage(QueueKey(found[0].source_queue, place.tenant), payload)])
-    done = await site.engine.dead_letters.replay_edited(DeadLetterFilter(queue=key, seqs=[Seq(seq)]), payload)
-    return place.url("dead-letters", queue=key.name, notice="replayed", number=done.count)
+        await site.engine.declared.fit([NewMessage(source, payload)])
+    done = await site.engine.dead_letters.replay_edited(DeadLetterFilter(queue=one.queue, seqs=[one.seq]), payload)
+    return place.url("dead-letters", queue=one.queue.name, notice="replayed", number=done.count)
 
 
-PAGES: list[tuple[str, tuple[str, ...], View]] = [
-    ("/dead-letters", ("queue", "source", "reason", "error"), dead_letters),
-    ("/dead-letters/{queue}/kinds/{sign}", ("before",), kind),
-    ("/dead-letters/{queue}/letters/{seq}", (), letter),
-    ("/dead-letters/{queue}/confirm", ("do", "sign", "seq*", "source", "reason", "error", "wrong", "chosen"), confirm),
+PAGES: list[Page] = [
+    Page("/dead-letters", ("queue", "source", "reason", "error"), dead_letters),
+    Page("/dead-letters/{queue}/kinds/{sign}", ("before",), kind, READ),
+    Page("/dead-letters/{queue}/letters/{seq}", (), letter, READ),
+    Page(
+        "/dead-letters/{queue}/confirm",
+        ("do", "sign", "seq*", "source", "reason", "error", "wrong", "chosen"),
+        confirm,
+        READ,
+    ),
 ]
 DEEDS: list[tuple[str, Deed]] = [
     ("/dead-letters/{queue}/replay", replay),

@@ -11,14 +11,18 @@ from skep.dashboard import filters
 from skep.dashboard.deliveries import deliveries_of
 from skep.dashboard.payloads import headers_of, one_line, shown
 from skep.dashboard.place import Place
-from skep.dashboard.site import Deed, Site, View
+from skep.dashboard.site import Deed, Page, Site
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
+from skep.http.routes.traces import is_seen
+from skep.http.survey import listed
 from skep.ids import id_text
 from skep.model import MessageFilter, QueueKey, Seq, StoredMessage
 
 PAGE_ROWS = 50
+LISTED = 200
+"""Queues to choose from where none is named."""
 WALKED_ROWS = 2_000
 """Messages whose payloads one page looks into, for a filter on the payload."""
 _WALK = 200
@@ -42,6 +46,7 @@ async def messages(site: Site, call: Call) -> Answer:
     try:
         wanted = filters.parse(text)
         if wanted.queue is not None:
+            call.queue(wanted.queue)
             found = await _find(site, place, wanted)
         if "seq" in place.query:
             chosen = await _chosen(site, call, wanted)
@@ -49,7 +54,7 @@ async def messages(site: Site, call: Call) -> Answer:
         if error.code not in (Code.INVALID_REQUEST, Code.GROUP_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.MESSAGE_NOT_FOUND):
             raise
         problem = error.message
-    queues = [] if wanted.queue else await site.engine.list_queues(place.tenant, limit=200)
+    queues = [] if wanted.queue else await listed(site.engine, place.tenant, limit=LISTED, sees=call.visible)
     rows = [(message, one_line(message.payload, message.content_type)) for message in found.messages]
     return site.page(
         call, "messages.html", screen="messages", q=text, wanted=wanted, rows=rows, after=found.after, walked=found.walked,
@@ -114,7 +119,7 @@ async def _chosen(site: Site, call: Call, wanted: filters.Filter) -> dict[str, o
         "message": message, "payload": shown(message.payload, message.content_type, message.payload_bytes),
         "headers": headers_of(message.headers), "deliveries": deliveries, "id": id_text(message.id),
         "trace_id": id_text(message.trace_id), "curl": as_curl(call, place, message), "python": as_python(call, message),
-        "events": [event for event in events if event.message_id in (None, message.id)],
+        "events": [event for event in events if event.message_id in (None, message.id) and is_seen(event, call)],
     }  # fmt: skip
 
 
@@ -164,5 +169,5 @@ def _item(message: StoredMessage) -> dict[str, object]:
     return item
 
 
-PAGES: list[tuple[str, tuple[str, ...], View]] = [("/messages", ("q", "after", "seq"), messages)]
+PAGES: list[Page] = [Page("/messages", ("q", "after", "seq"), messages)]
 DEEDS: list[tuple[str, Deed]] = []

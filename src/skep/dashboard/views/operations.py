@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from skep.clock import Instant
-from skep.dashboard.site import Deed, Fields, Site, View
+from skep.dashboard.site import Deed, Fields, Page, Site
 from skep.engine import Engine
+from skep.engine.buffer import BufferFigures
 from skep.engine.spooling.spool import SpoolFigures
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
 from skep.http.shown import age_seconds, wanted_id
 from skep.ids import id_text
+from skep.model import Connections
 from skep.operations import Operation, OperationFilter, OperationStatus
 
 LOOKED_AT = 500
@@ -75,9 +77,51 @@ def _percent(value: float) -> str:
     return f"{value * 100:.0f}%"
 
 
+class Load(NamedTuple):
+    """How the server bears what all tenants ask of it, and what it has taken and not stored yet."""
+
+    thresholds: list[Threshold]
+    enabled: bool
+    drain_rate: float
+    connections: Connections
+    spool: SpoolFigures
+    has_spool: bool
+    away_seconds: float
+    spooled_seconds: float
+    buffer: BufferFigures
+
+
+def load_of(engine: Engine) -> Load:
+    """As it stands on this server: for those only who may read all tenants' queues."""
+    now = engine.now()
+    spool = SpoolFigures() if engine.spool is None else engine.spool.figures()
+    return Load(
+        thresholds(engine), engine.settings.admission.enabled, engine.operations.drain_rate, engine.connections(), spool,
+        engine.spool is not None, 0.0 if spool.away_since is None else age_seconds(spool.away_since, now),
+        0.0 if spool.oldest_at is None else age_seconds(spool.oldest_at, now), engine.buffer.figures(),
+    )  # fmt: skip
+
+
+class Waiting(NamedTuple):
+    """What was put off: of all tenants as this server knows it, or of the tenant as far as one look goes."""
+
+    operations: int
+    oldest_seconds: float
+    stuck: int
+
+
+def _waiting(engine: Engine, own: Sequence[Operation], *, is_servers: bool) -> Waiting:
+    now = engine.now()
+    if is_servers:
+        kept = engine.operations
+        return Waiting(kept.depth, 0.0 if kept.oldest_at is None else age_seconds(kept.oldest_at, now), kept.stuck)
+    oldest_at = min((one.created_at for one in own), default=now)
+    return Waiting(len(own), age_seconds(oldest_at, now), sum(one.stuck(now) for one in own))
+
+
 async def operations(site: Site, call: Call) -> Answer:
     """The screen."""
-    place, engine = site.place(call), site.engine
+    place, engine, sees = site.place(call), site.engine, call.visible
     status = parameters.choice(place.query, "status", OperationStatus)
     page = await engine.operations.page(
         OperationFilter(tenant=place.tenant, status=status, queue=place.query.get("queue") or None),
@@ -86,19 +130,15 @@ async def operations(site: Site, call: Call) -> Answer:
     waiting = await engine.operations.page(
         OperationFilter(tenant=place.tenant, status=OperationStatus.PENDING), None, LOOKED_AT
     )
+    own = [one for one in waiting.operations if sees(one.queue)]
+    figures = await engine.operations.figures(place.tenant) if call.sees_all else []
     now = engine.now()
-    spool = SpoolFigures() if engine.spool is None else engine.spool.figures()
-    oldest_at = engine.operations.oldest_at
     return site.page(
-        call, "operations.html", screen="operations", thresholds=thresholds(engine), enabled=engine.settings.admission.enabled,
-        figures=sorted(await engine.operations.figures(place.tenant), key=lambda one: (-one.priority, one.kind, one.status)),
-        depth=engine.operations.depth, oldest_seconds=0.0 if oldest_at is None else age_seconds(oldest_at, now),
-        stuck=engine.operations.stuck, drain_rate=engine.operations.drain_rate, connections=engine.connections(),
-        places=_places(waiting.operations, now), spool=spool, has_spool=engine.spool is not None, buffer=engine.buffer.figures(),
-        away_seconds=0.0 if spool.away_since is None else age_seconds(spool.away_since, now),
-        spooled_seconds=0.0 if spool.oldest_at is None else age_seconds(spool.oldest_at, now),
-        rows=[(one, id_text(one.id), one.stuck(now)) for one in page.operations], after=page.after, status=status,
-        statuses=list(OperationStatus), looked_at=LOOKED_AT,
+        call, "operations.html", screen="operations", server=load_of(engine) if call.sees_server else None,
+        figures=sorted(figures, key=lambda one: (-one.priority, one.kind, one.status)),
+        waiting=_waiting(engine, own, is_servers=call.sees_server), places=_places(own, now), is_away=engine.store_away,
+        rows=[(one, id_text(one.id), one.stuck(now)) for one in page.operations if sees(one.queue)], after=page.after,
+        status=status, statuses=list(OperationStatus), looked_at=LOOKED_AT,
     )  # fmt: skip
 
 
@@ -117,10 +157,11 @@ def _places(waiting: Sequence[Operation], now: Instant) -> list[Place]:
 
 async def cancel(site: Site, call: Call, fields: Fields) -> str:  # noqa: ARG001 - a deed's
     """Cancel an operation that nobody has begun to perform."""
-    place = site.place(call)
-    await site.engine.operations.cancel(place.tenant, wanted_id(call.path("operation")))
+    place, id_ = site.place(call), wanted_id(call.path("operation"))
+    call.check((await site.engine.operations.find(place.tenant, id_)).queue)
+    await site.engine.operations.cancel(place.tenant, id_)
     return place.url("operations", notice="cancelled")
 
 
-PAGES: list[tuple[str, tuple[str, ...], View]] = [("/operations", ("status", "queue", "after"), operations)]
+PAGES: list[Page] = [Page("/operations", ("status", "queue", "after"), operations)]
 DEEDS: list[tuple[str, Deed]] = [("/operations/{operation}/cancel", cancel)]

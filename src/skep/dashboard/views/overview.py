@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from skep.dashboard import formats
 from skep.dashboard.charts import charts, since
-from skep.dashboard.site import Deed, Site, View
+from skep.dashboard.site import Deed, Page, Site
 from skep.dashboard.snapshots import Snapshot
 from skep.dashboard.views.operations import thresholds
 from skep.engine import Engine
+from skep.engine.spooling.spool import SpoolFigures
 from skep.http.concerns import concerns
 from skep.http.exchange import Answer, Call
 from skep.http.survey import Surveyed, totals
@@ -34,21 +35,34 @@ async def overview(site: Site, call: Call) -> Answer:
     place = site.place(call)
     snapshot = await site.snapshot(call)
     worries = worries_of(snapshot)
-    if site.engine.operations.stuck:
+    if call.sees_server and site.engine.operations.stuck:
         worries.insert(
             0, Worry(True, "stuck", "", f"{site.engine.operations.stuck:,} operations have waited for too long")
         )
-    if (spool := site.engine.spool) is not None and spool.away:
+    if site.engine.store_away:  # anyone may know: `/ready` says so, too
         worries.insert(0, Worry(True, "away", "", "the store is away: pushes are kept on this machine's disk"))
     span = place.query.get("range", "1h")
-    moments = await site.engine.past.figures(since(site.engine.now(), span), place.tenant)
+    moments = await site.engine.past.figures(since(site.engine.now(), span), place.tenant) if call.sees_all else None
     return site.page(
         call, "overview.html", screen="overview", snapshot=snapshot, totals=totals(snapshot.seen),
         worries=worries[:SHOWN_CONCERNS], more_worries=max(0, len(worries) - SHOWN_CONCERNS),
         red=sum(worry.red for worry in worries), busiest=busiest(snapshot), is_new=not snapshot.seen.queues,
-        charts=charts(moments), range=span, operations=site.engine.operations.depth,
-        admission=admission_state(site.engine), spool=None if spool is None else spool.figures(),
+        charts=None if moments is None else charts(moments), range=span, server=bearing(site.engine) if call.sees_server else None,
     )  # fmt: skip
+
+
+class Bearing(NamedTuple):
+    """How the server bears what all tenants ask of it."""
+
+    admission: tuple[str, str]
+    operations: int
+    spool: SpoolFigures | None
+
+
+def bearing(engine: Engine) -> Bearing:
+    """As it stands on this server: for those only who may read all tenants' queues."""
+    spool = None if engine.spool is None else engine.spool.figures()
+    return Bearing(admission_state(engine), engine.operations.depth, spool)
 
 
 def admission_state(engine: Engine) -> tuple[str, str]:
@@ -101,5 +115,5 @@ def busiest(snapshot: Snapshot) -> list[Surveyed]:
     return working[:SHOWN_QUEUES]
 
 
-PAGES: list[tuple[str, tuple[str, ...], View]] = [("/", ("range",), overview)]
+PAGES: list[Page] = [Page("/", ("range",), overview)]
 DEEDS: list[tuple[str, Deed]] = []

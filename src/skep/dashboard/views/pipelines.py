@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from skep.clock import Instant
-from skep.dashboard.site import Deed, Site, View
+from skep.dashboard.site import Deed, Page, Site
 from skep.http.exchange import Answer, Call
+from skep.http.need import READ_TENANT
 from skep.records import PipelineRun
 from skep.wire.pipelines import RunReport, RunStatus
 from skep.wire.times import to_instant
@@ -89,8 +90,8 @@ def _is_safe(link: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.netloc)
 
 
-PAGES: list[tuple[str, tuple[str, ...], View]] = [
-    ("/pipelines", ("name",), pipelines),
-    ("/pipelines/{run}", (), pipeline),
+PAGES: list[Page] = [
+    Page("/pipelines", ("name",), pipelines, READ_TENANT),
+    Page("/pipelines/{run}", (), pipeline, READ_TENANT),
 ]
 DEEDS: list[tuple[str, Deed]] = []

@@ -10,13 +10,16 @@ import msgspec
 from skep.clock import Instant
 from skep.dashboard.charts import charts, since
 from skep.dashboard.payloads import one_line
-from skep.dashboard.site import Deed, Fields, Site, View
+from skep.dashboard.site import Deed, Fields, Page, Site
 from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
+from skep.http.need import READ
 from skep.http.producer import stamped_messages
 from skep.http.routes.groups import reached, start_of
+from skep.http.routes.queues import check_burial
+from skep.keys import Verb
 from skep.model import (
     DEAD_LETTER_SUFFIX,
     DEFAULT_PARTITION,
@@ -100,7 +103,9 @@ async def change_settings(site: Site, call: Call, fields: Fields) -> str:
         if text != before and name not in _HIDDEN_FIELDS:
             changes[name] = _setting(text)
     if changes:
-        await site.engine.update_queue(key, parse_changes(changes))
+        parsed = parse_changes(changes)
+        check_burial(call, parsed)
+        await site.engine.update_queue(key, parsed)
     return site.place(call).url("queues", key.name, "settings", notice="changed", number=len(changes))
 
 
@@ -129,6 +134,7 @@ async def publish_form(site: Site, call: Call) -> Answer:
 async def publish(site: Site, call: Call, fields: Fields) -> str:
     """Push a test message."""
     key = key_of(call)
+    call.check(key, Verb.PUSH)
     await site.engine.get_queue(key)
     payload = fields.get("payload").encode()
     headers = {"skep-origin": "dashboard"}
@@ -229,12 +235,12 @@ async def delete_group(site: Site, call: Call, fields: Fields) -> str:
     return place.url("queues", key.name, notice="forgotten")
 
 
-PAGES: list[tuple[str, tuple[str, ...], View]] = [
-    ("/queues/{queue}", ("group", "after", "range"), queue),
-    ("/queues/{queue}/settings", (), settings),
-    ("/queues/{queue}/publish", (), publish_form),
-    ("/queues/{queue}/clear", ("scope", "wrong"), clear_form),
-    ("/queues/{queue}/groups/{group}/seek", ("to", "time", "seq"), seek_form),
+PAGES: list[Page] = [
+    Page("/queues/{queue}", ("group", "after", "range"), queue, READ),
+    Page("/queues/{queue}/settings", (), settings, READ),
+    Page("/queues/{queue}/publish", (), publish_form, READ),
+    Page("/queues/{queue}/clear", ("scope", "wrong"), clear_form, READ),
+    Page("/queues/{queue}/groups/{group}/seek", ("to", "time", "seq"), seek_form, READ),
 ]
 DEEDS: list[tuple[str, Deed]] = [
     ("/queues/{queue}/settings", change_settings),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from skep.dashboard.charts import sparks
-from skep.dashboard.site import Deed, Fields, Site, View
+from skep.dashboard.site import Deed, Fields, Page, Site
 from skep.http import parameters
 from skep.http.concerns import OLD_SECONDS
 from skep.http.exchange import Answer, Call
@@ -98,5 +98,5 @@ async def pause(site: Site, call: Call, fields: Fields) -> str:
     return place.url("queues", key.name, notice=notice)
 
 
-PAGES: list[tuple[str, tuple[str, ...], View]] = [("/queues", ("filter", "sort", "show", "page"), queues)]
+PAGES: list[Page] = [Page("/queues", ("filter", "sort", "show", "page"), queues)]
 DEEDS: list[tuple[str, Deed]] = [("/queues/{queue}/pause", pause)]

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from skep.dashboard.site import Deed, Site, View
+from skep.dashboard.site import Deed, Page, Site
 from skep.http.exchange import Answer, Call
+from skep.http.need import KNOWN
+from skep.http.survey import known_tenants
 
 SHOWN = 500
 
 
 async def tenants(site: Site, call: Call) -> Answer:
     """A list to choose from, page by page."""
-    place = site.place(call)
-    found = await site.engine.tenants(after=place.query.get("after", ""), limit=SHOWN)
-    principal = call.principal
-    names = [name for name in found if principal is None or principal.knows(name)]
+    found = await known_tenants(site.engine, call, site.place(call).query.get("after", ""), SHOWN)
     return site.page(
-        call, "tenants.html", screen=None, tenants=names, after=found[-1] if len(found) == SHOWN else None,
+        call, "tenants.html", screen=None, tenants=found, after=found[-1] if len(found) == SHOWN else None,
     )  # fmt: skip
 
 
-PAGES: list[tuple[str, tuple[str, ...], View]] = [("/tenants", ("after",), tenants)]
+PAGES: list[Page] = [Page("/tenants", ("after",), tenants, KNOWN)]
 DEEDS: list[tuple[str, Deed]] = []

@@ -7,14 +7,15 @@ from typing import NamedTuple
 from skep.clock import Instant
 from skep.dashboard.deliveries import Delivery, deliveries_of
 from skep.dashboard.payloads import one_line
-from skep.dashboard.place import Place
-from skep.dashboard.site import Deed, Site, View
+from skep.dashboard.site import Deed, Page, Site
 from skep.errors import Code, SkepError
 from skep.histories import TraceEvent
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
+from skep.http.routes.traces import is_seen
+from skep.http.survey import listed
 from skep.ids import Id, id_text, parse_id
-from skep.model import MessageFilter, QueueKey, StoredMessage
+from skep.model import MessageFilter, StoredMessage
 
 SHOWN_MESSAGES = 100
 SHOWN_EVENTS = 500
@@ -64,45 +65,46 @@ async def traces(site: Site, call: Call) -> Answer:
     problem, trace_id, hops, loose, total = None, None, list[Hop](), list[TraceEvent](), 0.0
     if wanted:
         try:
-            trace_id = await _trace_id(site, place, wanted)
+            trace_id = await _trace_id(site, call, wanted)
         except SkepError as error:
             if error.code not in (Code.INVALID_TRACE_ID, Code.MESSAGE_NOT_FOUND):
                 raise
             problem = error.message
-    cut = False
+    cut, sees = False, call.visible
     if trace_id is not None:
         found = await site.engine.look.trace(trace_id, place.tenant, limit=SHOWN_MESSAGES + 1)
-        events = await site.engine.past.events(trace_id, place.tenant, limit=SHOWN_EVENTS)
+        told = await site.engine.past.events(trace_id, place.tenant, limit=SHOWN_EVENTS)
+        events = [event for event in told if is_seen(event, call)]
         cut = len(found) > SHOWN_MESSAGES
-        found = found[:SHOWN_MESSAGES]
+        found = [message for message in found[:SHOWN_MESSAGES] if sees(message.queue)]
         deliveries = await deliveries_of(site.engine, found)
         hops, total = waterfall(found, deliveries, events, site.engine.now())
         known = {message.id for message in found}
         loose = [event for event in events if event.message_id not in known]
         if not found and not events:
-            problem = "nothing is known of this trace: it may have aged out, or belong to another tenant"
+            problem = "nothing is known of this trace: it may have aged out, or be of queues that you may not read"
     name = place.query.get("name", "")
     before = parameters.position(place.query, "before")
     named = await site.engine.past.events_named(name, place.tenant, before=before, limit=NAMED + 1) if name else []
     return site.page(
         call, "traces.html", screen="traces", wanted=wanted, problem=problem, hops=hops, loose=loose, total_seconds=total,
         trace_id=None if trace_id is None else id_text(trace_id), cut=cut, id_text=id_text, width=WIDTH,
-        names=[] if wanted else await site.engine.past.names(place.tenant, limit=NAMES), name=name, named=named[:NAMED],
+        names=await site.engine.past.names(place.tenant, limit=NAMES) if not wanted and call.sees_all else [], name=name,
+        named=[event for event in named[:NAMED] if is_seen(event, call)], sees_all=call.sees_all,
         before=named[NAMED - 1].position if len(named) > NAMED else None, marks=[WIDTH * n // 4 for n in (1, 2, 3)],
     )  # fmt: skip
 
 
-async def _trace_id(site: Site, place: Place, wanted: str) -> Id:
+async def _trace_id(site: Site, call: Call, wanted: str) -> Id:
     """The trace that an id means: its own, or the one of the newest message with that transaction id."""
     try:
         return parse_id(wanted)
     except ValueError:
         pass
-    queues = await site.engine.list_queues(place.tenant, limit=SEARCHED_QUEUES)
+    queues = await listed(site.engine, call.tenant, limit=SEARCHED_QUEUES, sees=call.visible)
     for queue in queues:
-        key = QueueKey(queue.key.name, place.tenant)
         page = await site.engine.look.messages(
-            MessageFilter(queue=key, transaction_id=wanted, descending=True, limit=1, preview_bytes=0)
+            MessageFilter(queue=queue.key, transaction_id=wanted, descending=True, limit=1, preview_bytes=0)
         )
         if page.messages:
             return page.messages[0].trace_id
@@ -158,5 +160,5 @@ def _bar(kind: str, left: float, right: float, title: str) -> Bar:
     return Bar(kind, min(left, WIDTH - 3), max(3.0, round(right - left, 1)), title)
 
 
-PAGES: list[tuple[str, tuple[str, ...], View]] = [("/traces", ("id", "name", "before"), traces)]
+PAGES: list[Page] = [Page("/traces", ("id", "name", "before"), traces)]
 DEEDS: list[tuple[str, Deed]] = []

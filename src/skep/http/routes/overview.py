@@ -10,7 +10,7 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import KNOWN, READ_LIST
 from skep.http.operation import Operation
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.survey import LISTED_QUEUES, listed, survey, totals
+from skep.http.survey import LISTED_QUEUES, known_tenants, listed, survey, totals
 from skep.model import Queue
 from skep.wire.queues import Labelled, NamespacesResponse, Overview, TasksResponse, TenantsResponse
 
@@ -34,14 +34,7 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def tenants(call: Call) -> Answer:
         limit, after = page_limit(call.query), call.query.get("after", "")
-        found: list[str] = []
-        while len(found) < limit:  # a page is full as long as there are more that may be seen
-            page = await engine.tenants(after=after, limit=limit)
-            found += [name for name in page if call.principal is None or call.principal.knows(name)]
-            if len(page) < limit:
-                break
-            after = page[-1]
-        found = found[:limit]
+        found = await known_tenants(engine, call, after, limit)
         return json_answer(TenantsResponse(found, next_after(found, limit, lambda name: name)))
 
     async def overview(call: Call) -> Answer:

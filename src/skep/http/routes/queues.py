@@ -17,7 +17,7 @@ from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.shown import listed_queue, queue_detail, queue_view
 from skep.http.survey import figures, listed
-from skep.model import NO_DEAD_LETTER_QUEUE, QueueKey
+from skep.model import NO_DEAD_LETTER_QUEUE, QueueChanges, QueueKey
 from skep.wire.queues import (
     ClearRequest,
     ClearResponse,
@@ -56,8 +56,7 @@ def operations(engine: Engine) -> list[Operation]:
     async def configure(call: Call) -> Answer:
         request = await call.json(_decode_configure)
         changes = parse_changes(request.settings)
-        if isinstance(changes.dead_letter_queue, str) and changes.dead_letter_queue != NO_DEAD_LETTER_QUEUE:
-            call.queue(changes.dead_letter_queue)  # it is made when it is missing, and filled from here
+        check_burial(call, changes)
         return json_answer(queue_view(await engine.configure_queue(call.queue(request.queue), changes)))
 
     async def list_queues(call: Call) -> Answer:
@@ -143,3 +142,9 @@ def operations(engine: Engine) -> list[Operation]:
 def queue_key(call: Call) -> QueueKey:
     """The queue that the path names."""
     return call.queue(call.path("queue"))
+
+
+def check_burial(call: Call, changes: QueueChanges) -> None:
+    """Refuse to bury where one may not: a dead-letter queue that settings name is made when it is missing, and filled from here."""
+    if isinstance(changes.dead_letter_queue, str) and changes.dead_letter_queue != NO_DEAD_LETTER_QUEUE:
+        call.queue(changes.dead_letter_queue)

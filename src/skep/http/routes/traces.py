@@ -47,7 +47,7 @@ def operations(engine: Engine) -> list[Operation]:
         events = await engine.past.events(trace_id, call.tenant, limit=limit)
         sees = call.visible
         shown = [browsed_message(message) for message in found if sees(message.queue)]
-        told = [_view(event) for event in events if _is_seen(event, call)]
+        told = [_view(event) for event in events if is_seen(event, call)]
         return json_answer(TraceResponse(id_text(trace_id), shown, told))
 
     async def tell(call: Call) -> Answer:
@@ -72,7 +72,7 @@ def operations(engine: Engine) -> list[Operation]:
         name = parameters.needed(call.query, "name")
         call.visible  # noqa: B018 - it may find nothing to ask it for
         found = await engine.past.events_named(name, call.tenant, before=before, limit=limit)
-        told = [_view(event) for event in found if _is_seen(event, call)]
+        told = [_view(event) for event in found if is_seen(event, call)]
         return json_answer(TraceEventsResponse(told, next_after(found, limit, lambda one: one.position)))
 
     return [
@@ -106,7 +106,7 @@ def operations(engine: Engine) -> list[Operation]:
     ]  # fmt: skip
 
 
-def _is_seen(event: TraceEvent, call: Call) -> bool:
+def is_seen(event: TraceEvent, call: Call) -> bool:
     """Whether an event may be in an answer; what is of no queue is only for who sees all of them."""
     sees = call.visible
     return call.sees_all if event.queue is None else sees(QueueKey(event.queue, call.tenant))
