@@ -7,21 +7,16 @@ runs in a process of its own, kept to one core, so that it takes nothing from th
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 import time
 from collections.abc import Callable, Generator
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import cast
 
 from msgspec import Struct
 
-from skep.loop import run
+from skep.bench.apart import apart, taken_answer
 
 Script = Generator[bytes, tuple[int, bytes], None]
-_LENGTH = b"content-length: "
-_END = b"\r\n\r\n"
 
 
 class Load(Struct, frozen=True):
@@ -55,29 +50,7 @@ class Driven(Struct):
 
 def drive(port: int, load: Load) -> Driven:
     """Run a load in a process of its own, on the last core."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_child, args=(there, port, load), daemon=True)
-    process.start()
-    there.close()
-    try:
-        driven: Driven | str = here.recv()
-    except EOFError:
-        driven = "the loader died"
-    process.join()
-    if isinstance(driven, str):
-        raise RuntimeError(driven)
-    return driven
-
-
-def _child(pipe: Connection, port: int, load: Load) -> None:
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) > 1:
-        os.sched_setaffinity(0, cores[-1:])
-    try:
-        pipe.send(run(_drive(port, load)))
-    except Exception as error:  # it is told to the parent, which raises it
-        pipe.send(f"{type(error).__name__}: {error}")
+    return apart(_drive, port, load)
 
 
 async def _drive(port: int, load: Load) -> Driven:
@@ -125,18 +98,9 @@ class _Line(asyncio.Protocol):
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        received = self._received
-        received += data
-        end = received.find(_END)
-        if end < 0:
-            return
-        at = received.find(_LENGTH, 0, end)
-        length = int(received[at + len(_LENGTH) : received.find(b"\r\n", at)]) if at >= 0 else 0
-        if len(received) < end + 4 + length:
-            return
-        status, body = int(received[9:12]), bytes(received[end + 4 :])
-        received.clear()
-        self._answered(status, body)
+        self._received += data
+        if (answer := taken_answer(self._received)) is not None:
+            self._answered(*answer)
 
     def _answered(self, status: int, body: bytes) -> None:
         self._driven.requests += 1

@@ -7,19 +7,14 @@ finds no free connection waits for one, and its time counts from when it came.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 import time
 from collections import Counter, deque
-from multiprocessing.connection import Connection
 from typing import cast
 
 from msgspec import Struct
 
-from skep.loop import run
+from skep.bench.apart import apart, taken_answer
 
-_LENGTH = b"content-length: "
-_END = b"\r\n\r\n"
 TICK_SECONDS = 0.005
 PATIENCE_SECONDS = 60.0
 """How long answers are waited for after the last request came."""
@@ -44,29 +39,11 @@ class Answered(Struct):
 
 def offer(port: int, wanted: Offer) -> Answered:
     """Make the offer from a process of its own, on the last core."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_child, args=(there, port, wanted), daemon=True)
-    process.start()
-    there.close()
-    try:
-        answered: Answered | str = here.recv()
-    except EOFError:
-        answered = "the loader died"
-    process.join()
-    if isinstance(answered, str):
-        raise RuntimeError(answered)
-    return answered
+    return apart(_make, port, wanted)
 
 
-def _child(pipe: Connection, port: int, wanted: Offer) -> None:
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) > 1:
-        os.sched_setaffinity(0, cores[-1:])
-    try:
-        pipe.send(run(_Offering(port, wanted).make()))
-    except Exception as error:  # it is told to the parent, which raises it
-        pipe.send(f"{type(error).__name__}: {error}")
+async def _make(port: int, wanted: Offer) -> Answered:
+    return await _Offering(port, wanted).make()
 
 
 class _Offering:
@@ -136,15 +113,6 @@ class _Line(asyncio.Protocol):
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        received = self._received
-        received += data
-        end = received.find(_END)
-        if end < 0:
-            return
-        at = received.find(_LENGTH, 0, end)
-        length = int(received[at + len(_LENGTH) : received.find(b"\r\n", at)]) if at >= 0 else 0
-        if len(received) < end + 4 + length:
-            return
-        status = int(received[9:12])
-        received.clear()
-        self._offering.answered(self, status, self._came_at)
+        self._received += data
+        if (answer := taken_answer(self._received)) is not None:
+            self._offering.answered(self, answer[0], self._came_at)

@@ -1,0 +1,60 @@
+"""What loaders have in common: a process of their own, kept to one core so that the server has the others, and raw answers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Coroutine
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from skep.loop import run
+
+T = TypeVar("T")
+
+_LENGTH = b"content-length: "
+_END = b"\r\n\r\n"
+
+
+def apart(work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
+    """What a coroutine makes of the arguments, in a process of its own, on the last core."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_child, args=(there, work, arguments), daemon=True)
+    process.start()
+    there.close()
+    try:
+        made, error = here.recv()
+    except EOFError:
+        made, error = None, "the loader died"
+    process.join()
+    if error is not None:
+        raise RuntimeError(error)
+    return made  # type: ignore[no-any-return] # what the child sent
+
+
+def _child(pipe: Connection, work: Callable[..., Coroutine[Any, Any, object]], arguments: tuple[object, ...]) -> None:
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cores) > 1:
+        os.sched_setaffinity(0, cores[-1:])
+    try:
+        pipe.send((run(work(*arguments)), None))
+    except Exception as error:  # it is told to the parent, which raises it
+        pipe.send((None, f"{type(error).__name__}: {error}"))
+
+
+def taken_answer(received: bytearray) -> tuple[int, bytes] | None:
+    """Status and body of the answer that the bytes are, which are taken out; None while it is not there as a whole.
+
+    A loader asks again only when it has its answer, so nothing follows it.
+    """
+    end = received.find(_END)
+    if end < 0:
+        return None
+    at = received.find(_LENGTH, 0, end)
+    length = int(received[at + len(_LENGTH) : received.find(b"\r\n", at)]) if at >= 0 else 0
+    if len(received) < end + len(_END) + length:
+        return None
+    status, body = int(received[9:12]), bytes(received[end + len(_END) :])
+    received.clear()
+    return status, body
