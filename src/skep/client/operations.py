@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from operator import itemgetter
 from typing import TypeVar
 
@@ -15,18 +14,9 @@ from skep.client.exchange import OK, Answer, Call, Request, path_part
 from skep.client.pushed import Pushed, Queued
 from skep.client.reading import reader
 from skep.errors import Code, SkepError
+from skep.operations import OperationStatus
 
 T = TypeVar("T")
-
-
-class OperationStatus(StrEnum):
-    """How far an operation is."""
-
-    PENDING = "pending"
-    PROCESSING = "processing"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
 
 
 class Operation(Struct, rename="camel"):
