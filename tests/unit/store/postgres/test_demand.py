@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from skep.clock import ManualClock
-from skep.model import Connections
+from skep.model import Connections, QueueChanges
 from skep.store.postgres import PostgresStore, demand
 from skep.store.postgres.demand import AVERAGED_SECONDS, Demand
 from tests.contract.driver import Driver
@@ -57,6 +57,27 @@ async def test_000_12_open_connections_are_no_load_and_those_who_wait_are(
     assert (overrun.active, overrun.idle, overrun.waiting) == (2, 0, 4)
     assert overrun.utilisation <= 3.0
     await until(narrow, lambda found: found.utilisation < 0.05)
+
+
+async def test_what_servers_tell_each_other_does_not_wait_for_a_connection_of_the_pool(
+    narrow: PostgresStore, other: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """Or a busy server would go on by settings that were changed, and with keys that were revoked."""
+    driver = Driver(narrow, ManualClock(), "tenant")
+    await driver.create()
+    before = (await narrow.system_events(None)).position
+    await narrow.update_queue(driver.key(), QueueChanges(paused=True), driver.clock.now())
+
+    async with other.transaction():
+        await other.execute("LOCK TABLE consumer_group IN ACCESS EXCLUSIVE MODE")
+        busy = [asyncio.ensure_future(narrow.queue_stats(driver.key(), driver.clock.now())) for _ in range(3)]
+        await until(narrow, lambda found: (found.active, found.waiting) == (2, 1))
+        async with asyncio.timeout(20):
+            told = (await narrow.system_events(before)).events
+        assert not any(one.done() for one in busy)
+    await asyncio.gather(*busy)
+
+    assert [event.key for event in told] == [driver.key()]
 
 
 def test_000_12_the_load_is_that_of_a_moment_and_not_of_an_instant(monkeypatch: pytest.MonkeyPatch) -> None:
