@@ -149,3 +149,23 @@ async def test_a_trace_is_followed_across_queues_oldest_first(driver: Driver) ->
     assert [(m.queue.name, m.payload) for m in messages] == [("orders", b"1"), ("bills", b"2"), ("mails", b"3")]
     assert len(await driver.store.trace(driver.tenant, trace_id, limit=2)) == 2
     assert await driver.store.trace(driver.tenant, driver.mint.mint()) == []
+
+
+async def test_a_transaction_id_is_found_in_whatever_queue_it_is(driver: Driver) -> None:
+    await driver.push("1", queue="orders", transaction_id="t-1")
+    driver.clock.advance(1)
+    await driver.push("2", queue="bills", transaction_id="t-1")
+    await driver.push("other", queue="bills", transaction_id="t-2")
+    other = Driver(driver.store, driver.clock, driver.tenant + "-other")
+    await other.push("not ours", transaction_id="t-1")
+    await driver.push("gone", queue="old", transaction_id="t-1")
+    await driver.delete("old")
+
+    found = await driver.store.with_transaction_id(driver.tenant, "t-1")
+
+    assert [(m.queue.name, m.transaction_id, m.payload) for m in found] == [
+        ("bills", "t-1", b""),
+        ("orders", "t-1", b""),
+    ]
+    assert len(await driver.store.with_transaction_id(driver.tenant, "t-1", limit=1)) == 1
+    assert await driver.store.with_transaction_id(driver.tenant, "no such") == []

@@ -246,6 +246,15 @@ class ReferenceViews(Reference):
         ]
         return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))[:limit]
 
+    async def with_transaction_id(self, tenant: str, transaction_id: str, limit: int = 100) -> list[StoredMessage]:
+        found = [
+            self._stored(log, None, entry, 0)
+            for log in self.logs.values()
+            for entry in log.entries.values()
+            if log.queue.key.tenant == tenant and entry.transaction_id == transaction_id
+        ]
+        return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq), reverse=True)[:limit]
+
     # dead letters
 
     def _matching(self, wanted: DeadLetterFilter) -> list[DeadLetter]:

@@ -13,8 +13,10 @@ from skep.clock import Instant
 from skep.histories import Death
 from skep.model import DeadReason, Seq
 
-LOOKED_AT = 5_000
-"""Dead letters of a queue that one look takes in: the newest."""
+LOOKED_AT = 2_500
+"""Dead letters that one look takes in: the newest of a queue, or of several together."""
+REMEMBERED = 20_000
+"""Errors whose pattern is remembered: those of some looks, so that a page that refreshes itself finds them there."""
 _CHARACTERS = 300
 _DETAILS = (
     (re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"), "<id>"),
@@ -41,7 +43,7 @@ class Kind(Struct, kw_only=True):
     groups: set[str]
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=REMEMBERED)
 def pattern_of(error: str | None) -> str:
     """An error without its details: its first line."""
     text = (error or "").strip().partition("\n")[0][:_CHARACTERS]

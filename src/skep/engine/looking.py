@@ -103,6 +103,16 @@ class Looking:
             validate.check_page(limit, self._limits)
             return await self._store.trace(tenant, trace_id, limit)
 
+    async def with_transaction_id(
+        self, transaction_id: str, tenant: str = DEFAULT_TENANT, *, limit: int = 100
+    ) -> list[StoredMessage]:
+        """Messages of a tenant's queues with this transaction id, newest first, without their payloads."""
+        with self._in_flight:
+            validate.check_name(tenant, "tenant")
+            validate.check_texts((transaction_id,))
+            validate.check_page(limit, self._limits)
+            return await self._store.with_transaction_id(tenant, transaction_id, limit)
+
     async def lease_history(
         self, key: QueueKey, *, after: int = 0, limit: int = 1000, since: Instant | None = None
     ) -> list[tuple[int, FinishedLease]]:

@@ -497,6 +497,13 @@ class Store(Protocol):
         """All messages of a trace across the tenant's queues, oldest first."""
         ...
 
+    async def with_transaction_id(self, tenant: str, transaction_id: str, limit: int = 100) -> list[StoredMessage]:
+        """Messages of the tenant's queues with this transaction id, newest first, without their payloads.
+
+        When there are more than ``limit``, those of some queues may be missing.
+        """
+        ...
+
     async def lease_history(
         self, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
     ) -> list[tuple[int, FinishedLease]]:

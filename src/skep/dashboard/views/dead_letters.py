@@ -1,6 +1,6 @@
 """Dead letters: grouped by what they died of; chosen one by one, by kind or by a filter; replayed, edited, purged.
 
-Grouping looks at the newest `LOOKED_AT` of each queue, and says so when there are more. Whatever is done is previewed first.
+Grouping looks at the newest `LOOKED_AT` of a queue, or of all together, and says so when there are more. Whatever is done is previewed first.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from skep.model import DeadLetter, DeadLetterFilter, DeadReason, NewMessage, Que
 
 GRAVES = 20
 """Dead-letter queues that are looked at when none is chosen: those with most."""
+KINDS = 100
 LETTERS = 50
 PREVIEWED = 5
 PURGE_WORD = "purge"
@@ -43,15 +44,15 @@ async def dead_letters(site: Site, call: Call) -> Answer:
     wanted = {name: place.query.get(name, "") for name in ("source", "reason", "error")}
     names = [chosen] if chosen else [one.queue.key.name for one in graves[:GRAVES] if one.stats.dead_letters]
     found: list[Kind] = []
-    is_cut = False
+    is_cut, looked_at = False, LOOKED_AT // max(1, len(names))
     for name in names:
-        deaths = await site.engine.past.deaths(QueueKey(name, place.tenant), limit=LOOKED_AT)
-        is_cut = is_cut or len(deaths) == LOOKED_AT
+        deaths = await site.engine.past.deaths(QueueKey(name, place.tenant), limit=looked_at)
+        is_cut = is_cut or len(deaths) == looked_at
         found += kinds(name, [one for one in deaths if _is_wanted(one.source_queue, one.reason, one.error, wanted)])
     found.sort(key=lambda kind: (-kind.count, -kind.last_at))
     return site.page(
-        call, "dead_letters.html", screen="dead-letters", graves=graves, chosen=chosen, kinds=found[:200], is_cut=is_cut,
-        looked_at=LOOKED_AT, wanted=wanted, reasons=list(DeadReason), total=sum(kind.count for kind in found),
+        call, "dead_letters.html", screen="dead-letters", graves=graves, chosen=chosen, kinds=found[:KINDS], number=len(found),
+        is_cut=is_cut, looked_at=looked_at, wanted=wanted, reasons=list(DeadReason), total=sum(kind.count for kind in found),
     )  # fmt: skip
 
 

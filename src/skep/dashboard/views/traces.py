@@ -13,14 +13,11 @@ from skep.histories import TraceEvent
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
 from skep.http.routes.traces import is_seen
-from skep.http.survey import listed
 from skep.ids import Id, id_text, parse_id
-from skep.model import MessageFilter, StoredMessage
+from skep.model import StoredMessage
 
 SHOWN_MESSAGES = 100
 SHOWN_EVENTS = 500
-SEARCHED_QUEUES = 200
-"""Queues that are looked through for a transaction id."""
 NAMES, NAMED = 200, 50
 WIDTH = 1_000
 """Units that a waterfall is wide."""
@@ -101,15 +98,11 @@ async def _trace_id(site: Site, call: Call, wanted: str) -> Id:
         return parse_id(wanted)
     except ValueError:
         pass
-    queues = await listed(site.engine, call.tenant, limit=SEARCHED_QUEUES, sees=call.visible)
-    for queue in queues:
-        page = await site.engine.look.messages(
-            MessageFilter(queue=queue.key, transaction_id=wanted, descending=True, limit=1, preview_bytes=0)
-        )
-        if page.messages:
-            return page.messages[0].trace_id
-    where = f"the first {SEARCHED_QUEUES} queues" if len(queues) == SEARCHED_QUEUES else "any queue"
-    raise SkepError(Code.MESSAGE_NOT_FOUND, f"no message of {where} has the transaction id {wanted[:100]!r}")
+    sees = call.visible
+    for message in await site.engine.look.with_transaction_id(wanted, call.tenant):
+        if sees(message.queue):
+            return message.trace_id
+    raise SkepError(Code.MESSAGE_NOT_FOUND, f"no message of any queue has the transaction id {wanted[:100]!r}")
 
 
 def waterfall(

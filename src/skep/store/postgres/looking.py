@@ -212,22 +212,24 @@ async def messages(connection: Connection, wanted: MessageFilter, now: Instant) 
     if low > high:
         return MessagePage([], None)
     rows = await _candidates(connection, queue, wanted, low, high)
-    found: list[StoredMessage] = []
     states = await _states(connection, queue, group_id, rows, now)
-    for row, state in zip(rows, states, strict=True):
-        if wanted.state is None or state is wanted.state:
-            found.append(_stored(row, wanted.queue, state))
-            if len(found) == wanted.limit:
-                return MessagePage(found, row["seq"])
-    walked_all = len(rows) < (WALK_ROWS if wanted.state else wanted.limit)
-    return MessagePage(found, None if walked_all or not rows else rows[-1]["seq"])
+    if wanted.state is None:
+        found = [stored(row, wanted.queue, state) for row, state in zip(rows, states, strict=True)]
+        return MessagePage(found, rows[-1]["seq"] if len(rows) >= wanted.limit else None)
+    # The walk left out payloads: most of what it passed is in another state.
+    fitting = [row["seq"] for row, state in zip(rows, states, strict=True) if state is wanted.state][: wanted.limit]
+    shown = await connection.fetch(SQL["by_seqs"], queue.id, fitting, wanted.preview_bytes)
+    found = [stored(row, wanted.queue, wanted.state) for row in shown]
+    if len(fitting) == wanted.limit:
+        return MessagePage(found, Seq(fitting[-1]))
+    return MessagePage(found, rows[-1]["seq"] if len(rows) >= WALK_ROWS else None)
 
 
 async def _candidates(
     connection: Connection, queue: Queue, wanted: MessageFilter, low: int, high: int
 ) -> Sequence[asyncpg.Record]:
     limit = WALK_ROWS if wanted.state else wanted.limit
-    preview = wanted.preview_bytes
+    preview = 0 if wanted.state else wanted.preview_bytes
     way = "_down" if wanted.descending else ""
     if wanted.transaction_id is not None:
         rows = await connection.fetch(
@@ -263,20 +265,7 @@ async def message(connection: Connection, key: QueueKey, seq: Seq) -> StoredMess
     if not is_seq(seq):
         return None
     rows = await connection.fetch(SQL["by_seq"], queue.id, seq, seq, 1, None)
-    return _stored(rows[0], key, None) if rows else None
-
-
-async def trace(connection: Connection, tenant: str, trace_id: Id, limit: int) -> list[StoredMessage]:
-    """All messages of a trace across the tenant's queues, oldest first."""
-    found: list[StoredMessage] = []
-    after = ""
-    while page := await connection.fetch(queues.SQL["list"], tenant, after, WALK_ROWS, None, None):
-        for queue in page:
-            key = QueueKey(queue["name"], tenant)
-            rows = await _trace_rows(connection, queue["id"], trace_id, limit, None, Span())
-            found += [_stored(row, key, None) for row in rows]
-        after = page[-1]["name"]
-    return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))[:limit]
+    return stored(rows[0], key, None) if rows else None
 
 
 class Span(NamedTuple):
@@ -303,7 +292,8 @@ async def _trace_rows(
     return sorted(rows, key=lambda row: row["seq"], reverse=descending)
 
 
-def _stored(row: asyncpg.Record, key: QueueKey, state: MessageState | None) -> StoredMessage:
+def stored(row: asyncpg.Record, key: QueueKey, state: MessageState | None) -> StoredMessage:
+    """The message that a row is."""
     return StoredMessage(
         queue=key,
         seq=row["seq"],

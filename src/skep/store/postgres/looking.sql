@@ -125,6 +125,14 @@ SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.cont
        length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload
 FROM message m WHERE m.queue_id = $1 AND m.seq BETWEEN $2 AND $3 ORDER BY m.queue_id DESC, m.seq DESC LIMIT $4
 
+-- name: by_seqs
+-- The primary key, message by message, in the order in which they are asked for.
+SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
+       length(m.payload) AS payload_bytes, CASE WHEN $3::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $3) END AS payload
+FROM unnest($2::bigint[]) WITH ORDINALITY AS k (seq, place)
+CROSS JOIN LATERAL (SELECT * FROM message m WHERE m.queue_id = $1 AND m.seq = k.seq ORDER BY m.queue_id, m.seq LIMIT 1) m
+ORDER BY k.place
+
 -- name: by_partition
 SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
        length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload

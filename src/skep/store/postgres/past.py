@@ -27,11 +27,12 @@ async def figures(
     connection: Connection, tenant: str, names: Sequence[str] | None, since: Instant
 ) -> list[list[Moment]]:
     """Of each queue, or of the tenant as a whole."""
-    found = []
-    for name in [None] if names is None else names:
-        id_ = _WHOLE_TENANT if name is None else await connection.fetchval(SQL["queue_id"], tenant, name)
-        rows = [] if id_ is None else await connection.fetch(SQL["figures"], tenant, id_, since // MINUTE, POINTS)
-        found.append([Moment(*row) for row in rows])
+    if names is None:
+        rows = await connection.fetch(SQL["figures"], tenant, _WHOLE_TENANT, since // MINUTE, POINTS)
+        return [[Moment(*row) for row in rows]]
+    found: list[list[Moment]] = [[] for _ in names]
+    for place, *moment in await connection.fetch(SQL["figures_of"], tenant, names, since // MINUTE, POINTS):
+        found[place - 1].append(Moment(*moment))
     return found
 
 
@@ -41,7 +42,7 @@ async def lease_history(
     """Finished leases in the order in which they ended."""
     queue = await queues.need(connection, key)
     if since is not None:
-        first = await _first_ended(connection, Instant(since - seconds(HISTORY_DISORDER_SECONDS)))
+        first = await connection.fetchval(SQL["first_lease_ended"], since - seconds(HISTORY_DISORDER_SECONDS))
         after = max(after, 0 if first is None else first - 1)
     rows = await connection.fetch(SQL["lease_history"], queue.id, after, limit, since or 0)
     return [(row["id"], _lease(key, row)) for row in rows]
@@ -49,47 +50,18 @@ async def lease_history(
 
 async def deliveries(connection: Connection, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
     """The finished leases of each message, as far as a bounded look finds them."""
+    found: list[list[FinishedLease]] = [[] for _ in journeys]
     newest: int | None = await connection.fetchval(SQL["last_lease_ended"])
     if newest is None:
-        return [[] for _ in journeys]
-    return [await _deliveries(connection, journey, newest) for journey in journeys]
-
-
-async def _deliveries(connection: Connection, journey: Journey, newest: int) -> list[FinishedLease]:
-    queue_id = await connection.fetchval(SQL["queue_id"], journey.queue.tenant, journey.queue.name)
-    if queue_id is None:
-        return []
-    first = await _first_ended(connection, journey.created_at) or newest
-    found: dict[int, FinishedLease] = {}
-    for start in (first, max(first, newest + 1 - SEARCHED_LEASES)):
-        rows = await connection.fetch(
-            SQL["leases_between"],
-            start,
-            start + SEARCHED_LEASES,
-            SEARCHED_LEASES,
-            queue_id,
-            journey.partition,
-            journey.seq,
-        )
-        found |= {row["id"]: _lease(journey.queue, row) for row in rows}
-    return [found[id_] for id_ in sorted(found)]
-
-
-async def _first_ended(connection: Connection, at: Instant) -> int | None:
-    """The id of the first lease that ended at or after an instant: leases are noted about as they end, so it can be halved for."""
-    newest = await connection.fetchval(SQL["last_lease_ended"])
-    oldest = await connection.fetchrow(SQL["lease_ended_at"], 0)
-    if newest is None or oldest is None:
-        return None
-    low, high = oldest["id"], newest + 1
-    while low < high:
-        middle = (low + high) // 2
-        row = await connection.fetchrow(SQL["lease_ended_at"], middle)
-        if row is None or row["settled_at"] >= at:
-            high = middle
-        else:
-            low = row["id"] + 1
-    return int(low)
+        return found
+    rows = await connection.fetch(
+        SQL["deliveries"], [one.queue.tenant for one in journeys], [one.queue.name for one in journeys],
+        [one.partition for one in journeys], [one.seq for one in journeys], [one.created_at for one in journeys],
+        newest, SEARCHED_LEASES,
+    )  # fmt: skip
+    for row in rows:
+        found[row["place"] - 1].append(_lease(journeys[row["place"] - 1].queue, row))
+    return found
 
 
 def _lease(key: QueueKey, row: asyncpg.Record) -> FinishedLease:

@@ -5,12 +5,21 @@ SELECT p.at, p.pushed, p.completed, p.retried, p.dead, p.depth FROM past p
 WHERE p.tenant = $1 AND p.queue_id = $2 AND p.minute >= $3
 ORDER BY p.tenant, p.queue_id, p.minute LIMIT $4
 
+-- name: figures_of
+-- Of many queues at once, each by its own look-ups.
+SELECT k.place, p.at, p.pushed, p.completed, p.retried, p.dead, p.depth
+FROM unnest($2::text[]) WITH ORDINALITY AS k (name, place)
+CROSS JOIN LATERAL (SELECT q.id FROM queue q WHERE q.tenant = $1 AND q.name = k.name AND q.deleted_at IS NULL
+                    ORDER BY q.tenant, q.name LIMIT 1) q
+CROSS JOIN LATERAL (SELECT * FROM past p WHERE p.tenant = $1 AND p.queue_id = q.id AND p.minute >= $3
+                    ORDER BY p.tenant, p.queue_id, p.minute LIMIT $4) p
+ORDER BY k.place, p.minute
+
 -- name: queue_id
 SELECT q.id FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
 
--- name: lease_ended_at
--- The primary key: the first row from an id on, of whatever queue.
-SELECT h.id, h.settled_at FROM lease_history h WHERE h.id >= $1 ORDER BY h.id LIMIT 1
+-- name: first_lease_ended
+SELECT first_lease_ended($1)
 
 -- name: last_lease_ended
 SELECT h.id FROM lease_history h WHERE h.id > 0 ORDER BY h.id DESC LIMIT 1
@@ -20,12 +29,24 @@ SELECT h.id FROM lease_history h WHERE h.id > 0 ORDER BY h.id DESC LIMIT 1
 SELECT h.*, coalesce(g.name, '') AS group_name FROM lease_history h LEFT JOIN consumer_group g ON g.id = h.group_id
 WHERE h.id > $2 AND h.queue_id = $1 AND h.settled_at >= $4 ORDER BY h.id LIMIT $3
 
--- name: leases_between
--- Rows with these ids, so many at most; of these, those of the message.
-SELECT h.*, coalesce(g.name, '') AS group_name
-FROM (SELECT * FROM lease_history h WHERE h.id >= $1 AND h.id < $2 ORDER BY h.id LIMIT $3) h
+-- name: deliveries
+-- Of many messages at once: rows from the first lease that ended after a message came, and the newest, so many of each; of these,
+-- those of the message.
+SELECT k.place, h.*, coalesce(g.name, '') AS group_name
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[]) WITH ORDINALITY
+    AS k (tenant, queue, partition, seq, created_at, place)
+CROSS JOIN LATERAL (SELECT q.id FROM queue q WHERE q.tenant = k.tenant AND q.name = k.queue AND q.deleted_at IS NULL
+                    ORDER BY q.tenant, q.name LIMIT 1) q
+CROSS JOIN LATERAL (SELECT coalesce(first_lease_ended(k.created_at), $6) AS id) f
+CROSS JOIN LATERAL (
+    SELECT * FROM (
+        (SELECT * FROM lease_history h WHERE h.id >= f.id AND h.id < f.id + $7 ORDER BY h.id LIMIT $7)
+        UNION ALL
+        (SELECT * FROM lease_history h WHERE h.id >= greatest(f.id + $7, $6 + 1 - $7) ORDER BY h.id LIMIT $7)) h
+    WHERE h.queue_id = q.id AND h.partition = k.partition AND h.first_seq <= k.seq AND h.last_seq >= k.seq
+    OFFSET 0) h
 LEFT JOIN LATERAL (SELECT g.name FROM consumer_group g WHERE g.id = h.group_id LIMIT 1) g ON true
-WHERE h.queue_id = $4 AND h.partition = $5 AND h.first_seq <= $6 AND h.last_seq >= $6
+ORDER BY k.place, h.id
 
 -- name: note_events
 INSERT INTO trace_event (at, tenant, trace_id, message_id, queue, name, data)

@@ -95,6 +95,7 @@ from skep.store.postgres import (
     receipts,
     settle,
     staging,
+    traces,
     transact,
 )
 from skep.store.postgres.access import PostgresAccess
@@ -530,7 +531,11 @@ class PostgresStore:
 
     async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
         async with self._pool.connection() as connection:
-            return await looking.trace(connection, tenant, trace_id, limit)
+            return await traces.trace(connection, tenant, trace_id, limit)
+
+    async def with_transaction_id(self, tenant: str, transaction_id: str, limit: int = 100) -> list[StoredMessage]:
+        async with self._pool.connection() as connection:
+            return await traces.with_transaction_id(connection, tenant, transaction_id, limit)
 
     async def lease_history(
         self, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None

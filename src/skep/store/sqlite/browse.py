@@ -151,6 +151,16 @@ def trace(session: Session, tenant: str, trace_id: Id, limit: int) -> list[Store
     return found[:limit]
 
 
+def with_transaction_id(session: Session, tenant: str, transaction_id: str, limit: int) -> list[StoredMessage]:
+    """Messages with this transaction id, newest first, without their payloads."""
+    found = [
+        shown
+        for position, name in session.rows(SQL["with_transaction_id"], (transaction_id, tenant, limit))
+        for shown in _show(session, QueueKey(name, tenant), position, 0)
+    ]
+    return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq), reverse=True)
+
+
 # a group's view
 
 

@@ -59,6 +59,14 @@ WHERE m.trace_id = ?1 AND m.trace_id IS NOT NULL AND q.tenant = ?2 AND q.deleted
 ORDER BY m.position
 LIMIT ?3
 
+-- name: with_transaction_id
+-- Index queue_name, then message_transaction_id: one look for each queue.
+SELECT m.position, q.name
+FROM queue AS q INDEXED BY queue_name
+CROSS JOIN message AS m INDEXED BY message_transaction_id
+WHERE q.tenant = ?2 AND q.deleted_at IS NULL AND m.queue_id = q.id AND m.transaction_id = ?1 AND m.transaction_id IS NOT NULL
+LIMIT ?3
+
 -- name: queues_of_tenant
 -- Index queue_name.
 SELECT name FROM queue WHERE tenant = ?1 AND deleted_at IS NULL

@@ -568,6 +568,10 @@ class SqliteStore:
         """All messages of a trace across the tenant's queues, oldest first."""
         return await self._read(lambda session: browse.trace(session, tenant, trace_id, limit))
 
+    async def with_transaction_id(self, tenant: str, transaction_id: str, limit: int = 100) -> list[StoredMessage]:
+        """Messages with this transaction id, newest first, without their payloads."""
+        return await self._read(lambda session: browse.with_transaction_id(session, tenant, transaction_id, limit))
+
     async def lease_history(
         self, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
     ) -> list[tuple[int, FinishedLease]]:

@@ -13,9 +13,10 @@ from importlib import resources
 import asyncpg
 import pytest
 
-from skep.clock import ManualClock
+from skep.clock import Instant, ManualClock
 from skep.columns import LOG_SCHEMA
-from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Start
+from skep.histories import Journey
+from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Seq, Start
 from skep.operations import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, OperationFilter, OperationStatus
 from skep.store.postgres import PostgresStore, reading
 from skep.store.postgres.store import WATCH
@@ -349,6 +350,9 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
             wanted = MessageFilter(queue=driver.key(), descending=descending, **fields)
             await watch("browse", lambda wanted=wanted: store.messages(wanted, driver.now))  # type: ignore[misc]
     await watch("trace", lambda: store.trace(driver.tenant, trace))
+    await watch("trace", lambda: store.with_transaction_id(driver.tenant, "t1"))
+    await watch("past", lambda: store.past(driver.tenant, [driver.key().name], Instant(0)))
+    await watch("past", lambda: store.deliveries([Journey(driver.key(), "a", Seq(1), driver.now)]))
     await watch("history", lambda: store.lease_history(driver.key()))
     await watch("history", lambda: store.retention_history(driver.key()))
     await watch("list", lambda: store.list_queues(driver.tenant))

@@ -1,0 +1,35 @@
+"""Following a trace, or a transaction id, across all queues of a tenant. Reads only, by a statement each."""
+
+from __future__ import annotations
+
+from skep.ids import Id, minted_at
+from skep.model import QueueKey, StoredMessage
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.looking import stored
+from skep.store.rules import TRACE_SLACK_MICROS
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "traces")
+
+WALK_ROWS = 10_000
+"""Messages of a trace that are put in order, at most."""
+
+
+async def trace(connection: Connection, tenant: str, trace_id: Id, limit: int) -> list[StoredMessage]:
+    """All messages of a trace across the tenant's queues, oldest first."""
+    rows = list(await connection.fetch(SQL["traced"], tenant, trace_id, limit, max(limit, WALK_ROWS)))
+    minted = minted_at(trace_id)
+    if minted is not None:
+        since, until = minted - TRACE_SLACK_MICROS, minted + 2 * TRACE_SLACK_MICROS
+        rows += await connection.fetch(SQL["implied"], tenant, trace_id, since, until)
+    found = [stored(row, QueueKey(row["queue_name"], tenant), None) for row in rows]
+    return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))[:limit]
+
+
+async def with_transaction_id(
+    connection: Connection, tenant: str, transaction_id: str, limit: int
+) -> list[StoredMessage]:
+    """Messages with this transaction id, newest first, without their payloads."""
+    rows = await connection.fetch(SQL["with_transaction_id"], tenant, transaction_id, limit)
+    found = [stored(row, QueueKey(row["queue_name"], tenant), None) for row in rows]
+    return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq), reverse=True)
