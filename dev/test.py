@@ -1,7 +1,7 @@
 """All checks, in the order of their cost: lint, format, types, import directions, tests.
 
 Every step runs even when an earlier one failed, so one run shows everything; pytest comes last, and with it its summary
-line. Tests of one xdist group share a worker, and with it what takes long to start, such as a Spark. Flags of our own are
+line. Tests that share what takes long to start, such as a Spark, share a worker (tests/conftest.py). Flags of our own are
 `--fast` (pytest only) and `--all` (slow tests too); all other arguments go to pytest.
 
 The dashboard is tested in this machine's own browser. When there is none, root installs Debian's; anyone else is told, and told
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
         print(f"\nFAILED before the tests: {', '.join(failed)}")
     browser = has_browser()
     print("\n== pytest", flush=True)
-    command = [sys.executable, "-m", "pytest", "-n", str(WORKERS), "--dist", "loadgroup"]
+    command = [sys.executable, "-m", "pytest", "-n", str(WORKERS)]
     command += [argument for argument in arguments if argument != "--fast"]
     status = subprocess.run(command, cwd=ROOT, check=False).returncode
     if not browser:

@@ -1,10 +1,27 @@
-"""Fixtures for all kinds of tests, and the rule that slow ones run only with --all."""
+"""Fixtures for all kinds of tests, the rule that slow ones run only with --all, and which of them share a worker."""
 
 from collections.abc import Iterator
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.postgres import PostgresServer, running_postgres
+
+TOGETHER = ("tests/spark/", "tests/browser/")
+"""Folders whose tests share what takes long to start, and so a worker: the Spark of the first, the browser of the second."""
+
+
+class ByFolder(LoadScopeScheduling):  # type: ignore[misc] # it has no types
+    """Gives tests to workers one by one, but those that belong together to one worker, and these first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolder:
+    """Take the place of `--dist loadgroup`, whose groups pytest 9.2 no longer lets through."""
+    return ByFolder(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

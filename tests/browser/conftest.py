@@ -29,13 +29,6 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One browser for all of them, so one worker."""
-    for item in items:
-        if "tests/browser" in item.path.as_posix():
-            item.add_marker(pytest.mark.xdist_group("browser"))
-
-
 def program() -> str | None:
     """The browser of this machine."""
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)

@@ -21,12 +21,6 @@ FOLDER = Path(__file__).parent
 TENANTS = (f"spark-{number}" for number in itertools.count(1))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 class Lake(Struct, frozen=True):
     """A server with a tenant of the test's own, as Spark sees it."""
 
