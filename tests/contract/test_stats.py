@@ -194,6 +194,30 @@ async def test_dead_letters_are_counted(driver: Driver) -> None:
     assert (await driver.queue_stats("q.dead")).dead_letters == 2
 
 
+async def test_the_count_of_dead_letters_follows_all_that_becomes_of_them(driver: Driver) -> None:
+    await driver.create("graves", retention_seconds=100, retention_ignores_groups=True)
+    await driver.create(dead_letter_queue="graves")
+    await driver.create("r", dead_letter_queue="graves")
+
+    async def counts() -> tuple[int, int, int]:
+        await driver.store.sweep(driver.now, 100)  # which changes none of them
+        q, r, graves = [(await driver.queue_stats(name)).dead_letters for name in ("q", "r", "graves")]
+        return q, r, graves
+
+    await driver.push("a", "b", "c", "d")
+    await driver.push("e", queue="r")
+    for delivery in [*await driver.pop(), *await driver.pop(queue="r")]:
+        await driver.reject(delivery)
+    assert await counts() == (4, 1, 5)
+    await driver.replay("graves", seqs=[1])
+    assert await counts() == (3, 1, 4)
+    await driver.purge("graves", source_queue="r")
+    assert await counts() == (3, 0, 3)
+    driver.clock.advance(1000)
+    await driver.retain("graves")
+    assert await counts() == (0, 0, 0)
+
+
 async def test_I12_a_seek_starts_the_account_anew(driver: Driver) -> None:
     await driver.push("a", "b", "c")
     deliveries = await driver.pop()

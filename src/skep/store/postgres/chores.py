@@ -151,6 +151,7 @@ async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
     count += await connection.fetchval(SQL["sweep_traces"], now - seconds(TRACE_EVENTS_SECONDS), limit, TRACE_EVENTS)
     done += count
     more = more or count >= limit
+    await connection.execute(SQL["sum_dead_letters"], limit)
     queue_id = await connection.fetchval(SQL["deleted_queue"])
     if queue_id is not None:
         count = 0

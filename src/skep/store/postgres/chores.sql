@@ -223,6 +223,20 @@ WITH old AS (SELECT s.ctid FROM scheduled s WHERE s.queue_id = $1 LIMIT $2),
      gone AS (DELETE FROM scheduled s USING old o WHERE s.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 
+-- name: sum_dead_letters
+-- One row for each queue and source again. Two servers that do this at once sum different rows.
+WITH several AS (
+    SELECT c.queue_id, c.source_queue FROM dead_letter_change c GROUP BY c.queue_id, c.source_queue HAVING count(*) > 1 LIMIT $1
+), old AS MATERIALIZED (
+    SELECT c.ctid FROM several s
+    CROSS JOIN LATERAL (SELECT c.ctid FROM dead_letter_change c WHERE c.queue_id = s.queue_id AND c.source_queue = s.source_queue
+                        FOR UPDATE SKIP LOCKED) c
+), gone AS (
+    DELETE FROM dead_letter_change c USING old o WHERE c.ctid = o.ctid RETURNING c.*
+)
+INSERT INTO dead_letter_change (change, queue_id, source_queue)
+SELECT sum(g.change), g.queue_id, g.source_queue FROM gone g GROUP BY g.queue_id, g.source_queue HAVING sum(g.change) <> 0
+
 -- name: sweep_deleted_dead_letter
 WITH old AS (SELECT d.ctid FROM dead_letter d WHERE d.queue_id = $1 LIMIT $2),
      gone AS (DELETE FROM dead_letter d USING old o WHERE d.ctid = o.ctid RETURNING 1)

@@ -46,7 +46,9 @@ async def _replace_functions(connection: Connection) -> None:
     if await connection.fetchval("SELECT checksum FROM migration WHERE number = 0") != checksum:
         # A function whose signature changed would otherwise stay beside its successor.
         for signature in await connection.fetch(
-            "SELECT p.oid::regprocedure AS name FROM pg_proc p WHERE p.pronamespace = 'skep'::regnamespace"
+            # What triggers run is of the schema, and comes with it.
+            "SELECT p.oid::regprocedure AS name FROM pg_proc p "
+            "WHERE p.pronamespace = 'skep'::regnamespace AND p.prorettype <> 'trigger'::regtype"
         ):
             await connection.execute(f"DROP FUNCTION {signature['name']}")
         await connection.execute(text)

@@ -18,7 +18,7 @@ from skep.model import (
 )
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.log import message_at_or_after
-from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
+from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.statements import load_statements
 
@@ -40,7 +40,7 @@ def queue_stats(session: Session, key: QueueKey, now: Instant) -> QueueStats:
     age = max((group.lag_seconds for group in groups), default=0.0)
     if not groups and (first := message_at_or_after(session, queue, queue.first_seq)) is not None:
         age = (now - first[1]) / MICROS_PER_SECOND
-    dead_letters = session.row(SQL["count_dead"], (queue.id, queue.base, queue.base | MAX_SEQ))
+    dead_letters = session.row(SQL["count_dead"], (queue.id,))
     return QueueStats(
         queue=key,
         first_seq=Seq(queue.first_seq),

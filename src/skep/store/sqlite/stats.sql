@@ -57,9 +57,9 @@ ORDER BY ready_at
 LIMIT ?4
 
 -- name: count_dead
--- Those it holds (the table's own b-tree, by position), and its own elsewhere (index dead_letter_source).
-SELECT (SELECT count(*) FROM dead_letter WHERE position BETWEEN ?2 AND ?3)
-     + (SELECT count(*) FROM dead_letter WHERE source_queue_id = ?1)
+-- Those it holds (the table's own b-tree), and its own elsewhere (index dead_letter_count_source): counts that triggers keep.
+SELECT (SELECT coalesce(sum(letters), 0) FROM dead_letter_count WHERE queue_id = ?1)
+     + (SELECT coalesce(sum(letters), 0) FROM dead_letter_count WHERE source_queue_id = ?1)
 
 -- name: sample_before
 -- Index sample_group, both ways from the wanted instant.

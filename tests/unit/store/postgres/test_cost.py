@@ -246,6 +246,10 @@ async def look_at_dead_letters(driver: Driver) -> None:
     assert len(await driver.store.dead_letters(wanted, Seq(2), 1)) == 1
 
 
+async def figures(driver: Driver) -> None:
+    assert (await driver.queue_stats()).dead_letters > 10
+
+
 async def replay(driver: Driver) -> None:
     assert len(await driver.replay(limit=2)) == 2
 
@@ -267,7 +271,7 @@ CASES: dict[Preparation, list[Work]] = {
     few_partitions: [push, push_with_keys, pop_and_ack, pop_and_nack, pop_one_partition],
     unordered: [push, pop_and_ack, pop_and_nack, pop, pop_and_renew],
     many_queues: [push_pop_and_ack, push_with_keys, watch],
-    many_dead_letters: [push, pop, reject, look_at_dead_letters, purge, replay, trace],
+    many_dead_letters: [push, pop, reject, look_at_dead_letters, figures, purge, replay, trace],
     deleted_queue: [sweep],
     schedule: [promote],
     old_log: [retain],

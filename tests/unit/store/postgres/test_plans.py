@@ -27,7 +27,7 @@ from tests.unit.store.postgres.planning import Planner, Scan
 
 GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history",
            "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run", "operation", "trace_event", "audit"}  # fmt: skip
-MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history", "past"}
+MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history", "past", "dead_letter_change"}
 """Tables with a row per queue or group, or per these and some time: only a chore may walk all of them."""
 
 WALKS = {
@@ -36,6 +36,11 @@ WALKS = {
     ("chores", "sweep_traces", "trace_event"): "from its oldest row, up to the limit; and its newest",
     ("chores", "sweep_retention", "queue"): "every queue has a history",
     ("chores", "sweep_leases", "lease_history"): "from its oldest row, up to the limit",
+    (
+        "chores",
+        "sum_dead_letters",
+        "dead_letter_change",
+    ): "a row for each queue and source, and what was added since the last chore",
     ("chores", "deleted_queue", "queue"): "by an index of the deleted ones only",
     ("operations", "waiting", "operation"): "by an index of the live ones only, up to the limit",
     ("operations", "figures", "operation"): "the latest, up to the limit",
@@ -242,7 +247,7 @@ async def test_no_verb_walks_a_table_that_grows_and_hot_ones_ride_their_index(
     await every_verb(driver, watch)
 
     # Deleting dead letters compares each message with its own lease row, which is one.
-    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history", "trace_event"}, "purge": {""}, "replay": {""},
+    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history", "trace_event", "dead_letter_change"}, "purge": {""}, "replay": {""},
                "claim": {"operation"}, "look at operations": {"operation"}}  # fmt: skip
     for verb, scans in used.items():
         bad = {scan for scan in walks(scans) if scan.table not in allowed.get(verb, ())}
