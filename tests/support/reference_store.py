@@ -573,6 +573,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
                     if not lease.held:
                         group.leases.remove(lease)
         for seq in victims:
+            log.dead.pop(seq, None)
             for group in log.groups.values():
                 self.forget_rest(log, group, log.entries[seq].partition)
             del log.entries[seq]
