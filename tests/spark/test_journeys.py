@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.journeys import broken, by_queue, hops, journeys, slowest
 from tests.spark.frames import at, dicts, lease, leases_of, message, messages_of
@@ -77,6 +78,23 @@ def test_a_group_that_was_not_meant_has_no_hop(spark: SparkSession) -> None:
     )
     found = {(row["seq"], row["group"]) for row in hops(messages, leases).collect()}
     assert found == {(1, "g"), (2, "g"), (3, "g"), (1, "audit"), (3, "audit")}
+
+
+def test_journeys_are_gone_on_with_from_where_they_were(spark: SparkSession) -> None:
+    first, second = message("payments", 1, 0), message("payments", 2, 1)
+    retried = lease("payments", (1, 1), (1, 2), "retried")
+    known = journeys(messages_of(spark, first, second), leases_of(spark, retried))
+    assert [[hop["state"] for hop in row["hops"]] for row in known.collect()] == [["open", "waiting"]]
+
+    # The retried delivery is read again; the messages are known by now, and a third one is not.
+    leases = leases_of(spark, retried, lease("payments", (1, 1), (5, 7)), lease("payments", (2, 2), (8, 9)))
+    messages = messages_of(spark, first, second, message("payments", 3, 10)).withColumn("seen", F.col("seq") < 3)
+    [row] = journeys(messages, leases, known=known).collect()
+    [at_once] = journeys(messages.drop("seen"), leases).collect()
+    assert row == at_once
+    assert [(hop["state"], hop["attempts"], hop["errors"], hop["work_seconds"]) for hop in row["hops"]] == [
+        ("done", 2, 1, 3.0), ("done", 1, 0, 1.0), ("waiting", 0, 0, None),
+    ]  # fmt: skip
 
 
 def test_the_slowest_the_broken_and_the_costly_are_picked_out(spark: SparkSession) -> None:

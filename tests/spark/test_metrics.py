@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from skep.spark.pipelines.attempts import attempts
-from skep.spark.pipelines.metrics import late_since, metrics
+from skep.spark.pipelines.metrics import late_since, metrics, with_groups
 from tests.spark.frames import at, dicts, lease, leases_of, letter, letters_of, message, messages_of
 
 pytestmark = pytest.mark.usefixtures("small_data")
@@ -87,6 +87,18 @@ def test_partitions_fall_into_buckets_by_their_checksum(spark: SparkSession) -> 
     for name in names:
         expected[crc32(name.encode()) % 4] = expected.get(crc32(name.encode()) % 4, 0) + 1
     assert {bucket: row["pushed"] for (_, _, bucket, _), row in found.items()} == expected
+
+
+def test_a_group_that_is_new_counts_what_was_pushed_before(spark: SparkSession) -> None:
+    messages = messages_of(spark, message("orders", 1, 0), message("unread", 1, 0))
+    alone = metrics(messages, leases_of(spark))
+    groups = spark.createDataFrame([("orders", "a"), ("orders", "b")], "queue string, group string")
+    expected = metrics(messages, leases_of(spark), groups=groups)
+    assert sorted(with_groups(alone, groups).collect(), key=str) == sorted(expected.collect(), key=str)
+    assert sorted(with_groups(expected, groups).collect(), key=str) == sorted(expected.collect(), key=str)
+    assert {(row["queue"], row["group"], row["pushed"]) for row in expected.collect()} == {
+        ("orders", "a", 1), ("orders", "b", 1), ("unread", None, 1),
+    }  # fmt: skip
 
 
 def test_windows_that_late_data_may_reach_are_computed_anew() -> None:

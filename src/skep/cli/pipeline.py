@@ -74,7 +74,7 @@ def run(
     group: str | None = None,
     max_rows: int = 1_000_000,
     window: str = "1 minute",
-    late: str = "1h",
+    late: str = "1m",
     buckets: int = 1,
     compact: bool = True,
     verify: bool = True,

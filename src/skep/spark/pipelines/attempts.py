@@ -19,13 +19,15 @@ RELEASED = "released"
 
 
 def attempts(messages: DataFrame, leases: DataFrame) -> DataFrame:
-    """One row per message and delivery: `queue, partition, seq, group, created_at, attempt, leased_at, settled_at, outcome`.
+    """One row per message and delivery: where it is, whose it was, `attempt, leased_at, settled_at, outcome` and `position`.
 
     ``outcome`` is what became of this message: `completed`, `retried`, `expired` or `dead`.
     """
     bins = F.sequence(_bin(F.col("first_seq")), _bin(F.col("last_seq")))
     spread = leases.where(F.col("outcome") != RELEASED).withColumn("bin", F.explode(bins))
-    logged = messages.select("queue", "partition", "seq", "created_at").withColumn("bin", _bin(F.col("seq")))
+    logged = messages.select("queue", "partition", "seq", "trace_id", "created_at").withColumn(
+        "bin", _bin(F.col("seq"))
+    )
     met = logged.join(spread, ["queue", "partition", "bin"]).where(
         F.col("seq").between(F.col("first_seq"), F.col("last_seq"))
     )
@@ -35,8 +37,10 @@ def attempts(messages: DataFrame, leases: DataFrame) -> DataFrame:
         "queue",
         "partition",
         "seq",
+        "trace_id",
         "group",
         "created_at",
+        "position",
         "attempt",
         "leased_at",
         "settled_at",

@@ -16,39 +16,38 @@ from skep.spark.pipelines.attempts import attempts, seconds_between
 
 HOP = (
     "created_at", "queue", "seq", "group", "partition", "state", "attempts", "errors", "leased_at", "ended_at",
-    "wait_seconds", "work_seconds", "pause_seconds",
+    "wait_seconds", "work_seconds", "pause_seconds", "tries",
 )  # fmt: skip
 """The fields of a hop. The first four give the order."""
+TRY = ("position", "leased_at", "settled_at", "outcome")
+"""The fields of a try: a delivery that has ended. The position in the lease history tells it from others."""
+PLACE = ("trace_id", "queue", "seq", "group")
+"""What tells hops apart."""
 STEP = ("queue", "seq", "group", "wait_seconds", "work_seconds", "pause_seconds")
+TRIES = "array<struct<position:bigint,leased_at:timestamp,settled_at:timestamp,outcome:string>>"
 NONE = -1
 
 
-def hops(messages: DataFrame, leases: DataFrame) -> DataFrame:
+def hops(
+    messages: DataFrame, leases: DataFrame, *, known: DataFrame | None = None, groups: DataFrame | None = None
+) -> DataFrame:
     """One row per message and group that has it, or is to get it: its state, and how long it waited and was worked on.
 
     ``state`` is `done`, `dead`, `open` (delivered, not settled), `waiting` (not delivered yet), or `unread` where no group
     reads the queue. ``pause_seconds`` is the time between attempts. A group that went past a message in its partition without
     ever getting it was not meant (a replayed dead letter is for one group), and has no hop for it.
+
+    What was found before can be given as ``known``; leases then need to be only those since, and may be some that were seen
+    before. Messages whose hops are known have `seen` true, where there is such a column. ``groups`` (`queue, group`) are those
+    there are, where these leases do not name them all.
     """
+    if groups is None:
+        groups = leases.select("queue", "group").distinct()
     tried = attempts(messages, leases)
-    done = F.col("outcome") == "completed"
-    found = tried.groupBy("queue", "seq", "group").agg(
-        F.count(F.lit(1)).cast("int").alias("attempts"),
-        F.sum(F.when(done, 0).otherwise(1)).cast("int").alias("errors"),
-        F.min("leased_at").alias("leased_at"),
-        F.min(F.when(done, F.col("settled_at"))).alias("done_at"),
-        F.max("settled_at").alias("last_at"),
-        F.max(F.when(F.col("outcome") == "dead", 1).otherwise(0)).alias("died"),
-        F.sum(seconds_between("leased_at", "settled_at")).alias("work_seconds"),
-    )
-    logged = messages.select("trace_id", "queue", "seq", "partition", "created_at")
-    groups = F.broadcast(leases.select("queue", "group").distinct())
+    pairs = _pairs(messages, tried, known, F.broadcast(groups))
+    found = _tries(tried, known).groupBy(*PLACE).agg(*_told())
     reached = leases.groupBy("queue", "group", "partition").agg(F.max("last_seq").alias("reached_seq"))
-    joined = (
-        logged.join(groups, "queue", "left")
-        .join(found, ["queue", "seq", "group"], "left")
-        .join(reached, ["queue", "group", "partition"], "left")
-    )
+    joined = pairs.join(found, [*PLACE], "left").join(reached, ["queue", "group", "partition"], "left")
     meant = F.col("attempts").isNotNull() | F.col("reached_seq").isNull() | (F.col("reached_seq") < F.col("seq"))
     state = (
         F.when(F.col("group").isNull(), "unread")
@@ -63,19 +62,74 @@ def hops(messages: DataFrame, leases: DataFrame) -> DataFrame:
         .withColumns({"state": state, "ended_at": ended, "wait_seconds": seconds_between("created_at", "leased_at")})
         .withColumn("wait_seconds", F.when(F.col("leased_at").isNotNull(), F.col("wait_seconds")))
         .withColumn("pause_seconds", F.greatest(F.lit(0.0), seconds_between("leased_at", "last_at") - F.col("work_seconds")))
-        .withColumns({"attempts": F.coalesce("attempts", F.lit(0)), "errors": F.coalesce("errors", F.lit(0))})
+        .withColumns({name: F.coalesce(name, F.lit(0)) for name in ("attempts", "errors")})
+        .withColumn("tries", F.coalesce("tries", F.array().cast(TRIES)))
         .select("trace_id", *HOP)
     )  # fmt: skip
 
 
-def journeys(messages: DataFrame, leases: DataFrame) -> DataFrame:
+def _pairs(messages: DataFrame, tried: DataFrame, known: DataFrame | None, groups: DataFrame) -> DataFrame:
+    """Which message may have a hop for which group."""
+    place = ("trace_id", "queue", "seq", "partition", "created_at")
+    fresh = messages.where(~F.col("seen")) if "seen" in messages.columns else messages
+    pairs = fresh.select(*place).join(groups, "queue", "left").select(*place, "group")
+    pairs = pairs.unionByName(tried.select(*place, "group"))
+    if known is not None:
+        pairs = pairs.unionByName(known.select(*place, "group"))
+    read = groups.select("queue").distinct().withColumn("read", F.lit(True))
+    unread = F.col("group").isNull() & F.col("read").isNotNull()
+    return pairs.distinct().join(F.broadcast(read), "queue", "left").where(~unread).drop("read")
+
+
+def _tries(tried: DataFrame, known: DataFrame | None) -> DataFrame:
+    """What was tried, each once: what was found before holds, since neighbours that it was told from may be gone."""
+    fresh = tried.select(*PLACE, *TRY, F.lit(1).alias("rank"))
+    if known is not None:
+        before = known.select(*PLACE, F.explode("tries").alias("one"))
+        fresh = fresh.unionByName(before.select(*PLACE, "one.*", F.lit(0).alias("rank")))
+    told = F.struct("rank", *TRY)
+    each = fresh.groupBy(*PLACE, F.col("position").alias("place")).agg(F.min(told).alias("one"))
+    return each.select(*PLACE, "one.*")
+
+
+def _told() -> list[Column]:
+    done = F.col("outcome") == "completed"
+    return [
+        F.count(F.lit(1)).cast("int").alias("attempts"),
+        F.sum(F.when(done, 0).otherwise(1)).cast("int").alias("errors"),
+        F.min("leased_at").alias("leased_at"),
+        F.min(F.when(done, F.col("settled_at"))).alias("done_at"),
+        F.max("settled_at").alias("last_at"),
+        F.max(F.when(F.col("outcome") == "dead", 1).otherwise(0)).alias("died"),
+        # Summed in one order, so that the same tries have the same sum to the last bit.
+        _work_of(F.array_sort(F.collect_list(F.struct(*TRY)))).alias("work_seconds"),
+        F.array_sort(F.collect_list(F.struct(*TRY))).alias("tries"),
+    ]
+
+
+def _work_of(tries: Column) -> Column:
+    def took(one: Column) -> Column:
+        return F.greatest(F.lit(0.0), (F.unix_micros(one["settled_at"]) - F.unix_micros(one["leased_at"])) / 1e6)
+
+    return F.aggregate(tries, F.lit(0.0), lambda total, one: total + took(one))
+
+
+def hops_of(found: DataFrame) -> DataFrame:
+    """The hops of journeys, each a row again."""
+    return found.select("trace_id", F.explode("hops").alias("hop")).select("trace_id", "hop.*")
+
+
+def journeys(
+    messages: DataFrame, leases: DataFrame, *, known: DataFrame | None = None, groups: DataFrame | None = None
+) -> DataFrame:
     """One row per trace, with its hops in order and its critical path.
 
     ``state`` is `broken` when a message of it died and no later one of the same queue and partition took its place, `open` when
-    something of it is still to do, else `done`.
+    something of it is still to do, else `done`. ``known`` are journeys as they were before, to be gone on with; see `hops`.
     """
     ordered = F.array_sort(F.collect_list(F.struct(*HOP)))
-    traced = hops(messages, leases).groupBy("trace_id").agg(ordered.alias("hops"))
+    before = None if known is None else hops_of(known)
+    traced = hops(messages, leases, known=before, groups=groups).groupBy("trace_id").agg(ordered.alias("hops"))
     walked = traced.withColumn("causes", _causes()).withColumn("path", _path())
     steps = F.transform("path", lambda place: _step(F.get("hops", place)))
     return (

@@ -40,17 +40,18 @@ def metrics(
     window: str | None = "1 minute",
     buckets: int = 1,
     totals: bool = False,
+    groups: DataFrame | None = None,
 ) -> DataFrame:
     """One row per window, queue, bucket and group, with counts and latencies in seconds.
 
     ``window`` is a duration of Spark's, or None for all of the time in one row. A message counts as pushed once for every
     group of its queue (and with no group when there is none), so that a row's figures can be set against each other.
-    ``buckets`` divides the partitions of a queue by the CRC-32 of their names. With ``totals`` there are also rows of all time
+    ``groups`` (`queue, group`) are those there are, where these leases do not name them all. ``buckets`` divides the partitions of a queue by the CRC-32 of their names. With ``totals`` there are also rows of all time
     together, which have no window.
     """
     ended = leases.where(F.col("outcome") != RELEASED)
     facts = [
-        _pushed(messages, leases, window, buckets),
+        _pushed(messages, leases if groups is None else groups, window, buckets),
         _delivered(ended, window, buckets),
         _latencies(attempts(messages, leases), window, buckets),
     ]
@@ -74,8 +75,29 @@ def late_since(newest: datetime, window_seconds: float, late_seconds: float) -> 
     return reach - timedelta(seconds=reach.timestamp() % window_seconds)
 
 
-def _pushed(messages: DataFrame, leases: DataFrame, window: str | None, buckets: int) -> DataFrame:
-    groups = F.broadcast(leases.select("queue", "group").distinct())
+def with_groups(found: DataFrame, groups: DataFrame) -> DataFrame:
+    """Metrics as they are once there are these groups (`queue, group`): what was pushed counts for each of them.
+
+    So windows that nothing else can change any more need not be computed anew when a group begins to read.
+    """
+    pushes = found.where(F.col("pushed") > 0).select(*KEYS[:4], "pushed").distinct()
+    there = found.select("queue", "bucket", "group", "window_start")
+    zeros = {name: F.lit(0) for name in COUNTS if name != "pushed"}
+    added = (
+        pushes.join(F.broadcast(groups), "queue")
+        .join(there, ["queue", "bucket", "group", "window_start"], "left_anti")
+        .withColumns(zeros)
+    )
+    read = F.broadcast(groups.select("queue").distinct())
+    unread = found.where(F.col("group").isNull()).join(read, "queue", "left_anti")
+    kept = found.where(F.col("group").isNotNull()).unionByName(unread)
+    missing = {name: F.lit(None) for name in found.columns if name not in added.columns}
+    added = added.withColumns(missing)
+    return kept.unionByName(added.select(*[F.col(name).cast(kind).alias(name) for name, kind in found.dtypes]))
+
+
+def _pushed(messages: DataFrame, named: DataFrame, window: str | None, buckets: int) -> DataFrame:
+    groups = F.broadcast(named.select("queue", "group").distinct())
     counted = messages.select("queue", *_windowed("created_at", window), _bucket(buckets))
     counted = counted.groupBy("window_start", "window_end", "queue", "bucket").agg(F.count(F.lit(1)).alias("pushed"))
     return _facts(counted.join(groups, "queue", "left"))

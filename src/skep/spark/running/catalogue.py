@@ -31,8 +31,8 @@ class Pipeline(Struct, frozen=True):
 
 PIPELINES = (
     Pipeline("archive", "Queues into the lake, each message once.", "archiving:run_archive", ("messages",)),
-    Pipeline("metrics", "Counts and latencies per window, queue and group.", "deriving:run_metrics", ("metrics",)),
-    Pipeline("journeys", "Traces across queues, their critical path, the slowest and the broken.", "deriving:run_journeys", ("journeys",)),
+    Pipeline("metrics", "Counts and latencies per window, queue and group.", "measuring:run_metrics", ("metrics",)),
+    Pipeline("journeys", "Traces across queues, their critical path, the slowest and the broken.", "following:run_journeys", ("journeys",)),
     Pipeline("dead-letters", "What messages were given up for, and what sets them apart.", "deriving:run_dead_letters", ("dead_letters",)),
     Pipeline("replay", "Messages of the lake back into a queue, each once.", "replaying:run_replay", ()),
     Pipeline("commands", "What a spec's map_to makes of messages: typed, checked, rejects apart.", "specified:run_commands", ("commands",)),

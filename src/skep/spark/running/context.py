@@ -33,7 +33,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     compact: bool = True
     verify: bool = True
     window: str = "1 minute"
-    late_seconds: float = 3600.0
+    late_seconds: float = 60.0
     buckets: int = 1
     allow_loss: bool = False
     checkpoint: str | None = None

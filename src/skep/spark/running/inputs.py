@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -11,27 +14,40 @@ from msgspec import Struct
 from skep.client import Client
 from skep.spark.link import Link, link
 from skep.spark.options import Connection
+from skep.spark.running.stretches import Stretch, merged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 
 
 class Bounds(Struct, frozen=True):
-    """Which seqs a log holds."""
+    """Which seqs a log holds, and when the last of them was pushed."""
 
     first: int
     last: int
+    last_at: datetime | None = None
 
 
 TRACED = ("queue", "partition", "seq", "trace_id", "created_at")
+TRACED_SCHEMA = "queue string, partition string, seq bigint, trace_id string, created_at timestamp"
+MOST_STRETCHES = 8
+"""So many parts of a log are read at the most; what lies between them is read where there are more."""
+BIN_SEQS = 1024
+"""Leases are put together by bins of so many seqs: they are many, and what they name lies close together."""
 
 
 class Activity(NamedTuple):
-    """What happened in some queues."""
+    """What happened in some queues: leases since a time, the messages they speak of, and those pushed since."""
 
     messages: DataFrame
     leases: DataFrame
-    dead_letters: DataFrame
+    through: dict[str, int]
+    """The last seq of each queue that was looked at."""
+    groups: list[tuple[str, str]]
+    as_of: datetime | None
+    """What had happened on the server by then is in it, but for what was committed late."""
+    rows: dict[str, int]
+    """How many rows of what were read."""
 
 
 class Inputs:
@@ -42,18 +58,18 @@ class Inputs:
     ) -> None:
         self._spark = spark
         self.connection = connection
-        self._fails = str(fail_on_data_loss).lower()
+        self._fails = fail_on_data_loss
         self.link: Link = link(connection)
         self.queues: list[str] = []
-        self._activity: Activity | None = None
+        self._seen: list[tuple[datetime | None, Mapping[str, int], Activity]] = []
         self.refresh(queues)
 
     def refresh(self, queues: Sequence[str]) -> None:
         """Look anew: which queues there are, when none were named, and what happened in them."""
-        if self._activity is not None:
-            for frame in self._activity:
-                frame.unpersist()
-            self._activity = None
+        for _, _, activity in self._seen:
+            activity.messages.unpersist()
+            activity.leases.unpersist()
+        self._seen = []
         self.queues = list(queues) or sorted(self.link.queue_names())
 
     @property
@@ -64,17 +80,19 @@ class Inputs:
     def bounds(self) -> dict[str, Bounds]:
         """How far each log goes now."""
         found = {queue: self.link.bounds(queue) for queue in self.queues}
-        return {queue: Bounds(one.first_seq, one.last_seq) for queue, one in found.items()}
+        return {queue: Bounds(one.first_seq, one.last_seq, one.last_created_at) for queue, one in found.items()}
 
     def messages(
         self,
         columns: Sequence[str] = (),
         start: Mapping[str, int] | None = None,
         end: Mapping[str, int] | None = None,
+        *,
+        fails: bool | None = None,
     ) -> DataFrame:
         """The messages after some seqs up to others; all there are when none are given."""
         queues = list(end if end is not None else self.queues)
-        reader = self._reader().option("subscribe", json.dumps(queues))
+        reader = self._reader(self._fails if fails is None else fails).option("subscribe", json.dumps(queues))
         if columns:
             reader = reader.option("columns", ",".join(columns))
         if start is not None:
@@ -83,37 +101,101 @@ class Inputs:
             reader = reader.option("endingOffsets", json.dumps(dict(end)))
         return reader.load()
 
-    def activity(self) -> Activity:
-        """Messages without their payloads, and what became of them: read once, however many pipelines want it."""
-        if self._activity is None:
-            messages = self.messages(TRACED)
-            self._activity = Activity(messages.cache(), self.leases().cache(), self.dead_letters().cache())
-        return self._activity
+    def activity(self, since: datetime | None = None, through: Mapping[str, int] | None = None) -> Activity:
+        """What happened since a time, and all messages after some seqs: read once a pass, however many pipelines want it.
 
-    def leases(self) -> DataFrame:
-        """How leases ended."""
-        return self._table("leases")
+        With neither it is all that the server knows.
+        """
+        through = through or {}
+        for known_since, known_through, known in self._seen:
+            if (known_since, known_through) == (since, through):
+                return known
+        found = self._look(since, through)
+        self._seen.append((since, dict(through), found))
+        return found
 
-    def dead_letters(self) -> DataFrame:
+    def _look(self, since: datetime | None, through: Mapping[str, int]) -> Activity:
+        from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+        bounds, began = self.bounds(), time.monotonic()
+        leases = self.leases(since).cache()
+        bins = F.sequence(F.floor(F.col("first_seq") / BIN_SEQS), F.floor(F.col("last_seq") / BIN_SEQS))
+        begin = F.col("bin") * BIN_SEQS
+        named = (
+            leases.withColumn("bin", F.explode(bins))
+            .groupBy("queue", "bin")
+            .agg(
+                F.min(F.greatest("first_seq", begin)).alias("first"),
+                F.max(F.least("last_seq", begin + (BIN_SEQS - 1))).alias("last"),
+            )
+            .collect()
+        )
+        of_leases: dict[str, list[Stretch]] = defaultdict(list)
+        for row in named:
+            of_leases[row["queue"]].append(Stretch(row["first"], row["last"]))
+        took = timedelta(seconds=time.monotonic() - began)
+        newest = leases.agg(F.max("settled_at")).collect()[0][0]
+        stretches = {
+            queue: self._wanted(queue, held, since, through, of_leases[queue])
+            for queue, held in bounds.items()
+            if held.last >= held.first
+        }
+        messages = self._stretches(stretches).cache()
+        # What was committed before the logs were looked at, or before the leases were, has been seen.
+        instants = [held.last_at for held in bounds.values() if held.last_at is not None]
+        instants += [] if newest is None else [newest.astimezone(UTC) - took]
+        groups = leases.select("queue", "group").distinct().collect()
+        return Activity(
+            messages, leases, {queue: held.last for queue, held in bounds.items()},
+            sorted((row["queue"], row["group"]) for row in groups), max(instants, default=None),
+            {"messages": messages.count(), "leases": leases.count()},
+        )  # fmt: skip
+
+    def _wanted(
+        self, queue: str, held: Bounds, since: datetime | None, through: Mapping[str, int], named: Sequence[Stretch]
+    ) -> list[Stretch]:
+        """Which parts of a log are needed: what leases name, and what is new or was pushed since."""
+        after = through.get(queue, 0)
+        if since is None or not 0 < after <= held.last:  # never seen, or made anew since then
+            return [Stretch(held.first, held.last)]
+        pushed = Stretch(min(after + 1, self.link.first_seq_at(queue, since)), held.last)
+        return merged([*named, pushed], Stretch(held.first, held.last), MOST_STRETCHES)
+
+    def _stretches(self, wanted: Mapping[str, Sequence[Stretch]]) -> DataFrame:
+        found = self._spark.createDataFrame([], TRACED_SCHEMA)
+        for place in range(max(map(len, wanted.values()), default=0)):
+            parts = {queue: each[place] for queue, each in wanted.items() if place < len(each)}
+            start = {queue: part.first - 1 for queue, part in parts.items()}
+            end = {queue: part.last for queue, part in parts.items()}
+            # What retention takes away meanwhile is no loss: these tables are of what is known.
+            found = found.unionByName(self.messages(TRACED, start, end, fails=False))
+        return found
+
+    def leases(self, since: datetime | None = None) -> DataFrame:
+        """How leases ended, of all times or since one."""
+        return self._table("leases", since)
+
+    def dead_letters(self, since: datetime | None = None) -> DataFrame:
         """What was given up on, and is neither replayed nor purged."""
         # A queue and its dead-letter queue name the same letters.
-        letters = self._table("dead_letters").dropDuplicates(["queue", "seq"])
+        letters = self._table("dead_letters", since).dropDuplicates(["queue", "seq"])
         return letters.where(letters["source_queue"].isin(self.queues))
 
-    def _table(self, name: str) -> DataFrame:
-        return self._reader().option("table", name).option("subscribe", json.dumps(self.queues)).load()
+    def _table(self, name: str, since: datetime | None) -> DataFrame:
+        reader = self._reader().option("table", name).option("subscribe", json.dumps(self.queues))
+        return (reader if since is None else reader.option("startingTimestamp", since.isoformat())).load()
 
     def stream(self, queue: str, most_rows: int) -> DataFrame:
         """The messages of a queue as a stream."""
-        reader = self._spark.readStream.format("skep").options(**self._options(), failOnDataLoss=self._fails)
+        reader = self._spark.readStream.format("skep").options(**self._options(), failOnDataLoss=_flag(self._fails))
         return reader.option("maxOffsetsPerTrigger", most_rows).load(queue)
 
     def writer(self, frame: DataFrame) -> DataFrameWriter:
         """What writes rows into queues of the server."""
         return frame.write.format("skep").options(**self._options())
 
-    def _reader(self) -> DataFrameReader:
-        return self._spark.read.format("skep").options(**self._options(), failOnDataLoss=self._fails)
+    def _reader(self, fails: bool = True) -> DataFrameReader:
+        return self._spark.read.format("skep").options(**self._options(), failOnDataLoss=_flag(fails))
 
     def _options(self) -> dict[str, str]:
         connection = self.connection
@@ -121,3 +203,7 @@ class Inputs:
             "url": ",".join(connection.urls), "tenant": connection.tenant, "retrySeconds": str(connection.retry_seconds),
         }  # fmt: skip
         return options if connection.token is None else {**options, "token": connection.token}
+
+
+def _flag(value: bool) -> str:
+    return str(value).lower()

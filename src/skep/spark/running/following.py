@@ -1,0 +1,142 @@
+"""Running journeys: a pass goes on with those that something new happened to, and leaves the others as they are.
+
+A journey keeps its hops, and a hop each delivery it had by its place in the lease history. So what is read a second time adds nothing,
+and what the server has forgotten since is still there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from skep.spark.pipelines import journeys as travelled
+from skep.spark.running.context import Context, lake_dataset
+from skep.spark.running.figures import seconds_text
+from skep.spark.running.inputs import TRACED, Activity
+from skep.spark.running.keeping import KeptTable, Reach
+from skep.spark.running.measuring import groups_frame, note_read, since_of
+from skep.spark.running.record import Plot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame, Row
+
+SLOWEST = 10
+MADE_WITH = "1"
+SHOWN_HOURS = 24
+"""Of runs that go on and on, the report is of the journeys that began in these last hours."""
+
+
+def run_journeys(context: Context) -> None:
+    """What became of each trace; traces that the server has forgotten stay as they were last seen."""
+    with context.stage("journeys") as stage:
+        table = KeptTable(context.spark, context.tables, "journeys", "hour")
+        before = table.reach()
+        happened, reach, through = _look(context, before)
+        note_read(context, stage, happened)
+        groups = groups_frame(context, reach)
+        like = _timed(travelled.journeys(happened.messages, happened.leases))
+        old = table.rows(like)
+        messages = happened.messages.withColumn("seen", _is_seen(through))
+        known = old.where(F.col("state") != "done").unionByName(
+            old.where(F.col("state") == "done").join(messages.select("trace_id").distinct(), "trace_id", "left_semi")
+        )
+        known = known.cache()
+        # Messages that retention took away after they were leased are known from their hops.
+        remembered = travelled.hops_of(known).select(*TRACED).distinct().withColumn("seen", F.lit(True))
+        if through is not None:
+            messages = messages.unionByName(remembered.join(messages, ["queue", "seq", "trace_id"], "left_anti"))
+        found = _timed(travelled.journeys(messages, happened.leases, known=known, groups=groups)).cache()
+        changed = {row[0] for row in found.select("hour").union(known.select("hour")).distinct().collect()}
+        others = old.where(F.col("hour").isin(sorted(changed))).join(known.select("trace_id"), "trace_id", "left_anti")
+        table.replace(found.unionByName(others), changed, reach)
+        known.unpersist()
+        found.unpersist()
+        done = table.rows(like)
+        stage.rows_out = done.count()
+        stage.batches += 1
+        context.wrote(lake_dataset(context, "journeys", done, stage.rows_out))
+        _show_journeys(context, _newest(done) if context.wishes.every_seconds is not None else done)
+
+
+def _look(context: Context, before: Reach | None) -> tuple[Activity, Reach, Mapping[str, int] | None]:
+    """What happened since the pass before, and the seqs it had seen; all there is, when groups or queues are new."""
+    queues = context.inputs.queues
+    since = since_of(before, context, MADE_WITH)
+    if before is not None and since is not None:
+        happened = context.inputs.activity(since, before.through)
+        reach = before.grown(queues, happened, MADE_WITH)
+        # A group that is new is to get every message there is; a log that is shorter than it was is another log.
+        same = all(happened.through.get(queue, 0) >= before.through[queue] for queue in queues)
+        if reach.known_groups == before.known_groups and same:
+            return happened, reach, before.through
+    happened = context.inputs.activity()
+    return happened, (before or Reach(made_with=MADE_WITH)).grown(queues, happened, MADE_WITH), None
+
+
+def _is_seen(through: Mapping[str, int] | None) -> Column:
+    """Whether the hops of a message are known."""
+    if not through:
+        return F.lit(False)
+    parts = [part for queue, seq in sorted(through.items()) for part in (F.lit(queue), F.lit(seq).cast("bigint"))]
+    return F.coalesce(F.col("seq") <= F.element_at(F.create_map(*parts), F.col("queue")), F.lit(False))
+
+
+def _timed(found: DataFrame) -> DataFrame:
+    return found.withColumn("hour", F.date_format("started_at", "yyyy-MM-dd-HH"))
+
+
+def _newest(table: DataFrame) -> DataFrame:
+    hours = sorted(row[0] for row in table.select("hour").distinct().collect())
+    return table.where(F.col("hour").isin(hours[-SHOWN_HOURS:]))
+
+
+def _show_journeys(context: Context, table: DataFrame) -> None:
+    states = table.groupBy("state").agg(
+        F.count(F.lit(1)).alias("journeys"),
+        F.percentile_approx("duration_seconds", [0.5, 0.95, 0.99]).alias("durations"),
+        F.sum("errors").alias("errors"),
+    )
+    rows = [
+        (row["state"], row["journeys"], row["errors"], *map(seconds_text, row["durations"]))
+        for row in states.orderBy("state").collect()
+    ]
+    context.show("Journeys", None, ("state", "journeys", "errors", "p50", "p95", "p99"), rows)
+    slow = [
+        (
+            row["trace_id"],
+            row["state"],
+            seconds_text(row["duration_seconds"]),
+            row["messages"],
+            row["errors"],
+            _way(row),
+        )
+        for row in travelled.slowest(table, SLOWEST).collect()
+    ]
+    context.show("The slowest journeys", None, ("trace", "state", "took", "messages", "errors", "critical path"), slow)
+    spent = travelled.by_queue(table).collect()
+    bars = [
+        (f"{row['queue']} {part}", float(row[f"{part}_seconds"] or 0))
+        for row in spent
+        for part in ("wait", "work", "pause")
+    ]
+    kept = [one for one in context.run.plots if one.title != "Where journeys spend their time"]
+    plot = Plot(
+        title="Where journeys spend their time", kind="bars", unit="s", bars=[bar for bar in bars if bar[1] > 0]
+    )
+    context.run.plots = [*kept, plot]
+    lost = [
+        (row["trace_id"], row["broken_at"], row["errors"], _way(row))
+        for row in travelled.broken(table).limit(SLOWEST).collect()
+    ]
+    if lost:
+        context.show("Broken journeys", None, ("trace", "broken at", "errors", "critical path"), lost)
+
+
+def _way(row: Row) -> str:
+    return " → ".join(
+        f"{step['queue']} {seconds_text((step['wait_seconds'] or 0) + (step['work_seconds'] or 0) + (step['pause_seconds'] or 0))}"
+        for step in row["critical_path"]
+    )

@@ -1,0 +1,107 @@
+"""Tables that are computed pass by pass: kept in folders, of which a pass replaces those it changed, and how far each table is.
+
+A pass writes the changed folders aside, puts them in their places one by one, and notes last how far the table is then. When it is
+killed before that, the next one goes on from the old note and computes the same rows again: that changes nothing where they are
+already there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import Struct, field
+
+from skep.spark.running.inputs import Activity
+from skep.spark.running.lake import OWN, replace_folder, write_whole
+from skep.spark.running.setting import TEXT_PARTITIONS, setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+REACH = "_reach.json"
+
+
+class Reach(Struct, kw_only=True, frozen=True):
+    """How far a table is: the next pass reads on from here."""
+
+    made_with: str
+    """What its rows depend on beside what happened: with other wishes all is read anew."""
+    through: dict[str, int] = field(default_factory=dict)
+    """The last seq of each queue that was seen."""
+    known_groups: list[tuple[str, str]] = field(default_factory=list)
+    """Queue and group of all leases that were seen."""
+    as_of: dict[str, datetime] = field(default_factory=dict)
+    """What had happened in each queue by then was seen, but for what was committed late."""
+
+    def covers(self, queues: Collection[str], made_with: str) -> bool:
+        """Whether all of these queues were seen before, with the same wishes."""
+        seen = all(queue in self.through and queue in self.as_of for queue in queues)
+        return bool(queues) and seen and self.made_with == made_with
+
+    def grown(self, queues: Collection[str], seen: Activity, made_with: str) -> Reach:
+        """How far it is after one more look at some queues."""
+        instants = {} if seen.as_of is None else dict.fromkeys(queues, seen.as_of)
+        return Reach(
+            made_with=made_with, through=self.through | seen.through,
+            known_groups=sorted({*self.known_groups, *seen.groups}),
+            as_of=self.as_of | {queue: max(at, self.as_of.get(queue, at)) for queue, at in instants.items()},
+        )  # fmt: skip
+
+
+class KeptTable:
+    """A table of the lake, in folders by one column."""
+
+    def __init__(self, spark: SparkSession, tables: Path, name: str, folder: str) -> None:
+        self._spark = spark
+        self._fresh = tables / OWN / f"fresh-{name}"
+        self.path = tables / name
+        self.folder = folder
+        self._recover()
+
+    def reach(self) -> Reach | None:
+        """How far it is; None when there is nothing to go on from."""
+        try:
+            return msgspec.json.decode((self.path / REACH).read_bytes(), type=Reach)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def rows(self, like: DataFrame) -> DataFrame:
+        """What is in it, with the folders as a column; nothing when it is empty or was of another form."""
+        empty = self._spark.createDataFrame([], like.schema)
+        if not any(self.path.glob(f"{self.folder}=*/*.parquet")):
+            return empty
+        with setting(self._spark, *TEXT_PARTITIONS):
+            found = self._spark.read.parquet(str(self.path))
+        same = dict(found.dtypes) == dict(like.dtypes)
+        return found.select(*like.columns) if same else empty
+
+    def replace(self, rows: DataFrame, folders: Iterable[str], reach: Reach) -> None:
+        """Put these rows in the place of all that is in some folders, then note how far the table is."""
+        shutil.rmtree(self._fresh, ignore_errors=True)
+        rows.repartition(self.folder).write.partitionBy(self.folder).parquet(str(self._fresh))
+        made = {unquote(one.name.partition("=")[2]): one for one in self._fresh.glob(f"{self.folder}=*")}
+        for name in {*folders, *made}:
+            target = self.path / f"{self.folder}={name}"
+            if name in made:
+                replace_folder(made[name], target)
+            else:
+                shutil.rmtree(target, ignore_errors=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        for stray in self.path.glob("*.parquet"):  # of a version that kept no folders
+            stray.unlink()
+        write_whole(self.path / REACH, msgspec.json.encode(reach))
+
+    def _recover(self) -> None:
+        """A folder that was moved away, and whose successor did not come: the last pass was killed just then."""
+        for old in self.path.glob("_*.old"):
+            target = old.with_name(old.name[1:].removesuffix(".old"))
+            if target.exists():
+                shutil.rmtree(old)
+            else:
+                old.rename(target)

@@ -1,0 +1,153 @@
+"""Running metrics: a pass reads what the windows that are not final depend on, and computes these anew.
+
+A window is final once nothing that falls into it can come any more. What is new since the pass before is known by the seqs of the logs;
+for the lease history, which is in the order of commits only roughly, by time, with `--late` to spare.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from skep.spark.pipelines import metrics as measured
+from skep.spark.running.context import Context, lake_dataset, server_dataset
+from skep.spark.running.figures import seconds_text
+from skep.spark.running.inputs import Activity
+from skep.spark.running.keeping import KeptTable, Reach
+from skep.spark.running.record import Plot, Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+MOST_POINTS = 2_000
+LEAST_LATE_SECONDS = 60.0
+"""So late a lease may be committed after its end, as the server has it."""
+FORMAT = 1
+
+
+def since_of(reach: Reach | None, context: Context, made_with: str) -> datetime | None:
+    """From which time on a pass looks at leases; None when it has to look at all of them."""
+    queues = context.inputs.queues
+    if reach is None or not reach.covers(queues, made_with):
+        return None
+    newest = min(reach.as_of[queue] for queue in queues)
+    return measured.late_since(newest, _width(context), _late_seconds(context))
+
+
+def note_read(context: Context, stage: Stage, happened: Activity) -> None:
+    """Count what was read of the server."""
+    stage.rows_in += sum(happened.rows.values())
+    context.watcher.stage(stage)
+    for name, count in happened.rows.items():
+        context.read(server_dataset(context, name, count))
+
+
+def groups_frame(context: Context, reach: Reach) -> DataFrame:
+    """The groups that are known, of all queues."""
+    return context.spark.createDataFrame(reach.known_groups, "queue string, group string")
+
+
+def run_metrics(context: Context) -> None:
+    """Counts and latencies per window, kept for good; windows that late data may reach are computed anew."""
+    with context.stage("metrics") as stage:
+        wishes, queues = context.wishes, context.inputs.queues
+        table = KeptTable(context.spark, context.tables, "metrics", "date")
+        made_with = f"{FORMAT}/{wishes.window}/{wishes.buckets}"
+        before = table.reach()
+        since = since_of(before, context, made_with)
+        happened = context.inputs.activity(since, {} if before is None or since is None else before.through)
+        note_read(context, stage, happened)
+        reach = (before or Reach(made_with=made_with)).grown(queues, happened, made_with)
+        groups = groups_frame(context, reach)
+        letters = context.inputs.dead_letters(since).select("source_queue", "group", "partition", "failed_at")
+        both = measured.metrics(
+            happened.messages, happened.leases, letters, window=wishes.window, buckets=wishes.buckets, totals=True,
+            groups=groups,
+        ).cache()  # fmt: skip
+        windows = _dated(both.where(F.col("window_start").isNotNull()))
+        is_fresh = _is_fresh(context, since, before)
+        kept = table.rows(windows).where(~is_fresh)
+        changed = {row[0] for row in windows.where(is_fresh).select("date").distinct().collect()}
+        if before is None or reach.known_groups != before.known_groups:
+            kept = measured.with_groups(kept.drop("date"), groups).transform(_dated)
+            changed |= {row[0] for row in kept.select("date").distinct().collect()}
+        rows = kept.where(F.col("date").isin(sorted(changed))).unionByName(windows.where(is_fresh))
+        table.replace(rows, changed, reach)
+        done = table.rows(windows)
+        stage.rows_out = done.count()
+        stage.batches += 1
+        context.wrote(lake_dataset(context, "metrics", done, stage.rows_out))
+        _show_totals(context, done, both.where(F.col("window_start").isNull()).collect())
+        _plot_windows(context, done)
+        both.unpersist()
+
+
+def _late_seconds(context: Context) -> float:
+    return max(context.wishes.late_seconds, LEAST_LATE_SECONDS)
+
+
+def _is_fresh(context: Context, since: datetime | None, before: Reach | None) -> Column:
+    """Which rows this pass computes: of its queues, and of those seen before only what is not final."""
+    queues = context.inputs.queues
+    mine = F.col("queue").isin(queues)
+    if since is not None:
+        return mine & (F.col("window_start") >= F.lit(since))
+    seen = [] if before is None else [queue for queue in queues if queue in before.as_of]
+    if before is None or not seen:
+        return mine
+    # All was read since a queue, or what was wished for, is new; what is final stays: the server may have forgotten it.
+    final = min(before.as_of[queue] for queue in seen) - timedelta(seconds=_late_seconds(context))
+    return mine & (~F.col("queue").isin(seen) | (F.col("window_end") > F.lit(final)))
+
+
+def _dated(windows: DataFrame) -> DataFrame:
+    return windows.withColumn("date", F.date_format("window_start", "yyyy-MM-dd"))
+
+
+def _width(context: Context) -> float:
+    """How many seconds a window has."""
+    found = F.window(F.timestamp_seconds(F.lit(0)), context.wishes.window)
+    one = context.spark.range(1).select(F.unix_seconds(found["end"]) - F.unix_seconds(found["start"]))
+    return float(one.collect()[0][0])
+
+
+def _show_totals(context: Context, table: DataFrame, fresh: list[Row]) -> None:
+    """Counts of all time, latencies of what was computed anew."""
+    columns = ["queue", "group", *measured.COUNTS, "wait p50", "wait p95", "work p95", "total p95"]
+    fields = ["wait_p50_seconds", "wait_p95_seconds", "work_p95_seconds", "total_p95_seconds"]
+    latencies = {(row["queue"], row["bucket"], row["group"]): row for row in fresh}
+    counted = table.groupBy("queue", "bucket", "group").agg(*[F.sum(name).alias(name) for name in measured.COUNTS])
+    shown = []
+    for row in counted.orderBy("queue", "bucket", "group").collect():
+        latency = latencies.get((row["queue"], row["bucket"], row["group"]))
+        times = [None if latency is None else seconds_text(latency[name]) for name in fields]
+        shown.append((row["queue"], row["group"], *(row[name] for name in measured.COUNTS), *times))
+    context.show("Queues and groups", None, columns, shown)
+
+
+def _plot_windows(context: Context, table: DataFrame) -> None:
+    """Messages per second and latencies over time."""
+    width = F.unix_seconds("window_end") - F.unix_seconds("window_start")
+    rows = (
+        table.groupBy("window_start", "queue")
+        .agg(
+            (F.max("pushed") / F.max(width)).alias("pushed"),
+            (F.sum("settled") / F.max(width)).alias("settled"),
+            F.max("total_p95_seconds").alias("latency"),
+        )
+        .orderBy(F.desc("window_start"))
+        .limit(MOST_POINTS)
+        .collect()
+    )
+    rows.sort(key=lambda row: row["window_start"])
+    for title, column, unit in (
+        ("Pushed", "pushed", "messages/s"), ("Settled", "settled", "messages/s"), ("End to end, p95", "latency", "s"),
+    ):  # fmt: skip
+        series: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            if row[column] is not None:
+                series.setdefault(row["queue"], []).append((row["window_start"].timestamp(), float(row[column])))
+        kept = [one for one in context.run.plots if one.title != title]
+        context.run.plots = [*kept, Plot(title=title, kind="lines", unit=unit, series=dict(series))]
