@@ -274,6 +274,8 @@ async def serve(
             drain_seconds=settings.drain_seconds,
         )
         beside = [asyncio.create_task(_watch(listener, stop, listening)), asyncio.create_task(_note(app))]
+        if pages is not None:
+            beside.append(asyncio.create_task(pages.prepare()))
         try:
             await listener.listen()
         finally:

@@ -6,6 +6,7 @@ reach it as escaped text only. A form's answer is a redirect to a page, so that 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -92,6 +93,11 @@ class Site:
             screens=SCREENS, version=skep.__version__, assets=assets.assets(), queue_mode=QUEUE_MODE_GROUP
         )
 
+    def read_templates(self) -> None:
+        """Compile them all: each takes longer than the pages it is for."""
+        for name in self._templates.list_templates():
+            self._templates.get_template(name)
+
     def place(self, call: Call) -> Place:
         """Where a request stands."""
         return Place(call, self._prefix)
@@ -153,6 +159,14 @@ class Dashboard:
             ),
         ]  # fmt: skip
 
+    async def prepare(self) -> None:
+        """Have ready what the first page of a server would wait for. A store that is away is waited for then."""
+        try:
+            await asyncio.to_thread(self.site.read_templates)
+            await self.site.snapshots.prepare()
+        except SkepError as error:
+            log.info("no look at all queues was taken yet", error=str(error))
+
     def tell(self, error: SkepError, call: Call) -> Answer:
         """The page that tells of an error."""
         from skep.dashboard.login import login_page
@@ -206,7 +220,7 @@ def _done(site: Site, path: str, deed: Deed) -> Operation:
         try:
             address = await deed(site, call, Fields(pairs))
         finally:
-            site.snapshots.forget(place.tenant)
+            site.snapshots.forget(place.tenant, call.path("queue") if "{queue}" in path else None)
         log.info("done from the dashboard", path=call.scope["raw_path"].decode("ascii"), tenant=place.tenant)
         return site.see(address)
 

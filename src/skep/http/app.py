@@ -111,6 +111,10 @@ class Pages(Protocol):
         """The page that tells of an error."""
         ...
 
+    async def prepare(self) -> None:
+        """Have ready what the first page of a server would wait for."""
+        ...
+
 
 class App:
     """The HTTP face of an engine."""

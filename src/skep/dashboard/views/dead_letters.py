@@ -37,7 +37,8 @@ def _graves(queues: Sequence[Surveyed]) -> list[Surveyed]:
 async def dead_letters(site: Site, call: Call) -> Answer:
     """All kinds of death, of one queue or of those with most."""
     place = site.place(call)
-    graves = _graves((await site.snapshot(call)).seen.queues)
+    snapshot = await site.snapshot(call)
+    graves = _graves(snapshot.seen.queues)
     chosen = place.query.get("queue")
     if chosen:
         call.queue(chosen)
@@ -51,7 +52,7 @@ async def dead_letters(site: Site, call: Call) -> Answer:
         found += kinds(name, [one for one in deaths if _is_wanted(one.source_queue, one.reason, one.error, wanted)])
     found.sort(key=lambda kind: (-kind.count, -kind.last_at))
     return site.page(
-        call, "dead_letters.html", screen="dead-letters", graves=graves, chosen=chosen, kinds=found[:KINDS], number=len(found),
+        call, "dead_letters.html", screen="dead-letters", snapshot=snapshot, graves=graves, chosen=chosen, kinds=found[:KINDS], number=len(found),
         is_cut=is_cut, looked_at=looked_at, wanted=wanted, reasons=list(DeadReason), total=sum(kind.count for kind in found),
     )  # fmt: skip
 
