@@ -192,7 +192,8 @@ class Driver:
         """Return the answers of receipts."""
         wanted = [ReceiptKey(scope, key, self.tenant) for key in keys]
         return [
-            None if found is None else found.answer.decode() for found in await self.store.receipts(wanted, self.now)
+            None if found is None else found.answer.decode()
+            for found in await self.store.records.receipts(wanted, self.now)
         ]
 
     def entity(self, id_: str = "1", type_: str = "Counter") -> EntityKey:
@@ -205,10 +206,10 @@ class Driver:
 
     async def counters(self, *ids: str) -> list[tuple[int, int] | None]:
         """Return version and state of counters, after holding each to its events."""
-        found = await self.store.entities([self.entity(id_) for id_ in ids])
+        found = await self.store.records.entities([self.entity(id_) for id_ in ids])
         for entity in found:
             if entity is not None:
-                check_entity(entity, await self.store.entity_events(entity.key, 0, PLENTY))
+                check_entity(entity, await self.store.records.entity_events(entity.key, 0, PLENTY))
         return [None if entity is None else (entity.version, int(entity.state)) for entity in found]
 
     # dead letters

@@ -30,7 +30,7 @@ async def test_I15_ack_effect_receipt_and_push_happen_together(driver: Driver) -
     assert await driver.recorded("k") == ['"done"']
     assert payloads(await driver.pop("next")) == ["out"]
     assert (await driver.stats()).completed == 1
-    events = await driver.store.entity_events(driver.entity("1"))
+    events = await driver.store.records.entity_events(driver.entity("1"))
     assert [(e.number, e.name, e.data, e.cause, e.at) for e in events] == [
         (1, "Added", b'{"by":1}', delivery.id, driver.now),
         (2, "Added", b'{"by":2}', delivery.id, driver.now),
@@ -55,7 +55,7 @@ async def test_I15_an_effect_on_another_version_undoes_everything(driver: Driver
     assert [r.code for r in outcome.settled] == [Code.BATCH_REFUSED]
     assert [(r.status, r.code) for r in outcome.pushed.results] == [(PushStatus.REFUSED, Code.BATCH_REFUSED)]
     assert await driver.counters("1", "new") == [(1, 1), None]
-    assert await driver.store.entity_events(driver.entity("new")) == []
+    assert await driver.store.records.entity_events(driver.entity("new")) == []
     assert await driver.recorded("k") == [None]
     assert await driver.store.get_queue(driver.key("next")) is None
     assert [r.status for r in await driver.ack(delivery)] == [SettleStatus.COMPLETED]
@@ -142,7 +142,7 @@ async def test_transactions_of_one_call_see_those_before_them(driver: Driver) ->
         None, Code.ENTITY_CHANGED, Code.RECEIPT_EXISTS, None, Code.ENTITY_CHANGED,
     ]  # fmt: skip
     assert await driver.counters("1", "2", "never") == [(2, 3), (1, 9), None]
-    assert [e.key.id for e in await driver.store.list_entities(driver.tenant, "Counter")] == ["1", "2"]
+    assert [e.key.id for e in await driver.store.records.list_entities(driver.tenant, "Counter")] == ["1", "2"]
     assert await driver.recorded("a", "b", "c") == ['"done"', '"done"', None]
     assert payloads(await driver.pop()) == ["a", "b"]
 
@@ -154,47 +154,53 @@ async def test_entities_are_found_by_type_and_in_pages(driver: Driver) -> None:
     await driver.transact([], [], effects=[lamp])
     await other.transact([], [], effects=[other.effect(0, 1, id_="theirs")])
 
-    assert await driver.store.entity_types(driver.tenant) == ["Counter", "Lamp"]
-    assert await driver.store.entity_types("nobody") == []
-    page = await driver.store.list_entities(driver.tenant, "Counter", limit=2)
+    assert await driver.store.records.entity_types(driver.tenant) == ["Counter", "Lamp"]
+    assert await driver.store.records.entity_types("nobody") == []
+    page = await driver.store.records.list_entities(driver.tenant, "Counter", limit=2)
     assert [e.key for e in page] == [driver.entity("a"), driver.entity("b")]
-    rest = await driver.store.list_entities(driver.tenant, "Counter", "b", 9)
+    rest = await driver.store.records.list_entities(driver.tenant, "Counter", "b", 9)
     assert [(e.key.id, e.version, e.state) for e in rest] == [("c", 1, b"1"), ("ä", 1, b"1")]
 
 
 async def test_events_come_in_pages(driver: Driver) -> None:
     await driver.transact([], [], effects=[driver.effect(0, *range(1, 6))])
 
-    events = await driver.store.entity_events(driver.entity("1"), 2, 2)
+    events = await driver.store.records.entity_events(driver.entity("1"), 2, 2)
 
     assert [(e.number, e.data, e.cause) for e in events] == [(3, b'{"by":3}', None), (4, b'{"by":4}', None)]
-    assert await driver.store.entity_events(driver.entity("1"), 5) == []
+    assert await driver.store.records.entity_events(driver.entity("1"), 5) == []
 
 
 async def test_a_page_ends_with_the_entity_or_the_event_that_reaches_its_bytes(driver: Driver) -> None:
     for id_ in "abcd":
         await driver.transact([], [], effects=[driver.effect(0, 1, 2, 3, id_=id_)])
     store, keys = driver.store, [driver.entity(id_) for id_ in "abxcd"]
-    (entity,) = await store.entities([driver.entity("a")])
+    (entity,) = await store.records.entities([driver.entity("a")])
     assert entity is not None
     size = len(entity.state)
-    data = len((await store.entity_events(driver.entity("a")))[0].data)
+    data = len((await store.records.entity_events(driver.entity("a")))[0].data)
 
     listed = [
-        "".join(one.key.id for one in await store.list_entities(driver.tenant, "Counter", "", 3, most))
+        "".join(one.key.id for one in await store.records.list_entities(driver.tenant, "Counter", "", 3, most))
         for most in (1, size, size + 1, 9 * size)
     ]
     events = [
-        [event.number for event in await store.entity_events(driver.entity("a"), 1, 9, most)]
+        [event.number for event in await store.records.entity_events(driver.entity("a"), 1, 9, most)]
         for most in (1, data, data + 1, 9 * data)
     ]
 
     assert listed == ["a", "a", "ab", "abc"]
     assert events == [[2], [2], [2, 3], [2, 3]]
-    assert [one and one.key.id for one in await store.entities(keys, 3 * size + 1)] == ["a", "b", None, "c", "d"]
+    assert [one and one.key.id for one in await store.records.entities(keys, 3 * size + 1)] == [
+        "a",
+        "b",
+        None,
+        "c",
+        "d",
+    ]
     with pytest.raises(SkepError, match="PAYLOAD_TOO_LARGE"):
-        await store.entities(keys, 3 * size)
-    assert [one and one.key.id for one in await store.entities(keys[:1], 1)] == ["a"]
+        await store.records.entities(keys, 3 * size)
+    assert [one and one.key.id for one in await store.records.entities(keys[:1], 1)] == ["a"]
 
 
 async def test_an_entity_says_when_it_was_made_and_changed(driver: Driver) -> None:
@@ -203,7 +209,7 @@ async def test_an_entity_says_when_it_was_made_and_changed(driver: Driver) -> No
     driver.clock.advance(5)
     await driver.transact([], [], effects=[driver.effect(1, 1, state=1)])
 
-    (entity,) = await driver.store.entities([driver.entity("1")])
+    (entity,) = await driver.store.records.entities([driver.entity("1")])
 
     assert entity is not None
     assert (entity.created_at, entity.updated_at) == (made, driver.now)
@@ -224,7 +230,7 @@ async def test_I15_of_many_transactions_on_the_same_entities_each_version_is_mad
     async def add(number: int) -> None:
         for _ in range(60):
             chosen = ids[number % 3 :] + ids[: number % 3]
-            found = await driver.store.entities([driver.entity(id_) for id_ in chosen])
+            found = await driver.store.records.entities([driver.entity(id_) for id_ in chosen])
             effects = [
                 driver.effect(e.version if e else 0, 1, id_=id_, state=int(e.state) if e else 0)
                 for id_, e in zip(chosen, found, strict=True)

@@ -87,7 +87,7 @@ async def test_sweeping_removes_receipts_that_have_run_out_and_no_others(driver:
 
     # As of an instant before they ran out, only what was really removed is missing.
     keys = [driver.receipt(str(number)).key for number in range(5)]
-    found = await driver.store.receipts(keys, driver.later(-10))
+    found = await driver.store.records.receipts(keys, driver.later(-10))
     assert [receipt is not None for receipt in found] == [True, False, True, False, True]
 
 

@@ -87,36 +87,36 @@ async def test_a_queue_without_dead_letters_keeps_no_invalid_message(driver: Dri
 
 async def test_the_revision_rises_with_every_change_of_any_app(driver: Driver) -> None:
     store, one, two = driver.store, f"{driver.tenant}-one", f"{driver.tenant}-two"
-    start = await store.apps_revision()
+    start = await store.records.apps_revision()
 
-    first = await store.put_app(one, b'{"v":1}', driver.now)
-    second = await store.put_app(two, b"{}", driver.now)
-    third = await store.put_app(one, b'{"v":2}', driver.now)
+    first = await store.records.put_app(one, b'{"v":1}', driver.now)
+    second = await store.records.put_app(two, b"{}", driver.now)
+    third = await store.records.put_app(one, b'{"v":2}', driver.now)
 
     assert [app.revision - start for app in (first, second, third)] == [1, 2, 3]
-    assert [app for app in await store.apps() if app.name in (one, two)] == [third, second]
-    assert await store.delete_app(two)
-    assert not await store.delete_app(two)
-    assert await store.apps_revision() == start + 4
-    assert [app.name for app in await store.apps() if app.name in (one, two)] == [one]
-    assert await store.delete_app(one)
+    assert [app for app in await store.records.apps() if app.name in (one, two)] == [third, second]
+    assert await store.records.delete_app(two)
+    assert not await store.records.delete_app(two)
+    assert await store.records.apps_revision() == start + 4
+    assert [app.name for app in await store.records.apps() if app.name in (one, two)] == [one]
+    assert await store.records.delete_app(one)
 
 
 async def test_an_app_is_put_only_onto_the_revision_that_was_looked_at(driver: Driver) -> None:
     store, name = driver.store, f"{driver.tenant}-app"
-    revision = await store.apps_revision()
-    await store.put_app(name, b"{}", driver.now, revision)
+    revision = await store.records.apps_revision()
+    await store.records.put_app(name, b"{}", driver.now, revision)
 
     with pytest.raises(SkepError) as caught:
-        await store.put_app(name, b'{"late":true}', driver.now, revision)
+        await store.records.put_app(name, b'{"late":true}', driver.now, revision)
 
     assert caught.value.code is Code.STORE_BUSY
-    assert [app.document for app in await store.apps() if app.name == name] == [b"{}"]
-    await store.delete_app(name)
+    assert [app.document for app in await store.records.apps() if app.name == name] == [b"{}"]
+    await store.records.delete_app(name)
 
 
 async def report(driver: Driver, said: Report, reason: str | None = None, url: str = URL) -> Endpoint:
-    return await driver.store.report_endpoint(
+    return await driver.store.records.report_endpoint(
         driver.tenant, url, said, driver.now, threshold=3, open_seconds=30, reason=reason
     )
 
@@ -134,7 +134,7 @@ async def test_an_endpoint_rests_after_some_failures_and_after_each_that_follows
 
     endpoint = await report(driver, Report.DELIVERED)
     assert (endpoint.failures, endpoint.open_until, endpoint.stopped_at) == (0, None, None)
-    assert await driver.store.endpoints(driver.tenant) == [endpoint]
+    assert await driver.store.records.endpoints(driver.tenant) == [endpoint]
 
 
 async def test_an_endpoint_that_is_gone_stays_so_until_it_is_reset(driver: Driver) -> None:
@@ -144,21 +144,21 @@ async def test_an_endpoint_that_is_gone_stays_so_until_it_is_reset(driver: Drive
 
     assert (await report(driver, Report.DELIVERED)).stopped_at == gone.stopped_at
     assert (await report(driver, Report.GONE, "410")).stopped_at == gone.stopped_at
-    assert await driver.store.reset_endpoint(driver.tenant, URL)
-    assert not await driver.store.reset_endpoint(driver.tenant, URL)
-    assert await driver.store.endpoints(driver.tenant) == []
+    assert await driver.store.records.reset_endpoint(driver.tenant, URL)
+    assert not await driver.store.records.reset_endpoint(driver.tenant, URL)
+    assert await driver.store.records.endpoints(driver.tenant) == []
 
 
 async def test_success_alone_leaves_nothing_behind(driver: Driver) -> None:
     endpoint = await report(driver, Report.DELIVERED)
 
     assert (endpoint.failures, endpoint.url, endpoint.tenant) == (0, URL, driver.tenant)
-    assert await driver.store.endpoints(driver.tenant) == []
+    assert await driver.store.records.endpoints(driver.tenant) == []
 
 
 async def test_endpoints_come_by_url_in_pages(driver: Driver) -> None:
     for url in ("c", "a", "b"):
         await report(driver, Report.FAILED, url=url)
 
-    assert [e.url for e in await driver.store.endpoints(driver.tenant, limit=2)] == ["a", "b"]
-    assert [e.url for e in await driver.store.endpoints(driver.tenant, "b")] == ["c"]
+    assert [e.url for e in await driver.store.records.endpoints(driver.tenant, limit=2)] == ["a", "b"]
+    assert [e.url for e in await driver.store.records.endpoints(driver.tenant, "b")] == ["c"]

@@ -501,14 +501,14 @@ class StoreMachine(RuleBasedStateMachine):
         """Counters with their events, and receipts."""
         for id_ in COUNTERS:
             key = self.counter(id_)
-            states = [self.run(store.entities([key])) for store in (self.store, model)]
+            states = [self.run(store.records.entities([key])) for store in (self.store, model)]
             assert states[0] == states[1], f"(store, reference) hold {states}"
-            events = [self.run(store.entity_events(key, 0, PLENTY)) for store in (self.store, model)]
+            events = [self.run(store.records.entity_events(key, 0, PLENTY)) for store in (self.store, model)]
             assert events[0] == events[1], f"(store, reference) hold {events}"
             if states[0][0] is not None:
                 check_entity(states[0][0], events[0])
         keys = [ReceiptKey("machine", key, self.tenant) for key in RECEIPTS]
-        receipts = [self.run(store.receipts(keys, self.now)) for store in (self.store, model)]
+        receipts = [self.run(store.records.receipts(keys, self.now)) for store in (self.store, model)]
         assert receipts[0] == receipts[1], f"(store, reference) hold {receipts}"
 
 

@@ -55,7 +55,7 @@ async def test_I13_it_and_its_receipt_go_together(driver: Driver) -> None:
     outcomes = await driver.store.push(again, driver.now)
     assert [outcome.recorded for outcome in outcomes] == [b"{}", None]
     keys = [ReceiptKey("spool", name, driver.tenant) for name in "ab"]
-    assert all(await driver.store.receipts(keys, driver.now))
+    assert all(await driver.store.records.receipts(keys, driver.now))
 
     driver.clock.advance(1000)
     outcomes = await driver.store.push(again, driver.now)

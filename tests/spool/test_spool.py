@@ -451,7 +451,7 @@ async def test_a_push_with_a_receipt_is_stored_once_though_it_came_twice(driver:
     driver.clock.advance(60)
     await driver.mend()
     assert await driver.log() == ["0"]
-    (kept,) = await driver.store.inner.receipts([key], driver.clock.now())
+    (kept,) = await driver.store.inner.records.receipts([key], driver.clock.now())
     assert kept is not None
     assert kept.answer == b'{"call": 0}'
 

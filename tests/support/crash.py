@@ -198,7 +198,7 @@ class Script:
     async def handle(self, deliveries: list[Delivery]) -> None:
         if not deliveries:
             return
-        (known,) = await self.store.entities([ALL])
+        (known,) = await self.store.records.entities([ALL])
         version = known.version if known else 0
         total = int(known.state) if known else 0
         effects = []

@@ -25,10 +25,10 @@ async def check_pushed_once(store: Store, history: History, log: list[StoredMess
                 tried[batch.receipt.key] |= set(batch.ids)
                 outcome = None if call.answer is None else call.answer[call.request.index(batch)]
                 if outcome is not None:
-                    (receipt,) = await store.receipts([batch.receipt.key], now)
+                    (receipt,) = await store.records.receipts([batch.receipt.key], now)
                     assert receipt is not None, "I1: a receipt that was acknowledged is gone"
     for key, ids in tried.items():
-        (receipt,) = await store.receipts([key], now)
+        (receipt,) = await store.records.receipts([key], now)
         named = set() if receipt is None else {Id(bytes.fromhex(receipt.answer.decode().strip('"')))}
         assert ids & stored == named, f"I15: {key} stands for {named}, and {ids & stored} is in the log"
 
@@ -45,15 +45,15 @@ async def check_commands(store: Store, history: History, places: list[Id], now: 
             if call.answer is not None and call.answer[0].committed:
                 acknowledged.add(effect.cause)
     caused: dict[Id, int] = defaultdict(int)
-    for entity in await store.list_entities("crash", "Counter", "", LIMIT):
-        events = await store.entity_events(entity.key, 0, LIMIT)
+    for entity in await store.records.list_entities("crash", "Counter", "", LIMIT):
+        events = await store.records.entity_events(entity.key, 0, LIMIT)
         check_entity(entity, events)
         for event in events:
             assert event.cause is not None
             caused[event.cause] += 1
     otherwise = settled_otherwise(history)
     for id_ in effects:
-        (receipt,) = await store.receipts([ReceiptKey("once", id_.hex(), "crash")], now)
+        (receipt,) = await store.records.receipts([ReceiptKey("once", id_.hex(), "crash")], now)
         assert receipt is not None or id_ not in acknowledged, "I1: a command that was acknowledged is gone"
         assert caused[id_] == (0 if receipt is None else 3), f"I15: {id_.hex()} has {caused[id_]} events and {receipt}"
         if receipt is not None:

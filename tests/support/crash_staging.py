@@ -51,7 +51,7 @@ class Sink:
 
     async def run(self) -> None:
         for epoch in range(EPOCHS):
-            (receipt,) = await self.store.receipts([epoch_key(epoch).receipt], self.clock.now())
+            (receipt,) = await self.store.records.receipts([epoch_key(epoch).receipt], self.clock.now())
             if receipt is None:
                 await self.write(epoch)
             await self.publish(epoch)

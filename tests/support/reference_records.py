@@ -56,7 +56,7 @@ class ReferenceRecords(ReferenceViews):
         receipt = self.receipts_kept.get(key)
         return receipt if receipt is not None and receipt.expires_at > now else None
 
-    def records(self) -> Records:
+    def recorded(self) -> Records:
         """What there is, to be restored."""
         return dict(self.receipts_kept), dict(self.events), dict(self.states)
 

@@ -72,6 +72,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
     def __init__(self) -> None:
         super().__init__()
         self.access = ReferenceAccess()
+        self.records = self
         self.wrapped = []
 
     async def open(self) -> None:
@@ -347,7 +348,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
         outcomes = []
         for transaction in transactions:
             self.check_order(transaction.push)
-            before = copy.deepcopy(self.logs), self.records()
+            before = copy.deepcopy(self.logs), self.recorded()
             conflict = self.record(transaction.effects, transaction.receipts, now)
             settled = await self.settle(transaction.settlements, now)
             pushed = self._push(transaction.push, now, create_queues)

@@ -32,7 +32,7 @@ class Repeats:
         receipts = {place: receipt for place, one in enumerate(requests) if (receipt := _receipt(one)) is not None}
         if not receipts:
             return {}
-        stored = await self._store.receipts([receipt.key for receipt in receipts.values()], self._clock.now())
+        stored = await self._store.records.receipts([receipt.key for receipt in receipts.values()], self._clock.now())
         found: dict[int, bytes] = {}
         first: dict[ReceiptKey, bytes] = {}
         for (place, receipt), there in zip(receipts.items(), stored, strict=True):

@@ -170,7 +170,7 @@ class Staging:
         """What is known of an epoch."""
         with self._in_flight:
             _check_epoch(epoch)
-            (receipt,) = await self._store.receipts([epoch.receipt], self._clock.now())
+            (receipt,) = await self._store.records.receipts([epoch.receipt], self._clock.now())
             return Epoch(None if receipt is None else receipt.answer, await self._store.staged(epoch))
 
     async def queues(self, epoch: EpochKey) -> list[str]:

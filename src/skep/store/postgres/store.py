@@ -64,35 +64,22 @@ from skep.operations import (
     Waiting,
 )
 from skep.records import (
-    MAX_BYTES,
-    AppRecord,
-    Endpoint,
-    EntityEvent,
-    EntityKey,
-    EntityState,
-    PipelineRun,
     Receipt,
-    ReceiptKey,
-    Report,
 )
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.postgres import (
-    apps,
     chores,
     data_keys,
     dead,
-    entities,
     events,
     groups,
     looking,
     operations,
     past,
-    pipelines,
     pop,
     push,
     queues,
-    receipts,
     settle,
     staging,
     traces,
@@ -101,7 +88,9 @@ from skep.store.postgres import (
 from skep.store.postgres.access import PostgresAccess
 from skep.store.postgres.connection import Connection, Pool, translated
 from skep.store.postgres.news import News
+from skep.store.postgres.records import PostgresRecords
 from skep.store.postgres.schema import migrate
+from skep.store.records import RecordStore
 from skep.system_events import SystemEventKind, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 
@@ -123,6 +112,7 @@ class PostgresStore:
         self._pool = Pool(dsn, max_connections)
         self._news = News(dsn)
         self.access: AccessStore = PostgresAccess(self._pool)
+        self.records: RecordStore = PostgresRecords(self._pool)
         self._clock = clock
         # Servers that share a shard only wait for each other a little; with sixteen they seldom do.
         self._shard = secrets.randbelow(SHARDS)
@@ -376,32 +366,6 @@ class PostgresStore:
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
         return await self._pool.transaction(lambda c: dead.purge(c, wanted, limit, now, self._shard))
 
-    # receipts and entities
-
-    async def receipts(self, keys: Sequence[ReceiptKey], now: Instant) -> list[Receipt | None]:
-        async with self._pool.connection() as connection:
-            return await receipts.receipts(connection, keys, now)
-
-    async def entities(self, keys: Sequence[EntityKey], max_bytes: int = MAX_BYTES) -> list[EntityState | None]:
-        async with self._pool.connection() as connection:
-            return await entities.entities(connection, keys, max_bytes)
-
-    async def list_entities(
-        self, tenant: str, type_: str, after: str = "", limit: int = 100, max_bytes: int = MAX_BYTES
-    ) -> list[EntityState]:
-        async with self._pool.connection() as connection:
-            return await entities.list_entities(connection, tenant, type_, after, limit, max_bytes)
-
-    async def entity_types(self, tenant: str) -> list[str]:
-        async with self._pool.connection() as connection:
-            return await entities.entity_types(connection, tenant)
-
-    async def entity_events(
-        self, key: EntityKey, after: int = 0, limit: int = 100, max_bytes: int = MAX_BYTES
-    ) -> list[EntityEvent]:
-        async with self._pool.connection() as connection:
-            return await entities.entity_events(connection, key, after, limit, max_bytes)
-
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
     ) -> PushOutcome:
@@ -409,7 +373,7 @@ class PostgresStore:
         self._news.announce(watched)
         return outcome
 
-    # applied specs
+    # keys of payloads
 
     async def put_data_key(self, key: WrappedKey) -> None:
         await self._pool.transaction(lambda c: data_keys.put(c, key))
@@ -423,57 +387,6 @@ class PostgresStore:
 
     async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:
         return await self._pool.transaction(lambda c: data_keys.shred(c, tenant, queue, now))
-
-    async def put_app(self, name: str, document: bytes, now: Instant, expected: int | None = None) -> AppRecord:
-        return await self._pool.transaction(lambda c: apps.put_app(c, name, document, now, expected))
-
-    async def delete_app(self, name: str) -> bool:
-        return await self._pool.transaction(lambda c: apps.delete_app(c, name))
-
-    async def apps(self) -> list[AppRecord]:
-        async with self._pool.connection() as connection:
-            return await apps.apps(connection)
-
-    async def apps_revision(self) -> int:
-        async with self._pool.connection() as connection:
-            return await apps.apps_revision(connection)
-
-    # endpoints that messages are delivered to
-
-    async def report_endpoint(
-        self,
-        tenant: str,
-        url: str,
-        report: Report,
-        now: Instant,
-        *,
-        threshold: int,
-        open_seconds: float,
-        reason: str | None = None,
-    ) -> Endpoint:
-        return await self._pool.transaction(
-            lambda c: apps.report_endpoint(c, tenant, url, report, now, threshold, open_seconds, reason)
-        )
-
-    async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
-        async with self._pool.connection() as connection:
-            return await apps.endpoints(connection, tenant, after, limit)
-
-    async def reset_endpoint(self, tenant: str, url: str) -> bool:
-        return await self._pool.transaction(lambda c: apps.reset_endpoint(c, tenant, url))
-
-    # runs of pipelines
-
-    async def put_run(self, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
-        return await self._pool.transaction(lambda c: pipelines.put_run(c, tenant, id_, document, now))
-
-    async def runs(self, tenant: str, limit: int = 100) -> list[PipelineRun]:
-        async with self._pool.connection() as connection:
-            return await pipelines.runs(connection, tenant, limit)
-
-    async def run(self, tenant: str, id_: str) -> PipelineRun | None:
-        async with self._pool.connection() as connection:
-            return await pipelines.run(connection, tenant, id_)
 
     # groups and progress
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -17,7 +17,15 @@ SQL = load_statements(__package__, "access")
 
 LAST = 2**63 - 1
 
-Running = Callable[[Callable[[Session], Any]], Awaitable[Any]]
+T = TypeVar("T")
+
+
+class Running(Protocol):
+    """What runs work in a thread of the store."""
+
+    def __call__(self, work: Callable[[Session], T], /) -> Awaitable[T]:
+        """Wait for what the work returns."""
+        ...
 
 
 class SqliteAccess:

@@ -66,33 +66,22 @@ from skep.operations import (
     Waiting,
 )
 from skep.records import (
-    MAX_BYTES,
-    AppRecord,
-    Endpoint,
-    EntityEvent,
-    EntityKey,
-    EntityState,
-    PipelineRun,
     Receipt,
-    ReceiptKey,
-    Report,
 )
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
+from skep.store.records import RecordStore
 from skep.store.sqlite import (
-    apps,
     browse,
     bury,
     chores,
     claim,
     data_keys,
     dead,
-    entities,
     groups,
     log,
     operations,
     past,
-    pipelines,
     progress,
     queues,
     receipts,
@@ -104,6 +93,7 @@ from skep.store.sqlite import (
 )
 from skep.store.sqlite.access import SqliteAccess
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
+from skep.store.sqlite.records import SqliteRecords
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
 from skep.system_events import SystemEvents
@@ -147,6 +137,7 @@ class SqliteStore:
         self._bulk_start = asyncio.Lock()
         self._bulk_turn = 0
         self.access: AccessStore = SqliteAccess(self._write, self._read)
+        self.records: RecordStore = SqliteRecords(self._write, self._read)
 
     @property
     def commits(self) -> int:
@@ -395,39 +386,13 @@ class SqliteStore:
         """Delete matches."""
         return await self._write(lambda session: dead.purge(session, wanted, limit, now))
 
-    # receipts and entities
-
-    async def receipts(self, keys: Sequence[ReceiptKey], now: Instant) -> list[Receipt | None]:
-        """Each receipt."""
-        return await self._read(lambda session: receipts.receipts(session, keys, now))
-
-    async def entities(self, keys: Sequence[EntityKey], max_bytes: int = MAX_BYTES) -> list[EntityState | None]:
-        """Each entity as it is now."""
-        return await self._read(lambda session: entities.entities(session, keys, max_bytes))
-
-    async def list_entities(
-        self, tenant: str, type_: str, after: str = "", limit: int = 100, max_bytes: int = MAX_BYTES
-    ) -> list[EntityState]:
-        """Entities of a type by id."""
-        return await self._read(lambda session: entities.list_entities(session, tenant, type_, after, limit, max_bytes))
-
-    async def entity_types(self, tenant: str) -> list[str]:
-        """The types of which a tenant has entities."""
-        return await self._read(lambda session: entities.entity_types(session, tenant))
-
-    async def entity_events(
-        self, key: EntityKey, after: int = 0, limit: int = 100, max_bytes: int = MAX_BYTES
-    ) -> list[EntityEvent]:
-        """An entity's events in order."""
-        return await self._read(lambda session: entities.entity_events(session, key, after, limit, max_bytes))
-
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
     ) -> PushOutcome:
         """Put an invalid message straight among its queue's dead letters."""
         return await self._write(lambda session: bury.quarantine(session, message, id_, error, receipt, now))
 
-    # applied specs
+    # keys of payloads
 
     async def put_data_key(self, key: WrappedKey) -> None:
         """Keep a key."""
@@ -444,62 +409,6 @@ class SqliteStore:
     async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:  # noqa: ARG002 - nobody else is told
         """Destroy the keys of a queue, or of all queues of a tenant."""
         return await self._write(lambda session: data_keys.shred(session, tenant, queue))
-
-    async def put_app(self, name: str, document: bytes, now: Instant, expected: int | None = None) -> AppRecord:
-        """Store a spec under its name."""
-        return await self._write(lambda session: apps.put_app(session, name, document, now, expected))
-
-    async def delete_app(self, name: str) -> bool:
-        """Forget a spec."""
-        return await self._write(lambda session: apps.delete_app(session, name))
-
-    async def apps(self) -> list[AppRecord]:
-        """All specs by name."""
-        return await self._read(lambda session: apps.apps(session))
-
-    async def apps_revision(self) -> int:
-        """A number that rises whenever an app is put or deleted."""
-        return await self._read(lambda session: apps.apps_revision(session))
-
-    # endpoints that messages are delivered to
-
-    async def report_endpoint(
-        self,
-        tenant: str,
-        url: str,
-        report: Report,
-        now: Instant,
-        *,
-        threshold: int,
-        open_seconds: float,
-        reason: str | None = None,
-    ) -> Endpoint:
-        """Note how a delivery went."""
-        return await self._write(
-            lambda session: apps.report_endpoint(session, tenant, url, report, now, threshold, open_seconds, reason)
-        )
-
-    async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
-        """Endpoints that a delivery ever failed to."""
-        return await self._read(lambda session: apps.endpoints(session, tenant, after, limit))
-
-    async def reset_endpoint(self, tenant: str, url: str) -> bool:
-        """Forget what is known of an endpoint."""
-        return await self._write(lambda session: apps.reset_endpoint(session, tenant, url))
-
-    # runs of pipelines
-
-    async def put_run(self, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
-        """Keep what a run tells of itself."""
-        return await self._write(lambda session: pipelines.put_run(session, tenant, id_, document, now))
-
-    async def runs(self, tenant: str, limit: int = 100) -> list[PipelineRun]:
-        """The latest runs."""
-        return await self._read(lambda session: pipelines.runs(session, tenant, limit))
-
-    async def run(self, tenant: str, id_: str) -> PipelineRun | None:
-        """A run, or None."""
-        return await self._read(lambda session: pipelines.run(session, tenant, id_))
 
     # groups and progress
 

@@ -180,7 +180,7 @@ async def test_effects_and_receipts_taken_crosswise_do_not_wait_for_each_other(d
 
     async def transact(order: list[str], together: int) -> None:
         for round_ in range(ROUNDS):
-            known = await driver.store.entities([driver.entity(name) for name in order])
+            known = await driver.store.records.entities([driver.entity(name) for name in order])
             transactions = []
             for start in range(0, len(order), together):
                 some = [

@@ -317,9 +317,9 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     )
     await watch("read entities", lambda: driver.counters("1", "2"))
     await watch("read entities", lambda: driver.recorded("k"))
-    await watch("read entities", lambda: store.list_entities(driver.tenant, "Counter"))
-    await watch("read entities", lambda: store.entity_types(driver.tenant))
-    await watch("endpoints", lambda: store.endpoints(driver.tenant))
+    await watch("read entities", lambda: store.records.list_entities(driver.tenant, "Counter"))
+    await watch("read entities", lambda: store.records.entity_types(driver.tenant))
+    await watch("endpoints", lambda: store.records.endpoints(driver.tenant))
     await watch("seek", lambda: driver.seek(Start()))
     await watch("expire", driver.expire)
 
