@@ -443,10 +443,11 @@ class DeadLetterFilter(Struct, frozen=True, kw_only=True):
 
 
 class Edited(Struct, frozen=True):
-    """What a dead letter goes back with instead of its own payload, and of which type that is."""
+    """What a dead letter goes back with instead of its own payload, of which type that is, and headers instead of its own."""
 
     payload: bytes
     content_type: str | None = None
+    headers: bytes | None = None
 
 
 class Replayed(Struct, frozen=True):

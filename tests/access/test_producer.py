@@ -16,6 +16,7 @@ FORGED: list[Any] = [
     {"skep-producer": "key:boss"},
     {"Skep-Producer": "key:boss", "a": "b"},
     {" SKEP-PRODUCER ": "key:boss"},
+    {"Skep-First-Producer": "key:boss"},
     {},
     None,
 ]
@@ -73,6 +74,23 @@ def test_columns_are_stamped_too(door: Door, columns: dict[str, list[Any]], stag
         assert caller.post("/api/v1/staging/q/1/publish", attempts).status == 200
 
     assert producers(door) == [{"skep-producer": named(door, key.text)}]
+
+
+def test_who_edits_a_dead_letter_is_the_producer_of_what_goes_back(door: Door) -> None:
+    first, editor = door.key(Verb.PUSH), door.key(*Verb)
+    assert door.with_token(first.text).push("orders", {"n": 1}, headers={"a": "b"}).status == 201
+    caller = door.with_token(editor.text)
+    [message] = caller.pop("orders").json["messages"]
+    died = {"leaseId": message["leaseId"], "seq": message["seq"], "status": "dlq", "error": "bad"}
+    assert caller.post("/api/v1/ack", died).status == 200
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    edited = caller.request("POST", "/dead-letters/orders.dead/letters/1/edit", b'payload={"n": 2}', form)
+
+    assert edited.status == 303
+    assert producers(door) == [
+        {"a": "b", "skep-producer": named(door, editor.text), "skep-first-producer": named(door, first.text)}
+    ]
 
 
 def test_a_transaction_is_stamped(door: Door) -> None:

@@ -124,3 +124,26 @@ def test_a_message_published_from_a_page_says_who_did(door: Door, stranger: Call
 
     [message] = door.caller(Verb.POP).pop("orders").json["messages"]
     assert message["headers"]["skep-producer"] == f"key:{admin.record.id}"
+
+
+def test_the_audit_log_is_a_page_for_admins_of_the_tenant(door: Door) -> None:
+    admin, reader = door.caller(*ALL), door.caller(Verb.READ)
+    admin.push("orders", 1)
+    for _ in range(2):
+        admin.post("/api/v1/queues/orders/pause")
+    rival = Door(door.server, door.tenant + "-rival")
+    rival.caller(*ALL).post("/api/v1/configure", {"queue": "theirs"})
+    rival.close()
+
+    page = admin.get("/operations/audit?everywhere=yes")
+
+    assert page.body.count(b"POST /api/v1/queues/{queue}/pause") == 2
+    assert b"theirs" not in page.body
+    assert (
+        b"theirs" in door.caller(*ALL, tenants=["*"], tenant=door.tenant).get("/operations/audit?everywhere=yes").body
+    )
+    assert (b"/operations/audit" in admin.get("/operations").body, reader.get("/operations/audit").status) == (
+        True,
+        403,
+    )
+    assert b"/operations/audit" not in reader.get("/operations").body

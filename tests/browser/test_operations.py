@@ -55,3 +55,20 @@ def test_what_was_put_off_is_listed_and_can_be_cancelled(slow: tuple[Screen, Api
     row.get_by_role("button", name="Cancel").click()
     expect(screen.page.locator(".notice")).to_contain_text("cancelled")
     assert api.get("/api/v1/operations").json["operations"][0]["status"] == "cancelled"
+
+
+def test_what_admins_did_is_listed_page_by_page(screen: Screen, api: Api) -> None:
+    api.push("orders", {"n": 1})
+    for _ in range(60):
+        api.post("/api/v1/queues/orders/pause")
+        api.post("/api/v1/queues/orders/resume")
+    screen.open("/operations")
+
+    screen.page.get_by_role("link", name="What admins did").click()
+
+    rows = screen.page.locator("table.rows tbody tr")
+    expect(rows).to_have_count(100)
+    expect(rows.first).to_contain_text("POST /api/v1/queues/{queue}/resume")
+    screen.shoot("audit")
+    screen.page.get_by_role("link", name="Older").click()
+    expect(rows).to_have_count(20)

@@ -79,3 +79,24 @@ def test_charts_show_the_last_hour(aged_screen: Screen) -> None:
     aged_screen.shoot("overview-charts")
     aged_screen.page.get_by_role("link", name="24h").click()
     expect(aged_screen.page).to_have_url(re.compile("range=24h"))
+
+
+def test_a_chart_of_one_moment_has_an_axis_whose_times_differ(aged_screen: Screen) -> None:
+    aged_screen.open("/")
+    expect(aged_screen.page.locator(".chart canvas")).to_have_count(3)
+
+    for seconds in (0, 20, 300):
+        labels = aged_screen.page.evaluate(
+            """async (seconds) => {
+                const figure = document.querySelector("figure.chart"), told = JSON.parse(figure.dataset.chart);
+                told.times = [told.times[0], told.times[0] + seconds].slice(0, seconds ? 2 : 1);
+                for (const line of told.lines) line.values = told.times.map(() => 1);
+                figure.dataset.chart = JSON.stringify(told);
+                draw(figure);
+                await new Promise(requestAnimationFrame);
+                return drawn.get(figure.id).axes[0]._values;
+            }""",
+            seconds,
+        )
+        assert len(labels) >= 2
+        assert len(set(labels)) == len(labels), labels

@@ -19,6 +19,7 @@ from skep.ids import IdMint
 from skep.model import (
     SEALED_TYPE,
     DeadLetterFilter,
+    Edited,
     MessageFilter,
     NewMessage,
     Outcome,
@@ -91,7 +92,7 @@ async def test_a_dead_letter_that_is_edited_is_sealed_before_it_is_stored(engine
     await engine.settle([settlement(popped, Outcome.REJECT)])
     dead = DeadLetterFilter(queue=QueueKey("payments.dead"))
 
-    done = await engine.dead_letters.replay_edited(dead, b'{"card":"4000000000000002"}')
+    done = await engine.dead_letters.replay_edited(dead, Edited(b'{"card":"4000000000000002"}'))
 
     assert done.count == 1
     [*_, (payload, content_type)] = await stored(engine)

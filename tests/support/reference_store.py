@@ -389,7 +389,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
                 partition=letter.partition,
                 transaction_id=letter.transaction_id,
                 trace_id=letter.trace_id,
-                headers=letter.headers,
+                headers=letter.headers if edited is None else edited.headers,
                 content_type=letter.content_type if edited is None else edited.content_type,
             )
             entry = self.append(log, message, id_, now, audience=None if group is None else group.id)

@@ -10,7 +10,7 @@ from skep.engine import validate
 from skep.engine.inflight import InFlight
 from skep.engine.replaying import Replay, purge_all, replay_all, replay_edited
 from skep.ids import Id, IdMint
-from skep.model import DeadLetter, DeadLetterFilter, NewMessage, QueueKey, Seq
+from skep.model import DeadLetter, DeadLetterFilter, Edited, NewMessage, QueueKey, Seq
 from skep.store.protocol import Store
 
 Seal = Callable[[Sequence[NewMessage], Sequence[Id]], Awaitable[list[NewMessage]]]
@@ -62,11 +62,11 @@ class DeadLetters:
                 return Replay(await self._store.count_dead_letters(wanted), [])
             return await replay_all(self._store, self._clock, self._ids, self._limits, wanted, self._announce)
 
-    async def replay_edited(self, wanted: DeadLetterFilter, payload: bytes) -> Replay:
-        """Move the one dead letter that matches back with another payload, which is JSON and fits its queue."""
+    async def replay_edited(self, wanted: DeadLetterFilter, edited: Edited) -> Replay:
+        """Move the one dead letter that matches back with another payload, which is JSON and fits its queue, and other headers."""
         with self._in_flight:
             _check(wanted)
-            done = await replay_edited(self._store, self._clock, self._ids, self._limits, wanted, payload, self._seal)
+            done = await replay_edited(self._store, self._clock, self._ids, self._limits, wanted, edited, self._seal)
             for moved in done.replayed:
                 self._announce(moved.queue, self._clock.now())
             return done

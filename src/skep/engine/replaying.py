@@ -27,9 +27,10 @@ Seal = Callable[[Sequence[NewMessage], Sequence[Id]], Awaitable[list[NewMessage]
 
 
 async def replay_edited(
-    store: Store, clock: Clock, ids: IdMint, limits: Limits, wanted: DeadLetterFilter, payload: bytes, seal: Seal
+    store: Store, clock: Clock, ids: IdMint, limits: Limits, wanted: DeadLetterFilter, edited: Edited, seal: Seal
 ) -> Replay:
     """Move the one dead letter that matches back with another payload, sealed if its queue is encrypted."""
+    payload = edited.payload
     if len(payload) > limits.payload_bytes:
         raise SkepError(Code.PAYLOAD_TOO_LARGE, f"a payload has at most {limits.payload_bytes} bytes")
     if not is_json(payload):
@@ -45,7 +46,9 @@ async def replay_edited(
     # Sealed along with the trace, as everything that is replayed is known by it.
     message = NewMessage(source, payload, partition=letter.partition, trace_id=letter.trace_id)
     [sealed] = await seal([message], [id_])
-    moved = await store.replay(wanted, [id_], letter.seq, clock.now(), Edited(sealed.payload, sealed.content_type))
+    moved = await store.replay(
+        wanted, [id_], letter.seq, clock.now(), Edited(sealed.payload, sealed.content_type, edited.headers)
+    )
     return Replay(len(moved), moved)
 
 

@@ -105,6 +105,15 @@ function timeOfDay(seconds) {
   return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
 }
 
+// Ticks are whole minutes, so none says the same time as its neighbour.
+const MINUTES = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440].map((minutes) => minutes * 60);
+
+// What lies within less than ten minutes is drawn at the end of ten: a chart has an axis also when there is one moment to show.
+function span(times) {
+  const last = times.at(-1);
+  return [Math.min(times[0], last - 600), last];
+}
+
 function draw(figure) {
   const plot = figure.querySelector(".plot");
   if (plot === null || typeof uPlot === "undefined") return;
@@ -113,8 +122,8 @@ function draw(figure) {
   const options = {
     width: plot.clientWidth, height: plot.clientHeight, legend: { show: false }, padding: [8, 6, 0, 0],
     cursor: { y: false, points: { size: 5 }, drag: { x: false, y: false }, sync: { key: "skep" } },
-    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, told.unit ? 0.1 : 1)] } },
-    axes: [{ ...axis, space: 60, values: (_, ticks) => ticks.map(timeOfDay) }, { ...axis, size: 42, values: (_, ticks) => ticks.map(number) }],
+    scales: { x: { range: () => span(told.times) }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, told.unit ? 0.1 : 1)] } },
+    axes: [{ ...axis, space: 60, incrs: MINUTES, values: (_, ticks) => ticks.map(timeOfDay) }, { ...axis, size: 42, values: (_, ticks) => ticks.map(number) }],
     series: [{}, ...told.lines.map((line) => ({
       label: line.label, stroke: colour(line.tone), width: 1.5, spanGaps: true, points: { show: told.times.length < 3 },
       fill: told.lines.length === 1 ? `${colour(line.tone)}22` : undefined,

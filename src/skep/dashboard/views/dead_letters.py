@@ -16,10 +16,11 @@ from skep.http import parameters
 from skep.http.dead_letters import missing
 from skep.http.exchange import Answer, Call
 from skep.http.need import READ
+from skep.http.producer import edited
 from skep.http.survey import Surveyed
 from skep.ids import id_text
 from skep.keys import Verb
-from skep.model import DeadLetter, DeadLetterFilter, DeadReason, NewMessage, QueueKey, Seq
+from skep.model import DeadLetter, DeadLetterFilter, DeadReason, Edited, NewMessage, QueueKey, Seq
 
 GRAVES = 20
 """Dead-letter queues that are looked at when none is chosen: those with most."""
@@ -203,7 +204,8 @@ async def edit(site: Site, call: Call, fields: Fields) -> str:
     payload = fields.get("payload").encode()
     if site.engine.declared is not None:
         await site.engine.declared.fit([NewMessage(source, payload)])
-    done = await site.engine.dead_letters.replay_edited(DeadLetterFilter(queue=one.queue, seqs=[one.seq]), payload)
+    changed = Edited(payload, headers=edited(one.headers, call.principal))
+    done = await site.engine.dead_letters.replay_edited(DeadLetterFilter(queue=one.queue, seqs=[one.seq]), changed)
     return place.url("dead-letters", queue=one.queue.name, notice="replayed", number=done.count)
 
 

@@ -1,4 +1,7 @@
-"""Operations: how busy the server is beside what it bears, what was put off, who holds it up, and what waits on this machine."""
+"""Operations: how busy the server is beside what it bears, what was put off, who holds it up, and what waits on this machine.
+
+What admins did is a page of its own behind it.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,17 @@ from skep.engine.buffer import BufferFigures
 from skep.engine.spooling.spool import SpoolFigures
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
+from skep.http.need import ADMIN_TENANT
 from skep.http.shown import age_seconds, wanted_id
 from skep.ids import id_text
+from skep.keys import DONE, SERVER, Verb
 from skep.model import Connections
 from skep.operations import Operation, OperationFilter, OperationStatus
 
 LOOKED_AT = 500
 """Operations that one look groups by partition: the latest that wait."""
 PAGE_ROWS = 50
+AUDIT_ROWS = 100
 PLACES = 12
 
 
@@ -139,6 +145,7 @@ async def operations(site: Site, call: Call) -> Answer:
         waiting=_waiting(engine, own, is_servers=call.sees_server), places=_places(own, now), is_away=engine.store_away,
         rows=[(one, id_text(one.id), one.stuck(now)) for one in page.operations if sees(one.queue)], after=page.after,
         status=status, statuses=list(OperationStatus), looked_at=LOOKED_AT,
+        is_admin=call.principal is None or call.principal.may_all(Verb.ADMIN, place.tenant),
     )  # fmt: skip
 
 
@@ -163,5 +170,23 @@ async def cancel(site: Site, call: Call, fields: Fields) -> str:  # noqa: ARG001
     return place.url("operations", notice="cancelled")
 
 
-PAGES: list[Page] = [Page("/operations", ("status", "queue", "after"), operations)]
+async def audit(site: Site, call: Call) -> Answer:
+    """What admins did, newest first: of the tenant, or of all and the server itself."""
+    place, principal = site.place(call), call.principal
+    may_see_all = principal is None or principal.may_everywhere(Verb.ADMIN)
+    everywhere = may_see_all and place.query.get("everywhere") == "yes"
+    before = parameters.position(place.query, "after")
+    found = await site.engine.access.list_audit(
+        None if everywhere else place.tenant, before=before, limit=AUDIT_ROWS + 1
+    )
+    return site.page(
+        call, "audit.html", screen="operations", entries=found[:AUDIT_ROWS], everywhere=everywhere, may_see_all=may_see_all,
+        after=found[AUDIT_ROWS - 1].position if len(found) > AUDIT_ROWS else None, servers=SERVER, done=DONE,
+    )  # fmt: skip
+
+
+PAGES: list[Page] = [
+    Page("/operations", ("status", "queue", "after"), operations),
+    Page("/operations/audit", ("everywhere", "after"), audit, ADMIN_TENANT),
+]
 DEEDS: list[tuple[str, Deed]] = [("/operations/{operation}/cancel", cancel)]

@@ -216,7 +216,7 @@ async def replay(
         await connection.execute(
             SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audience, now,
             DEFAULT_PARTITION if source.ordering == Ordering.FIFO else None,
-            None if edited is None else edited.payload, None if edited is None else edited.content_type,
+            *((None, None, None) if edited is None else (edited.payload, edited.content_type, edited.headers)),
         )  # fmt: skip
         replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
     await _remove(connection, queue, [row["seq"] for row in rows], now, shard)

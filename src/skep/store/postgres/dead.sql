@@ -74,12 +74,13 @@ SELECT ensure_group($1, $2, 'seq', $3::bigint + 1, $4)
 -- name: replay
 -- Appends a dead letter to its source queue, for the one group that gave it up, and records that.
 -- $1 dead-letter queue, $2 seq there, $3 source queue, $4 new seq, $5 created_at, $6 new id, $7 audience, $8 now,
--- $9 the one partition of a fifo queue, $10 another payload, $11 of which type that is.
+-- $9 the one partition of a fifo queue, $10 another payload, $11 of which type that is, $12 the headers that then count.
 WITH copied AS (
     INSERT INTO message (queue_id, seq, created_at, id, trace_id, audience, priority, partition, transaction_id, content_type,
                          headers, payload)
     SELECT $3, $4, $5, $6, coalesce(m.trace_id, m.id), $7, m.priority, coalesce($9::text, d.partition), m.transaction_id,
-           CASE WHEN $10::bytea IS NULL THEN m.content_type ELSE $11::text END, m.headers, coalesce($10::bytea, m.payload)
+           CASE WHEN $10::bytea IS NULL THEN m.content_type ELSE $11::text END,
+           CASE WHEN $10::bytea IS NULL THEN m.headers ELSE $12::bytea END, coalesce($10::bytea, m.payload)
     FROM message m CROSS JOIN LATERAL (
         SELECT d.partition FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = $2 LIMIT 1) d
     WHERE m.queue_id = $1 AND m.seq = $2

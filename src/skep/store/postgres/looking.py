@@ -39,7 +39,7 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "looking")
 
 RATE_WINDOW_SECONDS = 60
-WALK_ROWS = 5_000
+WALK_ROWS = 2_000
 """How many messages one page of browsing looks at, at most."""
 
 

@@ -127,7 +127,7 @@ def _send_back(
         (
             queue.base | seq, queue.id, at, row[16], audience, id_, queue.stored_partition(letter.partition), letter.transaction_id,
             letter.trace_id, *((letter.content_type, letter.headers, letter.payload) if edited is None else
-            (edited.content_type, letter.headers, edited.payload)),
+            (edited.content_type, edited.headers, edited.payload)),
         ),
     )  # fmt: skip
     advance(queue, 1, at)
