@@ -17,7 +17,6 @@ from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
-    NewMessage,
     Outcome,
     PushBatch,
     PushOutcome,
@@ -29,6 +28,7 @@ from skep.model import (
     SettleResult,
     Token,
 )
+from skep.packed import PackedMessage, packed, unpacked
 from skep.records import Receipt
 
 TIMEOUT_SECONDS = 30.0
@@ -315,20 +315,9 @@ def operations_ahead(retry_after_seconds: int = 1) -> SkepError:
 # --- payloads and results, as bytes ---------------------------------------------------------------------------
 
 
-class _Message(Struct, frozen=True, array_like=True, gc=False):
-    payload: bytes
-    partition: str
-    transaction_id: str | None
-    trace_id: bytes | None
-    headers: bytes | None
-    content_type: str | None
-    deliver_at: int | None
-    priority: int
-
-
 class _Push(Struct, frozen=True, array_like=True):
     ids: list[bytes]
-    messages: list[_Message]
+    messages: list[PackedMessage]
     receipt: Receipt | None
 
 
@@ -362,26 +351,14 @@ _decode_result = msgspec.msgpack.Decoder(Result).decode
 
 def encode_push(batch: PushBatch, indexes: Sequence[int]) -> bytes:
     """The messages of a batch that one operation pushes. The queue stands beside it."""
-    chosen = [batch.messages[index] for index in indexes]
-    messages = [
-        _Message(
-            m.payload, m.partition, m.transaction_id, m.trace_id, m.headers, m.content_type, m.deliver_at, m.priority
-        )
-        for m in chosen
-    ]
+    messages = [packed(batch.messages[index]) for index in indexes]
     return _encode(_Push([batch.ids[index] for index in indexes], messages, batch.receipt))
 
 
 def decode_push(payload: bytes, queue: QueueKey) -> PushBatch:
     """The batch that an operation pushes."""
     push = _decode_push(payload)
-    messages = [
-        NewMessage(
-            queue, m.payload, m.partition, m.transaction_id, None if m.trace_id is None else Id(m.trace_id), m.headers,
-            m.content_type, None if m.deliver_at is None else Instant(m.deliver_at), m.priority,
-        )
-        for m in push.messages
-    ]  # fmt: skip
+    messages = [unpacked(message, queue) for message in push.messages]
     return PushBatch(messages, [Id(id_) for id_ in push.ids], push.receipt)
 
 

@@ -1,7 +1,6 @@
 """What the spool keeps of a push: the whole batch with its ids, so that it is the same messages whenever they are stored.
 
-Payloads are bytes and stay what they were. Fields are known by their place, so new ones are only ever added at the end, with
-a default.
+Fields are known by their place, so new ones are only ever added at the end, with a default.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.ids import Id, id_text
-from skep.model import NewMessage, PushBatch, QueueKey, Tried
+from skep.model import PushBatch, QueueKey, Tried
+from skep.packed import PackedMessage, packed, unpacked
 from skep.records import Receipt, ReceiptKey
 
 SCOPE = "spool"
@@ -19,18 +19,6 @@ SCOPE = "spool"
 
 Group = tuple[QueueKey, str]
 """A partition of a queue: what is kept in order."""
-
-
-class _Message(Struct, array_like=True, frozen=True, gc=False):
-    queue: int
-    payload: bytes
-    partition: str
-    transaction_id: str | None
-    trace_id: bytes | None
-    headers: bytes | None
-    content_type: str | None
-    deliver_at: int | None
-    priority: int
 
 
 class _Receipt(Struct, array_like=True, frozen=True):
@@ -51,7 +39,8 @@ class _Record(Struct, array_like=True, frozen=True):
     id: bytes
     spooled_at: int
     queues: list[tuple[str, str]]
-    messages: list[_Message]
+    messages: list[tuple[int, PackedMessage]]
+    """Each with the place of its queue."""
     ids: bytes
     receipt: _Receipt | None = None
     tried: _Tried | None = None
@@ -87,13 +76,7 @@ def encode(record: Record) -> bytes:
     """The bytes of a record."""
     batch = record.batch
     numbers: dict[QueueKey, int] = {}
-    messages = [
-        _Message(
-            numbers.setdefault(m.queue, len(numbers)), m.payload, m.partition, m.transaction_id, m.trace_id, m.headers,
-            m.content_type, m.deliver_at, m.priority,
-        )
-        for m in batch.messages
-    ]  # fmt: skip
+    messages = [(numbers.setdefault(m.queue, len(numbers)), packed(m)) for m in batch.messages]
     receipt, tried = batch.receipt, batch.tried
     return _encoder.encode(
         _Record(
@@ -118,16 +101,10 @@ def decode(body: bytes) -> Record:
         raise ValueError(str(error)) from None
     if len(found.ids) != 16 * len(found.messages) or len(found.id) != 16:
         raise ValueError("the number of ids is not that of the messages")
-    if any(not 0 <= m.queue < len(found.queues) for m in found.messages):
+    if any(not 0 <= queue < len(found.queues) for queue, _ in found.messages):
         raise ValueError("a message of a queue that is not named")
     keys = [QueueKey(name, tenant) for name, tenant in found.queues]
-    messages = [
-        NewMessage(
-            keys[m.queue], m.payload, m.partition, m.transaction_id, None if m.trace_id is None else Id(m.trace_id), m.headers,
-            m.content_type, None if m.deliver_at is None else Instant(m.deliver_at), m.priority,
-        )
-        for m in found.messages
-    ]  # fmt: skip
+    messages = [unpacked(message, keys[queue]) for queue, message in found.messages]
     ids = [Id(found.ids[at : at + 16]) for at in range(0, len(found.ids), 16)]
     kept, tried = found.receipt, found.tried
     receipt = (

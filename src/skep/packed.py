@@ -1,0 +1,41 @@
+"""A message to push as a few bytes of msgpack, for those who keep it until it can be stored: operations and the spool.
+
+Fields are known by their place, so new ones are only ever added at the end, with a default. Payloads are bytes and stay what
+they were. The queue is not among them: whoever keeps messages knows it for many at once.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.ids import Id
+from skep.model import NewMessage, QueueKey
+
+
+class PackedMessage(Struct, array_like=True, frozen=True, gc=False):
+    """What is kept of a message."""
+
+    payload: bytes
+    partition: str
+    transaction_id: str | None
+    trace_id: bytes | None
+    headers: bytes | None
+    content_type: str | None
+    deliver_at: int | None
+    priority: int
+
+
+def packed(m: NewMessage) -> PackedMessage:
+    """What is to be kept of a message."""
+    return PackedMessage(
+        m.payload, m.partition, m.transaction_id, m.trace_id, m.headers, m.content_type, m.deliver_at, m.priority
+    )
+
+
+def unpacked(kept: PackedMessage, queue: QueueKey) -> NewMessage:
+    """The message again."""
+    return NewMessage(
+        queue, kept.payload, kept.partition, kept.transaction_id, None if kept.trace_id is None else Id(kept.trace_id),
+        kept.headers, kept.content_type, None if kept.deliver_at is None else Instant(kept.deliver_at), kept.priority,
+    )  # fmt: skip
