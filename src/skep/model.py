@@ -112,9 +112,6 @@ class Queue(Struct, frozen=True, kw_only=True):
     updated_at: Instant
 
 
-# --- push -----------------------------------------------------------------------------------------------------
-
-
 SEALED_TYPE = "application/vnd.skep.sealed"
 """The content type that says that a payload is encrypted (`skep.crypto.envelope`). Nobody may push it."""
 
@@ -252,9 +249,6 @@ class Retry(StrEnum):
     AT = "at"
 
 
-# --- pop ------------------------------------------------------------------------------------------------------
-
-
 class StartMode(StrEnum):
     """Where in the log a group starts, or is moved to."""
 
@@ -336,9 +330,6 @@ class PopResult(Struct, frozen=True):
     more: bool = False
 
 
-# --- settle ---------------------------------------------------------------------------------------------------
-
-
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     """One message's outcome, fenced by its lease's token. ``jitter`` in [0, 1) shortens the backoff by up to a fifth."""
 
@@ -390,9 +381,6 @@ class RenewResult(Struct, frozen=True):
 
     deadline: Instant | None
     code: Code | None = None
-
-
-# --- dead letters ---------------------------------------------------------------------------------------------
 
 
 class DeadReason(StrEnum):
@@ -457,9 +445,6 @@ class Replayed(Struct, frozen=True):
     queue: QueueKey
     id: Id
     seq: Seq
-
-
-# --- looking around -------------------------------------------------------------------------------------------
 
 
 class MessageState(StrEnum):
@@ -604,24 +589,3 @@ class Cleared(Struct, frozen=True):
 
     pending: int
     scheduled: int
-
-
-class Connections(Struct, frozen=True):
-    """A store's connections to its database, at work and idle, and who waits for one. All are 0 when it has no pool of them."""
-
-    active: int = 0
-    idle: int = 0
-    waiting: int = 0
-    utilisation: float = 0.0
-    """Those at work and those waited for, over the most there may be; averaged over a moment."""
-
-
-# --- the store's own chores -----------------------------------------------------------------------------------
-
-
-class Chore(Struct, frozen=True):
-    """What a bounded pass did: how many, whether there is more right now, and when there will be more."""
-
-    done: int = 0
-    more: bool = False
-    next_at: Instant | None = None

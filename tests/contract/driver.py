@@ -12,7 +12,6 @@ from skep.clock import Instant, ManualClock, seconds
 from skep.ids import Id, IdMint
 from skep.model import (
     QUEUE_MODE_GROUP,
-    Chore,
     Cleared,
     ClearScope,
     DeadLetter,
@@ -46,6 +45,7 @@ from skep.model import (
 from skep.records import Effect, EntityEvent, EntityKey, EntityState, NewEvent, Receipt, ReceiptKey
 from skep.store.protocol import Store
 from skep.transactions import Transaction, TransactionOutcome
+from skep.upkeep import Chore
 
 PLENTY = 1000
 

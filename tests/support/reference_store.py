@@ -24,10 +24,8 @@ from skep.model import (
     NO_DEAD_LETTER_QUEUE,
     NO_GROUP,
     Appended,
-    Chore,
     Cleared,
     ClearScope,
-    Connections,
     DeadLetter,
     DeadLetterFilter,
     DeadReason,
@@ -56,6 +54,7 @@ from skep.operations import operations_ahead
 from skep.store.rules import check_edited
 from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
+from skep.upkeep import Chore, Connections
 from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
 from tests.support.reference_access import ReferenceAccess

@@ -55,7 +55,6 @@ from skep.model import (
     Appended,
     Cleared,
     ClearScope,
-    Connections,
     Delivery,
     NewMessage,
     PopResult,
@@ -77,6 +76,7 @@ from skep.records import Effect, Receipt
 from skep.store.protocol import Store
 from skep.system_events import SystemEvent, SystemEventKind
 from skep.transactions import Transaction, TransactionOutcome
+from skep.upkeep import Connections
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa

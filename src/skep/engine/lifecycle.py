@@ -17,8 +17,9 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.timers import Timer, Timers
 from skep.errors import Code, SkepError
-from skep.model import DEAD_LETTER_SUFFIX, Chore, Queue, QueueKey
+from skep.model import DEAD_LETTER_SUFFIX, Queue, QueueKey
 from skep.store.protocol import Store
+from skep.upkeep import Chore
 
 FIRST_BACKOFF = seconds(1)
 MAX_BACKOFF = seconds(60)

@@ -18,10 +18,8 @@ from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass,
 from skep.ids import Id
 from skep.model import (
     Appended,
-    Chore,
     Cleared,
     ClearScope,
-    Connections,
     DeadLetter,
     DeadLetterFilter,
     Edited,
@@ -72,6 +70,7 @@ from skep.store.access import AccessStore
 from skep.store.records import RecordStore
 from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
+from skep.upkeep import Chore, Connections
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.columns import LogPiece, LogRange, NewRows

@@ -19,8 +19,8 @@ from skep.http.need import ADMIN_TENANT
 from skep.http.shown import age_seconds, wanted_id
 from skep.ids import id_text
 from skep.keys import DONE, SERVER, Verb
-from skep.model import Connections
 from skep.operations import Operation, OperationFilter, OperationStatus
+from skep.upkeep import Connections
 
 LOOKED_AT = 500
 """Operations that one look groups by partition: the latest that wait."""

@@ -6,13 +6,14 @@ Several servers may run the same pass at once; locks make that safe, and what on
 from __future__ import annotations
 
 from skep.clock import Instant, seconds
-from skep.model import DEFAULT_PARTITION, QUEUE_MODE_GROUP, Chore, Ordering, QueueKey
+from skep.model import DEFAULT_PARTITION, QUEUE_MODE_GROUP, Ordering, QueueKey
 from skep.store.postgres import pop, queues, settle
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
 from skep.store.postgres.push import open_logs
 from skep.store.rules import PAST_SECONDS, TRACE_EVENTS, TRACE_EVENTS_SECONDS, is_exhausted, lifetime_micros
 from skep.store.statements import load_statements
+from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "chores")
 

@@ -20,8 +20,8 @@ from typing import Literal, TypeAlias, TypeVar
 import asyncpg
 
 from skep.errors import Code, SkepError
-from skep.model import Connections
 from skep.store.postgres.demand import Demand
+from skep.upkeep import Connections
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Isolation = Literal["read_committed", "repeatable_read", "serializable"]

@@ -17,10 +17,8 @@ from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass,
 from skep.ids import Id
 from skep.model import (
     Appended,
-    Chore,
     Cleared,
     ClearScope,
-    Connections,
     DeadLetter,
     DeadLetterFilter,
     Edited,
@@ -93,6 +91,7 @@ from skep.store.postgres.schema import migrate
 from skep.store.records import RecordStore
 from skep.system_events import SystemEventKind, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
+from skep.upkeep import Chore, Connections
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.columns import LogPiece, LogRange, NewRows

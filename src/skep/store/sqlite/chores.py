@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 
 from skep.clock import Instant, seconds
-from skep.model import QUEUE_MODE_GROUP, Chore, QueueKey
+from skep.model import QUEUE_MODE_GROUP, QueueKey
 from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted
 from skep.store.sqlite import past
 from skep.store.sqlite.claim import close_run_out, expire_heads
@@ -24,6 +24,7 @@ from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import close_run_out_set, expire_set, read_set, save_set, set_of_row
 from skep.store.sqlite.stats import group_counters, queue_counters
 from skep.store.statements import load_statements
+from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "chores")
 

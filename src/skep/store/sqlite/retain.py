@@ -6,12 +6,13 @@ It asks the slowest group, unless the queue says otherwise; then what a group ha
 from __future__ import annotations
 
 from skep.clock import Instant, seconds
-from skep.model import Chore, QueueKey
+from skep.model import QueueKey
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.log import first_seq_at, message_at_or_after
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
 from skep.store.sqlite.stats import progress_of
 from skep.store.statements import load_statements
+from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "retain")
 

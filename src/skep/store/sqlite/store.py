@@ -19,10 +19,8 @@ from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass,
 from skep.ids import Id
 from skep.model import (
     Appended,
-    Chore,
     Cleared,
     ClearScope,
-    Connections,
     DeadLetter,
     DeadLetterFilter,
     Edited,
@@ -98,6 +96,7 @@ from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
 from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
+from skep.upkeep import Chore, Connections
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.columns import LogPiece, LogRange, NewRows

@@ -11,9 +11,10 @@ import asyncpg
 import pytest
 
 from skep.clock import ManualClock
-from skep.model import Connections, QueueChanges
+from skep.model import QueueChanges
 from skep.store.postgres import PostgresStore, demand
 from skep.store.postgres.demand import AVERAGED_SECONDS, Demand
+from skep.upkeep import Connections
 from tests.contract.driver import Driver
 
 LOCKED = "LOCK TABLE queue IN ACCESS EXCLUSIVE MODE"
