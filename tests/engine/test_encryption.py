@@ -206,6 +206,32 @@ async def test_shredded_messages_are_gone_for_good_and_stand_in_nobodys_way(engi
     assert refused.value.code is Code.CANNOT_DECRYPT
 
 
+async def test_who_acks_by_popping_loses_nothing_that_cannot_be_opened(engine: Engine) -> None:
+    await engine.push([message(b"1")])
+    await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
+    await engine.push([message(b"2")])
+
+    popped = [d.payload for _ in range(2) for d in (await engine.pop(PAYMENTS, batch=2, auto_ack=True)).deliveries]
+
+    assert popped == [b"2"]
+    [letter] = await engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("payments.dead")))
+    assert "CANNOT_DECRYPT" in (letter.error or "")
+    [group] = (await engine.look.queue_stats(PAYMENTS)).groups
+    assert (group.completed, group.dead, group.in_flight, group.pending) == (1, 1, 0, 0)
+
+
+async def test_a_tenant_that_is_shredded_is_gone_with_all_its_queues_and_no_other(engine: Engine) -> None:
+    cards, theirs = QueueKey("cards"), QueueKey("payments", "rival")
+    for key in (cards, theirs):
+        await engine.create_queue(key, QueueSettings(encryption_enabled=True))
+        await engine.push([NewMessage(key, SECRET)])
+    await engine.push([message()])
+
+    assert await engine.encryption.shred(PAYMENTS.tenant, None) == 2
+
+    assert [(await engine.look.message(key, Seq(1))).payload for key in (PAYMENTS, cards, theirs)] == [b"", b"", SECRET]
+
+
 async def test_envelopes_that_were_swapped_are_not_handed_out(tmp_path: Path, clock: ManualClock) -> None:
     """Somebody with the file but without the keys makes one customer's message another's."""
     path = tmp_path / "skep.db"

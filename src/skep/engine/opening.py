@@ -58,25 +58,30 @@ class OpeningStore:
         return getattr(self._store, name)
 
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
-        """Lease messages for each request in turn, opened."""
-        results = await self._store.pop(requests, now)
+        """Lease messages for each request in turn, opened.
+
+        Who acks by popping acks what could be opened: settled before, a message that cannot be would be lost.
+        """
+        leasing = [msgspec.structs.replace(one, auto_ack=False) if one.auto_ack else one for one in requests]
+        results = await self._store.pop(leasing, now)
         try:
             await self._encryption.prepare(delivery for result in results for delivery in result.deliveries)
         except SkepError:
             # Nobody gets them, and that this server lacks a key is no fault of theirs: it may not cost them an attempt.
-            released = [
-                delivery.settlement(Outcome.RELEASE)
-                for request, result in zip(requests, results, strict=True)
-                if not request.auto_ack
-                for delivery in result.deliveries
-            ]
+            released = [d.settlement(Outcome.RELEASE) for result in results for d in result.deliveries]
             await self._store.settle(released, now)
             raise
-        return [
-            await self._opened(result, request.auto_ack, now) for request, result in zip(requests, results, strict=True)
-        ]
+        settlements: list[Settlement] = []
+        opened = [self._opened(result, settlements) for result in results]
+        for request, result in zip(requests, opened, strict=True):
+            if request.auto_ack:
+                settlements += [delivery.settlement() for delivery in result.deliveries]
+        if settlements:
+            await self._store.settle(settlements, now)
+        return opened
 
-    async def _opened(self, result: PopResult, auto_ack: bool, now: Instant) -> PopResult:
+    def _opened(self, result: PopResult, settlements: list[Settlement]) -> PopResult:
+        """The same with open payloads; what cannot be opened is left out, and is to be rejected."""
         if not any(delivery.content_type == SEALED_TYPE for delivery in result.deliveries):
             return result
         opened: list[Delivery] = []
@@ -89,8 +94,7 @@ class OpeningStore:
                 lost.append(delivery.settlement(Outcome.REJECT, error=str(error)))
         if lost:
             log.error("messages cannot be decrypted", queue=lost[0].queue.name, messages=len(lost), error=lost[0].error)
-            if not auto_ack:  # then they are settled already
-                await self._store.settle(lost, now)
+            settlements += lost
         return PopResult(opened, result.next_ready_at, result.more or bool(lost))
 
     async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:
