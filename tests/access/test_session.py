@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from skep.http.auditing import is_audited
 from skep.keys import Verb
 from tests.access.driver import Caller, Door
 from tests.access.requests import ALL
@@ -113,6 +114,13 @@ def test_a_deed_leaves_an_entry_and_needs_more_than_reading(door: Door, stranger
     [entry] = door.with_token(admin.text).get("/api/v1/audit").json["entries"]
     assert (entry["action"], entry["outcome"]) == ("POST /queues/{queue}/pause", "done")
     assert entry["names"] == ["orders"]
+
+
+def test_every_form_leaves_an_entry(door: Door) -> None:
+    pages = [one for one in door.server.app.every_operation if one.tag == "Dashboard" and one.method == "POST"]
+    forms = {one.path for one in pages if is_audited(one.method, one.access)}
+    assert {one.path for one in pages} - forms == {"/login", "/logout"}
+    assert len(forms) >= 10
 
 
 def test_a_message_published_from_a_page_says_who_did(door: Door, stranger: Caller) -> None:

@@ -88,6 +88,8 @@ def test_the_pane_has_all_of_a_message(aged_screen: Screen) -> None:
     expect(aged_screen.page).to_have_url(re.compile("seq=11"))
     pane.get_by_text("As curl").click()
     expect(pane.locator("#as-curl")).to_contain_text("api/v1/push")
+    pane.get_by_role("button", name="Copy").first.click()
+    expect(pane.get_by_role("button", name=re.compile("Copied|Selected"))).to_be_visible()
     pane.get_by_text("As Python").click()
     expect(pane.locator("#as-python")).to_contain_text("client.push('orders'")
     aged_screen.shoot("messages")

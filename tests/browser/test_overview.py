@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
+from tests.browser.conftest import Aged
 from tests.browser.screen import Screen
 from tests.browser.traffic import shop
 from tests.http.driver import Api
@@ -55,21 +56,45 @@ def test_another_tenant_is_chosen_from_a_list(screen: Screen, api: Api) -> None:
     expect(screen.page.locator("table tbody th").first).to_contain_text("orders")
 
 
-def test_no_page_is_wider_than_a_phone(aged_screen: Screen) -> None:
+PHONE_PAGES = (
+    "/", "/queues", "/queues/orders", "/queues/orders/settings", "/queues/orders/publish", "/queues/orders/clear",
+    "/queues/orders/groups/billing/seek?to=beginning", "/messages", "/messages?q=queue:orders", "/messages?q=queue:orders&seq=11",
+    "/traces", "/traces?id=order-11", "/dead-letters", "/dead-letters/orders.dead/letters/1",
+    "/dead-letters/orders.dead/confirm?do=purge", "/operations", "/operations/audit", "/pipelines", "/tenants", "/queues/nosuch",
+)  # fmt: skip
+
+
+def test_no_page_is_wider_than_a_phone(aged_screen: Screen, aged: Aged, complaints: list[str]) -> None:
     aged_screen.page.set_viewport_size({"width": 390, "height": 800})
-    for path in (
-        "/",
-        "/queues",
-        "/queues/orders",
-        "/messages",
-        "/traces",
-        "/dead-letters",
-        "/operations",
-        "/pipelines",
-    ):
-        aged_screen.open(path)
+    for path in PHONE_PAGES:
+        aged_screen.page.goto(aged.server.url + path)
         wide = aged_screen.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390, path
+        # What is too wide for it scrolls by itself, and the menu shows where one is.
+        current = aged_screen.page.locator(".side nav [aria-current]")
+        if current.count():
+            box = current.bounding_box()
+            assert box is not None
+            assert (box["x"] >= 0, box["x"] + box["width"] <= 390) == (True, True), path
+        expect(aged_screen.page.locator(".tenant")).to_be_in_viewport()
+    complaints.clear()  # the last one is not there
+
+
+def test_a_tab_that_nobody_sees_asks_for_nothing(screen: Screen, api: Api) -> None:
+    api.push("orders", {"n": 1})
+    screen.open("/")
+    expect(screen.page.locator("#live-switch")).to_be_visible()
+    asked: list[str] = []
+    screen.page.on("request", lambda request: asked.append(request.url))
+
+    screen.page.evaluate("Object.defineProperty(document, 'hidden', {configurable: true, get: () => true}); refresh()")
+    screen.page.evaluate("new Promise(requestAnimationFrame)")
+    assert asked == []
+
+    api.push("orders", {"n": 2})
+    screen.page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(screen.page.locator(".figure", has_text="To do").locator("dd")).to_have_text("2")
+    assert asked
 
 
 def test_charts_show_the_last_hour(aged_screen: Screen) -> None:

@@ -108,6 +108,22 @@ def test_a_seek_is_previewed_before_it_is_made(screen: Screen, api: Api) -> None
     assert len(api.pop("orders", 9, "&consumerGroup=billing")) == 5
 
 
+def test_a_group_is_forgotten_when_its_name_is_typed(screen: Screen, api: Api) -> None:
+    api.push("orders", 1)
+    api.pop("orders", 1, "&consumerGroup=billing")
+    screen.open("/queues/orders")
+    screen.page.get_by_role("row", name="billing").get_by_role("link", name="Seek…").click()
+
+    screen.page.get_by_text("Forget this group").click()
+    button = screen.page.get_by_role("button", name="Forget the group")
+    expect(button).to_be_disabled()
+    screen.page.get_by_label("Type billing").fill("billing")
+    button.click()
+
+    expect(screen.page.locator(".notice")).to_contain_text("forgotten")
+    assert api.get("/api/v1/resources/queues/orders").json["groups"] == []
+
+
 def test_a_queue_that_is_not_there_is_told_of(screen: Screen, aged: Aged, complaints: list[str]) -> None:
     assert screen.open("/queues/nosuch").status == 404
     expect(screen.page.get_by_text("list of queues")).to_be_visible()

@@ -56,6 +56,10 @@ if (liveSwitch !== null && document.getElementById("live") !== null) {
   }
 }
 
+// On a phone the menu is wider than the screen: the place one is at should be seen.
+const here = document.querySelector(".side nav [aria-current]");
+if (here !== null) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - 40;
+
 // --- keys ---
 
 let afterG = false;
