@@ -78,10 +78,15 @@ class Context(Struct, kw_only=True):
             self.run.stages.append(stage)
         stage.status = "running"
         started, before = self.now(), stage.seconds
-        self.watcher.stage(stage)
         try:
+            self.watcher.stage(stage)
             yield stage
             stage.status = "ok"
+        except KeyboardInterrupt:
+            # Passes that go on and on are ended so: what this one left undone, the next run does.
+            stage.status = "failed" if self.wishes.every_seconds is None else "ok"
+            stage.note = "interrupted"
+            raise
         except BaseException as error:
             stage.status = "failed"
             stage.note = stage.note or str(error).partition("\n")[0][:300]
