@@ -35,6 +35,25 @@ class Receipt(Struct, frozen=True, gc=False):
     expires_at: Instant
 
 
+class Unfit(Struct, frozen=True, gc=False):
+    """A message of a queue's log that someone who reads the log cannot use, and why."""
+
+    seq: int
+    error: str
+
+
+class Buried(Struct, rename="camel"):
+    """What became of such messages: told again, unchanged, to whoever buries them again.
+
+    ``deadLetterQueue`` is null when the queue keeps no dead letters. Those that are ``gone`` were in the log no longer.
+    """
+
+    queue: str
+    dead_letter_queue: str | None
+    buried: int
+    gone: int
+
+
 class EntityKey(Struct, frozen=True, order=True):
     """What an entity is known by."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.model import NO_GROUP, DeadReason, PushStatus
-from skep.records import Endpoint, Report
+from skep.model import NO_DEAD_LETTER_QUEUE, NO_GROUP, DeadReason, PushStatus
+from skep.records import Buried, Endpoint, Report, Unfit
 from tests.contract.driver import Driver, payloads
 
 URL = "https://example.invalid/hook"
@@ -38,6 +39,36 @@ async def test_a_receipt_keeps_a_repeated_invalid_message_out(driver: Driver) ->
 
     assert (outcome.results, outcome.recorded) == ([], b'"done"')
     assert len(await driver.dead()) == 1
+
+
+async def test_unfit_messages_of_a_log_are_buried_once_and_stay_in_it(driver: Driver) -> None:
+    await driver.push("a", partition="p", headers=b'{"a":"b"}', transaction_id="t")
+    await driver.push("b", "c")
+    pushed = driver.now
+    driver.clock.advance(5)
+    receipt, expires = driver.receipt("k").key, Instant(driver.now + seconds(60))
+    unfit = [Unfit(1, "no number"), Unfit(3, "no name"), Unfit(9, "never was there")]
+
+    told = await driver.store.bury_unfit(driver.key(), unfit, receipt, expires, driver.now)
+    again = await driver.store.bury_unfit(driver.key(), unfit, receipt, expires, driver.now)
+
+    assert told == again == Buried("q", "q.dead", 2, 1)
+    first, second = await driver.dead()
+    assert (first.payload, first.partition, first.headers, first.transaction_id) == (b"a", "p", b'{"a":"b"}', "t")
+    assert (first.source_queue, first.source_seq, first.reason, first.group) == ("q", 1, DeadReason.INVALID, NO_GROUP)
+    assert (first.error, first.attempts, first.created_at, first.failed_at) == ("no number", 0, pushed, driver.now)
+    assert (second.payload, second.source_seq, second.error) == (b"c", 3, "no name")
+    assert sorted(payloads(await driver.pop(batch=9))) == ["a", "b", "c"]
+    await driver.check_accounts()
+
+
+async def test_unfit_messages_of_a_queue_without_dead_letters_are_left_out(driver: Driver) -> None:
+    await driver.create(dead_letter_queue=NO_DEAD_LETTER_QUEUE)
+    await driver.push("a")
+    told = await driver.store.bury_unfit(
+        driver.key(), [Unfit(1, "no")], driver.receipt("k").key, Instant(driver.now + seconds(60)), driver.now
+    )
+    assert told == Buried("q", None, 0, 0)
 
 
 async def test_a_replayed_invalid_message_is_for_all_groups(driver: Driver) -> None:

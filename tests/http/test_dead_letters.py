@@ -131,3 +131,22 @@ def test_a_selection_that_cannot_be_meant_touches_nothing(api: Api, wrong: dict[
 
     assert (reply.status, reply.code) == (422, "INVALID_REQUEST")
     assert len(letters(api, "queue=q")) == 1
+
+
+def test_messages_of_a_log_are_buried_once_under_a_name(api: Api) -> None:
+    api.push("q", 1, 2, 3)
+    wanted = {
+        "queue": "q",
+        "name": "pipeline-1",
+        "letters": [{"seq": 2, "error": "no order"}, {"seq": 9, "error": "?"}],
+    }
+
+    told = api.post("/api/v1/dlq/bury", wanted)
+    again = api.post("/api/v1/dlq/bury", wanted)
+
+    assert told.json == again.json == {"queue": "q", "deadLetterQueue": "q.dead", "buried": 1, "gone": 1}
+    [letter] = api.get("/api/v1/dlq?queue=q").json["deadLetters"]
+    assert (letter["sourceSeq"], letter["reason"], letter["error"], letter["payload"]) == (2, "invalid", "no order", 2)
+    assert len(api.pop("q")) == 3
+    assert api.post("/api/v1/dlq/bury", {**wanted, "queue": "none", "name": "other"}).code == "QUEUE_NOT_FOUND"
+    assert api.post("/api/v1/dlq/bury", {**wanted, "letters": [{"seq": 0, "error": ""}]}).code == "INVALID_REQUEST"

@@ -254,17 +254,32 @@ def test_commands_of_a_spec_go_to_a_table_and_a_queue_and_rejects_to_the_dead_le
     assert [json.loads(bytes(one.payload)) for one in lake.client.messages("Orders")] == [
         {"id": str(number), "euros": number} for number in range(1, 5)
     ]
-    [rejected] = lake.client.messages("Placed.dead")
-    headers = json.loads(bytes(rejected.headers))
-    assert (headers["skep-code"], headers["skep-field"], headers["skep-value"]) == (
-        "MESSAGE_INVALID",
-        "cents",
-        '"many"',
-    )
+    [letter] = lake.client.dead_letters("Placed")
+    assert (letter.source_queue, letter.source_seq, letter.partition, letter.reason) == ("Placed", 5, "p", "invalid")
+    assert (letter.error or "").startswith("MESSAGE_INVALID: ")
+    assert "field cents, " in (letter.error or "")
+    assert 'value "many"' in (letter.error or "")
+    assert json.loads(bytes(letter.payload)) == {"number": 5, "cents": "many"}
 
     lake.client.push("Placed", {"number": 9, "cents": 900})
     assert ran(lake, "commands", queues=("Placed",), app=SHOP, to="Orders").run.stages[0].rows_in == 1
     assert sum(1 for _ in lake.client.messages("Orders")) == 5
+
+    assert lake.client.replay("Placed").count == 1
+    again = ran(lake, "commands", queues=("Placed",), app=SHOP, to="Orders").run.stages[0]
+    assert (again.rows_in, again.rejected, again.note) == (1, 1, "")
+    assert [one.source_seq for one in lake.client.dead_letters("Placed")] == [7]
+
+
+def test_a_batch_of_commands_that_is_done_again_buries_its_rejects_once(lake: Lake) -> None:
+    lake.client.push("Placed", [{"number": number, "cents": "many"} for number in range(3)])
+    ran(lake, "commands", queues=("Placed",), app=SHOP)
+    [commits] = (lake.folder / "lake" / "_skep" / "checkpoints").glob("commands-Placed/offsets/commits")
+    for file in commits.iterdir():  # as if it had been killed when all was written and nothing noted
+        file.unlink()
+    stage = ran(lake, "commands", queues=("Placed",), app=SHOP).run.stages[0]
+    assert (stage.rows_in, stage.rejected) == (3, 3)
+    assert [one.source_seq for one in lake.client.dead_letters("Placed")] == [1, 2, 3]
 
 
 def test_checks_of_a_spec_are_counted_and_what_is_to_be_dropped_is_quarantined(lake: Lake) -> None:

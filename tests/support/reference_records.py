@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
+
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.ids import Id
@@ -17,12 +19,14 @@ from skep.model import (
     PushOutcome,
     PushResult,
     PushStatus,
+    QueueKey,
     QueueSettings,
     Seq,
 )
 from skep.records import (
     MAX_BYTES,
     AppRecord,
+    Buried,
     Effect,
     Endpoint,
     EntityEvent,
@@ -31,8 +35,9 @@ from skep.records import (
     Receipt,
     ReceiptKey,
     Report,
+    Unfit,
 )
-from tests.support.reference import Entry
+from tests.support.reference import Entry, Log
 from tests.support.reference_views import ReferenceViews
 
 Records = tuple[dict[ReceiptKey, Receipt], dict[EntityKey, list[EntityEvent]], dict[EntityKey, EntityState]]
@@ -129,6 +134,32 @@ class ReferenceRecords(ReferenceViews):
         depth = Depth(grave.depth, max(0, limit - grave.depth) if limit else None)
         result = PushResult(PushStatus.STORED, id_, Seq(entry.seq), message.transaction_id, entry.trace_id)
         return PushOutcome([result], {grave.queue.key: depth})
+
+    async def bury_unfit(
+        self, key: QueueKey, unfit: Sequence[Unfit], receipt: ReceiptKey, expires_at: Instant, now: Instant
+    ) -> Buried:
+        if (known := self.living(receipt, now)) is not None:
+            return msgspec.json.decode(known.answer, type=Buried)
+        source, name = self.log(key), self.grave_name(key)
+        told = Buried(key.name, name, 0, 0)
+        for one in unfit if name is not None else ():
+            if (entry := source.entries.get(Seq(one.seq))) is None:
+                told.gone += 1
+                continue
+            assert name is not None
+            self._add_unfit(key, self.make_dead_letter_queue(name, key.tenant, now), entry, one.error, now)
+            told.buried += 1
+        self.receipts_kept[receipt] = Receipt(receipt, msgspec.json.encode(told), expires_at)
+        return told
+
+    def _add_unfit(self, key: QueueKey, grave: Log, entry: Entry, error: str, now: Instant) -> None:
+        message = NewMessage(
+            queue=key, payload=entry.payload, partition=entry.partition, transaction_id=entry.transaction_id,
+            trace_id=entry.trace_id, headers=entry.headers, content_type=entry.content_type, priority=entry.priority,
+        )  # fmt: skip
+        copy = self.append(grave, message, entry.id, now)
+        letter = self._letter(grave.queue.key.name, copy, message, error, now)
+        grave.dead[copy.seq] = msgspec.structs.replace(letter, source_seq=Seq(entry.seq), created_at=entry.created_at)
 
     def _letter(self, grave: str, entry: Entry, message: NewMessage, error: str, now: Instant) -> DeadLetter:
         kept = replace(entry, partition=message.partition)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Unpack
 
 from skep.client import looking_calls
@@ -19,7 +19,7 @@ from skep.client.looking_calls import (
 from skep.client.records import Records
 from skep.model import ClearScope
 from skep.wire.browsing import BrowsedMessage
-from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse
+from skep.wire.dead_letters import Buried, DeadLetterView, PurgeResponse, ReplayResponse
 from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
 from skep.wire.operations import OperationStatsResponse, OperationView
 from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
@@ -159,6 +159,13 @@ class Looking(Records):
     def replay(self, queue: str, **wish: Unpack[DeadLetterWish]) -> ReplayResponse:
         """Send dead letters back to their queues, in order; each to the group that gave it up."""
         return self.run(looking_calls.replay(queue, wish))
+
+    def bury(self, queue: str, letters: Mapping[int, str], *, name: str) -> Buried:
+        """Put messages of the log, by their seqs and with an error each, among the dead letters: once for every ``name``.
+
+        For who reads the log and not by leases. The log and its groups keep the messages.
+        """
+        return self.run(looking_calls.bury(queue, letters, name))
 
     def purge(self, queue: str, **wish: Unpack[DeadLetterWish]) -> PurgeResponse:
         """Delete dead letters for good."""

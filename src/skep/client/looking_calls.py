@@ -13,11 +13,14 @@ from skep.errors import Code, SkepError
 from skep.model import DeadReason, MessageState
 from skep.wire.browsing import BrowsedMessage, MessagesResponse, TraceResponse
 from skep.wire.dead_letters import (
+    Buried,
+    BuryRequest,
     DeadLetterSelection,
     DeadLettersResponse,
     DeadLetterView,
     PurgeResponse,
     ReplayResponse,
+    UnfitMessage,
 )
 from skep.wire.groups import (
     GroupDeleted,
@@ -283,6 +286,12 @@ def dead_letter(queue: str, letter: str | int) -> Call[DeadLetterView]:
 def replay(queue: str, wish: DeadLetterWish) -> Call[ReplayResponse]:
     """Send dead letters back."""
     return post("/api/v1/dlq/replay", ReplayResponse, _selection(queue, wish))
+
+
+def bury(queue: str, letters: Mapping[int, str], name: str) -> Call[Buried]:
+    """Put messages of a log among the dead letters."""
+    unfit = [UnfitMessage(seq, error) for seq, error in letters.items()]
+    return post("/api/v1/dlq/bury", Buried, BuryRequest(queue, name, unfit))
 
 
 def purge(queue: str, wish: DeadLetterWish) -> Call[PurgeResponse]:

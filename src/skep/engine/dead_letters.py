@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from skep.clock import Clock, Instant
+from skep.clock import Clock, Instant, seconds
 from skep.config import Limits
 from skep.engine import validate
 from skep.engine.inflight import InFlight
 from skep.engine.replaying import Replay, purge_all, replay_all, replay_edited
+from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import DeadLetter, DeadLetterFilter, Edited, NewMessage, QueueKey, Seq
+from skep.records import Buried, ReceiptKey, Unfit
 from skep.store.protocol import Store
 
+BURIALS = "burials"
+"""The scope of the receipts that say that messages were buried."""
 Seal = Callable[[Sequence[NewMessage], Sequence[Id]], Awaitable[list[NewMessage]]]
 
 
@@ -28,8 +32,12 @@ class DeadLetters:
         limits: Limits,
         announce: Callable[[QueueKey, Instant], None],
         seal: Seal,
+        receipt_seconds: float,
     ) -> None:
-        """``announce`` hears of queues that got messages back; ``seal`` encrypts what an encrypted queue gets."""
+        """``announce`` hears of queues that got messages back; ``seal`` encrypts what an encrypted queue gets.
+
+        For ``receipt_seconds`` it is known which messages were buried.
+        """
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -37,6 +45,24 @@ class DeadLetters:
         self._limits = limits
         self._announce = announce
         self._seal = seal
+        self._receipt_seconds = receipt_seconds
+
+    async def bury(self, key: QueueKey, unfit: Sequence[Unfit], name: str) -> Buried:
+        """Copy messages of a log among its queue's dead letters, in order, once for every ``name`` that this is known by."""
+        with self._in_flight:
+            validate.check_key(key)
+            validate.check_name(name, "name of a burial")
+            validate.check_page(len(unfit), self._limits)
+            if any(not 0 < one.seq <= validate.SEQ_MAX for one in unfit):
+                raise SkepError(Code.INVALID_REQUEST, "a seq is a number from 1 on")
+            said = [Unfit(one.seq, validate.storable(one.error, self._limits.error_characters)) for one in unfit]
+            now = self._clock.now()
+            receipt = ReceiptKey(BURIALS, f"{key.name}/{name}", key.tenant)
+            expires_at = Instant(now + seconds(self._receipt_seconds))
+            told = await self._store.bury_unfit(key, said, receipt, expires_at, now)
+            if told.dead_letter_queue is not None and told.buried:
+                self._announce(QueueKey(told.dead_letter_queue, key.tenant), now)
+            return told
 
     async def page(self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100) -> list[DeadLetter]:
         """A page of dead letters in the order of their queue, those after ``after``."""

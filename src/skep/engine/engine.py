@@ -151,7 +151,14 @@ class Engine:
         )
         self.look = Looking(store, clock, self._in_flight, self._limits)
         self.dead_letters = DeadLetters(
-            store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption.seal
+            store,
+            clock,
+            ids,
+            self._in_flight,
+            self._limits,
+            self._announce,
+            self.encryption.seal,
+            self.settings.published_seconds,
         )
         self.groups = Groups(store, clock, self._in_flight, self._lifecycle.inspect, self._wake)
         self.past = Past(store, clock, self._in_flight, self._limits)

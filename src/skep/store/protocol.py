@@ -62,9 +62,7 @@ from skep.operations import (
     Performed,
     Waiting,
 )
-from skep.records import (
-    Receipt,
-)
+from skep.records import Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.records import RecordStore
@@ -322,6 +320,16 @@ class Store(Protocol):
 
         The result is its place there. A queue that keeps no dead letters refuses it (MESSAGE_INVALID), and one whose dead
         letters are at their max_depth does (QUEUE_FULL); then nothing is kept.
+        """
+        ...
+
+    async def bury_unfit(
+        self, key: QueueKey, unfit: Sequence[Unfit], receipt: ReceiptKey, expires_at: Instant, now: Instant
+    ) -> Buried:
+        """Copy messages of a log into its dead-letter queue (reason INVALID, no group, no attempts), in order, and once per receipt.
+
+        The log keeps them, and so do its groups; max_depth does not turn them away. Those that are in the log no longer, and all
+        of a queue that keeps no dead letters, are left out.
         """
         ...
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec import Raw, Struct
 
 from skep.model import DeadReason
+from skep.records import Buried as Buried  # it is the answer, as it is kept
 
 
 class DeadLetterView(Struct, rename="camel"):
@@ -57,6 +58,21 @@ class DeadLetterSelection(Struct, rename="camel", forbid_unknown_fields=True):
     since: datetime | None = None
     until: datetime | None = None
     dry_run: bool = False
+
+
+class UnfitMessage(Struct, forbid_unknown_fields=True):
+    """A message of the log by its seq, and why it is of no use."""
+
+    seq: int
+    error: str
+
+
+class BuryRequest(Struct, forbid_unknown_fields=True):
+    """Messages of a queue's log that whoever reads it cannot use. ``name`` is what this burial is known by when it is repeated."""
+
+    queue: str
+    name: str
+    letters: list[UnfitMessage]
 
 
 class ReplayedMessage(Struct, rename="camel"):

@@ -7,14 +7,16 @@ import msgspec
 from skep.engine import Engine
 from skep.http import dead_letters, parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN, READ
+from skep.http.need import ADMIN, PUSH, READ
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.routes.messages import PREVIEW, preview_bytes
 from skep.http.shown import dead_letter_view
 from skep.ids import id_text
 from skep.model import DeadReason, QueueKey, Seq
+from skep.records import Buried, Unfit
 from skep.wire.dead_letters import (
+    BuryRequest,
     DeadLetterSelection,
     DeadLettersResponse,
     DeadLetterView,
@@ -38,6 +40,7 @@ LIST_PARAMETERS = (
     LIMIT,
 )
 
+_decode_burial = msgspec.json.Decoder(BuryRequest)
 _decode_selection = msgspec.json.Decoder(DeadLetterSelection)
 
 
@@ -67,6 +70,11 @@ def operations(engine: Engine) -> list[Operation]:
         replayed = [ReplayedMessage(one.dead_seq, one.queue.name, one.seq, id_text(one.id)) for one in done.replayed]
         return json_answer(ReplayResponse(selection.dry_run, done.count, replayed))
 
+    async def bury(call: Call) -> Answer:
+        wanted = await call.json(_decode_burial)
+        unfit = [Unfit(one.seq, one.error) for one in wanted.letters]
+        return json_answer(await engine.dead_letters.bury(call.queue(wanted.queue), unfit, wanted.name))
+
     async def purge(call: Call) -> Answer:
         selection = await call.json(_decode_selection)
         wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
@@ -91,6 +99,13 @@ def operations(engine: Engine) -> list[Operation]:
             answers={200: ReplayResponse}, summary="Send dead letters back to their queues, in order",
             description="Each goes to the group that gave it up and to no other, as a new message with attempts anew.",
             example={"queue": "orders.dead", "reason": "max_attempts", "dryRun": True},
+        ),
+        Operation(
+            method="POST", path="/api/v1/dlq/bury", access=PUSH, handler=bury, tag=TAG, request=BuryRequest,
+            answers={200: Buried}, summary="Put messages of a log among its queue's dead letters, once",
+            description="For those who read the log and not by leases, such as pipelines. The log and its groups keep the "
+            "messages. Sent again under the same name, it gets the same answer and changes nothing.",
+            example={"queue": "orders", "name": "billing-7", "letters": [{"seq": 5, "error": "there is no such customer"}]},
         ),
         Operation(
             method="POST", path="/api/v1/dlq/purge", access=ADMIN, handler=purge, tag=TAG, request=DeadLetterSelection,

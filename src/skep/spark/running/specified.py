@@ -7,6 +7,8 @@ and the batch's number: a batch that is run again after a kill replaces or repea
 from __future__ import annotations
 
 import shutil
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -26,9 +28,11 @@ from skep.spec.ir import OnFail
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-TOLD = ("code", "error", "field", "expression", "value")
-"""What a rejected message carries in its headers, each as `skep-…`."""
-HEADER_CHARACTERS = 500
+TOLD = ("field", "expression", "value")
+"""What the error of a dead letter names beside what went wrong."""
+TOLD_CHARACTERS = 500
+LETTER_SEQS = 1_000
+"""Rejected messages of so many seqs are buried in one call: where it begins and ends does not depend on which these are."""
 
 
 def run_commands(context: Context) -> None:
@@ -52,7 +56,6 @@ def run_commands(context: Context) -> None:
 def _stream(context: Context, stage: Stage, app: App, queue: str) -> None:
     root = Path(context.wishes.checkpoint or context.tables / OWN / "checkpoints") / f"commands-{queue}"
     name = checkpoint_name(root)
-    dead = context.inputs.client.stats(queue).settings.dead_letter_queue or f"{queue}.dead"
 
     def write(batch: DataFrame, number: int) -> None:
         made = commands(batch, app, queue)
@@ -63,7 +66,7 @@ def _stream(context: Context, stage: Stage, app: App, queue: str) -> None:
         if context.wishes.to is not None:
             _push(context, _as_messages(made.commands), context.wishes.to, f"{name}-{number}-commands")
         if counted[1]:
-            _push(context, _as_rejects(made.rejects), dead, f"{name}-{number}-rejects")
+            _bury(context, stage, made.rejects, queue, f"{name}-{number}")
         outcomes.unpersist()
         stage.rows_in += counted[0]
         stage.rows_out += counted[0] - counted[1]
@@ -148,14 +151,29 @@ def _as_messages(made: DataFrame) -> DataFrame:
     )
 
 
-def _as_rejects(rejects: DataFrame) -> DataFrame:
-    told = [
-        part
-        for name in TOLD
-        for part in (F.lit(f"skep-{name}"), F.substring(F.coalesce(name, F.lit("")), 1, HEADER_CHARACTERS))
-    ]
-    headers = F.map_filter(F.create_map(*told), lambda _, value: value != "")
-    return rejects.select("partition", "payload", _origin("reject"), "trace_id", headers.alias("headers"))
+def _bury(context: Context, stage: Stage, rejects: DataFrame, queue: str, name: str) -> None:
+    """Put rejected messages among the dead letters of their queue, portion by portion, each portion once."""
+    rows = rejects.select("seq", _why().alias("error")).orderBy("seq").toLocalIterator(prefetchPartitions=True)
+    server, lost = context.inputs.link, 0
+    for portion, letters in groupby(rows, key=lambda row: row["seq"] // LETTER_SEQS):
+        errors = {row["seq"]: row["error"] for row in letters}
+        told = server.patiently(partial(server.client.bury, queue, errors, name=f"{name}-{portion}"))
+        lost += len(errors) - told.buried
+        if told.dead_letter_queue is not None:
+            context.wrote(server_dataset(context, told.dead_letter_queue))
+    if lost:
+        stage.note = f"{lost:,} of the rejected are no dead letters: the queue keeps none, or retention was quicker"
+
+
+def _why() -> Column:
+    """What went wrong, and with what: for people, and to be searched for."""
+    said = [F.concat(F.lit(f"{name} "), F.substring(name, 1, TOLD_CHARACTERS)) for name in TOLD]
+    rest = F.concat_ws(
+        ", ", *[F.when(F.coalesce(name, F.lit("")) != "", part) for name, part in zip(TOLD, said, strict=True)]
+    )
+    return F.concat(
+        F.concat_ws(": ", "code", "error"), F.when(rest != "", F.concat(F.lit(" ("), rest, F.lit(")"))).otherwise("")
+    )
 
 
 def _origin(label: str) -> Column:

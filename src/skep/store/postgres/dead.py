@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import asyncpg
+import msgspec
 import structlog
 from msgspec import Struct
 
@@ -34,7 +35,7 @@ from skep.model import (
     Seq,
 )
 from skep.operations import operations_ahead
-from skep.records import Receipt
+from skep.records import Buried, Receipt, ReceiptKey, Unfit
 from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
@@ -120,6 +121,28 @@ async def quarantine(
     result = PushResult(PushStatus.STORED, id_, Seq(seq), message.transaction_id, trace_id)
     to.depth += 1
     return PushOutcome([result], {target.key: depth_of(to)}), [to.queue_id] if to.watched else []
+
+
+async def bury_unfit(
+    connection: Connection,
+    key: QueueKey,
+    unfit: Sequence[Unfit],
+    receipt: ReceiptKey,
+    expires_at: Instant,
+    now: Instant,
+) -> Buried:
+    """Copy messages of a log among the dead letters of their queue, once."""
+    # The receipt first: two servers that are told the same wait for each other here.
+    taken = await receipts.take(connection, [Receipt(receipt, b"null", expires_at)], now)
+    if (known := taken.recorded(receipt)) is not None:
+        return msgspec.json.decode(known, type=Buried)
+    queue = await queues.need(connection, key)
+    burials = [Burial(one.seq, DeadReason.INVALID, one.error, 0) for one in unfit]
+    target, gone = await bury(connection, queue, NO_GROUP, burials, now)
+    told = Buried(key.name, None, 0, 0) if target is None else Buried(key.name, target.name, len(unfit) - gone, gone)
+    taken.keep(Receipt(receipt, msgspec.json.encode(told), expires_at))
+    await taken.write(connection)
+    return told
 
 
 async def bury_new(

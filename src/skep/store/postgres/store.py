@@ -61,9 +61,7 @@ from skep.operations import (
     Performed,
     Waiting,
 )
-from skep.records import (
-    Receipt,
-)
+from skep.records import Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.postgres import (
@@ -371,6 +369,11 @@ class PostgresStore:
         outcome, watched = await self._pool.transaction(lambda c: dead.quarantine(c, message, id_, error, receipt, now))
         self._news.announce(watched)
         return outcome
+
+    async def bury_unfit(
+        self, key: QueueKey, unfit: Sequence[Unfit], receipt: ReceiptKey, expires_at: Instant, now: Instant
+    ) -> Buried:
+        return await self._pool.transaction(lambda c: dead.bury_unfit(c, key, unfit, receipt, expires_at, now))
 
     # keys of payloads
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+import msgspec
 import structlog
 from msgspec import Struct
 
@@ -21,13 +22,13 @@ from skep.model import (
     QueueSettings,
     Seq,
 )
-from skep.records import Receipt
+from skep.records import Buried, Receipt, ReceiptKey, Unfit
 from skep.store.rules import dead_letter_target, not_quarantined, queue_full_reason
 from skep.store.sqlite.leases import count_expired
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, depth_of, next_place
 from skep.store.sqlite.queues import make_dead_letter_queue, make_queue
-from skep.store.sqlite.receipts import drop, recorded, take
+from skep.store.sqlite.receipts import drop, find, recorded, take
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.statements import load_statements
 
@@ -125,6 +126,31 @@ def quarantine(
     seq, _ = _add_letter(session, dead_queue, said, letter, error, now)
     result = PushResult(PushStatus.STORED, id_, Seq(seq), message.transaction_id, trace_id)
     return PushOutcome([result], {dead_queue.key: depth_of(session, dead_queue)})
+
+
+def bury_unfit(
+    session: Session, key: QueueKey, unfit: Sequence[Unfit], receipt: ReceiptKey, expires_at: Instant, now: Instant
+) -> Buried:
+    """Copy messages of a log among the dead letters of their queue, once."""
+    known = find(session, receipt, now)
+    if known is not None:
+        return msgspec.json.decode(known.answer, type=Buried)
+    queue = session.queue(key)
+    name = dead_letter_target(key.name, queue.settings, queue.holds_dead_letters)
+    told = Buried(key.name, name, 0, 0)
+    for one in unfit if name is not None else ():
+        message = session.row(SQL["message_to_bury"], (queue.base | one.seq,))
+        if message is None:
+            told.gone += 1
+            continue
+        assert name is not None
+        dead_queue = make_dead_letter_queue(session, QueueKey(name, key.tenant), now)
+        *said, created_at = message
+        letter = (queue.id, one.seq, key.name, message[1], NO_GROUP, DeadReason.INVALID, 0, created_at)
+        _add_letter(session, dead_queue, tuple(said), letter, one.error, now)
+        told.buried += 1
+    take(session, Receipt(receipt, msgspec.json.encode(told), expires_at), now)
+    return told
 
 
 def bury_new(

@@ -63,9 +63,7 @@ from skep.operations import (
     Performed,
     Waiting,
 )
-from skep.records import (
-    Receipt,
-)
+from skep.records import Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.records import RecordStore
@@ -390,6 +388,12 @@ class SqliteStore:
     ) -> PushOutcome:
         """Put an invalid message straight among its queue's dead letters."""
         return await self._write(lambda session: bury.quarantine(session, message, id_, error, receipt, now))
+
+    async def bury_unfit(
+        self, key: QueueKey, unfit: Sequence[Unfit], receipt: ReceiptKey, expires_at: Instant, now: Instant
+    ) -> Buried:
+        """Copy messages of a log among its queue's dead letters, once."""
+        return await self._write(lambda session: bury.bury_unfit(session, key, unfit, receipt, expires_at, now))
 
     # keys of payloads
 

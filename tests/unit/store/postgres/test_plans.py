@@ -359,6 +359,7 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await watch("past", lambda: store.past(driver.tenant, [driver.key().name], Instant(0)))
     await watch("past", lambda: store.deliveries([Journey(driver.key(), "a", Seq(1), driver.now)]))
     await watch("history", lambda: store.lease_history(driver.key()))
+    await watch("history", lambda: store.lease_history(driver.key(), since=driver.now))
     await watch("history", lambda: store.retention_history(driver.key()))
     await watch("list", lambda: store.list_queues(driver.tenant))
     await watch("list", store.tenants)
