@@ -72,10 +72,13 @@ def test_a_grant_is_within_others_only_as_a_whole() -> None:
         "/api/v1/log/mine%2F..%2Forders", "/api/v1/resources/queues/%6frders/messages/1", "/api/v1/messages?queue=mine&queue=orders",
         "/api/v1/messages?queue=%6Frders", "/api/v1/dlq?queue=mine&sourceQueue=orders", "/api/v1/dlq?queue=orders&sourceQueue=mine",
         "/api/v1/dlq/orders/1", "/admin/queues/orders/dlq", "/admin/queues/orders/dlq?tenant_id={tenant}",
+        "/queues/orders", "/queues/%6Frders", "/queues/mine%2F..%2Forders", "/queues/mine/../orders", "/queues/orders?tenant={tenant}",
+        "/messages?q=queue:orders", "/messages?q=queue:mine+queue:orders", "/messages?q=queue:orders+queue:mine&seq=1",
+        "/messages?q=queue:%22orders%22&seq=1", "/dead-letters?queue=orders", "/dead-letters/orders/letters/1", "/traces?id=t1",
     ],
 )  # fmt: skip
 def test_no_spelling_of_a_path_leads_to_another_queue(door: Door, path: str) -> None:
-    door.caller(*ALL).push("orders", "SECRET")
+    door.caller(*ALL).push("orders", "SECRET", transactionId="t1")
     door.caller(*ALL).push("mine", "own")
     reply = door.caller(*ALL, queues=["mine", "mine*"]).get(path.replace("{tenant}", door.tenant))
     assert reply.status != 500, reply

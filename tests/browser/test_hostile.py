@@ -6,6 +6,9 @@ import json
 
 from playwright.sync_api import Page, expect
 
+from skep.model import NewMessage, PushBatch, QueueKey
+from skep.operations import QueuedReason
+from skep.testing.server import RunningServer
 from tests.browser.screen import Screen
 from tests.http.driver import Api
 
@@ -44,6 +47,15 @@ def everything(api: Api, evil: str) -> None:
     assert api.request("PUT", f"/api/v1/pipelines/{quoted}", json.dumps(report).encode()).status == 200
 
 
+def put_off(api: Api, server: RunningServer, evil: str) -> None:
+    """A push that waits as an operation, with an error that names its queue: that is full."""
+    api.post("/api/v1/configure", {"queue": evil + "2", "settings": {"max_depth": 1}})
+    api.push(evil + "2", 1)
+    engine = server.engine
+    message = NewMessage(QueueKey(evil + "2", api.tenant), b"2", partition=evil)
+    server.run(engine.operations.push(PushBatch([message], engine._ids.mint_many(1)), 1, QueuedReason.SYSTEM_BUSY))
+
+
 def api_quoted(text: str) -> str:
     from urllib.parse import quote
 
@@ -56,8 +68,9 @@ def pages(page: Page) -> list[str]:
     return [str(link) for link in links if "/docs" not in link and "#" not in link]
 
 
-def test_nothing_that_others_write_runs_in_a_page(screen: Screen, api: Api) -> None:
+def test_nothing_that_others_write_runs_in_a_page(screen: Screen, api: Api, server: RunningServer) -> None:
     everything(api, EVIL)
+    put_off(api, server, EVIL[:200])
     seen: set[str] = set()
     quoted = api_quoted(EVIL)
     for path in (
@@ -67,6 +80,7 @@ def test_nothing_that_others_write_runs_in_a_page(screen: Screen, api: Api) -> N
         "/traces",
         "/dead-letters",
         "/operations",
+        "/operations/audit",
         "/pipelines",
         f"/queues/{quoted}",
     ):
