@@ -246,11 +246,22 @@ def test_a_key_made_on_the_store_guards_the_server_and_is_never_logged(tmp_path:
                 response = connection.getresponse()
                 response.read()
                 statuses.append(response.status)
+        form = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
+        for method, path, body, headers in (
+            ("POST", "/login", f"key={key}", form),
+            ("GET", "/queues", None, {"Cookie": f"skep_key={key}"}),
+            ("POST", "/queues/orders/pause", f"key={key}", {"Cookie": f"skep_key={key}", **form}),
+            ("GET", f"/queues?key={key}", None, {"Cookie": f"skep_key={key}"}),
+        ):
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            response.read()
+            statuses.append(response.status)
         connection.close()
         server.signal()
         server.ended()
         said = "\n".join(server.lines)
-    assert statuses == [404, 403, 401, 401, 401, 401]
+    assert statuses == [404, 403, 401, 401, 401, 401, 303, 200, 403, 422]
     assert "/api/v1/pop/queue/orders" in said
     assert key.rpartition("_")[2][:-1] not in said
 
