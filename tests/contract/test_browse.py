@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.ids import IdMint
-from skep.model import MessagePage, MessageState, Ordering, PushBatch, Seq
+from skep.model import MessageFilter, MessagePage, MessageState, Ordering, PushBatch, Seq
 from tests.contract.driver import Driver
 
 
@@ -169,3 +169,23 @@ async def test_a_transaction_id_is_found_in_whatever_queue_it_is(driver: Driver)
     ]
     assert len(await driver.store.with_transaction_id(driver.tenant, "t-1", limit=1)) == 1
     assert await driver.store.with_transaction_id(driver.tenant, "no such") == []
+
+
+async def test_messages_in_a_state_are_found_behind_many_that_are_not(driver: Driver) -> None:
+    await driver.push(*(str(n) for n in range(450)))
+    await driver.ack(*await driver.pop(batch=440))
+
+    async def found(state: MessageState, *, descending: bool) -> list[int]:
+        """The first dozen, page by page: one may be short, or empty, and still have a next."""
+        seqs, after = list[int](), None
+        while len(seqs) < 12:
+            wanted = MessageFilter(queue=driver.key(), state=state, limit=6, after=after, descending=descending)
+            page = await driver.store.messages(wanted, driver.now)
+            seqs += [message.seq for message in page.messages]
+            after = page.after
+            if after is None:
+                break
+        return seqs
+
+    assert await found(MessageState.PENDING, descending=False) == list(range(441, 451))
+    assert await found(MessageState.SETTLED, descending=True) == list(range(440, 428, -1))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import asyncpg
+import msgspec
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
@@ -41,6 +42,17 @@ SQL = load_statements(__package__, "looking")
 RATE_WINDOW_SECONDS = 60
 WALK_ROWS = 2_000
 """How many messages one page of browsing looks at, at most."""
+FIRST_STEP_ROWS = 200
+"""How many it looks at first, for those in a state."""
+
+
+class Span(NamedTuple):
+    """A stretch of the log, or of one partition in it, and which way it is walked."""
+
+    low: int = 0
+    high: int = SEQ_MAX
+    partition: str | None = None
+    descending: bool = False
 
 
 async def queue_stats(connection: Connection, key: QueueKey, now: Instant) -> QueueStats:
@@ -211,25 +223,43 @@ async def messages(connection: Connection, wanted: MessageFilter, now: Instant) 
         low, high = (low, min(high, wanted.after - 1)) if wanted.descending else (max(low, wanted.after + 1), high)
     if low > high:
         return MessagePage([], None)
-    rows = await _candidates(connection, queue, wanted, low, high)
+    if wanted.state is not None:
+        return await _in_state(connection, queue, wanted, group_id, Span(low, high), now)
+    rows = await _candidates(connection, queue, wanted, Span(low, high), wanted.limit)
     states = await _states(connection, queue, group_id, rows, now)
-    if wanted.state is None:
-        found = [stored(row, wanted.queue, state) for row, state in zip(rows, states, strict=True)]
-        return MessagePage(found, rows[-1]["seq"] if len(rows) >= wanted.limit else None)
-    # The walk left out payloads: most of what it passed is in another state.
-    fitting = [row["seq"] for row, state in zip(rows, states, strict=True) if state is wanted.state][: wanted.limit]
+    found = [stored(row, wanted.queue, state) for row, state in zip(rows, states, strict=True)]
+    return MessagePage(found, rows[-1]["seq"] if len(rows) >= wanted.limit else None)
+
+
+async def _in_state(
+    connection: Connection, queue: Queue, wanted: MessageFilter, group_id: int | None, span: Span, now: Instant
+) -> MessagePage:
+    """A page of the messages that are in a state, found in steps that grow; their payloads are read once they are found."""
+    lean = msgspec.structs.replace(wanted, preview_bytes=0)
+    fitting: list[Seq] = []
+    after: Seq | None = None
+    step, left = max(wanted.limit, FIRST_STEP_ROWS), WALK_ROWS
+    while True:
+        rows = await _candidates(connection, queue, lean, span, step)
+        states = await _states(connection, queue, group_id, rows, now)
+        fitting += [row["seq"] for row, state in zip(rows, states, strict=True) if state is wanted.state]
+        left -= len(rows)
+        after = rows[-1]["seq"] if len(rows) == step else None
+        if after is None or left <= 0 or len(fitting) >= wanted.limit:
+            break
+        span = Span(span.low, after - 1) if wanted.descending else Span(after + 1, span.high)
+        step = min(step * 3, left)
+    if len(fitting) >= wanted.limit:
+        fitting = fitting[: wanted.limit]
+        after = fitting[-1]
     shown = await connection.fetch(SQL["by_seqs"], queue.id, fitting, wanted.preview_bytes)
-    found = [stored(row, wanted.queue, wanted.state) for row in shown]
-    if len(fitting) == wanted.limit:
-        return MessagePage(found, Seq(fitting[-1]))
-    return MessagePage(found, rows[-1]["seq"] if len(rows) >= WALK_ROWS else None)
+    return MessagePage([stored(row, wanted.queue, wanted.state) for row in shown], after)
 
 
 async def _candidates(
-    connection: Connection, queue: Queue, wanted: MessageFilter, low: int, high: int
+    connection: Connection, queue: Queue, wanted: MessageFilter, span: Span, limit: int
 ) -> Sequence[asyncpg.Record]:
-    limit = WALK_ROWS if wanted.state else wanted.limit
-    preview = 0 if wanted.state else wanted.preview_bytes
+    (low, high, *_), preview = span, wanted.preview_bytes
     way = "_down" if wanted.descending else ""
     if wanted.transaction_id is not None:
         rows = await connection.fetch(
@@ -266,15 +296,6 @@ async def message(connection: Connection, key: QueueKey, seq: Seq) -> StoredMess
         return None
     rows = await connection.fetch(SQL["by_seq"], queue.id, seq, seq, 1, None)
     return stored(rows[0], key, None) if rows else None
-
-
-class Span(NamedTuple):
-    """A stretch of the log, or of one partition in it, and which way it is walked."""
-
-    low: int = 0
-    high: int = SEQ_MAX
-    partition: str | None = None
-    descending: bool = False
 
 
 async def _trace_rows(
