@@ -225,11 +225,15 @@ class Appended(Struct, frozen=True):
 
 
 class LogBounds(Struct, frozen=True):
-    """The seqs a log holds, both inclusive, and when its last message was appended; empty when first is last + 1."""
+    """The seqs a log holds, both inclusive, and when its last message was appended; empty when first is last + 1.
+
+    ``created_at`` is the queue's: a queue that was deleted and made anew has another log, whose seqs mean other messages.
+    """
 
     first_seq: Seq
     last_seq: Seq
     last_at: Instant | None
+    created_at: Instant
 
 
 class Outcome(StrEnum):

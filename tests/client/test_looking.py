@@ -153,6 +153,7 @@ def test_the_log_is_read_as_arrow(client: skep.Client) -> None:
 
     assert table.to_pydict() == {"seq": [2, 3], "payload": [b"22", b"333"]}
     assert (bounds.first_seq, bounds.last_seq, bounds.at_seq, bounds.through_seq) == (1, 4, 1, 2)
+    assert bounds.log == client.log_bounds("orders").log > 0
     assert len(client.read_log("orders", limit=1, compression="zstd")) > 0
 
 

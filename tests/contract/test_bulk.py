@@ -10,7 +10,7 @@ import pytest
 from skep.clock import Instant
 from skep.columns import LogPiece, LogRange, NewRows
 from skep.errors import Code, SkepError
-from skep.model import DEFAULT_PARTITION, Ordering, Seq
+from skep.model import DEFAULT_PARTITION, ClearScope, Ordering, Seq
 from tests.contract.driver import Driver
 
 MANY = 1_000_000
@@ -134,6 +134,21 @@ async def test_bounds_say_what_the_log_holds(driver: Driver) -> None:
 
     assert (empty.first_seq, empty.last_seq, empty.last_at) == (1, 0, None)
     assert (bounds.first_seq, bounds.last_seq, bounds.last_at) == (1, 2, driver.now)
+
+
+async def test_a_queue_that_was_made_anew_has_another_log_and_one_that_was_changed_has_not(driver: Driver) -> None:
+    created_at = (await driver.create()).created_at
+    driver.clock.advance(1)
+    await driver.update(priority=3)
+    await driver.push("one")
+    await driver.clear(ClearScope.ALL)
+    kept = await driver.store.log_bounds(driver.key())
+    await driver.delete()
+
+    await driver.push("one")
+
+    assert kept.created_at == created_at
+    assert (await driver.store.log_bounds(driver.key())).created_at == driver.now > created_at
 
 
 async def test_only_the_columns_that_are_asked_for_come_and_in_that_order(driver: Driver) -> None:

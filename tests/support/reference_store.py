@@ -272,7 +272,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         stats = await self.queue_stats(key, Instant(0))
         at = Instant(self.log(key).last_created_at)
-        return LogBounds(stats.first_seq, stats.last_seq, at or None)
+        return LogBounds(stats.first_seq, stats.last_seq, at or None, self.log(key).queue.created_at)
 
     def _push(self, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
         before = copy.deepcopy(self.logs)

@@ -25,13 +25,15 @@ class LogBoundsResponse(Struct, rename="camel"):
     """The seqs a log holds, both inclusive; it is empty when ``firstSeq`` is ``lastSeq`` + 1.
 
     ``atSeq`` is the first seq at or after the time that was asked for (``lastSeq`` + 1 when there is none), ``throughSeq`` the
-    last one that fits.
+    last one that fits. ``log`` names the log itself: it stays as long as the queue does, and is another number once the queue
+    was deleted and made anew, so that seqs of the one are not taken for seqs of the other.
     """
 
     queue: str
     first_seq: int
     last_seq: int
     last_created_at: datetime | None
+    log: int
     at_seq: int | None = None
     through_seq: int | None = None
 

@@ -132,7 +132,7 @@ async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:
         most = parameters.whole(query, "maxBytes", 0)
         through_seq = await engine.log.last_seq_within(key, Seq(first), most)
     last_at = None if found.last_at is None else to_datetime(found.last_at)
-    return LogBoundsResponse(key.name, found.first_seq, found.last_seq, last_at, at_seq, through_seq)
+    return LogBoundsResponse(key.name, found.first_seq, found.last_seq, last_at, found.created_at, at_seq, through_seq)
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:

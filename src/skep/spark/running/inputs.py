@@ -26,6 +26,8 @@ class Bounds(Struct, frozen=True):
     first: int
     last: int
     last_at: datetime | None = None
+    log: int = 0
+    """Which log it is: another one when the queue was deleted and made anew."""
 
 
 TRACED = ("queue", "partition", "seq", "trace_id", "created_at")
@@ -80,7 +82,9 @@ class Inputs:
     def bounds(self) -> dict[str, Bounds]:
         """How far each log goes now."""
         found = {queue: self.link.bounds(queue) for queue in self.queues}
-        return {queue: Bounds(one.first_seq, one.last_seq, one.last_created_at) for queue, one in found.items()}
+        return {
+            queue: Bounds(one.first_seq, one.last_seq, one.last_created_at, one.log) for queue, one in found.items()
+        }
 
     def messages(
         self,

@@ -181,7 +181,7 @@ async def log_bounds(connection: Connection, key: QueueKey) -> LogBounds:
     queue = await queues.need(connection, key)
     row = await connection.fetchrow(SQL["log_bounds"], queue.id)
     assert row is not None
-    return LogBounds(row["first_seq"], row["last_seq"], row["last_at"])
+    return LogBounds(row["first_seq"], row["last_seq"], row["last_at"], row["created_at"])
 
 
 async def first_seq_at(connection: Connection, key: QueueKey, at: Instant) -> Seq:

@@ -225,7 +225,7 @@ SELECT * FROM retention_history r WHERE r.queue_id = $1 ORDER BY r.queue_id DESC
 
 -- name: log_bounds
 -- The primary key, backwards.
-SELECT q.first_seq, greatest(m.seq, q.floor_seq) AS last_seq, m.created_at AS last_at
+SELECT q.first_seq, greatest(m.seq, q.floor_seq) AS last_seq, m.created_at AS last_at, q.created_at
 FROM queue q
 LEFT JOIN LATERAL (SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = q.id
                    ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1) m ON true

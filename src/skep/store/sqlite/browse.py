@@ -37,7 +37,7 @@ def log_bounds(session: Session, key: QueueKey) -> LogBounds:
     """Which seqs the log holds."""
     queue = session.queue(key)
     last_at = Instant(queue.last_at) if queue.last_at else None
-    return LogBounds(Seq(queue.first_seq), Seq(queue.last_seq), last_at)
+    return LogBounds(Seq(queue.first_seq), Seq(queue.last_seq), last_at, queue.created_at)
 
 
 def messages(session: Session, wanted: MessageFilter) -> MessagePage:
