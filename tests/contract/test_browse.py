@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.ids import IdMint
-from skep.model import MessageFilter, MessagePage, MessageState, Ordering, PushBatch, Seq
+from skep.model import QUEUE_MODE_GROUP, MessageFilter, MessagePage, MessageState, Ordering, PushBatch, Seq
 from tests.contract.driver import Driver
 
 
@@ -179,7 +179,9 @@ async def test_messages_in_a_state_are_found_behind_many_that_are_not(driver: Dr
         """The first dozen, page by page: one may be short, or empty, and still have a next."""
         seqs, after = list[int](), None
         while len(seqs) < 12:
-            wanted = MessageFilter(queue=driver.key(), state=state, limit=6, after=after, descending=descending)
+            wanted = MessageFilter(
+                queue=driver.key(), group=QUEUE_MODE_GROUP, state=state, limit=6, after=after, descending=descending
+            )
             page = await driver.store.messages(wanted, driver.now)
             seqs += [message.seq for message in page.messages]
             after = page.after
