@@ -1,7 +1,7 @@
 """Offsets: one number per queue, the last seq that is behind it; 0 is the beginning. And how a range is split into tasks.
 
 So an offset reads as a group's progress does, the lag is the last seq minus the offset, and a range from one offset to another
-holds the seqs after the first up to the second.
+holds the seqs after the first up to the second. What Spark keeps in a checkpoint also says which log each number is of.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 from msgspec import Struct
 
@@ -17,6 +18,9 @@ ROWS_WORTH_A_TASK = 20_000
 """Fewer rows than this are not worth a task of their own: it costs some ten milliseconds."""
 ROWS_OF_A_TASK = 1_000_000
 """More rows than this are too much to do again when a task fails."""
+
+LOGS = "."
+"""Beside the queues of an offset, none of which can have this name: by queue, the log that its number is of."""
 
 Offsets = dict[str, int]
 
@@ -35,6 +39,16 @@ class Stretch(Struct, frozen=True):
 def in_order(offsets: Mapping[str, int]) -> Offsets:
     """Sorted by queue: Spark compares offsets as texts."""
     return {queue: offsets[queue] for queue in sorted(offsets)}
+
+
+def noted(offsets: Mapping[str, int], logs: Mapping[str, int]) -> dict[str, Any]:
+    """Offsets as a checkpoint keeps them: a queue that is made anew begins at 1 again, and must not be taken for the old one."""
+    return {**in_order(offsets), LOGS: in_order({queue: logs[queue] for queue in offsets if queue in logs})}
+
+
+def parted(kept: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
+    """What a checkpoint kept: the offsets, and the logs they are of, where it is known."""
+    return {queue: offset for queue, offset in kept.items() if queue != LOGS}, kept.get(LOGS, {})
 
 
 def stretches(start: Mapping[str, int], end: Mapping[str, int]) -> list[Stretch]:

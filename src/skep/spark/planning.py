@@ -101,8 +101,14 @@ def _check_named(offsets: object, all_bounds: Mapping[str, Bounds], option: str)
         )
 
 
-def check_kept(options: SourceOptions, queue: str, offset: int, bounds: Bounds) -> int:
-    """The offset to go on from: the same, if all that follows it is still there; else an error, or a warning and a later one."""
+def check_kept(options: SourceOptions, queue: str, offset: int, bounds: Bounds, log: int | None = None) -> int:
+    """The offset to go on from: the same, if all that follows it is still there; else an error, or a warning and another one.
+
+    With ``log`` it is known which log the offset is of, so that a queue made anew is noticed however long it has become.
+    """
+    if log is not None and log != bounds.log:
+        lose(options, remade(queue, offset))
+        return bounds.first_seq - 1
     if offset > bounds.last_seq:
         lose(
             options,
@@ -114,6 +120,19 @@ def check_kept(options: SourceOptions, queue: str, offset: int, bounds: Bounds) 
         lose(options, lost(queue, offset + 1, bounds.first_seq - 1))
         return bounds.first_seq - 1
     return offset
+
+
+def remade(queue: str, offset: int) -> str:
+    """What is said of a queue that is not the one that was read before."""
+    return (
+        f"the queue {queue} was deleted and made anew (or the server is another one): the offset {offset} of this query is of "
+        "the log before, and what that held after it is gone"
+    )
+
+
+def deleted(queue: str) -> str:
+    """What is said of a queue that was read before and is not there."""
+    return f"there is no queue {queue!r} any more: it was deleted, or url or tenant are not those of before"
 
 
 def lost(queue: str, first: int, last: int) -> str:

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from skep.errors import Code, SkepError
 from skep.spark import planning
 from skep.spark.link import Link, link
-from skep.spark.offsets import Offsets, in_order, shares, split, stretches
+from skep.spark.offsets import Offsets, in_order, noted, parted, shares, split, stretches
 from skep.spark.options import SourceOptions
 from skep.spark.source import Portion, messages, portions
 from skep.wire.log import LogBoundsResponse as Bounds
@@ -47,15 +47,17 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle = False
         self._queues: tuple[str, ...] = ()
         self._queues_at = float("-inf")
-        self._reported: Offsets = {}
+        self._reported: dict[str, tuple[int, int]] = {}
 
     @property
     def _server(self) -> Link:
         return link(self._options.connection)
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the stream begins when there is no checkpoint yet."""
-        return in_order(planning.starting(self._server, self._options, self._look()))
+        found = self._look()
+        self._check_there({}, found)
+        return self._noted(planning.starting(self._server, self._options, found), {})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """From now on, what there is at this moment is all there is."""
@@ -69,18 +71,19 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """How far the next batch goes."""
-        planning.check_checkpoint(self._options, start)
-        found = self._look()
-        end = self._end(start, found)
+        done, logs = parted(start)
+        planning.check_checkpoint(self._options, done)
+        begin, end = self._ends(done, logs)
         self._report(start)
-        if end == start and self._idle and self._target is None:
-            self._wait(start)
-            found = self._look()
-            end = self._end(start, found)
-        self._idle = end == start
-        return in_order(end if isinstance(limit, ReadAllAvailable) else self._limited(start, end))
+        if self._noted(end, logs) == start and self._idle and self._target is None:
+            self._wait(done)
+            begin, end = self._ends(done, logs)
+        self._idle = self._noted(end, logs) == start
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._limited(begin, end)
+        return self._noted(end, logs)
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
         """The end of the log as last seen, for Spark's own figures."""
@@ -88,19 +91,23 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Even portions of a batch. After a restart the batch was planned by another process, so it is looked at again."""
-        planning.check_checkpoint(self._options, end)
+        done, logs = parted(start)
+        last, last_logs = parted(end)
+        planning.check_checkpoint(self._options, last)
         if not self._seen:
-            self._look()
-        begin = {queue: self._kept(queue, start[queue]) for queue in end if queue in start}
-        # A queue that is not in the start is new, and begins where its log does.
-        begin |= {queue: self._seen[queue].first_seq - 1 for queue in end if queue not in start and queue in self._seen}
-        whole = [stretch for stretch in stretches(begin, end) if stretch.queue in self._seen]
-        return portions(split(whole, self._options.min_partitions))
+            self._check_there(last, self._look())
+        # What was to be read of a log that is not there any more cannot be; the next batch goes on with the new one.
+        last = {
+            queue: seq for queue, seq in last.items() if queue in self._seen and self._is_same(queue, seq, last_logs)
+        }
+        begin = self._begin({queue: done[queue] for queue in last if queue in done}, logs)
+        begin |= {queue: self._seen[queue].first_seq - 1 for queue in last if queue not in begin}
+        return portions(split(stretches(begin, last), self._options.min_partitions), self._seen)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a portion; this runs in a task."""
         assert isinstance(partition, Portion)
-        return messages(self._server, self._options, self._schema, partition.stretch)
+        return messages(self._server, self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything up to here is done with: Spark says so when it begins the next batch."""
@@ -109,18 +116,24 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing is held that would have to be given back."""
 
-    def _report(self, done: Mapping[str, int]) -> None:
+    def _report(self, done: Mapping[str, Any]) -> None:
         """Move the group. Spark never commits the last batch to its source, but where it starts from is done with, too:
         it looks for a new batch only after the one before is in its commit log.
         """
-        if self._options.group is not None:
-            for queue, seq in done.items():
-                if queue in self._seen and self._reported.get(queue) != seq:
-                    self._server.report_progress(queue, self._options.group, seq)
-                    self._reported[queue] = seq
+        if self._options.group is None:
+            return
+        offsets, logs = parted(done)
+        for queue, seq in offsets.items():
+            seen = self._seen.get(queue)
+            # An offset of a log that was lost says nothing of the one that is there now.
+            if seen is None or seq > seen.last_seq or logs.get(queue, seen.log) != seen.log:
+                continue
+            if self._reported.get(queue) != (seen.log, seq):
+                self._server.report_progress(queue, self._options.group, seq)
+                self._reported[queue] = (seen.log, seq)
 
     def _look(self) -> dict[str, Bounds]:
-        """What all queues hold now."""
+        """What all queues hold now, but for those that are not there."""
         if self._options.pattern is None:
             self._queues = tuple(sorted(self._options.queues))
         elif time.monotonic() >= self._queues_at + PATTERN_SECONDS:
@@ -134,31 +147,52 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return planning.bounds_of(self._server, queue)
         except SkepError as error:
-            if error.code is not Code.QUEUE_NOT_FOUND or (self._options.pattern is None and not self._seen):
+            if error.code is not Code.QUEUE_NOT_FOUND:
                 raise
-            planning.lose(self._options, f"the queue {queue} was deleted")
             return None
 
-    def _end(self, start: Mapping[str, int], found: Mapping[str, Bounds]) -> Offsets:
-        """The end of what there is; a queue that is gone stays where it was."""
-        for queue in start.keys() - found.keys():
-            planning.lose(self._options, f"the queue {queue} was deleted")
+    def _noted(self, offsets: Offsets, logs: Mapping[str, int]) -> dict[str, Any]:
+        """Offsets with the logs they are of: those that are there, and those that were."""
+        return noted(offsets, {**logs, **{queue: bounds.log for queue, bounds in self._seen.items()}})
+
+    def _check_there(self, known: Mapping[str, int], found: Mapping[str, Bounds]) -> None:
+        """A queue that was read before is lost when it is not there; one that never was is a mistake in the options."""
+        for queue in sorted(known.keys() - found.keys()):
+            planning.lose(self._options, planning.deleted(queue))
+        if self._options.pattern is None:
+            for queue in sorted(set(self._options.queues) - known.keys() - found.keys()):
+                raise planning.gone(queue)
+
+    def _ends(self, done: Offsets, logs: Mapping[str, int]) -> tuple[Offsets, Offsets]:
+        """Where the next batch begins and the end of what there is; a queue that is gone stays where it was."""
+        found = self._look()
+        self._check_there(done, found)
+        begin = self._begin(done, logs)
         end = {queue: bounds.last_seq for queue, bounds in found.items()}
         if self._target is not None:
             end = {queue: min(seq, self._target.get(queue, 0)) for queue, seq in end.items()}
-            end = {queue: seq for queue, seq in end.items() if queue in self._target or queue in start}
-        for queue, offset in start.items():
-            if queue in found and self._kept(queue, offset) == offset:
-                end[queue] = max(end.get(queue, 0), offset)
-        return {**{queue: offset for queue, offset in start.items() if queue not in found}, **end}
+            end = {queue: seq for queue, seq in end.items() if queue in self._target or queue in done}
+        end = {queue: max(seq, begin.get(queue, 0)) for queue, seq in end.items()}
+        return begin, {**{queue: offset for queue, offset in done.items() if queue not in found}, **end}
 
-    def _kept(self, queue: str, offset: int) -> int:
-        if queue not in self._seen:
-            return offset
-        return planning.check_kept(self._options, queue, offset, self._seen[queue])
+    def _begin(self, done: Mapping[str, int], logs: Mapping[str, int]) -> Offsets:
+        """Where to go on: after what is done, or where the log begins if that is later, or it is another one."""
+        return {
+            queue: planning.check_kept(self._options, queue, offset, self._seen[queue], logs.get(queue))
+            if queue in self._seen
+            else offset
+            for queue, offset in done.items()
+        }
+
+    def _is_same(self, queue: str, seq: int, logs: Mapping[str, int]) -> bool:
+        if logs.get(queue, self._seen[queue].log) == self._seen[queue].log:
+            return True
+        planning.lose(self._options, planning.remade(queue, seq))
+        return False
 
     def _limited(self, start: Mapping[str, int], end: Offsets) -> Offsets:
         """No more messages, and no more bytes, than a batch may have; each queue has its share."""
+        # A queue that is not in the start is new, and begins where its log does.
         begin = {
             queue: start.get(queue, self._seen[queue].first_seq - 1 if queue in self._seen else 0) for queue in end
         }
