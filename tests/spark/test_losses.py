@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,8 @@ from skep.spark.offsets import parted
 from skep.spark.options import source_options
 from skep.spark.schema import schema_of
 from skep.spark.source import Portion
-from skep.spark.stream import MessageStream
+from skep.spark.stream import WATCHED_QUEUES, MessageStream
+from skep.spark.watching import Watch
 from skep.testing.server import RunningServer
 from tests.spark.conftest import TENANTS
 
@@ -200,3 +202,43 @@ def test_offsets_copied_from_a_query_say_where_to_start(queues: Queues) -> None:
     copied = {"orders": 2, ".": {"orders": 17}}
 
     assert parted(queues.stream("orders", startingOffsets=json.dumps(copied)).initialOffset())[0] == {"orders": 2}
+
+
+def test_a_wait_takes_over_the_polls_of_the_one_before() -> None:
+    begun: list[tuple[str, int]] = []
+    ends = threading.Event()
+
+    def poll(queue: str, after: int) -> int:
+        begun.append((queue, after))
+        if queue == "busy":
+            return after + 1
+        assert ends.wait(60)
+        return after
+
+    watch = Watch(poll, WATCHED_QUEUES)
+    try:
+        for seq in range(50):
+            assert watch.news({"busy": seq}, ["idle-1", "idle-2", "busy"], 60)
+        assert not watch.news({}, ["idle-1", "idle-2"], 0)
+    finally:
+        ends.set()
+
+    assert begun.count(("idle-1", 0)) == begun.count(("idle-2", 0)) == 1
+    assert [after for queue, after in begun if queue == "busy"] == list(range(50))
+
+
+def test_a_running_stream_hears_of_any_of_its_queues(queues: Queues) -> None:
+    for queue in ("a", "b", "c"):
+        queues.client.push(queue, [1])
+    stream = queues.stream("a,b,c", waitSeconds="30")
+    end, _ = batch(stream, begin(stream))
+    assert stream.latestOffset(end, ALL) == end  # from now on it waits
+
+    pushing = threading.Thread(target=queues.client.push, args=("b", [2]))
+    pushing.start()
+    end, found = batch(stream, end)
+    pushing.join()
+    for queue in ("a", "c"):
+        queues.client.push(queue, [3])  # which ends the polls
+
+    assert found == ["2"]

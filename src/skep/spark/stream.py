@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from concurrent.futures import TimeoutError as WaitedTooLongError
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +26,7 @@ from skep.spark.link import Link, link
 from skep.spark.offsets import Offsets, in_order, noted, parted, shares, split, stretches
 from skep.spark.options import SourceOptions
 from skep.spark.source import Portion, messages, portions
+from skep.spark.watching import Watch
 from skep.wire.log import LogBoundsResponse as Bounds
 
 WATCHED_QUEUES = 16
@@ -47,6 +46,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle = False
         self._queues: tuple[str, ...] = ()
         self._queues_at = float("-inf")
+        self._watch: Watch | None = None
         self._reported: dict[str, tuple[int, int]] = {}
 
     @property
@@ -219,24 +219,15 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not seconds:
             return
         if len(watched) == 1:
-            self._news(watched[0], start)
+            self._news(watched[0], start.get(watched[0], 0))
             return
-        # Those that hear nothing end by themselves when their time is over.
-        pool = ThreadPoolExecutor(len(watched))
-        try:
-            for told in as_completed([pool.submit(self._news, queue, start) for queue in watched], seconds):
-                if told.result():
-                    return
-        except WaitedTooLongError:
-            return
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._watch = self._watch or Watch(self._news, WATCHED_QUEUES)
+        self._watch.news(start, watched, seconds)
 
-    def _news(self, queue: str, start: Mapping[str, int]) -> bool:
-        """Wait for a message after the start; whether there is one. A server that is away is the next call's business."""
-        offset = start.get(queue, 0)
+    def _news(self, queue: str, offset: int) -> int:
+        """Wait for a message after an offset; the last seq. A server that is away is the next call's business."""
         try:
-            return self._server.next_bounds(queue, offset, self._options.wait_seconds).last_seq > offset
+            return self._server.next_bounds(queue, offset, self._options.wait_seconds).last_seq
         except SkepError:
             time.sleep(min(1.0, self._options.wait_seconds))
-            return False
+            return offset
