@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 import skep
 from skep.cli.app import run as command
 from skep.spark.options import Connection
+from skep.spark.running import replaying
 from skep.spark.running.context import Wishes
 from skep.spark.running.record import Run
 from skep.spark.running.runner import Ended, Plan, run_pipelines
@@ -214,6 +215,26 @@ def test_a_replay_goes_back_in_order_once_and_can_be_tried_first(lake: Lake) -> 
     found = [(one.partition, bytes(one.payload)) for one in lake.client.messages("again")]
     assert [json.loads(payload) for _, payload in found] == [{"twice": 2 * n, "from": "orders"} for n in range(2, 6)]
     assert [partition for partition, _ in found] == ["p0", "p1", "p0", "p1"]
+
+
+def test_a_replay_in_many_portions_over_queues_keeps_the_order_of_each_partition(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "PUSH_ROWS", 7)
+    for queue in ("orders", "invoices"):
+        lake.client.push(queue, [skep.NewMessage({"n": number}, partition=f"p{number % 3}") for number in range(20)])
+    ran(lake, "archive", max_rows=9)
+    lake.client.delete_queue("orders")
+    lake.client.delete_queue("invoices")
+    for queue in ("orders", "invoices"):
+        lake.client.configure(queue)
+    stage = ran(lake, "replay", queues=("orders", "invoices")).run.stages[0]
+    assert (stage.rows_out, stage.note, stage.batches >= 6) == (40, "", True)
+    for queue in ("orders", "invoices"):
+        found = [(one.partition, json.loads(bytes(one.payload))["n"]) for one in lake.client.messages(queue)]
+        for partition in ("p0", "p1", "p2"):
+            assert [number for key, number in found if key == partition] == list(range(int(partition[1]), 20, 3))
+    assert not list((lake.folder / "lake" / "_skep").glob("replay-*"))
 
 
 def test_rows_that_an_expression_has_no_value_for_are_counted_and_left_out(lake: Lake) -> None:

@@ -1,37 +1,49 @@
 """Running `replay`: rows of the lake that an expression chooses are pushed again, in the order of their log.
 
-The rows come to the driver in order and are pushed from there: one sender is what keeps every partition in order and the rate even.
+Spark chooses, maps and sorts them into files beside the lake, and one sender pushes these from end to end, as columns: that is what
+keeps every partition in order and the rate even.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
-from itertools import groupby, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from pyspark.sql.types import StringType, StructField, StructType
 
-from skep.client import Client, NewMessage
+from skep.client.calls import read_pushed
+from skep.client.exchange import Answer
 from skep.spark.pipelines.replay import replay
 from skep.spark.running.context import Context, lake_dataset, server_dataset
+from skep.spark.running.lake import OWN
 from skep.spark.running.record import Stage
+from skep.spark.sink import encoded
 from skep.spec import Expression, ExpressionError, compile_expression, evaluate, evaluate_json
 from skep.spec.types import BOOL, INT, JSON, STRING, TIME, Type, map_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
 VARIABLES: dict[str, Type] = {
     "message": JSON, "queue": STRING, "partition": STRING, "seq": INT, "headers": map_of(STRING, STRING), "created_at": TIME,
 }  # fmt: skip
 """What an expression can read of a row."""
-PUSH_ROWS = 500
+OTHERS = tuple(name for name in VARIABLES if name != "message")
+PUSH_ROWS = 5_000
+PUSH_BYTES = 8 * 1024 * 1024
+PUSHED = ("payload", "partition", "transaction_id", "trace_id", "headers")
 KEPT, LEFT, FAILED = "kept", "left", "failed"
+JUDGED, SORTED = "replay-judged", "replay-sorted"
+KEPT_COLUMNS = ("queue", "partition", "seq", "trace_id", "headers", "verdict", "mapped", "problem")
 
 
 def run_replay(context: Context) -> None:
@@ -43,25 +55,36 @@ def run_replay(context: Context) -> None:
             rows = rows.where(F.col("created_at") >= F.lit(wishes.since).cast("timestamp"))
         if wishes.until is not None:
             rows = rows.where(F.col("created_at") < F.lit(wishes.until).cast("timestamp"))
-        judged = judge(rows.drop("body", "date"), wishes.where, wishes.mapping).cache()
-        counts = {row["verdict"]: row["count"] for row in judged.groupBy("verdict").count().collect()}
-        stage.rows_in, stage.rejected = sum(counts.values()), counts.get(FAILED, 0)
-        _show_failures(context, stage, judged)
-        chosen = replay(
-            judged.where(F.col("verdict") == KEPT), payload=F.col("mapped"), to=wishes.to, label=wishes.label
-        )
+        stage.rows_in = rows.count()
+        found = _judged(context, judge(rows.drop("body", "date"), wishes.where, wishes.mapping))
+        failed, kept = found.where(F.col("verdict") == FAILED), found.where(F.col("verdict") == KEPT)
+        stage.rejected, chosen_rows = failed.count(), kept.count()
+        _show_failures(context, stage, failed)
+        chosen = replay(kept, payload=F.col("mapped"), to=wishes.to, label=wishes.label)
         context.read(lake_dataset(context, "messages", rows=stage.rows_in))
         if wishes.dry_run:
-            stage.note = f"a dry run: {counts.get(KEPT, 0):,} would be pushed"
+            stage.note = f"a dry run: {chosen_rows:,} would be pushed"
             columns = ("source_queue", "source_seq", "queue", "partition", "payload")
             context.show("What would be replayed", chosen, columns)
         else:
             _push_all(context, stage, chosen)
-        judged.unpersist()
+        shutil.rmtree(context.tables / OWN / JUDGED)
+
+
+def _judged(context: Context, judged: DataFrame) -> DataFrame:
+    """What became of the rows that are not left out.
+
+    They are kept in files: sorting looks at rows twice, and to hold them in memory takes longer than the expressions.
+    """
+    folder = context.tables / OWN / JUDGED
+    shutil.rmtree(folder, ignore_errors=True)
+    wanted = judged.where(F.col("verdict") != LEFT).select(*KEPT_COLUMNS)
+    wanted.write.parquet(str(folder))
+    return context.spark.read.schema(wanted.schema).parquet(str(folder))
 
 
 def judge(rows: DataFrame, where: str | None, mapping: str | None) -> DataFrame:
-    """The rows with what became of each: `verdict` (kept, left or failed), `mapped` (its new payload) and `problem`."""
+    """The rows with what became of each: `verdict` (kept, left or failed), `mapped` (its new payload, or the old one if it failed) and `problem`."""
     if where is None and mapping is None:
         return rows.withColumns(
             {"verdict": F.lit(KEPT), "mapped": F.col("payload"), "problem": F.lit(None).cast("string")}
@@ -69,12 +92,15 @@ def judge(rows: DataFrame, where: str | None, mapping: str | None) -> DataFrame:
     # Errors of the expressions themselves are told here, not by every task.
     compiled = _compiled(where, mapping)
     del compiled
+    # To make a Python object of a column for every row takes longer than most expressions.
+    said = f"{where or ''} {mapping or ''}"
+    needed = ["payload", *(name for name in OTHERS if re.search(rf"\b{name}\b", said))]
     added = [StructField(name, StringType()) for name in ("verdict", "mapped", "problem")]
 
     def judged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         choose, make = _compiled(where, mapping)
         for batch in batches:
-            found = [_judge(row, choose, make) for row in batch.to_pylist()]
+            found = [_judge(row, choose, make) for row in batch.select(needed).to_pylist()]
             columns = [pa.array([one[place] for one in found], pa.string()) for place in range(3)]
             fields = [pa.field(field.name, pa.string()) for field in added]
             yield pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=pa.schema([*batch.schema, *fields]))
@@ -95,22 +121,23 @@ def _judge(
     try:
         message = msgspec.json.decode(row["payload"])
     except msgspec.DecodeError as error:
-        return FAILED, None, f"the payload is no JSON: {error}"
-    names = {"queue", "partition", "seq", "created_at"}
-    scope = {"message": message, "headers": dict(row["headers"] or ()), **{name: row[name] for name in names}}
+        return FAILED, row["payload"], f"the payload is no JSON: {error}"
+    scope = {**row, "message": message}
+    if "headers" in row:
+        scope["headers"] = dict(row["headers"] or ())
     try:
         if choose is not None and evaluate(choose, scope) is not True:
             return LEFT, None, None
         mapped = row["payload"] if make is None else msgspec.json.encode(evaluate_json(make, scope)).decode()
     except ExpressionError as error:
-        return FAILED, None, error.message
+        return FAILED, row["payload"], error.message
     return KEPT, mapped, None
 
 
-def _show_failures(context: Context, stage: Stage, judged: DataFrame) -> None:
+def _show_failures(context: Context, stage: Stage, failed: DataFrame) -> None:
     if stage.rejected:
-        failed = judged.where(F.col("verdict") == FAILED).orderBy("queue", "seq")
-        context.show("Rows the expressions have no value for", failed, ("queue", "seq", "problem", "payload"))
+        shown = failed.orderBy("queue", "seq")
+        context.show("Rows the expressions have no value for", shown, ("queue", "seq", "problem", "mapped"))
     context.check(
         stage,
         "the expressions have a value for every row",
@@ -122,20 +149,22 @@ def _show_failures(context: Context, stage: Stage, judged: DataFrame) -> None:
 
 def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
     """Push in order, not faster than asked."""
-    client, rate = context.inputs.client, context.wishes.rate
-    portion = PUSH_ROWS if rate is None else max(1, min(PUSH_ROWS, round(rate)))
+    link, rate = context.inputs.link, context.wishes.rate
+    folder = context.tables / OWN / SORTED
+    shutil.rmtree(folder, ignore_errors=True)
+    chosen.select("queue", *PUSHED).write.parquet(str(folder))
     duplicates, begun = 0, context.now()
-    rows = chosen.toLocalIterator(prefetchPartitions=True)
     targets: set[str] = set()
-    while part := list(islice(rows, portion)):
-        for queue, group in groupby(part, key=lambda row: row["queue"]):
+    for batch in _portions(folder, PUSH_ROWS if rate is None else max(1, min(PUSH_ROWS, round(rate)))):
+        for queue, rows in _by_queue(batch):
             targets.add(queue)
-            duplicates += context.inputs.link.patiently(partial(_push, client, queue, list(group)))
-        stage.rows_out += len(part)
+            duplicates += link.send("/api/v1/push", encoded([rows]), _duplicates, {"queue": queue})
+        stage.rows_out += batch.num_rows
         stage.batches += 1
         context.watcher.stage(stage)
         if rate is not None:
             time.sleep(max(0.0, begun + stage.rows_out / rate - context.now()))
+    shutil.rmtree(folder)
     for queue in sorted(targets):
         context.wrote(server_dataset(context, queue))
     if duplicates:
@@ -143,13 +172,23 @@ def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
         stage.rows_out -= duplicates
 
 
-def _push(client: Client, queue: str, rows: list[Row]) -> int:
-    """Push some; how many were there already."""
-    messages = [
-        NewMessage(
-            msgspec.Raw(row["payload"].encode()), partition=row["partition"], transaction_id=row["transaction_id"],
-            trace_id=row["trace_id"], headers=row["headers"] or None,
-        )
-        for row in rows
-    ]  # fmt: skip
-    return len(client.push(queue, messages).duplicates)
+def _portions(folder: Path, rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows in order: Spark sorted them over the files, whose names are in order too. No more bytes than a push may have."""
+    for name in sorted(folder.glob("*.parquet")):
+        with pq.ParquetFile(name) as file:
+            for batch in file.iter_batches(rows):
+                fitting = max(1, int(batch.num_rows * min(1.0, PUSH_BYTES / max(1, batch.nbytes))))
+                for start in range(0, batch.num_rows, fitting):
+                    yield batch.slice(start, fitting)
+
+
+def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each queue; they are in the order of queues, unless all go to one."""
+    queues = batch.column("queue")
+    for queue in pc.unique(queues).to_pylist():
+        yield queue, batch.filter(pc.equal(queues, queue)).select(PUSHED)
+
+
+def _duplicates(answer: Answer) -> int:
+    """How many of a push were there already."""
+    return len(read_pushed(answer).duplicates)
