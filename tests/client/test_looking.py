@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import skep
+from skep.client import log_calls
 from skep.errors import Code
 from skep.model import ClearScope, Ordering
 from skep.wire.pipelines import RunReport, RunStatus
@@ -176,6 +177,10 @@ def test_messages_are_staged_and_published_once(client: skep.Client) -> None:
         True,
         2,
     )
+
+
+def test_publishing_may_take_as_long_as_a_long_transaction_does() -> None:
+    assert log_calls.publish("query/1", 0, [Attempt(0, 5, 2)]).request.wait_seconds >= 600
 
 
 def test_a_run_of_a_pipeline_tells_of_itself(client: skep.Client) -> None:

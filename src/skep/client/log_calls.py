@@ -21,6 +21,9 @@ PIPELINES = "/api/v1/pipelines"
 ARROW_END = b"\xff\xff\xff\xff\0\0\0\0"
 """How an Arrow stream ends; one that was cut off does not."""
 
+PUBLISH_SECONDS = 600.0
+"""How long publishing may take, on top of the usual time."""
+
 Compression = Literal["none", "lz4", "zstd"]
 
 
@@ -100,8 +103,13 @@ _staged = reader(StagingResponse)
 
 
 def publish(query: str, epoch: int, attempts: Iterable[Attempt]) -> Call[PublishedAnswer]:
-    """Publish an epoch. It may be repeated: it happens once."""
-    return post(f"{_epoch(query, epoch)}/publish", PublishedAnswer, PublishRequest(list(attempts)))
+    """Publish an epoch. It may be repeated: it happens once. It is one transaction, which may be millions of messages long."""
+    body = encode(PublishRequest(list(attempts)))
+    request = Request("POST", f"{_epoch(query, epoch)}/publish", body, wait_seconds=PUBLISH_SECONDS)
+    return Call(request, _published)
+
+
+_published = reader(PublishedAnswer)
 
 
 def staging(query: str, epoch: int) -> Call[StagingView]:

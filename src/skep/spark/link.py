@@ -67,16 +67,12 @@ class Link:
 
     def patiently(self, ask: Callable[[], T]) -> T:
         """Ask until there is an answer, or for as long as the options say."""
-        deadline = time.monotonic() + self._connection.retry_seconds
+        deadline = 0.0
         while True:
             try:
                 return ask()
             except SkepError as error:
-                if not error.retryable:
-                    raise
-                if time.monotonic() + PAUSE_SECONDS > deadline:
-                    raise self.given_up(error) from error
-            time.sleep(PAUSE_SECONDS)
+                deadline = self._pause(error, deadline)
 
     def given_up(self, error: SkepError) -> SkepError:
         """The error after the last try."""
