@@ -93,3 +93,8 @@ def test_rows_that_cannot_be_messages_are_refused_with_the_cure(
 def test_a_delivery_that_is_not_there_is_refused() -> None:
     with pytest.raises(SkepError, match="one of exactly-once, at-least-once"):
         sink_options({"delivery": "often"}, {})
+
+
+def test_more_rows_than_a_server_takes_at_once_are_refused() -> None:
+    with pytest.raises(SkepError, match="the option stageRows is at most 100000"):
+        sink_options({"stageRows": "100001"}, {})

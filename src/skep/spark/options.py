@@ -39,7 +39,8 @@ EARLIEST, LATEST = -2, -1
 """As the Kafka source writes them in JSON."""
 TABLES: tuple[Table, ...] = ("leases", "dead_letters", "queues", "groups")
 FETCH_ROWS = 250_000
-STAGE_ROWS = 50_000
+STAGE_ROWS, STAGE_ROWS_MAX = 50_000, 100_000
+"""The latter is what a server takes at once, if it is not set up otherwise."""
 RETRY_SECONDS = 60.0
 WAIT_SECONDS = 2.0
 
@@ -123,12 +124,15 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str] | No
 def sink_options(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> SinkOptions:
     """What the options of a write mean."""
     said = _Said(given, SINK, "a write")
+    stage_rows = said.count("stageRows") or STAGE_ROWS
+    if stage_rows > STAGE_ROWS_MAX:
+        raise said.refusal("stageRows", f"is at most {STAGE_ROWS_MAX}, which is what a server takes at once")
     return SinkOptions(
         connection=_connection(said, os.environ if environment is None else environment),
         queue=said.text("queue") or said.text("path"),
         delivery=said.one_of("delivery", ("exactly-once", "at-least-once")),
         write_id=said.text("writeId"),
-        stage_rows=said.count("stageRows") or STAGE_ROWS,
+        stage_rows=stage_rows,
     )
 
 
