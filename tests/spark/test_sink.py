@@ -10,10 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec import Struct
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions
 
-from tests.spark.conftest import Lake
+import skep
+from skep.errors import SkepError
+from skep.spark.options import SinkOptions, sink_options
+from skep.spark.sink import StreamWriter, TableWriter, Writing
+from skep.testing.server import RunningServer
+from tests.spark.conftest import TENANTS, Lake
 
 TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
 DELIVERIES = ["exactly-once", "at-least-once"]
@@ -151,3 +157,93 @@ def test_a_stream_goes_from_queue_to_queue_once_over_killed_workers_and_restarts
 
     assert payloads(lake, "copies") == [str(n) for n in range(11)]
     assert (lake.folder / "killed").exists()
+
+
+class Target(Struct, frozen=True):
+    """A server to write to as tasks and drivers do, without a Spark."""
+
+    client: skep.Client
+    url: str
+
+    def options(self, **given: str) -> SinkOptions:
+        return sink_options({"url": self.url, "tenant": self.client.settings.tenant, "queue": "q", **given}, {})
+
+
+@pytest.fixture
+def target(spark_server: RunningServer) -> Iterator[Target]:
+    with skep.Client(spark_server.url, tenant=next(TENANTS)) as client:
+        yield Target(client, spark_server.url)
+
+
+def rows(*payloads: str) -> Iterator[pa.RecordBatch]:
+    return iter([pa.record_batch({"payload": list(payloads)})])
+
+
+@pytest.mark.parametrize(("payloads", "queue"), [("12", "other"), ("123", "q"), ("1", "q"), ("", "q")])
+def test_other_rows_under_the_id_of_an_earlier_write_are_refused(target: Target, payloads: str, queue: str) -> None:
+    first = TableWriter(target.options(writeId="day-1"))
+    first.commit([first.write(rows("1", "2"))])
+
+    again, other = (TableWriter(target.options(writeId="day-1", queue=name)) for name in ("q", queue))
+    again.commit([again.write(rows("3")), again.write(rows("4"))])
+    with pytest.raises(SkepError, match=r"was written before, as 2 rows for q, and now .* a writeId is for one write"):
+        other.commit([other.write(rows(*payloads))])
+
+    assert target.client.log_bounds("q").last_seq == 2
+    assert [queue.name for queue in target.client.queues()] == ["q"]
+
+
+@pytest.mark.parametrize("passed_over", [True, False])
+def test_rows_of_a_checkpoint_that_was_put_back_are_not_taken_for_written(target: Target, passed_over: bool) -> None:
+    """Whether a task sees that the epoch is published, or another driver publishes it only after that."""
+    writing, stream = Writing(target.options()), StreamWriter(target.options())
+    early = writing.written(rows("1", "2"), "query", 7)
+    stream.commit([writing.written(rows("1"), "query", 7)], 7)
+    told = writing.written(rows("1", "2"), "query", 7) if passed_over else early
+
+    with pytest.raises(
+        SkepError, match=r"as 1 row for q, and now it is 2 rows for q.* a checkpointLocation of its own"
+    ):
+        stream.commit([told], 7)
+
+
+def test_rows_that_are_scheduled_or_there_already_count_as_written(target: Target) -> None:
+    target.client.push("q", 1, transaction_id="t")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    batch = pa.record_batch(
+        {
+            "payload": ["1", "2", "3"],
+            "transaction_id": ["t", None, None],
+            "deliver_at": pa.array([None, later, None], pa.timestamp("us", "UTC")),
+            "queue": [None, "r", "r"],
+        }
+    )
+    for _ in range(2):
+        writer = TableWriter(target.options(writeId="day-1"))
+        writer.commit([writer.write(iter([batch]))])
+
+    assert [target.client.log_bounds(queue).last_seq for queue in ("q", "r")] == [1, 1]
+
+
+LONG = '"' + "x" * 1_000_000 + '"'
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"payload": ["1"] * 25_000},
+        {"payload": [f'"{"x" * 1000}"'] * 10_000, "headers": [[("a", "b")]] * 10_000},
+        {"payload": [LONG] * 80},
+        {"payload": [LONG] * 20 + ["1"] * 9_980, "headers": [None] * 10_000},
+        {"payload": ["1", "2"], "queue": ["q", None], "partition": [None, "p"]},
+    ],
+    ids=["many", "long together", "long without more", "long side by side", "some of two queues"],
+)
+def test_pushes_are_cut_to_what_a_server_takes(target: Target, columns: dict[str, list[Any]]) -> None:
+    kinds = {"headers": pa.map_(pa.string(), pa.string())}
+    batch = pa.record_batch({name: pa.array(of, kinds.get(name, pa.string())) for name, of in columns.items()})
+
+    told = Writing(target.options(delivery="at-least-once")).written(iter([batch, batch.slice(0, 0)]), "query", 0)
+
+    assert told.rows == target.client.log_bounds("q").last_seq == batch.num_rows
+    assert told.queues == {"q"}

@@ -2,7 +2,8 @@
 
 Tasks stage their rows on the server, where nobody sees them, under the query, the epoch (the number of the batch), the
 partition and the attempt. The driver's commit then makes one attempt of each partition visible, all of them in one transaction
-and once per query and epoch. So whatever is tried again, killed or restarted, an epoch is there whole and once.
+and once per query and epoch. So whatever is tried again, killed or restarted, an epoch is there whole and once. Rows of an epoch
+that is published already are passed over, but counted: when they are not as many as then, the epoch is not the same one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION
 from skep.spark.link import Link, link
 from skep.spark.options import SinkOptions
-from skep.wire.staging import Attempt
+from skep.wire.staging import Attempt, PublishedAnswer
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,9 +41,8 @@ TYPES = {
     "content_type": ("string",),
 }
 """What a row may have; all but the payload may be missing or null."""
-PLAIN = frozenset({"partition", "payload"})
-PUSH_ROWS = 10_000
-"""In one push of more than partitions and payloads; the server takes no more."""
+PUSH_ROWS, PUSH_BYTES = 10_000, 4 * 1024 * 1024
+"""In one push: what the server takes message by message, and half of the bytes, since headers are longer as JSON."""
 STAGE_BYTES = 16 * 1024 * 1024
 """What a task gathers before it sends it; less than the server takes at once."""
 QUERY_PROPERTY, EPOCH_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -53,13 +53,24 @@ log = logging.getLogger("skep.spark")
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver: where its rows are staged, if it staged any."""
+    """What a task tells the driver: how many rows it had and for which queues, and where they are staged, unless the epoch was
+    published already and they were passed over.
+    """
 
     query: str
     epoch: int
     partition: int
     attempt: int
-    rows: int
+    rows: int = 0
+    queues: frozenset[str] = frozenset()
+    passed_over: bool = False
+
+    def count(self, rows: Sequence[pa.RecordBatch], queue: str | None) -> None:
+        """Note rows, and where they go: to this queue if they do not say."""
+        self.rows += sum(batch.num_rows for batch in rows)
+        for batch in rows:
+            named = pc.unique(batch.column("queue")).to_pylist() if "queue" in batch.schema.names else [None]
+            self.queues |= {name for name in (one or queue for one in named) if name}
 
 
 def checked(schema: StructType, options: SinkOptions, overwrite: bool) -> None:
@@ -99,47 +110,51 @@ class Writing:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         # The number of Spark's own attempt begins anew with every restart of the driver.
-        told = Written(query, epoch, partition, uuid4().int >> 65, 0)
+        told = Written(query, epoch, partition, uuid4().int >> 65)
         server = link(self._options.connection)
         if self._options.delivery == "at-least-once":
-            told.rows = self._push(server, batches)
+            self._push(server, batches, told)
             return told
-        if server.patiently(lambda: server.client.staging(query, epoch)).published:
-            return _passed_over(batches, told)
-        for chunk, rows in enumerate(gathered(batches, self._options.stage_rows)):
-            try:
-                self._stage(server, told, chunk, encoded(rows))
-            except SkepError as error:
-                if error.code is Code.EPOCH_PUBLISHED:
-                    return _passed_over(batches, told)
-                raise
-            told.rows += sum(batch.num_rows for batch in rows)
+        told.passed_over = server.patiently(lambda: server.client.staging(query, epoch)).published
+        for chunk, rows in enumerate(gathered(batches, self._options.stage_rows, STAGE_BYTES)):
+            if not told.passed_over:
+                told.passed_over = not self._stage(server, told, chunk, encoded(rows))
+            told.count(rows, self._options.queue)
         return told
 
-    def _stage(self, server: Link, told: Written, chunk: int, rows: bytes) -> None:
+    def _stage(self, server: Link, told: Written, chunk: int, rows: bytes) -> bool:
+        """Whether there was anything to do: the epoch may be published meanwhile."""
         where = (told.query, told.epoch, told.partition, told.attempt)
-        server.patiently(lambda: server.client.stage(*where, rows, chunk=chunk, queue=self._options.queue))
+        try:
+            server.patiently(lambda: server.client.stage(*where, rows, chunk=chunk, queue=self._options.queue))
+        except SkepError as error:
+            if error.code is not Code.EPOCH_PUBLISHED:
+                raise
+            return False
+        return True
 
-    def _push(self, server: Link, batches: Iterator[pa.RecordBatch]) -> int:
-        count = 0
+    def _push(self, server: Link, batches: Iterator[pa.RecordBatch], told: Written) -> None:
         query = {} if self._options.queue is None else {"queue": self._options.queue}
-        for batch in batches:
-            # More columns than these go message by message, in smaller portions.
-            plain = self._options.queue is not None and set(batch.schema.names) <= PLAIN
-            most = batch.num_rows if plain else PUSH_ROWS
-            for start in range(0, batch.num_rows, most or 1):
-                part = batch.slice(start, most)
-                server.send("/api/v1/push", encoded([without_nulls(part)]), _stored, query)
-                count += part.num_rows
-        return count
+        for rows in gathered(batches, min(PUSH_ROWS, self._options.stage_rows), PUSH_BYTES):
+            server.send("/api/v1/push", encoded([without_nulls(batch) for batch in rows]), _stored, query)
+            told.count(rows, self._options.queue)
 
-    def publish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make visible what the tasks of an epoch staged."""
-        told = [message for message in messages if isinstance(message, Written) and message.rows]
-        if told and self._options.delivery == "exactly-once":
-            server = link(self._options.connection)
-            attempts = [Attempt(message.partition, message.attempt, message.rows) for message in told]
-            server.patiently(lambda: server.client.publish(told[0].query, told[0].epoch, attempts))
+    def publish(self, messages: Sequence[WriterCommitMessage | None], cure: str) -> None:
+        """Make visible what the tasks of an epoch staged; refuse an epoch that was another one when it was published."""
+        told = [
+            message for message in messages if isinstance(message, Written) and (message.rows or message.passed_over)
+        ]
+        if not told or self._options.delivery == "at-least-once":
+            return
+        server = link(self._options.connection)
+        query, epoch = told[0].query, told[0].epoch
+        staged = [Attempt(one.partition, one.attempt, one.rows) for one in told if not one.passed_over]
+        answer = (
+            server.patiently(lambda: server.client.publish(query, epoch, staged))
+            if staged
+            else server.patiently(lambda: server.client.staging(query, epoch)).answer
+        )
+        check_same(told, answer or PublishedAnswer(query, epoch), cure)
 
     def forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the tasks of an epoch staged; what cannot be dropped now the server's reaper does."""
@@ -151,12 +166,22 @@ class Writing:
                 log.warning("what was staged stays until the server clears it: %s", error)
 
 
-def _passed_over(batches: Iterator[pa.RecordBatch], told: Written) -> Written:
-    """A batch is run again after all of it was done: its rows are read to their end, as Spark expects, and left alone."""
-    for _ in batches:
-        pass
-    told.rows = 0
-    return told
+def check_same(told: Sequence[Written], answer: PublishedAnswer, cure: str) -> None:
+    """Refuse to take rows for written because others were, under the same query and epoch."""
+    now = sum(one.rows for one in told), sorted(frozenset().union(*(one.queues for one in told)))
+    then = answer.messages + answer.duplicates + answer.scheduled, sorted(answer.queues)
+    if now != then:
+        raise SkepError(
+            Code.EPOCH_PUBLISHED,
+            f"epoch {answer.epoch} of {answer.query!r} was written before, as {_said(*then)}, and now it is {_said(*now)}. "
+            f"What it is now is not written: {cure}",
+            query=answer.query, epoch=answer.epoch,
+        )  # fmt: skip
+
+
+def _said(rows: int, queues: Sequence[str]) -> str:
+    shown = ", ".join(queues[:3]) + (f" and {len(queues) - 3} more" if len(queues) > 3 else "")
+    return f"{rows} row{'' if rows == 1 else 's'} for {shown}" if rows else "no rows"
 
 
 class TableWriter(DataSourceArrowWriter):
@@ -172,7 +197,7 @@ class TableWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: make them visible."""
-        self._writing.publish(messages)
+        self._writing.publish(messages, "a writeId is for one write; give this one another.")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: drop them."""
@@ -200,20 +225,25 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """On the driver, in a process of its own: make them visible."""
-        self._writing.publish(messages)
+        self._writing.publish(
+            messages,
+            "the checkpoint was put back to an older state, or what the query reads gives other rows when it is read again. "
+            "Start it with a checkpointLocation of its own, and with startingOffsets where the rows begin that are still to "
+            "be written.",
+        )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """On the driver: drop them."""
         self._writing.forget(messages)
 
 
-def gathered(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[list[pa.RecordBatch]]:
-    """Batches in portions of so many rows, and not too many bytes; a batch is cut where it alone would be too much."""
+def gathered(batches: Iterator[pa.RecordBatch], most_rows: int, most_bytes: int) -> Iterator[list[pa.RecordBatch]]:
+    """Batches in portions of so many rows and bytes at the most; a batch is cut where it alone would be too much."""
     portion: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        for piece in _pieces(batch, most_rows):
-            if portion and (rows + piece.num_rows > most_rows or size + piece.nbytes > STAGE_BYTES):
+        for piece in _pieces(batch, most_rows, most_bytes):
+            if portion and (rows + piece.num_rows > most_rows or size + piece.nbytes > most_bytes):
                 yield portion
                 portion, rows, size = [], 0, 0
             portion.append(piece)
@@ -223,12 +253,19 @@ def gathered(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[list
         yield portion
 
 
-def _pieces(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
-    if not batch.num_rows:
+def _pieces(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, most_rows):
+        yield from _halves(batch.slice(start, most_rows), most_bytes)
+
+
+def _halves(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Cut until each piece fits, or is one row: long rows may stand side by side, so their mean says nothing."""
+    if batch.nbytes <= most_bytes or batch.num_rows == 1:
+        yield batch
         return
-    fitting = max(1, int(batch.num_rows * min(1.0, STAGE_BYTES / max(1, batch.nbytes))))
-    for start in range(0, batch.num_rows, min(most_rows, fitting)):
-        yield batch.slice(start, min(most_rows, fitting))
+    middle = batch.num_rows // 2
+    yield from _halves(batch.slice(0, middle), most_bytes)
+    yield from _halves(batch.slice(middle), most_bytes)
 
 
 def without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
