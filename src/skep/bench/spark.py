@@ -189,9 +189,10 @@ def mapping(spark: SparkSession, scale: Scale, report: Report, folder: Path) -> 
 def source_of_parquet(bench: Bench) -> None:
     """The queue as a table, beside the same rows in Parquet files."""
     lake = str(bench.folder / f"{bench.store}.parquet")
-    bench.source().write.parquet(lake)
+    source = bench.source()
+    source.write.parquet(lake)
     parquet = bench.spark.read.parquet(lake)
-    queue, files = bench.compare(lambda: drain(bench.source()), lambda: drain(parquet))
+    queue, files = bench.compare(lambda: drain(source), lambda: drain(parquet))
     bench.tell("source", queue, bench.scale.rows)
     bench.tell("parquet", files, bench.scale.rows)
     bench.report.ratios[f"{bench.store}.source_of_parquet"] = queue.over(files)
@@ -199,7 +200,8 @@ def source_of_parquet(bench: Bench) -> None:
 
 def source_alone(bench: Bench) -> None:
     """The queue as a table."""
-    (queue,) = bench.compare(lambda: drain(bench.source()))
+    source = bench.source()
+    (queue,) = bench.compare(lambda: drain(source))
     bench.tell("source", queue, bench.scale.rows)
 
 
@@ -209,8 +211,8 @@ def source_over_jdbc(bench: Bench, database: PostgresServer, dsn: str) -> None:
     A full run also tells what that reader does when it makes the same columns of our own table.
     """
     database.execute(PLAIN_ROWS.format(rows=bench.scale.rows, bytes=PAYLOAD_BYTES))
-    plain = jdbc(bench, database, "postgres", "bench_rows")
-    works = [lambda: drain(bench.source()), lambda: drain(plain)]
+    source, plain = bench.source(), jdbc(bench, database, "postgres", "bench_rows")
+    works = [lambda: drain(source), lambda: drain(plain)]
     if not bench.scale.is_quick:
         same = jdbc(bench, database, urlsplit(dsn).path.removeprefix("/"), f"({SAME_ROWS.format(queue=bench.queue)}) t")
         works.append(lambda: drain(same))
