@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.errors import SkepError
+from skep.spark.running import files
 from skep.spark.running import lake as lakes
 from skep.spark.running.delta import DeltaLake
 from skep.spark.running.lake import MANY_FILES, MESSAGES, ParquetLake, open_lake
@@ -140,3 +141,44 @@ def test_a_delta_table_keeps_rows_and_how_far_it_is_in_one_commit(spark: SparkSe
     assert again.compact(spark) == 1
     rows = again.read(spark).orderBy("seq").select(F.try_variant_get("body", "$.n", "int").alias("n"), "date").collect()
     assert [row["n"] for row in rows] == [1, 2, 3]
+
+
+def test_the_lake_is_on_this_machine_whatever_spark_takes_for_its_own_file_system(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    other = {"fs.defaultFS": "viewfs://x/", "fs.viewfs.mounttable.x.linkFallback": (tmp_path / "other").as_uri()}
+    for name, value in other.items():
+        spark.conf.set(name, value)
+    try:
+        with open_lake(str(tmp_path / "lake"), "default") as lake:
+            assert lake.append(batch(spark, 1, 3), {"orders": 3}) == 3
+            assert seqs(lake, spark) == [1, 2, 3]
+    finally:
+        for name in other:
+            spark.conf.unset(name)
+
+
+def test_what_is_written_on_disks_that_are_not_shared_does_not_count(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_lake(str(tmp_path / "lake"), "default") as lake:
+        monkeypatch.setattr(files, "uri", lambda path: f"file://{tmp_path}/of-an-executor/{path.name}")
+        with pytest.raises(SkepError, match=r"Spark wrote 3 rows, and .* has 0 of them"):
+            lake.append(batch(spark, 1, 3), {"orders": 3})
+        monkeypatch.undo()
+        assert lake.through("orders") is None
+        assert lake.append(batch(spark, 1, 3), {"orders": 3}) == 3
+
+
+def test_compaction_leaves_large_files_alone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_lake(str(tmp_path), "default") as lake:
+        lake.append(batch(spark, 1, 400), {"orders": 400})
+        [large] = tmp_path.rglob("messages/*/*/*.parquet")
+        monkeypatch.setattr(lakes, "SMALL_BYTES", large.stat().st_size)
+        for seq in range(401, 401 + MANY_FILES):
+            lake.append(batch(spark, seq, seq), {"orders": seq})
+        assert lake.compact(spark) == MANY_FILES - 1
+        assert large in tmp_path.rglob("messages/*/*/*.parquet")
+        assert seqs(lake, spark) == list(range(1, 401 + MANY_FILES))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines import dead_letters as letters
 from skep.spark.running.context import Context, lake_dataset, server_dataset
-from skep.spark.running.lake import OWN, replace_folder
+from skep.spark.running.files import replace_folder, uri, write_rows
+from skep.spark.running.lake import OWN
 from skep.spark.running.record import Cell, Stage
 
 if TYPE_CHECKING:
@@ -49,11 +49,9 @@ def _healthy(context: Context, queues: Sequence[str]) -> DataFrame:
 def _keep(context: Context, stage: Stage, name: str, frame: DataFrame) -> DataFrame:
     """Write a table whole, beside the one that is there, then put it in its place."""
     fresh = context.tables / OWN / f"fresh-{name}"
-    shutil.rmtree(fresh, ignore_errors=True)
-    frame.coalesce(1).write.parquet(str(fresh))
+    stage.rows_out = write_rows(frame.coalesce(1), fresh)
     replace_folder(fresh, context.tables / name)
-    table = context.spark.read.parquet(str(context.tables / name))
-    stage.rows_out = table.count()
+    table = context.spark.read.parquet(uri(context.tables / name))
     stage.batches += 1
     context.wrote(lake_dataset(context, name, table, stage.rows_out))
     return table

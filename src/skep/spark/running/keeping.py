@@ -17,8 +17,9 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct, field
 
+from skep.spark.running.files import replace_folder, uri, write_rows, write_whole
 from skep.spark.running.inputs import Activity
-from skep.spark.running.lake import OWN, replace_folder, write_whole
+from skep.spark.running.lake import OWN
 from skep.spark.running.setting import TEXT_PARTITIONS, setting
 
 if TYPE_CHECKING:
@@ -77,14 +78,13 @@ class KeptTable:
         if not any(self.path.glob(f"{self.folder}=*/*.parquet")):
             return empty
         with setting(self._spark, *TEXT_PARTITIONS):
-            found = self._spark.read.parquet(str(self.path))
+            found = self._spark.read.parquet(uri(self.path))
         same = dict(found.dtypes) == dict(like.dtypes)
         return found.select(*like.columns) if same else empty
 
     def replace(self, rows: DataFrame, folders: Iterable[str], reach: Reach) -> None:
         """Put these rows in the place of all that is in some folders, then note how far the table is."""
-        shutil.rmtree(self._fresh, ignore_errors=True)
-        rows.repartition(self.folder).write.partitionBy(self.folder).parquet(str(self._fresh))
+        write_rows(rows.repartition(self.folder), self._fresh, [self.folder])
         made = {unquote(one.name.partition("=")[2]): one for one in self._fresh.glob(f"{self.folder}=*")}
         for name in {*folders, *made}:
             target = self.path / f"{self.folder}={name}"

@@ -11,9 +11,8 @@ Files have to be moved at once and for good, so the lake is on a file system (a 
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -23,6 +22,7 @@ from msgspec import Struct, field
 
 from skep.errors import Code, SkepError
 from skep.spark.pipelines.archive import PARTITION_COLUMNS, archive
+from skep.spark.running.files import keep, rows_of, uri, write_rows, write_whole
 from skep.spark.running.setting import TEXT_PARTITIONS, UNSORTED, setting
 
 if TYPE_CHECKING:
@@ -47,13 +47,6 @@ class Move(Struct, frozen=True):
     target: str
 
 
-class Swap(Struct, frozen=True):
-    """A folder that takes the place of another."""
-
-    fresh: str
-    target: str
-
-
 class State(Struct, kw_only=True):
     """What is committed."""
 
@@ -63,7 +56,8 @@ class State(Struct, kw_only=True):
     through: dict[str, int] = field(default_factory=dict)
     """The last seq of each queue that is in the lake."""
     moves: list[Move] = field(default_factory=list)
-    swap: Swap | None = None
+    removals: list[str] = field(default_factory=list)
+    """Files whose rows are in those that are moved."""
 
 
 class Lake(Protocol):
@@ -99,31 +93,23 @@ class ParquetLake:
     def append(self, messages: DataFrame, through: Mapping[str, int]) -> int:
         """Write a batch aside, commit it, put it in its place."""
         staging = self._own / "staging"
-        shutil.rmtree(staging, ignore_errors=True)
         with setting(messages.sparkSession, *UNSORTED):
-            archive(messages).write.options(**DISTINCT).partitionBy(*PARTITION_COLUMNS).parquet(str(staging))
-        rows, moves = 0, []
+            rows = write_rows(archive(messages), staging, PARTITION_COLUMNS, DISTINCT)
+        moves = []
         for number, file in enumerate(sorted(staging.rglob("*.parquet"))):
-            rows += _rows(file)
-            _keep(file)
-            folder = file.parent.relative_to(staging)
-            target = Path(MESSAGES) / folder / f"{self._state.batch + 1:010d}-{number:04d}.parquet"
-            moves.append(Move(str(file.relative_to(self.root)), str(target)))
-        self._state.batch += 1
+            folder = self.root / MESSAGES / file.parent.relative_to(staging)
+            moves.append((file, folder / f"{self._state.batch + 1:010d}-{number:04d}.parquet"))
         self._state.through |= through
-        self._state.moves = moves
-        self._save()
-        self._finish()
+        self._commit(moves)
         return rows
 
     def compact(self, spark: SparkSession) -> int:
-        """Rewrite the folders that have many small files."""
+        """Make one large file of the small ones of a folder, where there are many; large ones stay as they are."""
         fewer = 0
         for folder in sorted((self.root / MESSAGES).glob("*/*")):
-            files = sorted(folder.glob("*.parquet"))
-            small = [file for file in files if file.stat().st_size < SMALL_BYTES]
+            small = [file for file in sorted(folder.glob("*.parquet")) if file.stat().st_size < SMALL_BYTES]
             if len(small) >= MANY_FILES:
-                fewer += len(files) - self._rewrite(spark, folder, files)
+                fewer += len(small) - self._rewrite(spark, folder, small)
         return fewer
 
     def read(self, spark: SparkSession) -> DataFrame:
@@ -134,48 +120,53 @@ class ParquetLake:
                 Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; skep pipeline run archive makes one"
             )
         with setting(spark, *TEXT_PARTITIONS):
-            return spark.read.parquet(str(folder)).withColumn("date", _date())
+            return spark.read.parquet(uri(folder)).withColumn("date", _date())
 
     def _rewrite(self, spark: SparkSession, folder: Path, files: list[Path]) -> int:
         fresh = self._own / "compacted"
-        shutil.rmtree(fresh, ignore_errors=True)
         count = max(1, round(sum(file.stat().st_size for file in files) / TARGET_BYTES))
-        spark.read.parquet(str(folder)).repartitionByRange(count, "seq").sortWithinPartitions("seq").write.parquet(
-            str(fresh)
-        )
-        made = sorted(fresh.glob("*.parquet"))
-        if sum(map(_rows, made)) != sum(map(_rows, files)):
+        rows = spark.read.parquet(*map(uri, files)).repartitionByRange(count, "seq").sortWithinPartitions("seq")
+        if write_rows(rows, fresh) != sum(map(rows_of, files)):
             raise SkepError(
                 Code.INTERNAL, f"compacting {folder} would have changed its number of rows; it is as it was"
             )
-        for number, file in enumerate(made):
-            _keep(file)
-            file.rename(fresh / f"{self._state.batch + 1:010d}-{number:04d}.parquet")
-        for left in (*fresh.glob("_*"), *fresh.glob(".*")):
-            left.unlink()
+        made = sorted(fresh.glob("*.parquet"))
+        self._commit(
+            [(file, folder / f"{self._state.batch + 1:010d}-{n:04d}.parquet") for n, file in enumerate(made)], files
+        )
+        return len(made)
+
+    def _commit(self, moves: Sequence[tuple[Path, Path]], removals: Sequence[Path] = ()) -> None:
+        """Let files take their places, and with it those of others: from the moment that this is written down."""
+        for file, _ in moves:
+            keep(file)
         self._state.batch += 1
-        self._state.swap = Swap(str(fresh.relative_to(self.root)), str(folder.relative_to(self.root)))
+        self._state.moves = [Move(self._name(file), self._name(target)) for file, target in moves]
+        self._state.removals = [self._name(file) for file in removals]
         self._save()
         self._finish()
-        return len(made)
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self.root))
 
     def _finish(self) -> None:
         """Do what is left to do of what is committed. Each step may have been done before."""
         state = self._state
-        if not state.moves and state.swap is None:
+        if not state.moves and not state.removals:
             return
         for move in state.moves:
             target = self.root / move.target
             target.parent.mkdir(parents=True, exist_ok=True)
             if (self.root / move.source).exists():
                 (self.root / move.source).rename(target)
+        for removed in state.removals:
+            (self.root / removed).unlink(missing_ok=True)
         for folder in {(self.root / move.target).parent for move in state.moves}:
-            _keep(folder)
-        if state.swap is not None:
-            replace_folder(self.root / state.swap.fresh, self.root / state.swap.target)
-        state.moves, state.swap = [], None
+            keep(folder)
+        state.moves, state.removals = [], []
         self._save()
-        shutil.rmtree(self._own / "staging", ignore_errors=True)
+        for aside in ("staging", "compacted"):
+            shutil.rmtree(self._own / aside, ignore_errors=True)
 
     def _load(self, tenant: str) -> State:
         file = self._own / "state.json"
@@ -229,47 +220,6 @@ def open_lake(root: str, tenant: str, kind: str = "parquet") -> Iterator[Lake]:
                 Code.INVALID_REQUEST, f"another run is writing to {folder}; wait for it, or end it"
             ) from None
         yield ParquetLake(folder, tenant)
-
-
-def replace_folder(fresh: Path, target: Path) -> None:
-    """Put a folder in the place of another; when that was interrupted, calling it again does the rest."""
-    if not fresh.exists():
-        return
-    old = target.with_name(f"_{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        target.rename(old)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh.rename(target)
-    _keep(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file, so that it is the old or the new one at any time, also after the power failed."""
-    fresh = path.with_name(f"{path.name}.new")
-    with fresh.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    _keep(path.parent)
-
-
-def _keep(path: Path) -> None:
-    """Make sure that it is on the disk."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
-def _rows(file: Path) -> int:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(file) as opened:
-        return int(opened.metadata.num_rows)
 
 
 def _date() -> Column:

@@ -20,8 +20,9 @@ from skep.spark.options import Connection
 from skep.spark.running import lineage
 from skep.spark.running.catalogue import find
 from skep.spark.running.context import Context, Watcher, Wishes
+from skep.spark.running.files import write_whole
 from skep.spark.running.inputs import Inputs
-from skep.spark.running.lake import open_lake, write_whole
+from skep.spark.running.lake import open_lake
 from skep.spark.running.live import Silent, Together
 from skep.spark.running.quiet import stderr_to
 from skep.spark.running.record import Run

@@ -6,7 +6,6 @@ and the batch's number: a batch that is run again after a kill replaces or repea
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +19,8 @@ from skep.errors import Code, SkepError
 from skep.spark.pipelines.commands import commands
 from skep.spark.pipelines.quality import quality, results
 from skep.spark.running.context import Context, lake_dataset, server_dataset
-from skep.spark.running.lake import OWN, replace_folder, write_whole
+from skep.spark.running.files import replace_folder, write_rows, write_whole
+from skep.spark.running.lake import OWN
 from skep.spark.running.record import Stage
 from skep.spec import App
 from skep.spec.ir import OnFail
@@ -96,7 +96,8 @@ def run_quality(context: Context) -> None:
         for queue in queues:
             counting = Observation()
             checked = quality(context.inputs.messages(end=_ends(context, queue)), app, queue, observe=counting)
-            _write_table(context, checked.quarantined.drop("queue"), context.tables / "quarantine" / f"queue={queue}")
+            target = context.tables / "quarantine" / f"queue={queue}"
+            dropped = _write_table(context, checked.quarantined.drop("queue"), target)
             found = results(app, queue, counting.get)
             for one in found:
                 severity = "fail" if one.on_fail is OnFail.FAIL else "warn"
@@ -104,7 +105,6 @@ def run_quality(context: Context) -> None:
                 context.check(stage, f"{queue}.{one.check}", one.failed == 0, figures, severity)  # type: ignore[arg-type] # one of two words
                 shown.append((queue, one.check, str(one.on_fail), one.rows, one.failed))
             stage.rows_in += found[0].rows
-            dropped = context.spark.read.parquet(str(context.tables / "quarantine" / f"queue={queue}")).count()
             stage.rejected += dropped
             stage.rows_out += found[0].rows - dropped
             context.read(server_dataset(context, queue, found[0].rows))
@@ -131,12 +131,12 @@ def _ends(context: Context, queue: str) -> dict[str, int]:
     return {queue: context.inputs.link.bounds(queue).last_seq}
 
 
-def _write_table(context: Context, frame: DataFrame, target: Path) -> None:
-    """Write a folder whole, in the place of what an earlier try may have left there."""
+def _write_table(context: Context, frame: DataFrame, target: Path) -> int:
+    """Write a folder whole, in the place of what an earlier try may have left there; how many rows it has."""
     fresh = context.tables / OWN / "fresh-part"
-    shutil.rmtree(fresh, ignore_errors=True)
-    frame.write.parquet(str(fresh))
+    rows = write_rows(frame, fresh)
     replace_folder(fresh, target)
+    return rows
 
 
 def _push(context: Context, frame: DataFrame, queue: str, write_id: str) -> None:
