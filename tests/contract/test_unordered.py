@@ -360,3 +360,16 @@ async def test_messages_that_expire_take_no_room(driver: Driver) -> None:
 
     assert payloads(await driver.pop(max_bytes=8)) == ["abcdefgh"]
     assert (await driver.stats()).expired == 2
+
+
+async def test_a_set_whose_messages_are_all_delayed_does_not_hide_another_that_is_ready(driver: Driver) -> None:
+    """Its oldest message, by which it was ready, has expired."""
+    await driver.create(
+        ordering=Ordering.UNORDERED, max_attempts=1, delayed_processing_seconds=3, max_wait_seconds=25.5
+    )
+    await driver.push("old", partition="a")
+    driver.clock.advance(20)
+    await driver.push("ready", partition="b")
+    driver.clock.advance(7)
+    await driver.push("delayed", partition="a")
+    assert [delivery.payload for delivery in await driver.pop(batch=3)] == [b"ready"]

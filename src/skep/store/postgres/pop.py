@@ -217,7 +217,9 @@ def _take_out(lease: Lease, seq: int) -> int:
 # --- unordered queues -----------------------------------------------------------------------------------------
 
 
-async def _pop_unordered(connection: Connection, request: PopRequest, now: Instant, shard: int) -> PopResult:
+async def _pop_unordered(
+    connection: Connection, request: PopRequest, now: Instant, shard: int, tries: int = TIDY_PASSES
+) -> PopResult:
     group_id = await connection.fetchval(
         SQL["ensure_group"], request.queue.tenant, request.queue.name, request.group, request.start.mode.value,
         request.start.value, now,
@@ -237,6 +239,7 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
     attempts: dict[int, int] = {}
     order: list[int] = []
     partitions: set[str] = set()
+    rested = False
     for row in rows:
         is_alone = comes_alone(settings, row["attempts"])
         if not wanted or (is_alone and order):
@@ -246,6 +249,7 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
         found = await connection.fetch(SQL["visible"], queue_id, row["seqs"], visible, 1 if is_alone else wanted)
         if not found:
             await _rest(connection, account, row, effects)
+            rested = True
             continue
         fitting = [one for one in found if one["through"] <= room_bytes] or ([] if order else found[:1])
         if not fitting:
@@ -262,6 +266,9 @@ async def _pop_unordered(connection: Connection, request: PopRequest, now: Insta
         room_bytes -= int(fitting[-1]["through"])
         wanted = 0 if is_alone or len(fitting) < len(found) else wanted - len(seqs)
     await settle.apply(connection, account, effects, now)
+    if rested and not order and tries > 1:
+        # Those that were ready had nothing to give, and others may have: no more were looked at than fill the batch.
+        return await _pop_unordered(connection, request, now, shard, tries - 1)
     messages = {row["seq"]: row for row in await connection.fetch(SQL["messages"], queue_id, order)}
     deliveries = [delivery_of(messages[seq], request, attempts[seq], deadline) for seq in order]
     next_ready = await connection.fetchval(SQL["next_ready_set"], queue_id, group_id)
