@@ -88,11 +88,11 @@ class Shop:
                 self.client.ack(message)
         self._late.clear()
 
-    def run(self, lake: str, *names: str) -> dict[str, int]:
+    def run(self, lake: str, *names: str, window: str = "30 seconds") -> dict[str, int]:
         """A pass; how many rows each stage read."""
         plan = Plan(
             names=names, connection=Connection((self._url,), "default", None, 20.0), lake=str(self._folder / lake),
-            queues=QUEUES, master="local[2]", wishes=Wishes(window="30 seconds", buckets=2),
+            queues=QUEUES, master="local[2]", wishes=Wishes(window=window, buckets=2),
         )  # fmt: skip
         run = run_pipelines(plan, spark=self._spark).run
         assert run.error is None, run.error
@@ -146,6 +146,34 @@ def test_a_pass_reads_what_is_new_and_the_rest_stays(shop: Shop) -> None:
     assert [sum(row[name] for row in windows) for name in ("pushed", "delivered", "settled")] == [45, 43, 43]
     waits = {row["hops"][0]["wait_seconds"] for row in shop.table("lake", "journeys")}
     assert waits == {0.0, 3600.0, None}
+
+
+def test_a_pass_leaves_hours_alone_in_which_nothing_changed(shop: Shop, tmp_path: Path) -> None:
+    shop.order(2)
+    for message in shop.client.pop("orders", group="billing", batch=2):
+        shop.client.reject(message, error="never")
+    shop.pass_time(7200)
+    shop.order(2)
+    shop.run("lake", "journeys")
+    broken = min((tmp_path / "lake" / "journeys").rglob("*.parquet"))
+    shop.pass_time(7200)
+    shop.order(1)
+    shop.run("lake", "journeys")
+    assert broken.exists()
+    assert Counter(row["state"] for row in shop.table("lake", "journeys")) == {"broken": 2, "open": 3}
+    shop.client.replay("orders.dead")
+    assert done(shop) == 5
+    shop.run("lake", "journeys")
+    assert Counter(row["state"] for row in shop.table("lake", "journeys")) == {"done": 5}
+
+
+def test_windows_of_another_width_begin_where_the_old_ones_end(shop: Shop) -> None:
+    for window in ("1 hour", "1 minute", "7 minutes", "1 hour"):
+        for _ in range(4):
+            shop.order(2)
+            shop.pass_time(23 * 60)
+        shop.run("lake", "metrics", window=window)
+    assert sum(row["pushed"] for row in shop.table("lake", "metrics")) == 32
 
 
 @pytest.mark.slow

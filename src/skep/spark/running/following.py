@@ -40,10 +40,8 @@ def run_journeys(context: Context) -> None:
         like = _timed(travelled.journeys(happened.messages, happened.leases))
         old = table.rows(like)
         messages = happened.messages.withColumn("seen", _is_seen(through))
-        known = old.where(F.col("state") != "done").unionByName(
-            old.where(F.col("state") == "done").join(messages.select("trace_id").distinct(), "trace_id", "left_semi")
-        )
-        known = known.cache()
+        concerned = messages.select("trace_id").unionByName(_awaiting(old, happened.leases)).distinct()
+        known = old.join(concerned, "trace_id", "left_semi").cache()
         # Messages that retention took away after they were leased are known from their hops.
         remembered = travelled.hops_of(known).select(*TRACED).distinct().withColumn("seen", F.lit(True))
         if through is not None:
@@ -74,6 +72,17 @@ def _look(context: Context, before: Reach | None) -> tuple[Activity, Reach, Mapp
             return happened, reach, before.through
     happened = context.inputs.activity()
     return happened, (before or Reach(made_with=MADE_WITH)).grown(queues, happened, MADE_WITH), None
+
+
+def _awaiting(old: DataFrame, leases: DataFrame) -> DataFrame:
+    """The traces of journeys that leases may have changed: a lease speaks of a message of theirs, or has gone past one that waits."""
+    reached = leases.groupBy("queue", "partition").agg(F.min("first_seq").alias("from"), F.max("last_seq").alias("to"))
+    hops = travelled.hops_of(old.where(F.col("state") != "done")).select(
+        "trace_id", "queue", "partition", "seq", "state"
+    )
+    waits = F.col("state").isin("open", "waiting")
+    met = (F.col("seq") <= F.col("to")) & (waits | (F.col("seq") >= F.col("from")))
+    return hops.join(reached, ["queue", "partition"]).where(met).select("trace_id")
 
 
 def _is_seen(through: Mapping[str, int] | None) -> Column:

@@ -6,7 +6,8 @@ for the lease history, which is in the order of commits only roughly, by time, w
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import math
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
@@ -99,23 +100,31 @@ def _is_fresh(context: Context, since: datetime | None, before: Reach | None) ->
         return mine
     # All was read since a queue, or what was wished for, is new; what is final stays: the server may have forgotten it.
     final = min(before.as_of[queue] for queue in seen) - timedelta(seconds=_late_seconds(context))
-    return mine & (~F.col("queue").isin(seen) | (F.col("window_end") > F.lit(final)))
+    # Windows of another width begin and end elsewhere: the old and the new ones meet where both have a border.
+    step = math.lcm(round(_width(context)), round(_width(context, _window_of(before))))
+    border = datetime.fromtimestamp(final.timestamp() // step * step, UTC)
+    return mine & (~F.col("queue").isin(seen) | (F.col("window_start") >= F.lit(border)))
 
 
 def _dated(windows: DataFrame) -> DataFrame:
     return windows.withColumn("date", F.date_format("window_start", "yyyy-MM-dd"))
 
 
-def _width(context: Context) -> float:
+def _window_of(reach: Reach) -> str:
+    return reach.made_with.split("/")[1]
+
+
+def _width(context: Context, window: str | None = None) -> float:
     """How many seconds a window has."""
-    found = F.window(F.timestamp_seconds(F.lit(0)), context.wishes.window)
+    found = F.window(F.timestamp_seconds(F.lit(0)), window or context.wishes.window)
     one = context.spark.range(1).select(F.unix_seconds(found["end"]) - F.unix_seconds(found["start"]))
     return float(one.collect()[0][0])
 
 
 def _show_totals(context: Context, table: DataFrame, fresh: list[Row]) -> None:
     """Counts of all time, latencies of what was computed anew."""
-    columns = ["queue", "group", *measured.COUNTS, "wait p50", "wait p95", "work p95", "total p95"]
+    divided = ["bucket"] if context.wishes.buckets > 1 else []
+    columns = ["queue", *divided, "group", *measured.COUNTS, "wait p50", "wait p95", "work p95", "total p95"]
     fields = ["wait_p50_seconds", "wait_p95_seconds", "work_p95_seconds", "total_p95_seconds"]
     latencies = {(row["queue"], row["bucket"], row["group"]): row for row in fresh}
     counted = table.groupBy("queue", "bucket", "group").agg(*[F.sum(name).alias(name) for name in measured.COUNTS])
@@ -123,19 +132,27 @@ def _show_totals(context: Context, table: DataFrame, fresh: list[Row]) -> None:
     for row in counted.orderBy("queue", "bucket", "group").collect():
         latency = latencies.get((row["queue"], row["bucket"], row["group"]))
         times = [None if latency is None else seconds_text(latency[name]) for name in fields]
-        shown.append((row["queue"], row["group"], *(row[name] for name in measured.COUNTS), *times))
+        bucket = [row[name] for name in divided]
+        shown.append((row["queue"], *bucket, row["group"], *(row[name] for name in measured.COUNTS), *times))
     context.show("Queues and groups", None, columns, shown)
 
 
 def _plot_windows(context: Context, table: DataFrame) -> None:
     """Messages per second and latencies over time."""
     width = F.unix_seconds("window_end") - F.unix_seconds("window_start")
+    # Each group of a bucket has all that was pushed to it.
+    buckets = table.groupBy("window_start", "queue", "bucket").agg(
+        F.max("pushed").alias("pushed"),
+        F.sum("settled").alias("settled"),
+        F.max("total_p95_seconds").alias("latency"),
+        F.max(width).alias("width"),
+    )
     rows = (
-        table.groupBy("window_start", "queue")
+        buckets.groupBy("window_start", "queue")
         .agg(
-            (F.max("pushed") / F.max(width)).alias("pushed"),
-            (F.sum("settled") / F.max(width)).alias("settled"),
-            F.max("total_p95_seconds").alias("latency"),
+            (F.sum("pushed") / F.max("width")).alias("pushed"),
+            (F.sum("settled") / F.max("width")).alias("settled"),
+            F.max("latency").alias("latency"),
         )
         .orderBy(F.desc("window_start"))
         .limit(MOST_POINTS)
