@@ -244,6 +244,33 @@ def test_rows_that_an_expression_has_no_value_for_are_counted_and_left_out(lake:
     assert (run.status, run.stages[0].rejected, run.stages[0].rows_out) == ("warn", 1, 1)
 
 
+@pytest.mark.parametrize("where", [None, "message != null"])
+def test_a_payload_that_is_no_json_is_not_replayed_and_never_becomes_another_message(
+    lake: Lake, where: str | None
+) -> None:
+    sly = b'1},{"queue":"elsewhere","payload":2'
+    texts = [skep.NewMessage(sly, content_type="text/plain"), skep.NewMessage(b"\xff\x00", content_type="image/png")]
+    lake.client.push("orders", [{"n": 1}, *texts, {"n": 2}])
+    ran(lake, "archive")
+    run = ran(lake, "replay", queues=("orders",), to="again", where=where).run
+    assert (run.error, run.status, run.stages[0].rejected, run.stages[0].rows_out) == (None, "warn", 2, 2)
+    assert [json.loads(bytes(one.payload)) for one in lake.client.messages("again")] == [{"n": 1}, {"n": 2}]
+    assert "elsewhere" not in [queue.name for queue in lake.client.queues()]
+
+
+def test_large_payloads_are_replayed_in_portions_that_the_server_takes(lake: Lake) -> None:
+    large = "x" * 3_000_000
+    for number in range(4):
+        lake.client.push("orders", {"n": number, "text": large})
+    ran(lake, "archive")
+    assert ran(lake, "replay", queues=("orders",), to="again").run.stages[0].rows_out == 4
+    found = []
+    while messages := lake.client.pop("again"):
+        found += [message.json()["n"] for message in messages]
+        lake.client.ack(*messages)
+    assert found == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("names", "wishes", "told"),
     [

@@ -24,6 +24,7 @@ from skep.client.calls import read_pushed
 from skep.client.exchange import Answer
 from skep.spark.pipelines.replay import replay
 from skep.spark.running.context import Context, lake_dataset, server_dataset
+from skep.spark.running.files import uri, write_rows
 from skep.spark.running.lake import OWN
 from skep.spark.running.record import Stage
 from skep.spark.sink import encoded
@@ -39,9 +40,12 @@ VARIABLES: dict[str, Type] = {
 """What an expression can read of a row."""
 OTHERS = tuple(name for name in VARIABLES if name != "message")
 PUSH_ROWS = 5_000
-PUSH_BYTES = 8 * 1024 * 1024
+PUSH_BYTES = 4 * 1024 * 1024
+"""About half of what the server takes at once."""
 PUSHED = ("payload", "partition", "transaction_id", "trace_id", "headers")
 KEPT, LEFT, FAILED = "kept", "left", "failed"
+Verdict = tuple[str, str | None, str | None]
+"""What became of a row, its payload, and what is wrong with it."""
 JUDGED, SORTED = "replay-judged", "replay-sorted"
 KEPT_COLUMNS = ("queue", "partition", "seq", "trace_id", "headers", "verdict", "mapped", "problem")
 
@@ -77,30 +81,33 @@ def _judged(context: Context, judged: DataFrame) -> DataFrame:
     They are kept in files: sorting looks at rows twice, and to hold them in memory takes longer than the expressions.
     """
     folder = context.tables / OWN / JUDGED
-    shutil.rmtree(folder, ignore_errors=True)
     wanted = judged.where(F.col("verdict") != LEFT).select(*KEPT_COLUMNS)
-    wanted.write.parquet(str(folder))
-    return context.spark.read.schema(wanted.schema).parquet(str(folder))
+    write_rows(wanted, folder)
+    return context.spark.read.schema(wanted.schema).parquet(uri(folder))
 
 
 def judge(rows: DataFrame, where: str | None, mapping: str | None) -> DataFrame:
-    """The rows with what became of each: `verdict` (kept, left or failed), `mapped` (its new payload, or the old one if it failed) and `problem`."""
-    if where is None and mapping is None:
-        return rows.withColumns(
-            {"verdict": F.lit(KEPT), "mapped": F.col("payload"), "problem": F.lit(None).cast("string")}
-        )
+    """The rows with what became of each: `verdict` (kept, left or failed), `mapped` (its new payload, or the old one if it failed) and `problem`.
+
+    A payload that is no JSON fails: the lake does not know what else it was.
+    """
     # Errors of the expressions themselves are told here, not by every task.
     compiled = _compiled(where, mapping)
     del compiled
     # To make a Python object of a column for every row takes longer than most expressions.
     said = f"{where or ''} {mapping or ''}"
     needed = ["payload", *(name for name in OTHERS if re.search(rf"\b{name}\b", said))]
+    # Payloads are any bytes, also in a column of texts.
+    rows = rows.withColumn("payload", F.col("payload").cast("binary"))
     added = [StructField(name, StringType()) for name in ("verdict", "mapped", "problem")]
 
     def judged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         choose, make = _compiled(where, mapping)
         for batch in batches:
-            found = [_judge(row, choose, make) for row in batch.select(needed).to_pylist()]
+            if choose is None and make is None:
+                found = [_judge_payload(payload) for payload in batch.column("payload").to_pylist()]
+            else:
+                found = [_judge(row, choose, make) for row in batch.select(needed).to_pylist()]
             columns = [pa.array([one[place] for one in found], pa.string()) for place in range(3)]
             fields = [pa.field(field.name, pa.string()) for field in added]
             yield pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=pa.schema([*batch.schema, *fields]))
@@ -115,32 +122,43 @@ def _compiled(where: str | None, mapping: str | None) -> tuple[Expression | None
     )
 
 
-def _judge(
-    row: dict[str, Any], choose: Expression | None, make: Expression | None
-) -> tuple[str, str | None, str | None]:
+def _judge_payload(payload: bytes) -> Verdict:
     try:
-        message = msgspec.json.decode(row["payload"])
-    except msgspec.DecodeError as error:
-        return FAILED, row["payload"], f"the payload is no JSON: {error}"
+        msgspec.json.decode(payload, type=msgspec.Raw)
+        return KEPT, payload.decode(), None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _no_json(payload, error)
+
+
+def _judge(row: dict[str, Any], choose: Expression | None, make: Expression | None) -> Verdict:
+    payload: bytes = row["payload"]
+    try:
+        message, text = msgspec.json.decode(payload), payload.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _no_json(payload, error)
     scope = {**row, "message": message}
     if "headers" in row:
         scope["headers"] = dict(row["headers"] or ())
     try:
         if choose is not None and evaluate(choose, scope) is not True:
             return LEFT, None, None
-        mapped = row["payload"] if make is None else msgspec.json.encode(evaluate_json(make, scope)).decode()
+        mapped = text if make is None else msgspec.json.encode(evaluate_json(make, scope)).decode()
     except ExpressionError as error:
-        return FAILED, row["payload"], error.message
+        return FAILED, text, error.message
     return KEPT, mapped, None
+
+
+def _no_json(payload: bytes, error: Exception) -> Verdict:
+    return FAILED, payload.decode(errors="replace"), f"the payload is no JSON: {error}"
 
 
 def _show_failures(context: Context, stage: Stage, failed: DataFrame) -> None:
     if stage.rejected:
         shown = failed.orderBy("queue", "seq")
-        context.show("Rows the expressions have no value for", shown, ("queue", "seq", "problem", "mapped"))
+        context.show("Rows that cannot be replayed", shown, ("queue", "seq", "problem", "mapped"))
     context.check(
         stage,
-        "the expressions have a value for every row",
+        "every row is JSON, and the expressions have a value for it",
         stage.rejected == 0,
         f"{stage.rejected} rows were left out",
         "warn",
@@ -151,8 +169,7 @@ def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
     """Push in order, not faster than asked."""
     link, rate = context.inputs.link, context.wishes.rate
     folder = context.tables / OWN / SORTED
-    shutil.rmtree(folder, ignore_errors=True)
-    chosen.select("queue", *PUSHED).write.parquet(str(folder))
+    write_rows(chosen.select("queue", *PUSHED), folder)
     duplicates, begun = 0, context.now()
     targets: set[str] = set()
     for batch in _portions(folder, PUSH_ROWS if rate is None else max(1, min(PUSH_ROWS, round(rate)))):
@@ -177,9 +194,13 @@ def _portions(folder: Path, rows: int) -> Iterator[pa.RecordBatch]:
     for name in sorted(folder.glob("*.parquet")):
         with pq.ParquetFile(name) as file:
             for batch in file.iter_batches(rows):
-                fitting = max(1, int(batch.num_rows * min(1.0, PUSH_BYTES / max(1, batch.nbytes))))
-                for start in range(0, batch.num_rows, fitting):
-                    yield batch.slice(start, fitting)
+                start, taken = 0, 0
+                for place, payload_bytes in enumerate(pc.binary_length(batch.column("payload")).to_pylist()):
+                    if place > start and taken + payload_bytes > PUSH_BYTES:
+                        yield batch.slice(start, place - start)
+                        start, taken = place, 0
+                    taken += payload_bytes
+                yield batch.slice(start)
 
 
 def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
