@@ -143,6 +143,22 @@ def test_a_delta_table_keeps_rows_and_how_far_it_is_in_one_commit(spark: SparkSe
     assert [row["n"] for row in rows] == [1, 2, 3]
 
 
+def test_of_two_who_write_the_same_to_delta_one_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    lake, other = DeltaLake(str(tmp_path), "default"), DeltaLake(str(tmp_path), "default")
+    assert lake.append(batch(spark, 1, 3), {"orders": 3}) == 3
+    assert lake.through("orders") == other.through("orders") == 3
+    assert lake.append(batch(spark, 4, 5), {"orders": 5}) == 2
+    with pytest.raises(SkepError, match="another run is writing"):
+        other.append(batch(spark, 4, 5), {"orders": 5})
+    assert seqs(lake, spark) == [1, 2, 3, 4, 5]
+    with (
+        open_lake(str(tmp_path), "default", "delta"),
+        pytest.raises(SkepError, match="another run is writing"),
+        open_lake(str(tmp_path), "default", "delta"),
+    ):
+        pass
+
+
 def test_the_lake_is_on_this_machine_whatever_spark_takes_for_its_own_file_system(
     spark: SparkSession, tmp_path: Path
 ) -> None:

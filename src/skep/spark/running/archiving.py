@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
@@ -11,13 +13,16 @@ from skep.spark.running.context import Context, lake_dataset, server_dataset
 from skep.spark.running.inputs import Bounds
 from skep.spark.running.record import Stage
 
+COMPARED = ("queue", "seq", "message_id")
+
 
 def run_archive(context: Context) -> None:
     """Everything up to where the logs go now, then compaction and a look whether all of it is there."""
     with context.stage("archive") as stage:
         bounds = context.inputs.bounds()
         start = starting(context, stage, bounds)
-        while end := next_end(start, bounds, context.wishes.max_rows):
+        before = {} if context.wishes.every_seconds is None else dict(start)
+        while end := _cut(context, start, next_end(start, bounds, context.wishes.max_rows)):
             began = {queue: start[queue] for queue in end}
             rows = context.lake.append(context.inputs.messages(start=began, end=end), end)
             stage.rows_in += rows
@@ -35,8 +40,8 @@ def run_archive(context: Context) -> None:
         for queue in context.inputs.queues:
             context.read(server_dataset(context, queue))
         context.wrote(lake_dataset(context, "messages", rows=stage.rows_out))
-        if context.wishes.verify and any(one.last for one in bounds.values()):
-            verify(context, stage, bounds)
+        if context.wishes.verify:
+            verify(context, stage, before, bounds)
 
 
 def starting(context: Context, stage: Stage, bounds: Mapping[str, Bounds]) -> dict[str, int]:
@@ -78,17 +83,30 @@ def next_end(start: Mapping[str, int], bounds: Mapping[str, Bounds], most: int) 
     return end
 
 
-def verify(context: Context, stage: Stage, bounds: Mapping[str, Bounds]) -> None:
-    """Whether the lake has every message of the logs, once."""
-    here = context.lake.read(context.spark).select("queue", "seq")
-    reached = {queue: held.last for queue, held in bounds.items() if held.last >= held.first}
-    if not reached:
+def _cut(context: Context, start: Mapping[str, int], end: dict[str, int]) -> dict[str, int]:
+    """No more of a batch than the lake takes in bytes: of each queue its share, and at least one message."""
+    if context.lake.batch_bytes is None or not end:
+        return end
+    share = max(1, context.lake.batch_bytes // len(end))
+    link = context.inputs.link
+    return {queue: min(seq, link.last_seq_within(queue, start[queue] + 1, share)) for queue, seq in end.items()}
+
+
+def verify(context: Context, stage: Stage, start: Mapping[str, int], bounds: Mapping[str, Bounds]) -> None:
+    """Whether the lake has every message of the logs after some seqs, once."""
+    start = {queue: max(start.get(queue, 0), held.first - 1) for queue, held in bounds.items()}
+    end = {queue: held.last for queue, held in bounds.items() if held.last > start[queue]}
+    if not end:
         return
-    logged = context.inputs.messages(("queue", "seq"), end=reached)
-    sides = logged.select("queue", "seq", F.lit(1).alias("log"), F.lit(0).alias("lake")).unionByName(
-        here.select("queue", "seq", F.lit(0).alias("log"), F.lit(1).alias("lake"))
+    start = {queue: start[queue] for queue in end}
+    # What retention takes away meanwhile need not be compared.
+    logged = context.inputs.messages(COMPARED, start, end, fails=False)
+    here = context.lake.read(context.spark).select(*COMPARED)
+    later = reduce(or_, ((F.col("queue") == queue) & (F.col("seq") > seq) for queue, seq in start.items()))
+    sides = logged.select(*COMPARED, F.lit(1).alias("log"), F.lit(0).alias("lake")).unionByName(
+        here.where(later).select(*COMPARED, F.lit(0).alias("log"), F.lit(1).alias("lake"))
     )
-    each = sides.groupBy("queue", "seq").agg(F.sum("log").alias("log"), F.sum("lake").alias("lake"))
+    each = sides.groupBy(*COMPARED).agg(F.sum("log").alias("log"), F.sum("lake").alias("lake"))
     counted = each.groupBy("queue").agg(
         F.sum("log").alias("log"),
         F.sum("lake").alias("lake"),
@@ -99,9 +117,13 @@ def verify(context: Context, stage: Stage, bounds: Mapping[str, Bounds]) -> None
     context.show(
         "The lake", None, ("queue", "in the log", "in the lake", "missing", "doubled"), [tuple(row) for row in rows]
     )
+    wrong = {check.name for check in context.run.failed_checks()}
     for row in rows:
+        name = f"{row['queue']}: every message is in the lake, once"
+        if name in wrong:  # found by an earlier pass
+            continue
         context.check(
-            stage, f"{row['queue']}: every message is in the lake, once", row["missing"] == 0 and row["doubled"] == 0,
+            stage, name, row["missing"] == 0 and row["doubled"] == 0,
             f"{row['log']} in the log, {row['lake']} in the lake, {row['missing']} missing, {row['doubled']} doubled",
         )  # fmt: skip
 

@@ -19,29 +19,53 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+BATCH_BYTES = 256 * 1024**2
+"""A batch goes through the memory of this process, so it has no more payloads than this."""
+
+
 class DeltaLake:
     """A lake that is one Delta table."""
+
+    batch_bytes: int | None = BATCH_BYTES
 
     def __init__(self, root: str, tenant: str) -> None:
         self.root = root if "://" in root else str(Path(root).absolute() / "messages")
         self._tenant = tenant
+        self._known: dict[str, int | None] = {}
+        """How far each queue was when this process last looked or wrote."""
 
     def through(self, queue: str) -> int | None:
         """The last seq of a queue that is in it."""
         table = self._table()
-        return None if table is None else table.transaction_version(self._application(queue))
+        self._known[queue] = self._through(table, queue)
+        return self._known[queue]
 
     def append(self, messages: DataFrame, through: Mapping[str, int]) -> int:
-        """One commit with the rows and how far each queue is then."""
+        """One commit with the rows and how far each queue is then; refused when somebody else has written meanwhile."""
         from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError
 
         rows = plain_archive(messages).toArrow()
+        table = self._table()
+        if any(self._through(table, queue) != self._known.get(queue) for queue in through):
+            raise self._taken()
         marks = [Transaction(app_id=self._application(queue), version=seq) for queue, seq in sorted(through.items())]
-        write_deltalake(
-            self.root, rows, mode="append", partition_by=list(PARTITION_COLUMNS),
-            commit_properties=CommitProperties(app_transactions=marks),
-        )  # fmt: skip
+        try:
+            # By the version that was looked at: two that write the same queue from there cannot both be committed.
+            write_deltalake(
+                table or self.root, rows, mode="append", partition_by=list(PARTITION_COLUMNS),
+                commit_properties=CommitProperties(app_transactions=marks),
+            )  # fmt: skip
+        except CommitFailedError:
+            raise self._taken() from None
+        self._known |= through
         return int(rows.num_rows)
+
+    def _taken(self) -> SkepError:
+        return SkepError(Code.INVALID_REQUEST, f"another run is writing to {self.root}; wait for it, or end it")
+
+    def _through(self, table: DeltaTable | None, queue: str) -> int | None:
+        return None if table is None else table.transaction_version(self._application(queue))
 
     def compact(self, spark: SparkSession) -> int:  # noqa: ARG002 - Delta needs no Spark for it
         """Delta's own compaction; old files stay for readers of older versions."""

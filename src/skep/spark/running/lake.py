@@ -63,6 +63,9 @@ class State(Struct, kw_only=True):
 class Lake(Protocol):
     """Where messages are kept for good."""
 
+    batch_bytes: int | None
+    """So many bytes of payloads make a batch at the most; None when only their number counts."""
+
     def through(self, queue: str) -> int | None:
         """The last seq of a queue that is in it; None when there is none."""
 
@@ -78,6 +81,8 @@ class Lake(Protocol):
 
 class ParquetLake:
     """A lake of Parquet files. One process writes at a time; see `open_lake`."""
+
+    batch_bytes: int | None = None
 
     def __init__(self, root: Path, tenant: str) -> None:
         self.root = root
@@ -201,7 +206,11 @@ def open_lake(root: str, tenant: str, kind: str = "parquet") -> Iterator[Lake]:
             raise SkepError(
                 Code.INVALID_REQUEST, f"{root} is a lake of Parquet files; use --format parquet, or another --lake"
             )
-        yield DeltaLake(root, tenant)
+        if "://" in root:
+            yield DeltaLake(root, tenant)
+        else:
+            with _locked(Path(root).absolute()):
+                yield DeltaLake(root, tenant)
         return
     if "://" in root.removeprefix("file://"):
         raise SkepError(
@@ -211,6 +220,13 @@ def open_lake(root: str, tenant: str, kind: str = "parquet") -> Iterator[Lake]:
     folder = Path(root.removeprefix("file://")).absolute()
     if (folder / MESSAGES / "_delta_log").exists():
         raise SkepError(Code.INVALID_REQUEST, f"{root} is a lake of Delta; use --format delta, or another --lake")
+    with _locked(folder):
+        yield ParquetLake(folder, tenant)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Have a folder for this process alone: the lake in it, and the tables beside it."""
     (folder / OWN).mkdir(parents=True, exist_ok=True)
     with (folder / OWN / "lock").open("w") as lock:
         try:
@@ -219,7 +235,7 @@ def open_lake(root: str, tenant: str, kind: str = "parquet") -> Iterator[Lake]:
             raise SkepError(
                 Code.INVALID_REQUEST, f"another run is writing to {folder}; wait for it, or end it"
             ) from None
-        yield ParquetLake(folder, tenant)
+        yield
 
 
 def _date() -> Column:
