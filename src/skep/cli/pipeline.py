@@ -133,6 +133,9 @@ def run(
         raise SkepError(Code.INVALID_REQUEST, "name a pipeline; skep pipeline list has them")
     if once and every is not None:
         raise SkepError(Code.INVALID_REQUEST, "--once and --every exclude each other")
+    _check_positive(
+        max_rows=max_rows, buckets=buckets, rate=replaying.rate, every=None if every is None else span(every)
+    )
     needs_spark()
     from skep.spark.options import Connection as Link
     from skep.spark.running.context import Wishes
@@ -157,6 +160,12 @@ def run(
     if ended.run.error is not None:
         return SERVER if "Is the server running" in ended.run.error else USER
     return USER if ended.run.status == "failed" else OK
+
+
+def _check_positive(**options: float | None) -> None:
+    for name, value in options.items():
+        if value is not None and value <= 0:
+            raise SkepError(Code.INVALID_REQUEST, f"--{name.replace('_', '-')} is more than 0")
 
 
 @pipeline_app.command(name="list")

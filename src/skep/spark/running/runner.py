@@ -97,18 +97,21 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
     except KeyboardInterrupt:
         if plan.wishes.every_seconds is None:
             run.error = "interrupted"
-            run.settle(_now())
-            write_down(run, folder)
+            _end(run, folder, teller)
             raise
     except SkepError as error:
         run.error = error.message
     except Exception as error:
         run.error = _told(error)
+    _end(run, folder, teller)
+    return Ended(run, folder)
+
+
+def _end(run: Run, folder: Path, teller: Teller | None) -> None:
     run.settle(_now())
     write_down(run, folder)
     if teller is not None:
         teller.tell({"report": str(folder / "report.html"), "run": str(folder / "run.json")})
-    return Ended(run, folder)
 
 
 def write_down(run: Run, folder: Path) -> None:
