@@ -244,6 +244,16 @@ def test_rows_that_an_expression_has_no_value_for_are_counted_and_left_out(lake:
     assert (run.status, run.stages[0].rejected, run.stages[0].rows_out) == ("warn", 1, 1)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_queue_made_anew_is_not_taken_for_the_one_in_the_lake(lake: Lake, kind: str) -> None:
+    lake.client.push("orders", [{"n": number} for number in range(3)])
+    assert ran(lake, "archive", kind=kind).run.error is None
+    lake.client.delete_queue("orders")
+    lake.client.push("orders", [{"again": number} for number in range(5)])
+    run = ran(lake, "archive", kind=kind).run
+    assert "orders was deleted and made anew" in (run.error or "")
+
+
 @pytest.mark.parametrize("where", [None, "message != null"])
 def test_a_payload_that_is_no_json_is_not_replayed_and_never_becomes_another_message(
     lake: Lake, where: str | None

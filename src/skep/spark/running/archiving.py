@@ -24,7 +24,8 @@ def run_archive(context: Context) -> None:
         before = {} if context.wishes.every_seconds is None else dict(start)
         while end := _cut(context, start, next_end(start, bounds, context.wishes.max_rows)):
             began = {queue: start[queue] for queue in end}
-            rows = context.lake.append(context.inputs.messages(start=began, end=end), end)
+            logs = {queue: bounds[queue].log for queue in end}
+            rows = context.lake.append(context.inputs.messages(start=began, end=end), end, logs)
             stage.rows_in += rows
             stage.rows_out += rows
             stage.batches += 1
@@ -49,6 +50,12 @@ def starting(context: Context, stage: Stage, bounds: Mapping[str, Bounds]) -> di
     start = {}
     for queue, held in bounds.items():
         through = context.lake.through(queue)
+        if context.lake.log_of(queue) not in (None, held.log):
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"{queue} was deleted and made anew since it was archived to {context.run.lake}, and its seqs begin at 1 again; name "
+                "another --lake for the new one",
+            )
         if through is not None and through > held.last:
             raise SkepError(
                 Code.INVALID_REQUEST,

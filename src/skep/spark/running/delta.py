@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+LOG = "-log"
 BATCH_BYTES = 256 * 1024**2
 """A batch goes through the memory of this process, so it has no more payloads than this."""
 
@@ -40,7 +41,12 @@ class DeltaLake:
         self._known[queue] = self._through(table, queue)
         return self._known[queue]
 
-    def append(self, messages: DataFrame, through: Mapping[str, int]) -> int:
+    def log_of(self, queue: str) -> int | None:
+        """Which log of a queue is in it."""
+        table = self._table()
+        return None if table is None else table.transaction_version(self._application(queue, LOG))
+
+    def append(self, messages: DataFrame, through: Mapping[str, int], logs: Mapping[str, int] | None = None) -> int:
         """One commit with the rows and how far each queue is then; refused when somebody else has written meanwhile."""
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError
@@ -50,6 +56,7 @@ class DeltaLake:
         if any(self._through(table, queue) != self._known.get(queue) for queue in through):
             raise self._taken()
         marks = [Transaction(app_id=self._application(queue), version=seq) for queue, seq in sorted(through.items())]
+        marks += [Transaction(self._application(queue, LOG), log) for queue, log in sorted((logs or {}).items())]
         try:
             # By the version that was looked at: two that write the same queue from there cannot both be committed.
             write_deltalake(
@@ -85,8 +92,8 @@ class DeltaLake:
             rows = spark.read.option("basePath", self.root).parquet(*files)
         return with_body(rows.withColumn("date", rows["date"].cast("date")))
 
-    def _application(self, queue: str) -> str:
-        return f"skep/{self._tenant}/{queue}"
+    def _application(self, queue: str, what: str = "") -> str:
+        return f"skep{what}/{self._tenant}/{queue}"
 
     def _table(self) -> DeltaTable | None:
         from deltalake import DeltaTable

@@ -55,6 +55,8 @@ class State(Struct, kw_only=True):
     batch: int = 0
     through: dict[str, int] = field(default_factory=dict)
     """The last seq of each queue that is in the lake."""
+    logs: dict[str, int] = field(default_factory=dict)
+    """Which log of each queue these seqs are of."""
     moves: list[Move] = field(default_factory=list)
     removals: list[str] = field(default_factory=list)
     """Files whose rows are in those that are moved."""
@@ -69,8 +71,11 @@ class Lake(Protocol):
     def through(self, queue: str) -> int | None:
         """The last seq of a queue that is in it; None when there is none."""
 
-    def append(self, messages: DataFrame, through: Mapping[str, int]) -> int:
-        """Add all messages of the frame, which are those up to these seqs, at once; how many there were."""
+    def log_of(self, queue: str) -> int | None:
+        """Which log of a queue is in it; None when that is not known."""
+
+    def append(self, messages: DataFrame, through: Mapping[str, int], logs: Mapping[str, int] | None = None) -> int:
+        """Add all messages of the frame, which are those up to these seqs of these logs, at once; how many there were."""
 
     def compact(self, spark: SparkSession) -> int:
         """Make few large files of many small ones; how many files there are less."""
@@ -95,7 +100,11 @@ class ParquetLake:
         """The last seq of a queue that is in it."""
         return self._state.through.get(queue)
 
-    def append(self, messages: DataFrame, through: Mapping[str, int]) -> int:
+    def log_of(self, queue: str) -> int | None:
+        """Which log of a queue is in it."""
+        return self._state.logs.get(queue)
+
+    def append(self, messages: DataFrame, through: Mapping[str, int], logs: Mapping[str, int] | None = None) -> int:
         """Write a batch aside, commit it, put it in its place."""
         staging = self._own / "staging"
         with setting(messages.sparkSession, *UNSORTED):
@@ -105,6 +114,7 @@ class ParquetLake:
             folder = self.root / MESSAGES / file.parent.relative_to(staging)
             moves.append((file, folder / f"{self._state.batch + 1:010d}-{number:04d}.parquet"))
         self._state.through |= through
+        self._state.logs |= logs or {}
         self._commit(moves)
         return rows
 
