@@ -123,8 +123,18 @@ def done(shop: Shop) -> int:
 
 def same_as_at_once(shop: Shop) -> None:
     shop.run("at-once", "metrics", "journeys")
-    for name in ("metrics", "journeys"):
-        assert shop.table("lake", name) == shop.table("at-once", name)
+    assert shop.table("lake", "journeys") == shop.table("at-once", "journeys")
+    assert given_up(shop.table("lake", "metrics")) == given_up(shop.table("at-once", "metrics"))
+
+
+def given_up(windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The windows without the difference between retried and dead: which of a lease's messages died is told by letters, and one
+    that was replayed is no letter any more when all is read at the end.
+    """
+    return [
+        {name: value for name, value in row.items() if name != "dead"} | {"retried": row["retried"] + row["dead"]}
+        for row in windows
+    ]
 
 
 def test_a_pass_reads_what_is_new_and_the_rest_stays(shop: Shop) -> None:
