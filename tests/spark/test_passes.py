@@ -121,10 +121,13 @@ def done(shop: Shop) -> int:
     return count
 
 
-def same_as_at_once(shop: Shop) -> None:
+def same_as_at_once(shop: Shop, *, is_replayed: bool) -> None:
     shop.run("at-once", "metrics", "journeys")
     assert shop.table("lake", "journeys") == shop.table("at-once", "journeys")
-    assert given_up(shop.table("lake", "metrics")) == given_up(shop.table("at-once", "metrics"))
+    passes, at_once = shop.table("lake", "metrics"), shop.table("at-once", "metrics")
+    assert given_up(passes) == given_up(at_once)
+    if not is_replayed:
+        assert passes == at_once
 
 
 def given_up(windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -187,8 +190,8 @@ def test_windows_of_another_width_begin_where_the_old_ones_end(shop: Shop) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_passes_amid_traffic_say_together_what_one_at_the_end_says(shop: Shop, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "is_replayed"), [(1, False), (2, True), (3, True)])
+def test_passes_amid_traffic_say_together_what_one_at_the_end_says(shop: Shop, seed: int, is_replayed: bool) -> None:
     shop.chance.seed(seed)
     for number in range(6):
         for _ in range(3):
@@ -199,10 +202,10 @@ def test_passes_amid_traffic_say_together_what_one_at_the_end_says(shop: Shop, s
             shop.work("sending", "invoices")
             shop.pass_time(shop.chance.choice([1, 9, 25, 70]))
             shop.catch_up()
-        if number == 3:
+        if number == 3 and is_replayed:
             shop.client.replay("orders.dead")
         shop.run("lake", "metrics", "journeys")
-    same_as_at_once(shop)
+    same_as_at_once(shop, is_replayed=is_replayed)
 
 
 def test_few_reads_cover_what_is_wanted_of_a_log() -> None:
