@@ -52,8 +52,8 @@ total = numbers.agg(F.sum("number")).collect()[0][0]
 # %% What happened to the messages, from the history of their leases
 
 inputs = Inputs(spark, Connection((url,), "default", None, 60.0), ["orders", "invoices"])
-happened = inputs.activity()
-figures = metrics(*happened, window=None)
+happened, letters = inputs.activity(), inputs.dead_letters()
+figures = metrics(happened.messages, happened.leases, letters, window=None)
 figures.select("queue", "group", "pushed", "settled", "dead", "total_p95_seconds").show()
 
 # %% Where traces went
@@ -62,7 +62,7 @@ states = {row["state"]: row["count"] for row in counted.collect()}
 
 # %% Why some were given up on, and what they have in common
 
-[group] = dead_letter_groups(happened.dead_letters, orders).collect()
+[group] = dead_letter_groups(letters, orders).collect()
 
 # %% The end
 sys.stdout.write(

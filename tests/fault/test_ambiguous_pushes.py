@@ -17,12 +17,12 @@ from skep.engine import Engine
 from skep.engine.spooling.spool import SpoolState
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
-from skep.model import MessageFilter, NewMessage, PushStatus, QueueKey
+from skep.model import MessageFilter, NewMessage, PushStatus, QueueKey, Seq
 from skep.store.postgres import PostgresStore
 from tests.support.proxy import Proxy
 
 Q = QueueKey("q")
-ALL = MessageFilter(queue=Q, limit=10_000)
+PAGE = 10_000
 
 
 class Cut:
@@ -48,8 +48,15 @@ class Cut:
                 await asyncio.sleep(0.005)
 
     async def check(self) -> None:
-        found = [m.payload for m in (await self.engine.look.messages(ALL)).messages]
+        found: list[bytes] = []
+        while page := await self._page(len(found)):
+            found += page
         assert found == self.pushed
+
+    async def _page(self, after: int) -> list[bytes]:
+        """The messages after a seq: nothing is deleted here, so they are as many."""
+        wanted = MessageFilter(queue=Q, after=Seq(after), limit=PAGE)
+        return [message.payload for message in (await self.engine.look.messages(wanted)).messages]
 
 
 @asynccontextmanager

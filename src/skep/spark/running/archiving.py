@@ -53,14 +53,14 @@ def starting(context: Context, stage: Stage, bounds: Mapping[str, Bounds]) -> di
         if context.lake.log_of(queue) not in (None, held.log):
             raise SkepError(
                 Code.INVALID_REQUEST,
-                f"{queue} was deleted and made anew since it was archived to {context.run.lake}, and its seqs begin at 1 again; name "
-                "another --lake for the new one",
+                f"the lake {context.run.lake} has another log of {queue}: the queue was deleted and made anew, and its seqs begin at 1 "
+                "again, or it is the lake of another server; name another --lake",
             )
         if through is not None and through > held.last:
             raise SkepError(
                 Code.INVALID_REQUEST,
-                f"the lake {context.run.lake} has {queue} up to seq {through}, but the server's log ends at {held.last}: it is the "
-                "lake of another server, or this one was restored from a backup; name another --lake",
+                f"the lake {context.run.lake} has {queue} up to seq {through}, but the server's log ends at {held.last}: it was restored "
+                "from a backup; name another --lake",
             )
         oldest = held.first - 1
         if through is not None and through < oldest:
