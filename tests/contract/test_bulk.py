@@ -125,6 +125,19 @@ async def test_a_range_is_both_ends_included_and_bounded_by_rows_and_bytes(drive
     assert (await read(driver, 11)).num_rows == 0
 
 
+async def test_a_long_piece_is_one_though_it_is_read_in_several_walks(driver: Driver) -> None:
+    await driver.create()
+    count = 4_600
+    await driver.store.push_rows(
+        driver.key(), rows(driver, *((f"p{n % 7}", b"%d" % n) for n in range(count - 1))), driver.now
+    )
+    await driver.push("last", trace_id=driver.mint.mint())  # of whose columns others have nothing
+    found = await read(driver, 1, count, max_rows=count)
+    assert found.column("seq").to_pylist() == list(range(1, count + 1))
+    assert found.column("payload").to_pylist() == [*(b"%d" % n for n in range(count - 1)), b"last"]
+    assert (await read(driver, 3, count, max_rows=4_100)).column("seq").to_pylist() == list(range(3, 4_103))
+
+
 async def test_bounds_say_what_the_log_holds(driver: Driver) -> None:
     await driver.create()
     empty = await driver.store.log_bounds(driver.key())

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import asyncpg
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from skep.columns import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
 from skep.errors import Code, SkepError
@@ -57,20 +57,20 @@ def values_of(columns: Sequence[str], source: str) -> str:
     return f"SELECT count(*), {', '.join(SQL[name] for name in columns)} {SQL[source]}"
 
 
-async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> Found:
-    """As much of the range as fits, and at least one message if there is any."""
-    if wanted.partitions is None and (found := await _read_at_once(connection, key, wanted)) is not None:
-        return found
+async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
+    """As much of the range as fits, in parts that follow each other, and at least one message if there is any."""
+    if wanted.partitions is None and (parts := await _read_in_parts(connection, key, wanted)):
+        return parts
     for _ in range(TRIES):
         bounds = await _bounds(connection, key)
         low, high = max(wanted.first, bounds["first_seq"]), min(wanted.last, bounds["last_seq"])
         # So many seqs hold no more messages, and to bound these costs more.
         high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
         if low > high:
-            return Found(None, {}, wanted.last)
+            return [Found(None, {}, wanted.last)]
         found = await _read(connection, bounds["id"], wanted, low, high)
         if found is not None:
-            return found
+            return [found]
     raise SkepError(Code.STORE_BUSY, f"the log of {key.name!r} is being deleted while it is read")
 
 
@@ -85,6 +85,24 @@ def at_once(columns: Sequence[str]) -> str:
     """What tells the shape of a range and reads columns of it, payloads if they are short."""
     parts = [SQL["short_payload" if name == "payload" else name] for name in columns]
     return f"{', '.join([SQL['shape'], *parts])} {SQL['range_of_queue']}"
+
+
+async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
+    """What comes first of a range, each part in one walk over it: short ones for PostgreSQL, and few batches for who reads on."""
+    parts: list[Found] = []
+    rest = wanted
+    while (found := await _read_at_once(connection, key, rest)) is not None:
+        parts.append(found)
+        assert found.shape is not None
+        rest = structs.replace(
+            rest,
+            first=Seq(found.through + 1),
+            max_rows=rest.max_rows - found.shape.messages,
+            max_bytes=rest.max_bytes - found.shape.payload_bytes,
+        )
+        if found.shape.messages < PIECE_ROWS or rest.first > rest.last or rest.max_rows <= 0 or rest.max_bytes <= 0:
+            break
+    return parts
 
 
 async def _read_at_once(connection: Connection, key: QueueKey, wanted: LogRange) -> Found | None:
@@ -152,13 +170,20 @@ def _shape(row: asyncpg.Record | None) -> Shape:
     return Shape(**row)
 
 
-def piece_of(wanted: LogRange, found: Found) -> LogPiece:
+def piece_of(wanted: LogRange, parts: Sequence[Found]) -> LogPiece:
     """What was found, as columns."""
+    batches = [_batch(wanted, found) for found in parts]
+    if len(batches) > 1:
+        batches = pa.Table.from_batches(batches, wanted.schema).combine_chunks().to_batches()
+    return LogPiece(batches[0], parts[-1].through)
+
+
+def _batch(wanted: LogRange, found: Found) -> pa.RecordBatch:
     shape = found.shape
     if shape is None:
-        return LogPiece(pa.RecordBatch.from_pylist([], schema=wanted.schema), found.through)
+        return pa.RecordBatch.from_pylist([], schema=wanted.schema)
     arrays = [_column(name, shape, found.values.get(shape.read_as(name))) for name in wanted.schema.names]
-    return LogPiece(pa.record_batch(arrays, schema=wanted.schema), found.through)
+    return pa.record_batch(arrays, schema=wanted.schema)
 
 
 def _column(name: str, shape: Shape, values: tuple[bytes, ...] | None) -> pa.Array:
