@@ -56,6 +56,7 @@ def written(folder: Path) -> Run:
     return msgspec.json.decode(file.read_bytes(), type=Run)
 
 
+@pytest.mark.slow
 def test_passes_go_on_until_ctrl_c_ends_them_in_order(lake: Lake, running: subprocess.Popen[str]) -> None:
     heard(running, r"archive .*\b2 rows in, 2 out")
     lake.client.push("orders", [{"n": number} for number in range(3, 6)])

@@ -96,6 +96,7 @@ def test_compaction_leaves_few_files_with_the_same_rows_also_when_it_is_killed(
     kill = killed_at(step)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", kill(Path.rename))
+        patched.setattr(Path, "unlink", kill(Path.unlink))
         patched.setattr(Path, "replace", kill(Path.replace))
         with suppress(KilledError):
             lake.compact(spark)

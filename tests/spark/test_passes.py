@@ -161,6 +161,7 @@ def test_a_pass_reads_what_is_new_and_the_rest_stays(shop: Shop) -> None:
     assert waits == {0.0, 3600.0, None}
 
 
+@pytest.mark.slow
 def test_a_pass_leaves_hours_alone_in_which_nothing_changed(shop: Shop, tmp_path: Path) -> None:
     shop.order(2)
     for message in shop.client.pop("orders", group="billing", batch=2):
@@ -180,6 +181,7 @@ def test_a_pass_leaves_hours_alone_in_which_nothing_changed(shop: Shop, tmp_path
     assert Counter(row["state"] for row in shop.table("lake", "journeys")) == {"done": 5}
 
 
+@pytest.mark.slow
 def test_windows_of_another_width_begin_where_the_old_ones_end(shop: Shop) -> None:
     for window in ("1 hour", "1 minute", "7 minutes", "1 hour"):
         for _ in range(4):
