@@ -87,12 +87,16 @@ from skep.store.postgres.news import News
 from skep.store.postgres.records import PostgresRecords
 from skep.store.postgres.schema import migrate
 from skep.store.records import RecordStore
+from skep.store.statements import load_statements
 from skep.system_events import SystemEventKind, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.columns import LogPiece, LogRange, NewRows
+
+SQL = load_statements(__package__, "watching")
+CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 T = TypeVar("T")
 
@@ -561,8 +565,8 @@ class PostgresStore:
             await self._news.listen()
         tenants, names = [key.tenant for key in keys], [key.name for key in keys]
         async with self._pool.connection() as connection:
-            await connection.execute(WATCH, self._news.server, tenants, names, until)
-            await connection.execute(WAIT_FOR_PUSHES, tenants, names)
+            await connection.execute(SQL["watch"], self._news.server, tenants, names, until)
+            await connection.execute(SQL["wait_for_pushes"], tenants, names)
 
     def on_news(self, callback: Callable[[QueueKey], None]) -> None:
         self._news.on_news(callback)
@@ -572,28 +576,6 @@ class PostgresStore:
 
     def on_operations(self, callback: Callable[[], None]) -> None:
         self._news.on_operations(callback)
-
-
-CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-WATCH = """
-INSERT INTO watcher (queue_id, server, until)
-SELECT q.id, $1, $4 FROM unnest($2::text[], $3::text[]) AS k (tenant, name)
-CROSS JOIN LATERAL (SELECT q.id FROM queue q
-                    WHERE q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL LIMIT 1) q
-ORDER BY q.id
-ON CONFLICT (queue_id, server) DO UPDATE SET until = excluded.until
-"""
-
-
-# A push that looked for watchers before there was one will not announce itself. It holds the log's lock until it commits, so
-# whoever has waited for that lock sees what it pushed.
-WAIT_FOR_PUSHES = """
-SELECT lock_log(k.id) FROM (
-    SELECT q.id FROM unnest($1::text[], $2::text[]) AS k (tenant, name)
-    CROSS JOIN LATERAL (SELECT q.id FROM queue q
-                        WHERE q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL LIMIT 1) q
-    ORDER BY q.id) k
-"""
 
 
 async def _compact(connection: Connection) -> None:

@@ -19,7 +19,7 @@ from skep.histories import Journey
 from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Seq, Start
 from skep.operations import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, OperationFilter, OperationStatus
 from skep.store.postgres import PostgresStore, reading
-from skep.store.postgres.store import WATCH
+from skep.store.postgres.store import SQL as WATCHING
 from skep.store.statements import load_statements
 from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer
@@ -172,7 +172,7 @@ async def test_what_comes_first_of_a_range_is_read_by_an_index(planner: Planner)
 
 
 async def test_watching_finds_its_queues_by_name(planner: Planner) -> None:
-    assert walks(await planner.plan(WATCH)) == []
+    assert walks(await planner.plan(WATCHING["watch"])) == []
 
 
 HOT = {

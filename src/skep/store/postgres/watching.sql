@@ -1,0 +1,19 @@
+-- Who waits for news of which queues.
+
+-- name: watch
+-- Ascending, so that nobody waits for someone who waits for us.
+INSERT INTO watcher (queue_id, server, until)
+SELECT q.id, $1, $4 FROM unnest($2::text[], $3::text[]) AS k (tenant, name)
+CROSS JOIN LATERAL (SELECT q.id FROM queue q
+                    WHERE q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL LIMIT 1) q
+ORDER BY q.id
+ON CONFLICT (queue_id, server) DO UPDATE SET until = excluded.until
+
+-- name: wait_for_pushes
+-- A push that looked for watchers before there was one will not announce itself. It holds the log's lock until it commits, so
+-- whoever has waited for that lock sees what it pushed.
+SELECT lock_log(k.id) FROM (
+    SELECT q.id FROM unnest($1::text[], $2::text[]) AS k (tenant, name)
+    CROSS JOIN LATERAL (SELECT q.id FROM queue q
+                        WHERE q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL LIMIT 1) q
+    ORDER BY q.id) k
