@@ -165,8 +165,6 @@ class Engine:
         self.access = Access(store, clock, self._in_flight)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
 
-    # --- its own life -------------------------------------------------------------------------------------------
-
     async def start(self) -> None:
         """Begin to run timers and to hear of other servers."""
         self._store.on_news(self._wake)
@@ -240,8 +238,6 @@ class Engine:
     def now(self) -> Instant:
         """The present instant by the clock that deadlines go by."""
         return self._clock.now()
-
-    # --- push ---------------------------------------------------------------------------------------------------
 
     async def push(
         self, messages: Sequence[NewMessage], *, json_checked: bool = False, receipt: Recording | None = None
@@ -337,8 +333,6 @@ class Engine:
         self._registry.get(key).parking.wake(len(rows))
         return appended
 
-    # --- pop ----------------------------------------------------------------------------------------------------
-
     async def pop(
         self,
         queue: QueueKey,
@@ -396,8 +390,6 @@ class Engine:
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages that could not be handed on (their client has gone), to be delivered again at once."""
         self._dispenser.give_back(deliveries)
-
-    # --- settle -------------------------------------------------------------------------------------------------
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         """Ack, nack or reject messages, each on its own merits, with a result for each in order."""
@@ -467,8 +459,6 @@ class Engine:
                 return outcome
             transaction = Transaction(settlements, sealed, list(effects), list(receipts))
             return await self._across.transact(transaction, size_bytes, weight.deliver_at)
-
-    # --- queues -------------------------------------------------------------------------------------------------
 
     async def create_queue(self, key: QueueKey, settings: QueueSettings | None = None) -> Queue:
         """Make a queue; QUEUE_EXISTS when there is one."""
@@ -558,8 +548,6 @@ class Engine:
             self._lifecycle.inspect(key)
             self._wake(key)
             return cleared
-
-    # --- what its parts call back for ---------------------------------------------------
 
     def _make_queue(self, key: QueueKey) -> LogicalQueue:
         return LogicalQueue(key, self._surroundings)
