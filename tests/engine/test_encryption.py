@@ -301,3 +301,19 @@ async def test_I10_a_server_that_lacks_a_key_gives_messages_back_and_costs_them_
             assert refused.value.code is Code.KEY_UNAVAILABLE
         [delivery] = (await ahead.pop(PAYMENTS)).deliveries
         assert (delivery.payload, delivery.attempt) == (SECRET, 1)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+async def test_a_message_that_does_not_fit_is_sealed_among_the_dead_letters_too(engine: Engine, knows: bool) -> None:
+    """Webhooks put it there without a push."""
+    hooked = QueueKey("hooked")
+    await engine.create_queue(hooked)
+    await engine.encryption._store.update_queue(hooked, QueueChanges(encryption_enabled=True), engine.now())
+    if knows:
+        engine.encryption.require(hooked)
+    await engine.records.quarantine(NewMessage(hooked, SECRET), "it does not fit")
+    assert [content_type for _, content_type in await stored(engine, QueueKey("hooked.dead"))] == [SEALED_TYPE]
+    [letter] = await engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("hooked.dead")))
+    assert letter.payload == SECRET
+    await engine.dead_letters.replay(DeadLetterFilter(queue=QueueKey("hooked.dead")))
+    assert [delivery.payload for delivery in (await engine.pop(hooked)).deliveries] == [SECRET]

@@ -37,6 +37,7 @@ from skep.records import (
     Report,
     Unfit,
 )
+from skep.store.rules import check_sealed
 from tests.support.reference import Entry, Log
 from tests.support.reference_views import ReferenceViews
 
@@ -120,6 +121,7 @@ class ReferenceRecords(ReferenceViews):
             return PushOutcome([], {}, known.answer)
         if message.queue not in self.logs:
             self.make(message.queue, QueueSettings(), now)
+        check_sealed(message.queue.name, self.logs[message.queue].settings.encryption_enabled, message.content_type)
         name = self.grave_name(message.queue)
         if name is None:
             return PushOutcome([PushResult(PushStatus.REFUSED, id_, code=Code.MESSAGE_INVALID)], {})

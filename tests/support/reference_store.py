@@ -51,7 +51,7 @@ from skep.model import (
     StartMode,
 )
 from skep.operations import operations_ahead
-from skep.store.rules import check_edited
+from skep.store.rules import check_sealed
 from skep.system_events import SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
@@ -375,7 +375,8 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
         letters = [letter for letter in self._matching(wanted) if letter.seq <= until][: len(ids)]
         for letter in letters:
             source = self.log(QueueKey(letter.source_queue, wanted.queue.tenant))
-            check_edited(letter.source_queue, source.settings.encryption_enabled, edited)
+            if edited is not None:
+                check_sealed(letter.source_queue, source.settings.encryption_enabled, edited.content_type)
         if self.would_overtake((QueueKey(x.source_queue, wanted.queue.tenant), x.partition) for x in letters):
             raise operations_ahead()
         replayed = []

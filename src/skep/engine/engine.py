@@ -163,7 +163,7 @@ class Engine:
         self.groups = Groups(store, clock, self._in_flight, self._lifecycle.inspect, self._wake)
         self.past = Past(store, clock, self._in_flight, self._limits)
         self.access = Access(store, clock, self._in_flight)
-        self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce)
+        self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption)
 
     async def start(self) -> None:
         """Begin to run timers and to hear of other servers."""

@@ -13,10 +13,11 @@ import msgspec
 from skep.clock import Clock, Instant
 from skep.config import Limits
 from skep.engine import record_checks, validate
+from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
 from skep.engine.record_checks import Recording
 from skep.errors import Code, SkepError
-from skep.ids import IdMint
+from skep.ids import Id, IdMint
 from skep.model import DEFAULT_TENANT, NewMessage, PushOutcome, QueueKey
 from skep.records import (
     AppRecord,
@@ -46,6 +47,7 @@ class Records:
         in_flight: InFlight,
         limits: Limits,
         pushed: Callable[[QueueKey, Instant], None],
+        encryption: Encryption,
     ) -> None:
         """``pushed`` is told of a queue that got a message."""
         self._store = store
@@ -54,6 +56,7 @@ class Records:
         self._in_flight = in_flight
         self._limits = limits
         self._pushed = pushed
+        self._encryption = encryption
 
     # --- receipts and entities ------------------------------------------------------------------------------------
 
@@ -122,10 +125,23 @@ class Records:
                 message = msgspec.structs.replace(message, content_type=UNREADABLE)
             now = self._clock.now()
             error = validate.storable(error, self._limits.error_characters)
-            outcome = await self._store.quarantine(message, id_, error, made, now)
+            outcome = await self._quarantine(message, id_, error, made, now)
             for key in outcome.depths:
                 self._pushed(key, now)
             return outcome
+
+    async def _quarantine(
+        self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
+    ) -> PushOutcome:
+        """Seal what has to be, also when this server did not know yet."""
+        (sealed,) = await self._encryption.seal([message], [id_])
+        try:
+            return await self._store.quarantine(sealed, id_, error, receipt, now)
+        except SkepError as refused:
+            if refused.code is not Code.NOT_ENCRYPTED or self._encryption.seals(message.queue):
+                raise
+        self._encryption.require(message.queue)
+        return await self._quarantine(message, id_, error, receipt, now)
 
     # --- applied specs --------------------------------------------------------------------------------------------
 

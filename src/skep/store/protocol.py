@@ -319,7 +319,8 @@ class Store(Protocol):
         """Put an invalid message straight into its queue's dead-letter queue (reason INVALID, no group, no attempts).
 
         The result is its place there. A queue that keeps no dead letters refuses it (MESSAGE_INVALID), and one whose dead
-        letters are at their max_depth does (QUEUE_FULL); then nothing is kept.
+        letters are at their max_depth does (QUEUE_FULL); then nothing is kept. NOT_ENCRYPTED when the queue is encrypted
+        and the message is not.
         """
         ...
 

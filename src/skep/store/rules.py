@@ -19,7 +19,6 @@ from skep.model import (
     NO_DEAD_LETTER_QUEUE,
     SEALED_TYPE,
     WINDOW_CAP_FACTOR,
-    Edited,
     NewMessage,
     PushBatch,
     PushOutcome,
@@ -367,7 +366,7 @@ def not_encrypted_reason(queue: str) -> str:
     return f"the queue {queue!r} is encrypted, and this payload is not"
 
 
-def check_edited(queue: str, is_encrypted: bool, edited: Edited | None) -> None:
-    """Refuse an edited payload that an encrypted queue may not take."""
-    if edited is not None and is_encrypted and edited.content_type != SEALED_TYPE:
+def check_sealed(queue: str, is_encrypted: bool, content_type: str | None) -> None:
+    """Refuse a payload of this type that an encrypted queue may not take, nor its dead letters."""
+    if is_encrypted and content_type != SEALED_TYPE:
         raise SkepError(Code.NOT_ENCRYPTED, not_encrypted_reason(queue), queue=queue)

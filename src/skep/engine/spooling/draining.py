@@ -246,7 +246,12 @@ class Drain:
             receipt = (
                 Receipt(ReceiptKey(SCOPE, f"{record.name}/{number}"), b"{}", whole.expires_at) if number else whole
             )
-            outcome = await self._store.quarantine(message, id_, given.error, receipt, now)
+            try:
+                outcome = await self._store.quarantine(message, id_, given.error, receipt, now)
+            except SkepError as error:
+                if error.code is Code.NOT_ENCRYPTED:  # its queue was encrypted while it waited: it stays where it is
+                    return False
+                raise
             if outcome.refused:
                 return False
         return True

@@ -40,7 +40,7 @@ from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
 from skep.store.postgres.push import OpenLog, depth_of, live_operations, open_logs
-from skep.store.rules import SEQ_MAX, check_edited, is_seq, not_quarantined, queue_full_reason
+from skep.store.rules import SEQ_MAX, check_sealed, is_seq, not_quarantined, queue_full_reason
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "dead")
@@ -99,6 +99,7 @@ async def quarantine(
     if queue is None:
         await queues.ensure(connection, message.queue, now)
         queue = await queues.need(connection, message.queue)
+    check_sealed(queue.key.name, queue.settings.encryption_enabled, message.content_type)
     target = await queues.dead_letter_queue_of(connection, queue, now)
     if target is None:
         await taken.write(connection)
@@ -234,7 +235,8 @@ async def replay(
         audience = None
         if group != NO_GROUP:
             audience = await connection.fetchval(SQL["audience"], source.queue_id, group, source.last_seq, now)
-        check_edited(key.name, source.encrypted, edited)
+        if edited is not None:
+            check_sealed(key.name, source.encrypted, edited.content_type)
         source.last_seq += 1
         await connection.execute(
             SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audience, now,

@@ -23,7 +23,7 @@ from skep.model import (
     Seq,
 )
 from skep.records import Buried, Receipt, ReceiptKey, Unfit
-from skep.store.rules import dead_letter_target, not_quarantined, queue_full_reason
+from skep.store.rules import check_sealed, dead_letter_target, not_quarantined, queue_full_reason
 from skep.store.sqlite.leases import count_expired
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, depth_of, next_place
@@ -106,6 +106,7 @@ def quarantine(
     if receipt is not None and not take(session, receipt, now):
         return recorded(session, receipt.key, now)
     queue = session.find_queue(message.queue) or make_queue(session, message.queue, QueueSettings(), now)
+    check_sealed(queue.key.name, queue.settings.encryption_enabled, message.content_type)
     name = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
     if name is None:
         if receipt is not None:

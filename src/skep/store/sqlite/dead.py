@@ -11,7 +11,7 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import NO_GROUP, DeadLetter, DeadLetterFilter, DeadReason, Edited, QueueKey, Replayed, Seq
-from skep.store.rules import check_edited
+from skep.store.rules import check_sealed
 from skep.store.sqlite import order
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.push import SQL as PUSH_SQL
@@ -116,7 +116,8 @@ def _send_back(
     letter = _dead_letter(dead_queue, row)
     order.check(session, [(QueueKey(letter.source_queue, dead_queue.key.tenant), letter.partition)])
     queue = session.queue(QueueKey(letter.source_queue, dead_queue.key.tenant))
-    check_edited(queue.key.name, queue.settings.encryption_enabled, edited)
+    if edited is not None:
+        check_sealed(queue.key.name, queue.settings.encryption_enabled, edited.content_type)
     audience = None
     if letter.group != NO_GROUP:
         group = session.find_group(queue, letter.group) or session.make_group(queue, letter.group, queue.last_seq, now)
