@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.model import NO_DEAD_LETTER_QUEUE, Ordering, Outcome, Retry, SettleStatus
+from skep.model import NO_DEAD_LETTER_QUEUE, DeadReason, Ordering, Outcome, Retry, SettleStatus
 from tests.contract.driver import Driver, attempts, payloads, seqs
 
 
@@ -280,6 +280,51 @@ async def test_only_the_head_of_a_run_out_lease_is_given_up_when_attempts_were_l
 
     assert [letter.payload for letter in await driver.dead()] == [b"head"]
     assert (await driver.stats()).retried == 1
+
+
+@pytest.mark.parametrize("ended_by", ["a chore", "a pop"])
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_what_dies_when_its_last_lease_runs_out_is_dead_in_the_lease_history(
+    driver: Driver, ordering: Ordering, ended_by: str
+) -> None:
+    await driver.create(ordering=ordering, max_attempts=2)
+    await driver.push("a")
+    for _ in range(2):
+        await driver.pop(lease_seconds=5)
+        driver.clock.advance(5)
+
+    await (driver.expire() if ended_by == "a chore" else driver.pop())
+
+    assert [letter.reason for letter in await driver.dead()] == [DeadReason.MAX_ATTEMPTS]
+    history = [lease for _, lease in await driver.store.lease_history(driver.key())]
+    assert [(lease.outcome, lease.attempt, lease.messages) for lease in history] == [("expired", 1, 1), ("dead", 2, 1)]
+    assert (await driver.stats()).retried == 1
+
+
+@pytest.mark.parametrize("ended_by", ["a chore", "a pop"])
+@pytest.mark.parametrize(
+    ("ordering", "told"),
+    [
+        (Ordering.PER_KEY, [("dead", 1, 1, 1), ("expired", 2, 3, 2)]),
+        (Ordering.UNORDERED, [("dead", 1, 3, 3)]),
+    ],
+)
+async def test_the_lease_history_tells_the_dead_of_a_lease_that_ran_out_from_its_others(
+    driver: Driver, ordering: Ordering, told: list[tuple[str, int, int, int]], ended_by: str
+) -> None:
+    await driver.create(ordering=ordering, max_attempts=2)
+    await driver.push("head", "neighbour", "last")
+    await driver.pop(lease_seconds=5)
+    await driver.update(max_attempts=1)
+    driver.clock.advance(5)
+
+    await (driver.expire() if ended_by == "a chore" else driver.pop())
+
+    history = [lease for _, lease in await driver.store.lease_history(driver.key())]
+    assert [(lease.outcome, lease.first_seq, lease.last_seq, lease.messages) for lease in history] == told
+    assert {(lease.completed, lease.attempt) for lease in history} == {(0, 1)}
+    stats = await driver.stats()
+    assert (stats.dead, stats.retried) == (told[0][3], 3 - told[0][3])
 
 
 async def test_a_nacked_head_keeps_its_own_error(driver: Driver) -> None:

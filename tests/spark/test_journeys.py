@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.journeys import broken, by_queue, hops, journeys, slowest
+from skep.spark.pipelines.metrics import metrics
 from tests.spark.frames import at, dicts, lease, leases_of, message, messages_of
 
 pytestmark = pytest.mark.usefixtures("small_data")
@@ -66,6 +67,19 @@ def test_a_replayed_message_makes_good_what_died(spark: SparkSession) -> None:
     leases = leases_of(spark, lease("payments", (1, 1), (1, 2), "dead"), lease("payments", (9, 9), (101, 102)))
     [row] = journeys(messages, leases).collect()
     assert (row["state"], row["errors"]) == ("done", 1)
+
+
+def test_a_hop_whose_last_lease_ran_out_breaks_its_journey_and_not_those_of_its_neighbours(spark: SparkSession) -> None:
+    messages = messages_of(spark, *(message("orders", seq, 0, trace=f"t{seq}") for seq in (1, 2, 3)))
+    leases = leases_of(
+        spark,
+        lease("orders", (1, 1), (1, 31), "dead"), lease("orders", (2, 3), (1, 31), "expired"),
+        lease("orders", (2, 2), (31, 32), attempt=2),
+    )  # fmt: skip
+    found = {row["trace_id"]: row["state"] for row in journeys(messages, leases).collect()}
+    assert found == {"t1": "broken", "t2": "done", "t3": "open"}
+    [row] = metrics(messages, leases, window=None).collect()
+    assert (row["delivered"], row["settled"], row["retried"], row["dead"]) == (4, 1, 2, 1)
 
 
 def test_a_group_that_was_not_meant_has_no_hop(spark: SparkSession) -> None:

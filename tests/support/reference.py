@@ -382,13 +382,16 @@ class Reference:
     def reclaim(self, log: Log, group: Group, lease: Lease, now: Instant) -> None:
         """End a lease that ran out: its token is stale from here on, and the worn out are buried."""
         group.leases.remove(lease)
-        self.note(log, group, lease, lease.held, 0, "expired", now)
         limit = log.settings.max_attempts
-        for index, seq in enumerate(lease.held):
+        worn_out = lease.held if 0 < limit <= lease.attempt else []
+        # In an ordered partition only the head may have been the one that broke its consumer.
+        dying = worn_out[:1] if log.is_ordered else worn_out
+        for outcome, seqs in (("dead", dying), ("expired", lease.held[len(dying) :])):
+            if seqs:
+                self.note(log, group, lease, seqs, 0, outcome, now)
+        for seq in lease.held:
             mark = group.marks[seq]
-            worn_out = 0 < limit <= mark.attempts
-            # In an ordered partition only the head may have been the one that broke its consumer.
-            if seq in log.entries and worn_out and (index == 0 or not log.is_ordered):
+            if seq in log.entries and seq in dying:
                 self.bury(log, group, seq, DeadReason.MAX_ATTEMPTS, mark.error or EXPIRED_LEASE, now)
             else:
                 mark.error = mark.error or EXPIRED_LEASE

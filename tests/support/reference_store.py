@@ -523,6 +523,8 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
             if lease.held[0] in worn_out:
                 self.reclaim(log, group, lease, now)
             return int(lease.held == [])
+        if worn_out:
+            self.note(log, group, lease, worn_out, 0, "dead", now)
         for seq in worn_out:
             self.bury(log, group, seq, DeadReason.MAX_ATTEMPTS, group.marks[seq].error or EXPIRED_LEASE, now)
             lease.held.remove(seq)

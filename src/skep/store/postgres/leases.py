@@ -214,16 +214,20 @@ def release(lease: Lease, head_stays: bool) -> None:
 
 def run_out(lease: Lease, settings: QueueSettings, effects: Effects, error: str) -> None:
     """A lease that nobody settled in time: note its end, and bury its head when that has used up its attempts."""
-    held = lease.open[: lease.leased]
-    effects.endings.append(_ending(lease, held, dict.fromkeys(held, "expired")))
-    effects.retried += lease.leased
+    left = lease.open[: lease.leased]
+    is_over = is_exhausted(settings, lease.attempts)
+    if is_over:
+        # Only the head: of what else was in the lease any may have been innocent.
+        head = left.pop(0)
+        effects.endings.append(_ending(lease, [head], {head: "dead"}))
+    if left:
+        effects.endings.append(_ending(lease, left, dict.fromkeys(left, "expired")))
+    effects.retried += len(left)
     release(lease, head_stays=True)
     lease.last_error = lease.last_error or error
-    if lease.open and is_exhausted(settings, lease.attempts):
-        # Only the head: of what else is open any may have been innocent.
+    if is_over:
         effects.burials.append(Burial(lease.open.pop(0), DeadReason.MAX_ATTEMPTS, lease.last_error, lease.attempts))
         effects.dead += 1
-        effects.retried -= 1
         lease.attempts = 1 if lease.open else 0
         lease.last_error = None
 

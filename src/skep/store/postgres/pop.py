@@ -257,7 +257,7 @@ async def _pop_unordered(
         seqs = [one["seq"] for one in fitting]
         partitions.add(row["partition"])
         if row["token"] is not None:
-            effects.endings.append(_set_run_out(row))
+            effects.endings.append(_set_run_out(row, "expired"))
             effects.retried += len(row["seqs"])
         rest = sorted(set(row["seqs"]) - set(seqs))
         await connection.execute(SQL["lease_set"], row["id"], seqs, request.token, now, deadline, LEASE_EXPIRED, rest)
@@ -360,9 +360,10 @@ async def _tidy_set(
     """Bury a set that used up its attempts, or take what is too old out of it."""
     settings = account.queue.settings
     seqs, ran_out = row["seqs"], row["token"] is not None
+    is_over = ran_out and is_exhausted(settings, row["attempts"])
     if ran_out:
-        effects.endings.append(_set_run_out(row))
-    if ran_out and is_exhausted(settings, row["attempts"]):
+        effects.endings.append(_set_run_out(row, "dead" if is_over else "expired"))
+    if is_over:
         error = row["last_error"] or LEASE_EXPIRED
         effects.burials += [Burial(seq, DeadReason.MAX_ATTEMPTS, error, row["attempts"]) for seq in seqs]
         effects.dead += len(seqs)
@@ -384,6 +385,6 @@ async def _tidy_set(
         await connection.execute(SQL["delete_set"], row["id"])
 
 
-def _set_run_out(row: asyncpg.Record) -> Ending:
+def _set_run_out(row: asyncpg.Record, outcome: str) -> Ending:
     seqs = row["seqs"]
-    return Ending(row["partition"], seqs[0], seqs[-1], len(seqs), 0, row["attempts"], row["leased_at"], "expired")
+    return Ending(row["partition"], seqs[0], seqs[-1], len(seqs), 0, row["attempts"], row["leased_at"], outcome)

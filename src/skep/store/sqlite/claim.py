@@ -190,20 +190,24 @@ def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease,
 
 def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
     """End a lease that ran out: its history, its head's burial when the attempts are used up, and what is retried."""
-    add_history(session, queue, group, lease, lease.open[: lease.leased], 0, "expired", now)
-    left = lease.leased
+    left = lease.open[: lease.leased]
     error = lease.last_error or LEASE_EXPIRED
     attempts = lease.attempts
-    if is_exhausted(queue.settings, attempts) and lease.open:
+    is_over = is_exhausted(queue.settings, attempts)
+    if is_over:
+        # Only the head: of what else was in the lease any may have been innocent.
+        add_history(session, queue, group, lease, [left.pop(0)], 0, "dead", now)
+    if left:
+        add_history(session, queue, group, lease, left, 0, "expired", now)
+    if is_over:
         head = lease.open.pop(0)
-        left -= 1
         bury(session, queue, group, [Burial(head, DeadReason.MAX_ATTEMPTS, error, attempts)], now)
         settle_down(session, queue, group, lease)
     else:
         ready_at = lease.ready_at
         free(lease)
         lease.attempts, lease.last_error, lease.ready_at = attempts, error, ready_at
-    group.retried += left
+    group.retried += len(left)
     session.touch_group(group)
 
 

@@ -233,10 +233,11 @@ def _take(
 
 def close_run_out_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease, now: Instant) -> bool:
     """End a lease that ran out; False when its messages' attempts are used up and they were buried."""
-    add_set_history(session, queue, group, held, held.seqs, 0, "expired", now)
+    is_over = is_exhausted(queue.settings, held.attempts)
+    add_set_history(session, queue, group, held, held.seqs, 0, "dead" if is_over else "expired", now)
     error = held.last_error or LEASE_EXPIRED
     held.token = None
-    if is_exhausted(queue.settings, held.attempts):
+    if is_over:
         burials = [Burial(seq, DeadReason.MAX_ATTEMPTS, error, held.attempts) for seq in held.seqs]
         bury(session, queue, group, burials, now)
         held.seqs = []
