@@ -34,6 +34,20 @@ def test_a_lease_is_spread_over_its_messages_the_completed_ones_first(spark: Spa
     assert [(row["seq"], row["outcome"]) for row in found] == [(2, "completed"), (4, "retried"), (6, "retried")]
 
 
+def test_what_retention_took_from_the_head_of_a_lease_is_not_made_up_for_by_its_neighbours(spark: SparkSession) -> None:
+    # The first two were completed, and the first is gone; of the second lease the third is, which no retention takes alone.
+    messages = messages_of(spark, *(message("orders", seq, seq) for seq in (2, 3, 4, 5, 6, 8)))
+    leases = leases_of(
+        spark,
+        lease("orders", (1, 4), (10, 12), "retried", completed=2),
+        lease("orders", (5, 8), (10, 12), "dead", completed=2),
+    )
+    found = attempts(messages, leases).orderBy("seq").collect()
+    assert [(row["seq"], row["outcome"]) for row in found] == [
+        (2, "completed"), (3, "retried"), (4, "retried"), (5, "completed"), (6, "completed"), (8, "dead"),
+    ]  # fmt: skip
+
+
 def test_counts_and_latencies_of_each_window_are_those_worked_out_by_hand(spark: SparkSession) -> None:
     messages = messages_of(
         spark, message("orders", 1, 0), message("orders", 2, 10), message("orders", 3, 20), message("orders", 4, 61),

@@ -3,7 +3,8 @@
 A row names the first and last seq, how many messages and how many of them were completed. In an ordered queue these are the
 messages of that partition from the first to the last, the completed ones before the others. Where messages of a lease were
 settled out of order, or the queue is unordered, a row may cover a message that another row speaks of, too; a message counts
-as completed when the first row says so.
+as completed when the first row says so. Retention takes messages away from the head of a log: when the first of a row is gone,
+so are those that were before the others that are left.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def attempts(messages: DataFrame, leases: DataFrame) -> DataFrame:
     met = logged.join(spread, ["queue", "partition", "bin"]).where(
         F.col("seq").between(F.col("first_seq"), F.col("last_seq"))
     )
-    place = F.row_number().over(Window.partitionBy("queue", "position").orderBy("seq"))
+    lease = Window.partitionBy("queue", "position")
+    missing = F.greatest(F.lit(0), F.col("messages") - F.count(F.lit(1)).over(lease))
+    gone = F.when(F.min("seq").over(lease) > F.col("first_seq"), missing).otherwise(0)
+    place = F.row_number().over(lease.orderBy("seq")) + gone
     outcome = F.when(place <= F.col("completed"), "completed").otherwise(F.col("outcome"))
     return met.select(
         "queue",
