@@ -3,7 +3,8 @@
 Tasks stage their rows on the server, where nobody sees them, under the query, the epoch (the number of the batch), the
 partition and the attempt. The driver's commit then makes one attempt of each partition visible, all of them in one transaction
 and once per query and epoch. So whatever is tried again, killed or restarted, an epoch is there whole and once. Rows of an epoch
-that is published already are passed over, but counted: when they are not as many as then, the epoch is not the same one.
+that is published already are passed over, but counted: when they are not as many as then, the epoch is not the same one. They
+are not compared: a query may rightly give other rows when it is run again, and must not be stopped for that.
 """
 
 from __future__ import annotations
