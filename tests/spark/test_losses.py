@@ -165,6 +165,55 @@ def test_a_query_starts_again_without_a_queue_that_was_deleted_and_goes_on_with_
     assert batch(queues.stream("a,b", **GOES_ON), end)[1] == ['"new"']
 
 
+def shops(queues: Queues, **options: str) -> MessageStream:
+    return queues.stream("", subscribePattern=r"shop\..*", **options)
+
+
+def test_what_is_taken_from_a_new_queue_before_its_first_batch_is_run_again_is_noticed(queues: Queues) -> None:
+    queues.client.push("shop.a", [1])
+    stream = shops(queues)
+    end, _ = batch(stream, begin(stream))
+    queues.client.push("shop.b", [1, 2, 3])
+
+    running = shops(queues, maxOffsetsPerTrigger="2")
+    start, found = batch(running, end, ReadMaxRows(2))
+    end = kept(running.latestOffset(start, ReadMaxRows(2)))
+    assert (parted(start)[0], found, parted(end)[0]) == ({"shop.a": 1, "shop.b": 0}, [], {"shop.a": 1, "shop.b": 2})
+    assert rows(shops(queues), start, end) == rows(running, start, end) == ["1", "2"]
+    queues.client.clear("shop.b", "all")
+
+    with pytest.raises(SkepError, match=r"the messages 1 to 3 of shop\.b have been removed"):
+        shops(queues).partitions(start, end)
+    again = shops(queues, **GOES_ON)
+    again.prepareForTriggerAvailableNow()
+    assert again.partitions(start, end) == []
+
+
+def test_a_new_queue_that_has_lost_its_head_before_it_was_seen_begins_where_its_log_does(queues: Queues) -> None:
+    queues.client.push("shop.a", [1, 2])
+    queues.client.clear("shop.a", "all")
+    queues.client.push("shop.a", [3])
+
+    start, _ = batch(shops(queues), {})
+    end, found = batch(shops(queues), start)
+
+    assert (parted(start)[0], parted(end)[0], found) == ({"shop.a": 2}, {"shop.a": 3}, ["3"])
+
+
+def test_a_batch_over_all_there_is_misses_a_queue_that_was_deleted_before_it_is_run_again(queues: Queues) -> None:
+    for queue in ("shop.a", "shop.b"):
+        queues.client.push(queue, [1])
+    stream = shops(queues)
+    start = begin(stream)
+    end = kept(stream.latestOffset(start, ALL))
+    queues.client.delete_queue("shop.b")
+
+    again = shops(queues)
+    again.prepareForTriggerAvailableNow()
+    with pytest.raises(SkepError, match=r"there is no queue 'shop\.b' any more"):
+        again.partitions(start, end)
+
+
 def test_a_queue_that_never_was_is_a_mistake_whatever_may_be_lost(queues: Queues) -> None:
     queues.client.push("a", [1])
 

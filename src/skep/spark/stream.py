@@ -95,12 +95,14 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last, last_logs = parted(end)
         planning.check_checkpoint(self._options, last)
         if not self._seen:
-            self._check_there(last, self._look())
+            self._look()
+        self._check_there(last, self._seen)
         # What was to be read of a log that is not there any more cannot be; the next batch goes on with the new one.
         last = {
             queue: seq for queue, seq in last.items() if queue in self._seen and self._is_same(queue, seq, last_logs)
         }
         begin = self._begin({queue: done[queue] for queue in last if queue in done}, logs)
+        # A queue that has no start is new, and ends where its log began; in offsets of before that was so, some of it lies before the end.
         begin |= {queue: self._seen[queue].first_seq - 1 for queue in last if queue not in begin}
         return portions(split(stretches(begin, last), self._options.min_partitions), self._seen)
 
@@ -164,16 +166,21 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise planning.gone(queue)
 
     def _ends(self, done: Offsets, logs: Mapping[str, int]) -> tuple[Offsets, Offsets]:
-        """Where the next batch begins and the end of what there is; a queue that is gone stays where it was."""
+        """Where the next batch begins and the end of what there is; a queue that is gone stays where it was.
+
+        Of a queue that is new this batch only notes where its log begins, and the next one reads it. So the checkpoint has a start of
+        all that is read: else what retention takes of a new queue before a batch is run again would not be missed.
+        """
         found = self._look()
         self._check_there(done, found)
-        begin = self._begin(done, logs)
-        end = {queue: bounds.last_seq for queue, bounds in found.items()}
-        if self._target is not None:
-            end = {queue: min(seq, self._target.get(queue, 0)) for queue, seq in end.items()}
-            end = {queue: seq for queue, seq in end.items() if queue in self._target or queue in done}
-        end = {queue: max(seq, begin.get(queue, 0)) for queue, seq in end.items()}
-        return begin, {**{queue: offset for queue, offset in done.items() if queue not in found}, **end}
+        target = self._target
+        new = {queue for queue in found if queue not in done and (target is None or queue in target)}
+        begin = self._begin(done, logs) | {queue: found[queue].first_seq - 1 for queue in new}
+        end = dict(begin)
+        for queue in done.keys() & found.keys():
+            last = found[queue].last_seq
+            end[queue] = max(begin[queue], last if target is None else min(last, target.get(queue, 0)))
+        return begin, end
 
     def _begin(self, done: Mapping[str, int], logs: Mapping[str, int]) -> Offsets:
         """Where to go on: after what is done, or where the log begins if that is later, or it is another one."""
@@ -190,12 +197,8 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planning.lose(self._options, planning.remade(queue, seq))
         return False
 
-    def _limited(self, start: Mapping[str, int], end: Offsets) -> Offsets:
+    def _limited(self, begin: Offsets, end: Offsets) -> Offsets:
         """No more messages, and no more bytes, than a batch may have; each queue has its share."""
-        # A queue that is not in the start is new, and begins where its log does.
-        begin = {
-            queue: start.get(queue, self._seen[queue].first_seq - 1 if queue in self._seen else 0) for queue in end
-        }
         wanted = {queue: end[queue] - begin[queue] for queue in end if end[queue] > begin[queue]}
         if not wanted:
             return end
