@@ -138,6 +138,26 @@ async def test_a_long_piece_is_one_though_it_is_read_in_several_walks(driver: Dr
     assert (await read(driver, 3, count, max_rows=4_100)).column("seq").to_pylist() == list(range(3, 4_103))
 
 
+async def test_short_and_long_payloads_are_read_on_from_piece_to_piece(driver: Driver) -> None:
+    await driver.create()
+    sizes = {299: 250_000, **dict.fromkeys(range(700, 800), 2_000), 1_100: 90_000}
+    payloads = [b"%d" % n + b"." * sizes.get(n, 0) for n in range(1_199)]
+    await driver.store.push_rows(driver.key(), rows(driver, *(("p", one) for one in payloads)), driver.now)
+    await driver.push("last", transaction_id="t")
+
+    found, through = [], 0
+    while through < len(payloads) + 1:
+        part = await piece(driver, through + 1, len(payloads) + 1, max_rows=5_000, max_bytes=100_000)
+        assert part.batch.num_rows
+        assert len(b"".join(part.batch["payload"].to_pylist()[:-1])) <= 100_000
+        found += part.batch.to_pylist()
+        through = part.through
+
+    assert [row["seq"] for row in found] == list(range(1, len(payloads) + 2))
+    assert [row["payload"] for row in found] == [*payloads, b"last"]
+    assert [row["transaction_id"] for row in found if row["transaction_id"]] == ["t"]
+
+
 async def test_bounds_say_what_the_log_holds(driver: Driver) -> None:
     await driver.create()
     empty = await driver.store.log_bounds(driver.key())

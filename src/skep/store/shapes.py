@@ -53,6 +53,22 @@ class Shape(Struct, frozen=True):
                 return True
 
 
+def together(shapes: Sequence[Shape]) -> Shape:
+    """The shape of ranges that follow each other."""
+    return Shape(
+        messages=sum(one.messages for one in shapes),
+        first=shapes[0].first,
+        last=shapes[-1].last,
+        first_at=min(one.first_at for one in shapes),
+        last_at=max(one.last_at for one in shapes),
+        payload_bytes=sum(one.payload_bytes for one in shapes),
+        traced=sum(one.traced for one in shapes),
+        transaction_ids=sum(one.transaction_ids for one in shapes),
+        content_types=sum(one.content_types for one in shapes),
+        headers=sum(one.headers for one in shapes),
+    )
+
+
 def implied(name: str, shape: Shape) -> pa.Array:
     """A column whose values are all the same, or come one after the other."""
     if name == "seq":

@@ -1,8 +1,8 @@
 """Ranges of the log out as columns, without a Python object per message.
 
-PostgreSQL joins the values of each column into one (`reading.sql`), with their lengths beside them; numpy turns these into
-offsets. One walk over a range tells what it holds and reads what every message has; what few have (traces, headers) is read by
-a second one, and only if there is any. Nothing is held open between two calls.
+PostgreSQL joins the values of each column (`reading.sql`), piece by piece, with their lengths beside them; numpy turns these
+into offsets. One walk over a range tells what it holds and reads what every message has; what few have (traces, headers) is read
+by a second one, and only if there is any. Nothing is held open between two calls.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from skep.errors import Code, SkepError
 from skep.model import QueueKey, Seq
 from skep.store.postgres.connection import Connection
 from skep.store.rules import PARTITION_WALK_SEQS
-from skep.store.shapes import VARYING, Shape, implied
+from skep.store.shapes import VARYING, Shape, implied, together
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "reading")
 
 COMMON = ("partition", "payload", "message_id", "created_at")
 """What differs from message to message, nearly always: read while the range is looked at."""
-PIECE_ROWS = 2_000
-"""Joined at once. What is longer grows out of the processor's caches, and costs PostgreSQL half as much again."""
+STATEMENT_ROWS = 5_000
+"""Read by one statement, if their payloads are short."""
+PIECE_ROWS = 250
+"""Joined at once. Longer pieces cost PostgreSQL fresh memory each time, shorter ones more beginnings."""
 SHAPE_FIELDS = len(Shape.__struct_fields__)
 TRIES = 10
 """Retention may delete between two statements what the first has seen; so often it is looked again."""
@@ -53,8 +55,9 @@ def fitting(source: str) -> str:
 
 
 def values_of(columns: Sequence[str], source: str) -> str:
-    """What reads columns of a range."""
-    return f"SELECT count(*), {', '.join(SQL[name] for name in columns)} {SQL[source]}"
+    """What reads columns of a range, after how many messages there are and the first of them."""
+    select = f"SELECT count(*), min(t.seq), {', '.join(SQL[name] for name in columns)}"
+    return f"{SQL['in_pieces']} {select} {SQL['piece']}" if source == "range" else f"{select} {SQL[source]}"
 
 
 async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
@@ -82,50 +85,60 @@ async def _bounds(connection: Connection, key: QueueKey) -> asyncpg.Record:
 
 
 def at_once(columns: Sequence[str]) -> str:
-    """What tells the shape of a range and reads columns of it, payloads if they are short."""
+    """What tells the shapes of a range's pieces and reads columns of them, payloads if they are short."""
     parts = [SQL["short_payload" if name == "payload" else name] for name in columns]
-    return f"{', '.join([SQL['shape'], *parts])} {SQL['range_of_queue']}"
+    return f"{SQL['in_pieces_of_queue']} {', '.join([SQL['shape'], *parts])} {SQL['piece_of_queue']}"
 
 
 async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
-    """What comes first of a range, each part in one walk over it: short ones for PostgreSQL, and few batches for who reads on."""
+    """What comes first of a range, each part in one walk over it, as far as payloads are not too long for that."""
     parts: list[Found] = []
-    rest = wanted
-    while (found := await _read_at_once(connection, key, rest)) is not None:
-        parts.append(found)
-        assert found.shape is not None
-        rest = structs.replace(
-            rest,
-            first=Seq(found.through + 1),
-            max_rows=rest.max_rows - found.shape.messages,
-            max_bytes=rest.max_bytes - found.shape.payload_bytes,
-        )
-        if found.shape.messages < PIECE_ROWS or rest.first > rest.last or rest.max_rows <= 0 or rest.max_bytes <= 0:
+    rest, rows = wanted, STATEMENT_ROWS
+    while rest.first <= rest.last and rest.max_rows > 0 and rest.max_bytes > 0:
+        rows = min(rows, rest.max_rows, rest.last - rest.first + 1)
+        found, is_long = await _read_at_once(connection, key, rest, rows)
+        if found is not None and found.shape is not None:
+            parts.append(found)
+            rest = structs.replace(
+                rest,
+                first=Seq(found.through + 1),
+                max_rows=rest.max_rows - found.shape.messages,
+                max_bytes=rest.max_bytes - found.shape.payload_bytes,
+            )
+        if is_long and rows > PIECE_ROWS:
+            rows = PIECE_ROWS  # fewer messages may be longer
+        elif is_long or found is None or found.shape is None or found.shape.messages < rows:
             break
     return parts
 
 
-async def _read_at_once(connection: Connection, key: QueueKey, wanted: LogRange) -> Found | None:
-    """What comes first of a range, in one walk over it. None when there is nothing, when payloads are long, so that they may not
-    fit, and when something was deleted meanwhile.
+async def _read_at_once(
+    connection: Connection, key: QueueKey, wanted: LogRange, rows: int
+) -> tuple[Found | None, bool]:
+    """What comes first of so many seqs, in one walk over them, and whether it ends where payloads are so long that all may not
+    fit. None when there is nothing, and when something was deleted meanwhile.
     """
     names = wanted.schema.names
     common = [name for name in COMMON if name in names or (name == "message_id" and "trace_id" in names)]
-    rows = min(wanted.max_rows, PIECE_ROWS, wanted.last - wanted.first + 1)
-    longest = [max(1, wanted.max_bytes // max(1, rows))] if "payload" in common else []
-    parameters = (key.tenant, key.name, wanted.first, wanted.first + rows - 1)
-    row = await connection.fetchrow(at_once(common), *parameters, *longest)
-    assert row is not None
-    shape = Shape(*row[:SHAPE_FIELDS])
-    if not shape.messages:
-        return None
-    values = _parts(common, row[SHAPE_FIELDS:])
-    if "payload" in values and len(values["payload"][1] or b"") != shape.payload_bytes:
-        return None
+    longest = [max(1, wanted.max_bytes // rows)] if "payload" in common else []
+    parameters = (key.tenant, key.name, wanted.first, wanted.first + rows - 1, PIECE_ROWS, *longest)
+    pieces: list[tuple[Shape, dict[str, tuple[bytes, ...]]]] = []
+    is_long = False
+    rows_found = _in_order(await connection.fetch(at_once(common), *parameters), 1)
+    for _, *row in rows_found:
+        shape, values = Shape(*row[:SHAPE_FIELDS]), _parts(common, row[SHAPE_FIELDS:])
+        is_long = "payload" in values and len(values["payload"][1] or b"") != shape.payload_bytes
+        if is_long:
+            break
+        pieces.append((shape, values))
+    if not pieces:
+        return None, is_long
+    shape = together([shape for shape, _ in pieces])
+    values = {name: _joined([values[name] for _, values in pieces]) for name in common}
     more: dict[str, tuple[bytes, ...]] | None = {}
     if left := [name for name in shape.to_read(names) if name not in values]:
-        more = await _values(connection, (await _bounds(connection, key))["id"], shape, left, "range", [])
-    return None if more is None else Found(shape, values | more, Seq(shape.last))
+        more = await _values(connection, rows_found[0][0], shape, left, "range", [])
+    return None if more is None else Found(shape, values | more, Seq(shape.last)), is_long
 
 
 async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: int, high: int) -> Found | None:
@@ -154,10 +167,21 @@ async def _values(
     """Columns of what was looked at; None when some of it is gone."""
     if not names:
         return {}
-    row = await connection.fetchrow(values_of(names, source), queue_id, shape.first, shape.last, *rest)
-    assert row is not None
-    count, *parts = row
-    return _parts(names, parts) if count == shape.messages else None
+    parameters = (queue_id, shape.first, shape.last, *(rest or [PIECE_ROWS]))
+    rows = _in_order(await connection.fetch(values_of(names, source), *parameters), 0)
+    if sum(row[0] for row in rows) != shape.messages:
+        return None
+    return _parts(names, _joined([row[2:] for row in rows]))
+
+
+def _in_order(rows: Sequence[asyncpg.Record], count: int) -> list[asyncpg.Record]:
+    """Pieces that have messages, in the order of the log; which field counts them, before the one that has their first seq."""
+    return sorted((row for row in rows if row[count]), key=lambda row: int(row[count + 1]))
+
+
+def _joined(pieces: Sequence[Sequence[bytes | None]]) -> tuple[bytes, ...]:
+    """The values of pieces, one after the other."""
+    return tuple(b"".join(filter(None, values)) for values in zip(*pieces, strict=True))
 
 
 def _parts(names: Sequence[str], parts: Sequence[bytes]) -> dict[str, tuple[bytes, ...]]:
