@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import string
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from skep.spark.pipelines.dead_letters import dead_letter_groups, pattern
+from skep.spark.options import Connection
+from skep.spark.pipelines.dead_letters import dead_letter_groups, most_frequent, pattern
+from skep.spark.running.context import Wishes
+from skep.spark.running.deriving import MOST_SHOWN
+from skep.spark.running.runner import Plan, run_pipelines
+from tests.spark.conftest import Lake
 from tests.spark.frames import dicts, letter, letters_of, message, messages_of
 
 pytestmark = pytest.mark.usefixtures("small_data")
@@ -38,12 +44,14 @@ def test_letters_are_grouped_with_counts_trend_and_newest_sample(spark: SparkSes
         letter(1, 0, "timeout after 31 s", payload="a"), letter(2, 60, "timeout after 9 s", payload="b"),
         letter(3, 120, "timeout after 12 s", payload="c"), letter(4, 120, "refused", reason="rejected"),
     )  # fmt: skip
-    first, second = dicts(dead_letter_groups(letters, messages_of(spark)).collect())
+    found = dead_letter_groups(letters, messages_of(spark))
+    first, second = dicts(found.collect())
     assert (first["pattern"], first["letters"], first["reasons"]) == ("timeout after <n> s", 3, ["max_attempts"])
     assert first["trend"] == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
     assert (first["sample"]["payload"], first["sample"]["error"]) == ("c", "timeout after 12 s")
     assert (second["pattern"], second["letters"], second["trend"][-1], second["fields"]) == ("refused", 1, 1, [])
     assert first["fingerprint"] != second["fingerprint"]
+    assert dicts(most_frequent(found, 1).collect()) == [first]
 
 
 def test_fields_that_set_letters_apart_are_named_by_value_shape_or_presence(spark: SparkSession) -> None:
@@ -74,3 +82,22 @@ def test_a_payload_that_is_no_json_is_said_to_be_none(spark: SparkSession) -> No
 
 def test_no_letters_make_no_groups(spark: SparkSession) -> None:
     assert dead_letter_groups(letters_of(spark), messages_of(spark, message("orders", 1, 0))).collect() == []
+
+
+@pytest.mark.slow
+def test_the_report_shows_the_most_frequent_groups_and_the_table_has_them_all(lake: Lake) -> None:
+    errors = [f"bad {letter}" for letter in string.ascii_lowercase[: MOST_SHOWN + 2]]
+    lake.client.push("orders", [*errors, errors[-1]])
+    for found in lake.client.pop("orders", batch=100):
+        lake.client.reject(found, error=found.json())
+
+    plan = Plan(
+        names=("dead-letters",), connection=Connection((lake.url,), lake.tenant, None, 20.0), queues=("orders",),
+        lake=str(lake.folder / "lake"), format="parquet", master="local[2]", wishes=Wishes(),
+    )  # fmt: skip
+    run = run_pipelines(plan, spark=lake.spark).run
+
+    [stage], [shown], [check] = run.stages, run.tables, run.checks
+    assert (len(shown.rows), shown.rows[0][2:4], check.figures) == (MOST_SHOWN, (2, errors[-1]), "13 dead letters")
+    assert stage.note == "the 10 most frequent of 12 groups are shown"
+    assert lake.spark.read.parquet(str(lake.folder / "lake" / "dead_letters")).count() == len(errors)

@@ -53,39 +53,45 @@ def dead_letter_groups(letters: DataFrame, messages: DataFrame) -> DataFrame:
     marked = letters.select(
         "*", pattern(F.col("error")).alias("pattern"), fingerprint(F.col("error")).alias("fingerprint")
     )
+    at = F.unix_micros("failed_at")
+    whole = letters.agg(F.min(at).alias("begin"), F.max(at).alias("end"))
     keys = ["source_queue", "group", "fingerprint"]
     newest = F.max_by(
         F.struct("error", "payload", "message_id", "trace_id", "source_seq"), F.struct("failed_at", "seq")
     )
-    grouped = marked.groupBy(*keys).agg(
-        F.first("pattern").alias("pattern"),
-        F.count(F.lit(1)).alias("letters"),
-        F.count_distinct("partition").alias("partitions"),
-        F.collect_set("reason").alias("reasons"),
-        F.max("attempts").alias("most_attempts"),
-        F.min("failed_at").alias("first_at"),
-        F.max("failed_at").alias("last_at"),
-        newest.alias("sample"),
-        F.collect_list(F.unix_micros("failed_at")).alias("times"),
+    grouped = (
+        marked.crossJoin(F.broadcast(whole))
+        .groupBy(*keys)
+        .agg(
+            F.first("pattern").alias("pattern"),
+            F.count(F.lit(1)).alias("letters"),
+            F.count_distinct("partition").alias("partitions"),
+            F.collect_set("reason").alias("reasons"),
+            F.max("attempts").alias("most_attempts"),
+            F.min("failed_at").alias("first_at"),
+            F.max("failed_at").alias("last_at"),
+            newest.alias("sample"),
+            _trend(at).alias("trend"),
+        )
     )
     apart = _apart(marked, messages, keys)
     return (
-        grouped.withColumn("trend", _trend())
-        .drop("times")
-        .join(apart, keys, "left")
+        grouped.join(apart, keys, "left")
         .withColumn("fields", F.coalesce("fields", F.array().cast(apart.schema["fields"].dataType)))
         .orderBy(F.desc("letters"), *keys)
     )
 
 
-def _trend() -> Column:
+def most_frequent(found: DataFrame, count: int = 10) -> DataFrame:
+    """The groups with most letters."""
+    return found.orderBy(F.desc("letters"), "source_queue", "group", "fingerprint").limit(count)
+
+
+def _trend(at: Column) -> Column:
     """How many letters came in each part of the time from the first letter of all to the last."""
-    whole = Window.partitionBy()
-    begin, end = F.min(F.unix_micros("first_at")).over(whole), F.max(F.unix_micros("last_at")).over(whole)
-    width = F.greatest(F.lit(1), end - begin) / TREND_PARTS
-    places = F.transform("times", lambda at: F.least(F.lit(TREND_PARTS - 1), F.floor((at - begin) / width)))
-    every = F.sequence(F.lit(0), F.lit(TREND_PARTS - 1))
-    return F.transform(every, lambda part: F.size(F.filter(places, lambda place: place == part)))
+    width = F.greatest(F.lit(1), F.col("end") - F.col("begin")) / TREND_PARTS
+    place = F.least(F.lit(TREND_PARTS - 1), F.floor((at - F.col("begin")) / width))
+    return F.array(*[F.count_if(place == part).cast("int") for part in range(TREND_PARTS)])
 
 
 def _apart(marked: DataFrame, messages: DataFrame, keys: list[str]) -> DataFrame:
