@@ -13,6 +13,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct, field
 
+from skep.client import Client
+from skep.client.failures import UnreachableError
 from skep.clock import SystemClock
 from skep.errors import SkepError
 from skep.ids import IdMint, id_text
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RUNS = "runs"
+GREETING_SECONDS = 10.0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -76,6 +79,7 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
     try:
         with ExitStack() as stack:
             lake = stack.enter_context(open_lake(plan.lake, plan.connection.tenant, plan.format))
+            _greet(plan.connection)
             spark = spark or _session(plan, stack, folder)
             inputs = Inputs(spark, plan.connection, plan.queues, fail_on_data_loss=not plan.wishes.allow_loss)
             run.queues = inputs.queues
@@ -126,6 +130,17 @@ def _new_run(plan: Plan) -> Run:
         id=id_text(IdMint(SystemClock()).mint()), name=" ".join(plan.names), started_at=_now(), server=plan.connection.urls[0],
         tenant=plan.connection.tenant, master=plan.remote or plan.master, lake=plan.lake,
     )  # fmt: skip
+
+
+def _greet(connection: Connection) -> None:
+    """See whether the server answers and knows us before Spark is started, which takes longer than to find that out."""
+    asked = Client(connection.urls, tenant=connection.tenant, token=connection.token, timeout_seconds=GREETING_SECONDS)
+    with asked as client:
+        try:
+            next(client.queues(stats=False), None)
+        except UnreachableError as error:
+            cure = "start one with skep serve, or name the right one with --url; skep pipeline doctor looks at the rest"
+            raise SkepError(error.code, f"{error.message}; {cure}") from None
 
 
 def _session(plan: Plan, stack: ExitStack, folder: Path) -> SparkSession:
