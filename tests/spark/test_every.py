@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import skep
 from skep.spark.options import Connection
 from skep.spark.running.context import Wishes
 from skep.spark.running.record import Run, Stage
@@ -103,3 +104,46 @@ def test_ctrl_c_amid_a_pass_is_the_end_of_passes_and_a_failure_of_a_single_run(
     assert (run.status, run.error) == (status, None if every is not None else "interrupted")
     assert [(stage.rows_out, stage.note) for stage in run.stages] == [(1, "interrupted")]
     assert run.ended_at is not None
+
+
+class Deleting:
+    """Deletes a queue, when a pass has ended or amid the next one, and presses Ctrl-C in the pass after that."""
+
+    def __init__(self, client: skep.Client, when: str) -> None:
+        self._client = client
+        self._when = when
+        self._passes = 0
+
+    def stage(self, stage: Stage) -> None:
+        self._passes += stage.status == "ok"
+        there = {queue.name for queue in self._client.queues(stats=False)}
+        if self._passes == 1 and stage.status == self._when and "gone" in there:
+            self._client.delete_queue("gone")
+            self._client.push("orders", {"n": 2})
+        elif self._passes == 2 and stage.status == "running":
+            raise KeyboardInterrupt
+
+
+def passing(lake: Lake, *queues: str) -> Plan:
+    return Plan(
+        names=("archive",), connection=Connection((lake.url,), lake.tenant, None, 20.0), queues=queues,
+        lake=str(lake.folder / "lake"), master="local[2]", wishes=Wishes(every_seconds=0.001, compact=False, verify=False),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("queues", "when"), [(("orders", "gone"), "ok"), ((), "running")])
+def test_passes_go_on_without_a_queue_that_was_deleted(lake: Lake, queues: tuple[str, ...], when: str) -> None:
+    for queue in ("gone", "orders"):
+        lake.client.push(queue, {"n": 1})
+
+    run = run_pipelines(passing(lake, *queues), Deleting(lake.client, when), spark=lake.spark).run
+
+    assert (run.error, run.status) == (None, "warn")
+    assert [(check.name, check.held) for check in run.checks] == [("gone: it is still there", False)]
+    assert [(stage.rows_out, stage.note) for stage in run.stages] == [(3, "interrupted")]
+
+
+def test_a_queue_that_never_was_ends_passes_before_they_begin(lake: Lake) -> None:
+    lake.client.push("orders", {"n": 1})
+    run = run_pipelines(passing(lake, "orders", "oders"), spark=lake.spark).run
+    assert "oders" in (run.error or "")

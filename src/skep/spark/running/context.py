@@ -76,6 +76,8 @@ class Context(Struct, kw_only=True):
         stage = found[0] if found else Stage(name=name)
         if not found:
             self.run.stages.append(stage)
+        if stage.status == "failed":  # begun anew: why it failed is told elsewhere
+            stage.note = ""
         stage.status = "running"
         started, before = self.now(), stage.seconds
         try:

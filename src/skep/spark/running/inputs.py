@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from skep.client import Client
+from skep.errors import Code, SkepError
 from skep.spark.link import Link, link
 from skep.spark.options import Connection
 from skep.spark.running.stretches import Stretch, merged
@@ -63,16 +64,32 @@ class Inputs:
         self._fails = fail_on_data_loss
         self.link: Link = link(connection)
         self.queues: list[str] = []
+        self._known: set[str] = set()
         self._seen: list[tuple[datetime | None, Mapping[str, int], Activity]] = []
         self.refresh(queues)
 
-    def refresh(self, queues: Sequence[str]) -> None:
-        """Look anew: which queues there are, when none were named, and what happened in them."""
+    def refresh(self, queues: Sequence[str]) -> list[str]:
+        """Look anew: which queues there are, and what happened in them. Tells which of those that were read are gone."""
         for _, _, activity in self._seen:
             activity.messages.unpersist()
             activity.leases.unpersist()
         self._seen = []
-        self.queues = list(queues) or sorted(self.link.queue_names())
+        there = set(filter(self._is_there, queues)) if queues else set(self.link.queue_names())
+        gone = self._known - there
+        lost = sorted(gone.intersection(self.queues))
+        self._known |= there
+        # One that was named and never was there stays: what reads it says so.
+        self.queues = [queue for queue in queues if queue not in gone] if queues else sorted(there)
+        return lost
+
+    def _is_there(self, queue: str) -> bool:
+        try:
+            self.link.bounds(queue)
+        except SkepError as error:
+            if error.code is not Code.QUEUE_NOT_FOUND:
+                raise
+            return False
+        return True
 
     @property
     def client(self) -> Client:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from msgspec import Struct, field
 from skep.client import Client
 from skep.client.failures import UnreachableError
 from skep.clock import SystemClock
-from skep.errors import SkepError
+from skep.errors import Code, SkepError
 from skep.ids import IdMint, id_text
 from skep.spark.options import Connection
 from skep.spark.running import lineage
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 GREETING_SECONDS = 10.0
+
+log = logging.getLogger("skep.spark")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -92,12 +95,12 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
             while True:
                 began = time.monotonic()
                 for step in steps:
-                    step(context)
+                    _do(step, context, plan)
                 if plan.wishes.every_seconds is None:
                     break
                 write_down(run, folder)
                 time.sleep(max(0.0, plan.wishes.every_seconds - (time.monotonic() - began)))
-                inputs.refresh(plan.queues)
+                _miss(context, inputs.refresh(plan.queues))
     except KeyboardInterrupt:
         if plan.wishes.every_seconds is None:
             run.error = "interrupted"
@@ -109,6 +112,30 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
         run.error = _told(error)
     _end(run, folder, teller)
     return Ended(run, folder)
+
+
+def _do(step: Callable[[Context], None], context: Context, plan: Plan) -> None:
+    """Run a pipeline. In runs that go on and on it is begun anew when a queue was deleted under it, without that queue."""
+    while True:
+        try:
+            step(context)
+            return
+        except Exception:
+            lost = [] if plan.wishes.every_seconds is None else context.inputs.refresh(plan.queues)
+            if not lost:
+                raise
+            _miss(context, lost)
+
+
+def _miss(context: Context, lost: Sequence[str]) -> None:
+    """Warn of queues that are gone; an error when none is left."""
+    for queue in lost:
+        log.warning("the queue %s was deleted; going on without it", queue)
+        for stage in context.run.stages[:1]:
+            said = "deleted while the run went on; what was read of it is kept"
+            context.check(stage, f"{queue}: it is still there", False, said, "warn")
+    if lost and not context.inputs.queues:
+        raise SkepError(Code.QUEUE_NOT_FOUND, f"no queue is left to read: {', '.join(lost)} was deleted")
 
 
 def _end(run: Run, folder: Path, teller: Teller | None) -> None:
