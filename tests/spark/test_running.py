@@ -341,6 +341,19 @@ def test_a_batch_of_commands_that_is_done_again_buries_its_rejects_once(lake: La
     assert [one.source_seq for one in lake.client.dead_letters("Placed")] == [1, 2, 3]
 
 
+def test_a_spec_that_changed_before_a_batch_is_done_again_is_told_with_the_cure(lake: Lake) -> None:
+    lake.client.push("Placed", [{"number": number, "cents": number} for number in range(3)])
+    assert ran(lake, "commands", queues=("Placed",), app=SHOP, to="Orders").run.error is None
+    [commits] = (lake.folder / "lake" / "_skep" / "checkpoints").glob("commands-Placed/offsets/commits")
+    for file in commits.iterdir():
+        file.unlink()
+    stricter = load(SPEC.replace("cents / 100", "100 / cents"), "shop.skep")
+    error = ran(lake, "commands", queues=("Placed",), app=stricter, to="Orders").run.error or ""
+    assert "the next batch of Placed was pushed before" in error
+    assert "--checkpoint" in error
+    assert ran(lake, "commands", queues=("Placed",), app=SHOP, to="Orders").run.error is None
+
+
 def test_checks_of_a_spec_are_counted_and_what_is_to_be_dropped_is_quarantined(lake: Lake) -> None:
     lake.client.push("Placed", [{"number": 1, "cents": cents} for cents in (5, -5, 100_000)])
     run = ran(lake, "quality", queues=("Placed",), app=SHOP).run

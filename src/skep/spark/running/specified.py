@@ -64,7 +64,7 @@ def _stream(context: Context, stage: Stage, app: App, queue: str) -> None:
         target = context.tables / "commands" / f"queue={queue}" / f"batch={name}-{number:010d}"
         _write_table(context, made.commands.drop("queue"), target)
         if context.wishes.to is not None:
-            _push(context, _as_messages(made.commands), context.wishes.to, f"{name}-{number}-commands")
+            _push(context, _as_messages(made.commands), queue, context.wishes.to, f"{name}-{number}-commands")
         if counted[1]:
             _bury(context, stage, made.rejects, queue, f"{name}-{number}")
         outcomes.unpersist()
@@ -139,9 +139,20 @@ def _write_table(context: Context, frame: DataFrame, target: Path) -> int:
     return rows
 
 
-def _push(context: Context, frame: DataFrame, queue: str, write_id: str) -> None:
-    context.inputs.writer(frame).option("queue", queue).option("writeId", write_id).mode("append").save()
-    context.wrote(server_dataset(context, queue))
+def _push(context: Context, frame: DataFrame, queue: str, to: str, write_id: str) -> None:
+    try:
+        context.inputs.writer(frame).option("queue", to).option("writeId", write_id).mode("append").save()
+    except Exception as error:
+        # What is raised on the driver's Python side of a write comes back from Spark as text.
+        if f"{Code.EPOCH_PUBLISHED}: " not in str(error):
+            raise
+        raise SkepError(
+            Code.EPOCH_PUBLISHED,
+            f"the next batch of {queue} was pushed before, by a run that was killed then, and has other commands now: the spec or --to "
+            "has changed since. Run it once more with the spec and the --to of then, and change them after that; or let another "
+            f"--checkpoint begin with the first message of {queue}, whose commands are then pushed again.",
+        ) from error
+    context.wrote(server_dataset(context, to))
 
 
 def _as_messages(made: DataFrame) -> DataFrame:
