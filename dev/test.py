@@ -41,10 +41,20 @@ def main(arguments: list[str]) -> int:
     print("\n== pytest", flush=True)
     command = [sys.executable, "-m", "pytest", "-n", str(WORKERS)]
     command += [argument for argument in arguments if argument != "--fast"]
-    status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    status = subprocess.run(command, cwd=ROOT, env=with_bytecode(), check=False).returncode
     if not browser:
         print(f"\n{NO_BROWSER}", flush=True)
     return status or (1 if failed else 0)
+
+
+def with_bytecode() -> dict[str, str]:
+    """Return an environment in which modules are compiled once and kept beside the interpreter's own files.
+
+    The tests start hundreds of processes, and each would compile all it imports where PYTHONDONTWRITEBYTECODE is set.
+    """
+    environ = {"PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "pycache"), **os.environ}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environ
 
 
 def has_browser() -> bool:
