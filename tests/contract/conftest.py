@@ -1,4 +1,7 @@
-"""Every test here runs on every store. Each test has a tenant of its own, so PostgreSQL needs one database per session."""
+"""Every test here runs on every store. Each has a tenant of its own, so that of PostgreSQL lasts the session, as does the loop.
+
+A session of PostgreSQL plans each statement and function when it first runs it, which takes longer than most tests do.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from skep.clock import ManualClock
 from skep.store.postgres import PostgresStore
@@ -19,9 +23,14 @@ from tests.support.postgres import PostgresServer
 from tests.support.reference_store import ReferenceStore
 
 TENANTS = (f"tenant-{number}" for number in itertools.count(1))
-
-
+FOLDER = Path(__file__).parent
 STORES = ["reference", "sqlite-memory", "sqlite-file", "postgres"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(FOLDER) and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest.fixture(scope="session")
@@ -47,13 +56,29 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], S
             return ReferenceStore
 
 
-@pytest.fixture
-async def store(make_store: Callable[[], Store]) -> AsyncIterator[Store]:
-    """An open store."""
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_store(make_store: Callable[[], Store]) -> AsyncIterator[Store]:
+    """An open store that the test may close."""
     store = make_store()
     await store.open()
     yield store
     await store.close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_store(shared_dsn: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(shared_dsn)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, make_store: Callable[[], Store]) -> Store:
+    """An open store: leave it open."""
+    shared = request.node.callspec.params["make_store"] == "postgres"
+    store: Store = request.getfixturevalue("shared_store" if shared else "own_store")
+    return store
 
 
 @pytest.fixture
@@ -67,7 +92,7 @@ def driver(store: Store, clock: ManualClock) -> Driver:
     return Driver(store, clock, next(TENANTS))
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def ops(request: pytest.FixtureRequest, driver: Driver) -> Ops:
     """Short verbs for operations. They are claimed over all tenants, so those of earlier tests must be gone."""
     if isinstance(driver.store, PostgresStore):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from skep.clock import ManualClock
 from skep.errors import Code, SkepError
 from skep.model import (
     DeadLetterFilter,
@@ -205,7 +206,8 @@ async def test_a_queue_without_dead_letters_is_no_dead_letter_queue(driver: Driv
     assert payloads(await driver.pop()) == ["a"]
 
 
-async def test_hole_002_6_a_store_that_cannot_do_it_says_so(store: Store, driver: Driver) -> None:
+async def test_hole_002_6_a_store_that_cannot_do_it_says_so(own_store: Store, clock: ManualClock) -> None:
+    store, driver = own_store, Driver(own_store, clock, "closed")
     await driver.push("a")
     await store.close()
 

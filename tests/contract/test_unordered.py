@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from skep.errors import Code
 from skep.model import Delivery, Ordering, Outcome, Retry, SettleStatus
 from tests.contract.driver import Driver, attempts, payloads, seqs
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def unordered(driver: Driver) -> Driver:
     await driver.create(ordering=Ordering.UNORDERED)
     return driver
