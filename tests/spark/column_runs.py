@@ -23,16 +23,10 @@ COLUMNS_A_JOB = 60
 
 
 @contextmanager
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Without the Java code that Spark makes of a plan, which takes far longer than a few rows do."""
-    with _set(spark, {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}):
-        yield
-
-
-@contextmanager
 def compiled(spark: SparkSession) -> Iterator[None]:
-    """With that code or not at all; by itself, Spark goes on without it where it cannot be compiled, and is slow."""
-    with _set(spark, {"spark.sql.codegen.fallback": "false", "spark.sql.codegen.factoryMode": "CODEGEN_ONLY"}):
+    """With the Java code that Spark makes of a plan, or not at all; by itself, it goes on without what cannot be compiled."""
+    settings = {"wholeStage": "true", "fallback": "false", "factoryMode": "CODEGEN_ONLY"}
+    with _set(spark, {f"spark.sql.codegen.{name}": value for name, value in settings.items()}):
         yield
 
 

@@ -18,6 +18,13 @@ from skep.spark.session import SMALL, start_session
 from skep.testing.server import RunningServer, running_server
 
 FOLDER = Path(__file__).parent
+USUAL = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""What `SMALL` is by default."""
 TENANTS = (f"spark-{number}" for number in itertools.count(1))
 
 
@@ -43,28 +50,27 @@ class Lake(Struct, frozen=True):
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session of all tests: stop it in none."""
+    """The session of all tests, with the settings for few rows: stop it in none."""
     # The Python workers find this checkout as the tests do.
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(FOLDER.parents[1] / "src"), str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")]
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = start_session("skep tests", master="local[2]", quick_start=True)
+        session = start_session("skep tests", master="local[2]", quick_start=True, config=SMALL)
         session.sparkContext.setLogLevel("OFF")  # what goes wrong on purpose need not be told
         yield session
         session.stop()
 
 
 @pytest.fixture
-def small_data(spark: SparkSession) -> Iterator[None]:
-    """Queries with many joins over a handful of rows: nearly all of their time would be spent on compiling them."""
-    before = {name: spark.conf.get(name) for name in SMALL}  # all of them have defaults
-    for name, value in SMALL.items():
+def usual_settings(spark: SparkSession) -> Iterator[None]:
+    """Spark as users have it, which compiles each query: with a handful of rows, nearly all of its time."""
+    for name, value in USUAL.items():
         spark.conf.set(name, value)
     yield
-    for name, old in before.items():
-        spark.conf.set(name, str(old))
+    for name, value in SMALL.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="session")

@@ -81,5 +81,10 @@ def letters_of(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
     return _frame(spark, list(rows), LETTERS)
 
 
+def kept(frame: DataFrame) -> DataFrame:
+    """The rows of a frame as a table would have them: what they were computed from is not computed again."""
+    return frame.sparkSession.createDataFrame(frame.collect(), frame.schema)
+
+
 def dicts(rows: list[Row]) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in rows]

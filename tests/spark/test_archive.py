@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from datetime import date
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.archive import LAKE_COLUMNS, archive, plain_archive, with_body
 from tests.spark.frames import message, messages_of
-
-pytestmark = pytest.mark.usefixtures("small_data")
 
 DAY_SECONDS = 86_400
 

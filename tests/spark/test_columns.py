@@ -17,7 +17,7 @@ from skep.spark.columns.patterns import to_java
 from skep.spec import compile_expression
 from skep.spec.ir import ExtraFields, Queue
 from skep.spec.types import INT, JSON, STRING, list_of, parse_field
-from tests.spark.column_runs import by_columns, by_evaluator, compiled, interpreted, same_json
+from tests.spark.column_runs import by_columns, by_evaluator, compiled, same_json
 from tests.spec.expression_cases import CASES, ORDER, ORDER_TYPES
 from tests.spec.generated import expressions
 
@@ -33,22 +33,16 @@ LEFT_TO_THE_EVALUATOR = {
 
 @pytest.mark.parametrize("reader", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_columns_have_the_values_of_the_table(spark: SparkSession, reader: bool) -> None:
-    by_message: dict[str, list[str]] = {}
-    for case in CASES:
-        if case.refused is None:
-            by_message.setdefault(msgspec.json.encode(case.message).decode(), []).append(case.expression)
-    missing = []
-    with interpreted(spark):
-        for payload, texts in by_message.items():
-            results = by_columns(spark, QUEUE, texts, [payload], reader=reader)
-            for text in texts:
-                expected = by_evaluator(QUEUE, text, payload)
-                (found,) = results.get(text, [None])
-                if found is None:
-                    missing += [text] if expected is not None else []
-                else:
-                    assert expected is not None, f"{text} has no value, and columns have {found}"
-                    assert same_json(found, expected), text
+    cases = [(case.expression, msgspec.json.encode(case.message).decode()) for case in CASES if case.refused is None]
+    payloads = sorted({payload for _, payload in cases})
+    results = by_columns(spark, QUEUE, sorted({text for text, _ in cases}), payloads, reader=reader)
+    _compare(QUEUE, results, payloads)
+    missing = [
+        text
+        for text, payload in cases
+        if text not in results or results[text][payloads.index(payload)] is None
+        if by_evaluator(QUEUE, text, payload) is not None
+    ]
     assert sorted(missing) == sorted(LEFT_TO_THE_EVALUATOR)
 
 
@@ -60,8 +54,7 @@ def test_columns_have_the_values_of_the_table(spark: SparkSession, reader: bool)
 def test_random_expressions_over_random_messages(spark: SparkSession, count: int, reader: bool) -> None:
     drawn = _drawn(count, seed=20261115)
     payloads = [msgspec.json.encode(ORDER).decode(), *_payloads(count, seed=5)]
-    with interpreted(spark):
-        results = by_columns(spark, QUEUE, drawn, payloads, reader=reader)
+    results = by_columns(spark, QUEUE, drawn, payloads, reader=reader)
     with_values = _compare(QUEUE, results, payloads)
     assert with_values > len(results) * len(payloads) / 8
 
@@ -86,8 +79,7 @@ def test_messages_without_a_type(spark: SparkSession) -> None:
     generator = random.Random(11)
     payloads = [_odd_payload(generator) for _ in range(150)]
     queue = Queue()
-    with interpreted(spark):
-        results = by_columns(spark, queue, texts, payloads)
+    results = by_columns(spark, queue, texts, payloads)
     assert set(results) == set(texts)
     assert _compare(queue, results, payloads) > 300
 
@@ -225,8 +217,7 @@ ODD = [
 def test_what_does_not_fit_its_type_is_never_let_through(spark: SparkSession, extra: ExtraFields, reader: bool) -> None:
     queue = Queue(message_type=FIELDS, extra_fields=extra)
     texts = ["s", "n", "f", "at", "e", "l", "m", "j", "o", "d", "od", "id"]
-    with interpreted(spark):
-        results = by_columns(spark, queue, texts, ODD, reader=reader)
+    results = by_columns(spark, queue, texts, ODD, reader=reader)
     assert set(results) == set(texts)
     _compare(queue, results, ODD)
     # The plain ones are not left to the evaluator.
@@ -296,8 +287,7 @@ def test_patterns_match_alike(spark: SparkSession) -> None:
     queue = Queue(message_type={"s": parse_field("string")})
     payloads = [msgspec.json.encode({"s": text}).decode() for text in texts]
     expressions_ = [f"s.matches(r'{pattern}')" for pattern in patterns]
-    with interpreted(spark):
-        results = by_columns(spark, queue, expressions_, payloads)
+    results = by_columns(spark, queue, expressions_, payloads)
     assert _compare(queue, results, payloads) == len(patterns) * len(texts)
 
 

@@ -14,7 +14,7 @@ from skep.spark.pipelines.commands import commands
 from skep.spec import App, load
 from skep.wire.messages import PoppedMessage
 from skep.worker.duty import Duty, duties
-from tests.spark.column_runs import compiled, interpreted, same_json
+from tests.spark.column_runs import compiled, same_json
 from tests.spark.frames import START
 
 SPEC = """
@@ -187,8 +187,7 @@ def test_commands_and_rejects_of_a_few_messages(spark: SparkSession, app: App) -
         "note": "none", "share": 15.125, "at": "2026-03-01T10:20:30.250Z", "tags": ["vip"], "address": {"city": "Bern"},
         "channel": "web", "hint": None,
     }  # fmt: skip
-    with interpreted(spark):
-        overflow, unfit, no_json = found.rejects.orderBy("seq").collect()
+    overflow, unfit, no_json = found.rejects.orderBy("seq").collect()
     assert (overflow.code, overflow.field, overflow.expression) == (
         "MAPPING_FAILED",
         "cents",
@@ -218,8 +217,7 @@ def test_random_messages_have_the_workers_outcome(spark: SparkSession, app: App)
     for _ in range(300):
         names = generator.sample(sorted(choices), generator.randrange(4))
         payloads.append(_with(**{name: generator.choice(choices[name]) for name in names}))
-    with interpreted(spark):
-        found = run(spark, app, "Placed", payloads)
+    found = run(spark, app, "Placed", payloads)
     compare(app, "Placed", payloads, found)
     assert sum(made is not None for made, _ in found) > 60
 
@@ -229,8 +227,7 @@ def test_a_queue_without_a_type(spark: SparkSession, app: App) -> None:
         '{"id": "x", "n": 1, "list": [1.0]}', '{"id": 5, "n": 9223372036854775807, "list": [1]}', '{"n": "1", "list": []}', "[]",
         "5", "", '{"id": null, "n": 1, "list": [{"a": [1]}]}', '{"id": "x", "n": 1, "list": [2]} trailing', '{"id": "é", "n": -1, "list": ["\\n"]}',
     ]  # fmt: skip
-    with interpreted(spark):
-        compare(app, "Loose", payloads, run(spark, app, "Loose", payloads))
+    compare(app, "Loose", payloads, run(spark, app, "Loose", payloads))
 
 
 def test_what_is_left_to_the_evaluator_is_said_and_done(spark: SparkSession, app: App) -> None:
@@ -239,8 +236,7 @@ def test_what_is_left_to_the_evaluator_is_said_and_done(spark: SparkSession, app
     found = commands(frame, app, "Hard")
     assert found.left_out == {"fine": "a pattern that Java may understand differently"}
     assert "evaluator" in found.explain()
-    with interpreted(spark):
-        compare(app, "Hard", payloads, run(spark, app, "Hard", payloads))
+    compare(app, "Hard", payloads, run(spark, app, "Hard", payloads))
 
 
 def test_defaults_are_the_workers(spark: SparkSession, app: App) -> None:
@@ -252,14 +248,12 @@ def test_defaults_are_the_workers(spark: SparkSession, app: App) -> None:
         '{"name": null}',
         '{"x": 1}',
     ]
-    with interpreted(spark):
-        compare(app, "Quoted", payloads, run(spark, app, "Quoted", payloads))
+    compare(app, "Quoted", payloads, run(spark, app, "Quoted", payloads))
 
 
 def test_names_that_spark_does_not_tell_apart(spark: SparkSession, app: App) -> None:
     payloads = ['{"name": "a", "Name": "b"}', '{"name": "a"}']
-    with interpreted(spark):
-        compare(app, "Capitals", payloads, run(spark, app, "Capitals", payloads))
+    compare(app, "Capitals", payloads, run(spark, app, "Capitals", payloads))
 
 
 def test_a_queue_without_a_command_is_told(spark: SparkSession, app: App) -> None:

@@ -6,7 +6,6 @@ import json
 import string
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
@@ -17,8 +16,6 @@ from skep.spark.running.deriving import MOST_SHOWN
 from skep.spark.running.runner import Plan, run_pipelines
 from tests.spark.conftest import Lake
 from tests.spark.frames import dicts, letter, letters_of, message, messages_of
-
-pytestmark = pytest.mark.usefixtures("small_data")
 
 
 def order(number: int, **more: Any) -> str:

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipelines.py"
 
 

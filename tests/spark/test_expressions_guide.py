@@ -9,8 +9,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.spark.column_runs import interpreted
-
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "expressions-on-spark.md"
 _SAMPLE = re.compile(r"^```py\n(.*?)^```$\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -19,9 +17,8 @@ def test_the_samples_print_what_the_guide_says(spark: SparkSession) -> None:
     samples = _SAMPLE.findall(GUIDE.read_text(encoding="utf-8"))
     assert len(samples) == 2
     names: dict[str, object] = {}
-    with interpreted(spark):
-        for text, printed in samples:
-            output = io.StringIO()
-            with contextlib.redirect_stdout(output):
-                exec(text, names)
-            assert output.getvalue() == printed
+    for text, printed in samples:
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(text, names)
+        assert output.getvalue() == printed

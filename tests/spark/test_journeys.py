@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.journeys import broken, by_queue, hops, journeys, slowest
 from skep.spark.pipelines.metrics import metrics
-from tests.spark.frames import at, dicts, lease, leases_of, message, messages_of
-
-pytestmark = pytest.mark.usefixtures("small_data")
+from tests.spark.frames import at, dicts, kept, lease, leases_of, message, messages_of
 
 
 def shop(spark: SparkSession) -> Any:
@@ -97,7 +94,7 @@ def test_a_group_that_was_not_meant_has_no_hop(spark: SparkSession) -> None:
 def test_journeys_are_gone_on_with_from_where_they_were(spark: SparkSession) -> None:
     first, second = message("payments", 1, 0), message("payments", 2, 1)
     retried = lease("payments", (1, 1), (1, 2), "retried")
-    known = journeys(messages_of(spark, first, second), leases_of(spark, retried))
+    known = kept(journeys(messages_of(spark, first, second), leases_of(spark, retried)))
     assert [[hop["state"] for hop in row["hops"]] for row in known.collect()] == [["open", "waiting"]]
 
     # The retried delivery is read again; the messages are known by now, and a third one is not.

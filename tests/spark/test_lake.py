@@ -19,8 +19,6 @@ from skep.spark.running.delta import DeltaLake
 from skep.spark.running.lake import MANY_FILES, MESSAGES, ParquetLake, open_lake
 from tests.spark.frames import message, messages_of
 
-pytestmark = pytest.mark.usefixtures("small_data")
-
 
 class KilledError(Exception):
     """Stands for kill -9: nothing after it happens."""
@@ -33,7 +31,7 @@ def batch(spark: SparkSession, first: int, last: int, queue: str = "orders") -> 
 
 
 def seqs(lake: lakes.Lake, spark: SparkSession) -> list[int]:
-    return [row["seq"] for row in lake.read(spark).orderBy("seq").select("seq").collect()]
+    return sorted(row["seq"] for row in lake.read(spark).select("seq").collect())
 
 
 def killed_at(step: int) -> Callable[[Any], Any]:

@@ -6,14 +6,11 @@ from datetime import UTC
 from typing import Any
 from zlib import crc32
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from skep.spark.pipelines.attempts import attempts
 from skep.spark.pipelines.metrics import late_since, metrics, with_groups
-from tests.spark.frames import at, dicts, lease, leases_of, letter, letters_of, message, messages_of
-
-pytestmark = pytest.mark.usefixtures("small_data")
+from tests.spark.frames import at, dicts, kept, lease, leases_of, letter, letters_of, message, messages_of
 
 
 def counted(frame: DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -105,12 +102,13 @@ def test_partitions_fall_into_buckets_by_their_checksum(spark: SparkSession) -> 
 
 def test_a_group_that_is_new_counts_what_was_pushed_before(spark: SparkSession) -> None:
     messages = messages_of(spark, message("orders", 1, 0), message("unread", 1, 0))
-    alone = metrics(messages, leases_of(spark))
+    alone = kept(metrics(messages, leases_of(spark)))
     groups = spark.createDataFrame([("orders", "a"), ("orders", "b")], "queue string, group string")
-    expected = metrics(messages, leases_of(spark), groups=groups)
-    assert sorted(with_groups(alone, groups).collect(), key=str) == sorted(expected.collect(), key=str)
-    assert sorted(with_groups(expected, groups).collect(), key=str) == sorted(expected.collect(), key=str)
-    assert {(row["queue"], row["group"], row["pushed"]) for row in expected.collect()} == {
+    expected = kept(metrics(messages, leases_of(spark), groups=groups))
+    rows = sorted(expected.collect(), key=str)
+    assert sorted(with_groups(alone, groups).collect(), key=str) == rows
+    assert sorted(with_groups(expected, groups).collect(), key=str) == rows
+    assert {(row["queue"], row["group"], row["pushed"]) for row in rows} == {
         ("orders", "a", 1), ("orders", "b", 1), ("unread", None, 1),
     }  # fmt: skip
 

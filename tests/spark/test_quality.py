@@ -8,7 +8,6 @@ from pyspark.sql import Observation, SparkSession
 from skep.errors import SkepError
 from skep.spark.pipelines.quality import quality, results
 from skep.spec import load
-from tests.spark.column_runs import interpreted
 
 APP = load(
     """
@@ -52,9 +51,8 @@ PAYLOADS = [
 def test_what_fails_is_noted_counted_and_quarantined(spark: SparkSession) -> None:
     rows = spark.createDataFrame(list(enumerate(PAYLOADS)), "seq bigint, payload string").coalesce(1)
     counting = Observation("quality")
-    with interpreted(spark):
-        checked = quality(rows, APP, "Orders", observe=counting)
-        found = {row.seq: {one.check: one.error for one in row.failed_checks} for row in checked.rows.collect()}
+    checked = quality(rows, APP, "Orders", observe=counting)
+    found = {row.seq: {one.check: one.error for one in row.failed_checks} for row in checked.rows.collect()}
     assert {seq: sorted(failed) for seq, failed in found.items()} == {
         0: [],
         1: ["Positive"],
@@ -73,9 +71,8 @@ def test_what_fails_is_noted_counted_and_quarantined(spark: SparkSession) -> Non
         ("Word", 3, "warn"),
     ]
     assert counting.get["rows"] == 6
-    with interpreted(spark):
-        assert [row.seq for row in checked.kept.orderBy("seq").collect()] == [0, 3]
-        assert [row.seq for row in checked.quarantined.orderBy("seq").collect()] == [1, 2, 4, 5]
+    assert [row.seq for row in checked.kept.orderBy("seq").collect()] == [0, 3]
+    assert [row.seq for row in checked.quarantined.orderBy("seq").collect()] == [1, 2, 4, 5]
     assert checked.kept.columns == ["seq", "payload"]
     assert list(checked.left_out) == ["Word"]
 

@@ -17,7 +17,7 @@ from skep.spark.reader import READER_CLASS, READER_JAR, READER_SETTING
 from skep.spark.session import with_reader
 from skep.spec.ir import ExtraFields, Queue
 from skep.spec.types import parse_field
-from tests.spark.column_runs import by_columns, by_evaluator, interpreted, same_json
+from tests.spark.column_runs import by_columns, by_evaluator, same_json
 
 TYPES = {
     "id": "uuid", "s": "string", "n": "int", "f": "float", "b": "bool", "at": "time", "e": "enum(open, closed) = open",
@@ -69,8 +69,7 @@ def test_a_few_bytes_change_nothing_but_what_they_mean(spark: SparkSession, extr
     queue = Queue(message_type={name: parse_field(text) for name, text in TYPES.items()}, extra_fields=extra)
     assert can_read(queue)
     payloads = list(changed(count, seed=count))
-    with interpreted(spark):
-        results = by_columns(spark, queue, list(TYPES), payloads)
+    results = by_columns(spark, queue, list(TYPES), payloads)
     assert set(results) == set(TYPES)
     read = [index for index in range(len(payloads)) if results["n"][index] is not None]
     assert {0, 1, 2} <= set(read)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.archive import archive
 from skep.spark.pipelines.replay import REPLAYED, replay
 from tests.spark.frames import message, messages_of
-
-pytestmark = pytest.mark.usefixtures("small_data")
 
 
 def test_rows_come_in_the_order_of_the_log_with_ids_of_their_place_in_it(spark: SparkSession) -> None:
