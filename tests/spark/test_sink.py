@@ -45,6 +45,7 @@ def test_rows_become_messages_in_their_order(lake: Lake, delivery: str) -> None:
         assert found == [f'{{"id":{n}}}' for n in range(30)]
 
 
+@pytest.mark.usefixtures("usual_settings")
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_all_columns_of_a_message_are_taken_over(lake: Lake, delivery: str) -> None:
     rows = [("orders", "p", '{"n":1}', {"a": "b"}, TRACE, "t-1"), ("others", None, "2", None, None, None)]

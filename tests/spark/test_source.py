@@ -17,6 +17,7 @@ from tests.spark.conftest import Lake
 TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
 
 
+@pytest.mark.usefixtures("usual_settings")
 def test_a_message_is_a_row_with_all_that_was_pushed(lake: Lake) -> None:
     before = datetime.now(UTC)
     [pushed] = lake.client.push(

@@ -44,6 +44,7 @@ def logged_offsets(folder: Path) -> list[dict[str, int]]:
     return [parted(json.loads(file.read_text(encoding="utf-8").splitlines()[2]))[0] for file in files]
 
 
+@pytest.mark.usefixtures("usual_settings")
 def test_all_there_is_comes_once_over_several_runs(lake: Lake) -> None:
     for count in (10, 0, 5):
         if count:
