@@ -21,7 +21,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a fresh store is."""
     if request.param == "sqlite":
         return str(tmp_path / "skep.db")
-    dsn: str = request.getfixturevalue("postgres_dsn")
+    dsn: str = request.getfixturevalue("empty_tables_dsn")
     return dsn
 
 

@@ -43,7 +43,7 @@ MASTERS = MasterKeys(new_master_line("first"))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "skep.db")
-    dsn: str = request.getfixturevalue("postgres_dsn")
+    dsn: str = request.getfixturevalue("empty_tables_dsn")
     return dsn
 
 

@@ -22,7 +22,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store."""
     if request.param == "sqlite":
         return str(tmp_path / "skep.db")
-    dsn: str = request.getfixturevalue("postgres_dsn")
+    dsn: str = request.getfixturevalue("empty_tables_dsn")
     return dsn
 
 

@@ -51,6 +51,6 @@ def place(server: RunningServer) -> Iterator[Place]:
 def timed(request: pytest.FixtureRequest) -> Iterator[tuple[Place, ManualClock]]:
     """The same on a server of its own, whose clock the test holds."""
     clock = ManualClock()
-    store = ":memory:" if request.param == "sqlite" else request.getfixturevalue("postgres_dsn")
+    store = ":memory:" if request.param == "sqlite" else request.getfixturevalue("empty_tables_dsn")
     with running_server(store, clock=clock) as server, skep.Client(server.url, clock=clock) as client:
         yield Place(server.url, client, clock), clock
