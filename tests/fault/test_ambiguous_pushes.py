@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from skep.clock import SystemClock
@@ -60,12 +61,12 @@ class Cut:
 
 
 @asynccontextmanager
-async def engine_behind_proxy(dsn: str, folder: Path) -> AsyncIterator[Cut]:
+async def engine_behind_proxy(dsn: str, folder: Path, **settings_of_spool: float) -> AsyncIterator[Cut]:
     async with Proxy(dsn) as proxy:
         clock = SystemClock()
         store = PostgresStore(proxy.dsn, max_connections=2, clock=clock)
         await store.open()
-        spool = SpoolSettings(free_bytes=0)
+        spool = msgspec.structs.replace(SpoolSettings(free_bytes=0), **settings_of_spool)
         # With so few connections every second push would be queued, and it is the direct way that is cut here.
         admission = AdmissionSettings(enabled=False)
         settings = EngineSettings(
@@ -119,18 +120,19 @@ async def test_003_4_I13_a_push_cut_at_every_byte_is_stored_once(cut: Cut, count
     assert PushStatus.BUFFERED in seen
 
 
-async def test_003_4_I13_an_answer_that_does_not_come_is_no_answer(cut: Cut) -> None:
+async def test_003_4_I13_an_answer_that_does_not_come_is_no_answer(postgres_dsn: str, tmp_path: Path) -> None:
     """Nothing is cut, nothing comes: after a while the store counts as away, and what it did meanwhile is found out."""
-    await cut.push(1)
-    for count in (1, 40):
-        cut.proxy.stall()
-        push = asyncio.ensure_future(cut.push(count))
-        async with asyncio.timeout(60):
-            assert await push is PushStatus.BUFFERED
-        cut.proxy.resume()
-        await cut.drained()
-    await cut.push(1)
-    await cut.check()
+    async with engine_behind_proxy(postgres_dsn, tmp_path / "spool", store_seconds=1) as stalled:
+        await stalled.push(1)
+        for count in (1, 40):
+            stalled.proxy.stall()
+            push = asyncio.ensure_future(stalled.push(count))
+            async with asyncio.timeout(60):
+                assert await push is PushStatus.BUFFERED
+            stalled.proxy.resume()
+            await stalled.drained()
+        await stalled.push(1)
+        await stalled.check()
 
 
 async def test_I13_cut_again_and_again_while_it_drains(cut: Cut) -> None:
