@@ -1,0 +1,77 @@
+"""Keys, types and encryption hold for Spark as they do for every client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import skep
+from skep.config import AccessSettings
+from skep.keys import Verb
+from skep.spec import load
+from skep.testing.server import running_server
+from tests.access.driver import Door
+from tests.serve.test_encryption import keys_in, master
+from tests.support.serving import serving
+
+SPEC = "app Shop { queue Placed { message_type { number: int } } }"
+DELIVERIES = ["exactly-once", "at-least-once"]
+pytestmark = pytest.mark.usefixtures("small_data")
+
+
+def payloads(spark: SparkSession, *texts: str) -> DataFrame:
+    return spark.createDataFrame([(text,) for text in texts], "payload string")
+
+
+def save(frame: DataFrame, queue: str, **options: str) -> None:
+    frame.write.format("skep").options(queue=queue, **options).mode("append").save()
+
+
+def test_rows_that_are_not_of_the_queues_type_are_refused_and_none_of_them_is_there(spark: SparkSession) -> None:
+    with running_server() as server, skep.Client(server.url) as client:
+        client.apply(load(SPEC, "shop.skep"))  # whose queues are those of the default tenant
+        with pytest.raises(PySparkException) as refused:
+            save(payloads(spark, '{"number": 1}', '{"number": "two"}').coalesce(1), "Placed", url=server.url)
+        assert "field 'number' does not fit: expected int, not \"two\"" in str(refused.value)
+        assert not list(client.messages("Placed"))
+        save(payloads(spark, '{"number": 1}'), "Placed", url=server.url)
+        assert [row.payload for row in spark.read.format("skep").load("Placed", url=server.url).collect()] == [
+            '{"number": 1}'
+        ]
+
+
+def test_a_key_lets_spark_do_what_it_is_for_and_no_more(spark: SparkSession) -> None:
+    with running_server(access=AccessSettings(required=True)) as server:
+        door = Door(server, "default")
+        write, read = door.key(Verb.PUSH).text, door.key(Verb.READ).text
+        url = {"url": server.url, "retrySeconds": "5"}
+        row = payloads(spark, "1")
+        save(row, "orders", token=write, **url)
+        with pytest.raises(PySparkException, match="FORBIDDEN"):
+            save(row, "orders", token=read, **url)
+        reader = spark.read.format("skep").options(**url)
+        with pytest.raises(PySparkException, match="UNAUTHENTICATED"):
+            reader.load("orders").count()
+        assert reader.option("token", read).load("orders").count() == 1
+        with pytest.raises(PySparkException, match="FORBIDDEN"):
+            reader.option("token", write).load("orders").count()
+        door.close()
+
+
+def test_an_encrypted_queue_is_read_and_written_in_plain_and_kept_sealed(spark: SparkSession, tmp_path: Path) -> None:
+    card = '{"card": "4242424242424242"}'
+    with serving("--set", keys_in(tmp_path, master("first")), folder=tmp_path) as server:
+        url = {"url": f"http://127.0.0.1:{server.listening()}"}
+        with skep.Client(url["url"]) as client:
+            client.configure("payments", encryption_enabled=True)
+            client.push("payments", {"card": "4242424242424243"})
+            for delivery in DELIVERIES:
+                save(payloads(spark, card), "payments", delivery=delivery, **url)
+            popped = [message.json()["card"] for message in client.pop("payments", batch=3)]
+        read = spark.read.format("skep").options(**url).load("payments").orderBy("seq").collect()
+    assert popped == ["4242424242424243", "4242424242424242", "4242424242424242"]
+    assert [row.payload for row in read[1:]] == [card, card]
+    assert b"42424242" not in b"".join(path.read_bytes() for path in (tmp_path / "skep-data").iterdir())
