@@ -19,8 +19,9 @@ from skep.spark.java import NoJavaError, ask, java_home
 
 State = Literal["ok", "info", "warn", "fail"]
 OLDEST_PYTHON = (3, 11)
-NEEDED = {"pyspark": "pyspark", "pyarrow": "pyarrow", "pandas": "pandas", "deltalake": "deltalake"}
-OPTIONAL = ("deltalake",)
+NEEDED = {"pyspark": "pyspark", "pyarrow": "pyarrow", "pandas": "pandas", "deltalake": "deltalake", "grpcio": "grpc"}
+OPTIONAL = ("deltalake", "grpcio")
+"""For --format delta, and for --remote."""
 INSTALL = "pip install 'skep[spark]'"
 LITTLE_MEMORY_BYTES = 2 * 1024**3
 NO_MEMORY_BYTES = 1024**3
@@ -60,8 +61,8 @@ def python() -> Iterator[Finding]:
 
 def packages() -> Iterator[Finding]:
     """What the extra `spark` brings."""
-    for name in NEEDED:
-        if find_spec(name) is None:
+    for name, module in NEEDED.items():
+        if find_spec(module) is None:
             yield Finding(name, "warn" if name in OPTIONAL else "fail", "not installed", INSTALL)
             continue
         version = metadata.version(name)
