@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from skep.errors import Code, SkepError
 from skep.spark.pipelines.archive import PARTITION_COLUMNS, plain_archive, with_body
-from skep.spark.running.setting import TEXT_PARTITIONS, setting
+from skep.spark.running.files import read_rows
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -87,9 +87,7 @@ class DeltaLake:
         table = self._table()
         if table is None:
             raise SkepError(Code.INVALID_REQUEST, f"there is no Delta table in {self.root} yet")
-        files = table.file_uris()
-        with setting(spark, *TEXT_PARTITIONS):
-            rows = spark.read.option("basePath", self.root).parquet(*files)
+        rows = read_rows(spark, *table.file_uris(), texts=PARTITION_COLUMNS, base=self.root)
         return with_body(rows.withColumn("date", rows["date"].cast("date")))
 
     def _application(self, queue: str, what: str = "") -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def uri(path: Path) -> str:
@@ -39,6 +39,19 @@ def write_rows(rows: DataFrame, folder: Path, by: Sequence[str] = (), options: M
             "Put --lake on a file system that all of them and this machine share, or use --format delta",
         )
     return seen
+
+
+def read_rows(spark: SparkSession, *paths: str, texts: Sequence[str], base: str | None = None) -> DataFrame:
+    """The rows of some files; folders of these names are texts, or a queue that is named 2026 would be read as a number.
+
+    A setting would do it, too, but not over Spark Connect, where files are looked at only when they are read.
+    """
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    reader = spark.read if base is None else spark.read.option("basePath", base)
+    found = reader.parquet(*paths).schema
+    fields = [StructField(field.name, StringType()) if field.name in texts else field for field in found]
+    return reader.schema(StructType(fields)).parquet(*paths)
 
 
 def replace_folder(fresh: Path, target: Path) -> None:

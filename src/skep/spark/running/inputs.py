@@ -18,7 +18,7 @@ from skep.spark.options import Connection
 from skep.spark.running.stretches import Stretch, merged
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 
 class Bounds(Struct, frozen=True):
@@ -208,22 +208,21 @@ class Inputs:
 
     def stream(self, queue: str, most_rows: int) -> DataFrame:
         """The messages of a queue as a stream."""
-        reader = self._spark.readStream.format("skep").options(**self._options(), failOnDataLoss=_flag(self._fails))
+        reader = self._spark.readStream.format("skep").options(
+            **options_of(self.connection), failOnDataLoss=_flag(self._fails)
+        )
         return reader.option("maxOffsetsPerTrigger", most_rows).load(queue)
 
-    def writer(self, frame: DataFrame) -> DataFrameWriter:
-        """What writes rows into queues of the server."""
-        return frame.write.format("skep").options(**self._options())
-
     def _reader(self, fails: bool = True) -> DataFrameReader:
-        return self._spark.read.format("skep").options(**self._options(), failOnDataLoss=_flag(fails))
+        return self._spark.read.format("skep").options(**options_of(self.connection), failOnDataLoss=_flag(fails))
 
-    def _options(self) -> dict[str, str]:
-        connection = self.connection
-        options = {
-            "url": ",".join(connection.urls), "tenant": connection.tenant, "retrySeconds": str(connection.retry_seconds),
-        }  # fmt: skip
-        return options if connection.token is None else {**options, "token": connection.token}
+
+def options_of(connection: Connection) -> dict[str, str]:
+    """A connection as options of source and sink."""
+    options = {
+        "url": ",".join(connection.urls), "tenant": connection.tenant, "retrySeconds": str(connection.retry_seconds),
+    }  # fmt: skip
+    return options if connection.token is None else {**options, "token": connection.token}
 
 
 def _flag(value: bool) -> str:

@@ -17,10 +17,9 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct, field
 
-from skep.spark.running.files import replace_folder, uri, write_rows, write_whole
+from skep.spark.running.files import read_rows, replace_folder, uri, write_rows, write_whole
 from skep.spark.running.inputs import Activity
 from skep.spark.running.lake import OWN
-from skep.spark.running.setting import TEXT_PARTITIONS, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,8 +76,7 @@ class KeptTable:
         empty = self._spark.createDataFrame([], like.schema)
         if not any(self.path.glob(f"{self.folder}=*/*.parquet")):
             return empty
-        with setting(self._spark, *TEXT_PARTITIONS):
-            found = self._spark.read.parquet(uri(self.path))
+        found = read_rows(self._spark, uri(self.path), texts=[self.folder])
         same = dict(found.dtypes) == dict(like.dtypes)
         return found.select(*like.columns) if same else empty
 

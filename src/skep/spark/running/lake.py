@@ -22,8 +22,8 @@ from msgspec import Struct, field
 
 from skep.errors import Code, SkepError
 from skep.spark.pipelines.archive import PARTITION_COLUMNS, archive
-from skep.spark.running.files import keep, rows_of, uri, write_rows, write_whole
-from skep.spark.running.setting import TEXT_PARTITIONS, UNSORTED, setting
+from skep.spark.running.files import keep, read_rows, rows_of, uri, write_rows, write_whole
+from skep.spark.running.setting import UNSORTED, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -134,8 +134,7 @@ class ParquetLake:
             raise SkepError(
                 Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; skep pipeline run archive makes one"
             )
-        with setting(spark, *TEXT_PARTITIONS):
-            return spark.read.parquet(uri(folder)).withColumn("date", _date())
+        return read_rows(spark, uri(folder), texts=PARTITION_COLUMNS).withColumn("date", _date())
 
     def _rewrite(self, spark: SparkSession, folder: Path, files: list[Path]) -> int:
         fresh = self._own / "compacted"

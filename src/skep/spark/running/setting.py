@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TEXT_PARTITIONS = ("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
-"""Else a queue that is named 2026 would be read as a number."""
 UNSORTED = ("spark.sql.maxConcurrentOutputFileWriters", "64")
 """Rows go to the folders of their queue and date as they come, where Spark would sort them first: a quarter less work."""
 

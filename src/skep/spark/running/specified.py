@@ -1,38 +1,28 @@
 """Running what a spec declares: commands as a stream, and the checks of queues.
 
-A stream of commands keeps how far it is in its checkpoint, and each batch of it is written under a name made of the checkpoint's own name
-and the batch's number: a batch that is run again after a kill replaces or repeats what it wrote, and adds nothing.
+A stream of commands keeps how far it is in its checkpoint.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import groupby
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark.sql import Observation
-from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.errors import Code, SkepError
-from skep.spark.pipelines.commands import commands
 from skep.spark.pipelines.quality import quality, results
+from skep.spark.running.command_batches import NAME, NOTES, CommandBatches, taken_notes, write_table
 from skep.spark.running.context import Context, lake_dataset, server_dataset
-from skep.spark.running.files import replace_folder, write_rows, write_whole
+from skep.spark.running.files import uri, write_whole
 from skep.spark.running.lake import OWN
 from skep.spark.running.record import Stage
-from skep.spec import App
+from skep.spec import App, to_json
 from skep.spec.ir import OnFail
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-TOLD = ("field", "expression", "value")
-"""What the error of a dead letter names beside what went wrong."""
-TOLD_CHARACTERS = 500
-LETTER_SEQS = 1_000
-"""Rejected messages of so many seqs are buried in one call: where it begins and ends does not depend on which these are."""
+WATCH_SECONDS = 1
+"""So often it is looked how far a stream of commands is."""
 
 
 def run_commands(context: Context) -> None:
@@ -54,33 +44,44 @@ def run_commands(context: Context) -> None:
 
 
 def _stream(context: Context, stage: Stage, app: App, queue: str) -> None:
-    root = Path(context.wishes.checkpoint or context.tables / OWN / "checkpoints") / f"commands-{queue}"
-    name = checkpoint_name(root)
-
-    def write(batch: DataFrame, number: int) -> None:
-        made = commands(batch, app, queue)
-        outcomes = made.outcomes.persist()
-        counted = outcomes.agg(F.count(F.lit(1)), F.count("error")).collect()[0]
-        target = context.tables / "commands" / f"queue={queue}" / f"batch={name}-{number:010d}"
-        _write_table(context, made.commands.drop("queue"), target)
-        if context.wishes.to is not None:
-            _push(context, _as_messages(made.commands), queue, context.wishes.to, f"{name}-{number}-commands")
-        if counted[1]:
-            _bury(context, stage, made.rejects, queue, f"{name}-{number}")
-        outcomes.unpersist()
-        stage.rows_in += counted[0]
-        stage.rows_out += counted[0] - counted[1]
-        stage.rejected += counted[1]
-        stage.batches += 1
-        context.watcher.stage(stage)
-
+    root = Path(context.wishes.checkpoint or context.tables / OWN / "checkpoints").absolute() / f"commands-{queue}"
+    batches = CommandBatches(
+        app=to_json(app), queue=queue, to=context.wishes.to, connection=context.inputs.connection, root=root,
+        name=checkpoint_name(root), tables=context.tables,
+    )  # fmt: skip
+    shutil.rmtree(root / NOTES, ignore_errors=True)  # of a run that was killed
     stream = context.inputs.stream(queue, context.wishes.max_rows)
     query = (
-        stream.writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(root / "offsets"))
+        stream.writeStream.foreachBatch(batches)
+        .option("checkpointLocation", uri(root / "offsets"))
         .trigger(availableNow=True)
+        .start()
     )
-    query.start().awaitTermination()
+    try:
+        while not query.awaitTermination(WATCH_SECONDS):
+            _count(context, stage, root)
+    except KeyboardInterrupt:
+        query.stop()  # or a Spark Connect server would go on with it
+        raise
+    finally:
+        _count(context, stage, root)
+
+
+def _count(context: Context, stage: Stage, root: Path) -> None:
+    """Take the notes of batches that are done."""
+    for note in taken_notes(root):
+        stage.rows_in += note.rows
+        stage.rows_out += note.rows - note.rejected
+        stage.rejected += note.rejected
+        stage.batches += 1
+        if note.lost:
+            stage.note = (
+                f"{note.lost:,} of the rejected are no dead letters: the queue keeps none, or retention was quicker"
+            )
+        for written in (context.wishes.to, note.letters_in):
+            if written is not None:
+                context.wrote(server_dataset(context, written))
+        context.watcher.stage(stage)
 
 
 def run_quality(context: Context) -> None:
@@ -97,7 +98,7 @@ def run_quality(context: Context) -> None:
             counting = Observation()
             checked = quality(context.inputs.messages(end=_ends(context, queue)), app, queue, observe=counting)
             target = context.tables / "quarantine" / f"queue={queue}"
-            dropped = _write_table(context, checked.quarantined.drop("queue"), target)
+            dropped = write_table(context.tables, checked.quarantined.drop("queue"), target)
             found = results(app, queue, counting.get)
             for one in found:
                 severity = "fail" if one.on_fail is OnFail.FAIL else "warn"
@@ -114,7 +115,7 @@ def run_quality(context: Context) -> None:
 
 def checkpoint_name(root: Path) -> str:
     """The name of a checkpoint, which it got when it was made: another one, also for the same queue, has another."""
-    file = root / "name"
+    file = root / NAME
     if not file.exists():
         root.mkdir(parents=True, exist_ok=True)
         write_whole(file, uuid4().hex.encode())
@@ -129,63 +130,3 @@ def _app(context: Context) -> App:
 
 def _ends(context: Context, queue: str) -> dict[str, int]:
     return {queue: context.inputs.link.bounds(queue).last_seq}
-
-
-def _write_table(context: Context, frame: DataFrame, target: Path) -> int:
-    """Write a folder whole, in the place of what an earlier try may have left there; how many rows it has."""
-    fresh = context.tables / OWN / "fresh-part"
-    rows = write_rows(frame, fresh)
-    replace_folder(fresh, target)
-    return rows
-
-
-def _push(context: Context, frame: DataFrame, queue: str, to: str, write_id: str) -> None:
-    try:
-        context.inputs.writer(frame).option("queue", to).option("writeId", write_id).mode("append").save()
-    except Exception as error:
-        # What is raised on the driver's Python side of a write comes back from Spark as text.
-        if f"{Code.EPOCH_PUBLISHED}: " not in str(error):
-            raise
-        raise SkepError(
-            Code.EPOCH_PUBLISHED,
-            f"the next batch of {queue} was pushed before, by a run that was killed then, and has other commands now: the spec or --to "
-            "has changed since. Run it once more with the spec and the --to of then, and change them after that; or let another "
-            f"--checkpoint begin with the first message of {queue}, whose commands are then pushed again.",
-        ) from error
-    context.wrote(server_dataset(context, to))
-
-
-def _as_messages(made: DataFrame) -> DataFrame:
-    headers = F.create_map(F.lit("skep-entity"), F.col("entity"), F.lit("skep-command"), F.col("command"))
-    return made.select(
-        "partition", F.col("input").alias("payload"), _origin("command"), "trace_id", headers.alias("headers")
-    )
-
-
-def _bury(context: Context, stage: Stage, rejects: DataFrame, queue: str, name: str) -> None:
-    """Put rejected messages among the dead letters of their queue, portion by portion, each portion once."""
-    rows = rejects.select("seq", _why().alias("error")).orderBy("seq").toLocalIterator(prefetchPartitions=True)
-    server, lost = context.inputs.link, 0
-    for portion, letters in groupby(rows, key=lambda row: row["seq"] // LETTER_SEQS):
-        errors = {row["seq"]: row["error"] for row in letters}
-        told = server.patiently(partial(server.client.bury, queue, errors, name=f"{name}-{portion}"))
-        lost += len(errors) - told.buried
-        if told.dead_letter_queue is not None:
-            context.wrote(server_dataset(context, told.dead_letter_queue))
-    if lost:
-        stage.note = f"{lost:,} of the rejected are no dead letters: the queue keeps none, or retention was quicker"
-
-
-def _why() -> Column:
-    """What went wrong, and with what: for people, and to be searched for."""
-    said = [F.concat(F.lit(f"{name} "), F.substring(name, 1, TOLD_CHARACTERS)) for name in TOLD]
-    rest = F.concat_ws(
-        ", ", *[F.when(F.coalesce(name, F.lit("")) != "", part) for name, part in zip(TOLD, said, strict=True)]
-    )
-    return F.concat(
-        F.concat_ws(": ", "code", "error"), F.when(rest != "", F.concat(F.lit(" ("), rest, F.lit(")"))).otherwise("")
-    )
-
-
-def _origin(label: str) -> Column:
-    return F.concat_ws("/", F.lit(label), F.col("queue"), F.col("seq").cast("string")).alias("transaction_id")

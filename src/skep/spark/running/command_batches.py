@@ -1,0 +1,152 @@
+"""Batches of commands: each is written under a name made of the checkpoint's own name and the batch's number.
+
+Over Spark Connect the server calls this, in a process of its own, with nothing of the run but what is pickled with it. So what is
+to be known of a batch goes into a file beside the checkpoint, which the run reads, wherever the batch was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from skep.errors import Code, SkepError
+from skep.spark.link import link
+from skep.spark.options import Connection
+from skep.spark.pipelines.commands import commands
+from skep.spark.running.files import replace_folder, write_rows, write_whole
+from skep.spark.running.inputs import options_of
+from skep.spark.running.lake import OWN
+from skep.spec import from_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+NAME, NOTES = "name", "notes"
+TOLD = ("field", "expression", "value")
+"""What the error of a dead letter names beside what went wrong."""
+TOLD_CHARACTERS = 500
+LETTER_SEQS = 1_000
+"""Rejected messages of so many seqs are buried in one call: where it begins and ends does not depend on which these are."""
+
+
+class Note(Struct, frozen=True):
+    """What became of a batch."""
+
+    rows: int
+    rejected: int
+    letters_in: str | None = None
+    """The queue of the dead letters, if there are any."""
+    lost: int = 0
+    """So many of the rejected are no dead letters."""
+
+
+class CommandBatches(Struct, frozen=True, kw_only=True):
+    """Writes the batches of a queue's messages as commands."""
+
+    app: str
+    """The spec, as JSON."""
+    queue: str
+    to: str | None
+    connection: Connection
+    root: Path
+    """Where the checkpoint is."""
+    name: str
+    """That of the checkpoint."""
+    tables: Path
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Write a batch; done again it replaces or repeats what it wrote, and adds nothing."""
+        self._check_seen()
+        made = commands(batch, from_json(self.app), self.queue)
+        outcomes = made.outcomes.persist()
+        rows, rejected = outcomes.agg(F.count(F.lit(1)), F.count("error")).collect()[0]
+        target = self.tables / "commands" / f"queue={self.queue}" / f"batch={self.name}-{number:010d}"
+        write_table(self.tables, made.commands.drop("queue"), target)
+        if self.to is not None:
+            self._push(_as_messages(made.commands), self.to, f"{self.name}-{number}-commands")
+        note = Note(rows, rejected)
+        if rejected:
+            note = self._bury(made.rejects, note, f"{self.name}-{number}")
+        outcomes.unpersist()
+        notes = self.root / NOTES
+        notes.mkdir(exist_ok=True)
+        write_whole(notes / f"{number}.json", msgspec.json.encode(note))
+
+    def _check_seen(self) -> None:
+        file = self.root / NAME
+        if not file.exists() or file.read_text(encoding="ascii") != self.name:
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"the Spark Connect server does not see {self.root} as this machine does: put --lake, and --checkpoint if it is "
+                "given, on a file system that both share under the same path",
+            )
+
+    def _push(self, frame: DataFrame, to: str, write_id: str) -> None:
+        writer = frame.write.format("skep").options(**options_of(self.connection))
+        try:
+            writer.option("queue", to).option("writeId", write_id).mode("append").save()
+        except Exception as error:
+            # What is raised on the driver's Python side of a write comes back from Spark as text.
+            if f"{Code.EPOCH_PUBLISHED}: " not in str(error):
+                raise
+            raise SkepError(
+                Code.EPOCH_PUBLISHED,
+                f"the next batch of {self.queue} was pushed before, by a run that was killed then, and has other commands now: the spec "
+                "or --to has changed since. Run it once more with the spec and the --to of then, and change them after that; or let "
+                f"another --checkpoint begin with the first message of {self.queue}, whose commands are then pushed again.",
+            ) from error
+
+    def _bury(self, rejects: DataFrame, note: Note, name: str) -> Note:
+        """Put rejected messages among the dead letters of their queue, portion by portion, each portion once."""
+        rows = rejects.select("seq", _why().alias("error")).orderBy("seq").toLocalIterator(prefetchPartitions=True)
+        server, lost, letters_in = link(self.connection), 0, None
+        for portion, letters in groupby(rows, key=lambda row: row["seq"] // LETTER_SEQS):
+            errors = {row["seq"]: row["error"] for row in letters}
+            told = server.patiently(partial(server.client.bury, self.queue, errors, name=f"{name}-{portion}"))
+            lost += len(errors) - told.buried
+            letters_in = told.dead_letter_queue or letters_in
+        return msgspec.structs.replace(note, letters_in=letters_in, lost=lost)
+
+
+def taken_notes(root: Path) -> Iterator[Note]:
+    """What became of the batches since this was asked last."""
+    for file in sorted((root / NOTES).glob("*.json")):
+        yield msgspec.json.decode(file.read_bytes(), type=Note)
+        file.unlink()
+
+
+def write_table(tables: Path, frame: DataFrame, target: Path) -> int:
+    """Write a folder whole, in the place of what an earlier try may have left there; how many rows it has."""
+    fresh = tables / OWN / "fresh-part"
+    rows = write_rows(frame, fresh)
+    replace_folder(fresh, target)
+    return rows
+
+
+def _as_messages(made: DataFrame) -> DataFrame:
+    headers = F.create_map(F.lit("skep-entity"), F.col("entity"), F.lit("skep-command"), F.col("command"))
+    return made.select(
+        "partition", F.col("input").alias("payload"), _origin("command"), "trace_id", headers.alias("headers")
+    )
+
+
+def _why() -> Column:
+    """What went wrong, and with what: for people, and to be searched for."""
+    said = [F.concat(F.lit(f"{name} "), F.substring(name, 1, TOLD_CHARACTERS)) for name in TOLD]
+    rest = F.concat_ws(
+        ", ", *[F.when(F.coalesce(name, F.lit("")) != "", part) for name, part in zip(TOLD, said, strict=True)]
+    )
+    return F.concat(
+        F.concat_ws(": ", "code", "error"), F.when(rest != "", F.concat(F.lit(" ("), rest, F.lit(")"))).otherwise("")
+    )
+
+
+def _origin(label: str) -> Column:
+    return F.concat_ws("/", F.lit(label), F.col("queue"), F.col("seq").cast("string")).alias("transaction_id")
