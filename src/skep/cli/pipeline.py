@@ -136,7 +136,7 @@ def run(
     _check_positive(
         max_rows=max_rows, buckets=buckets, rate=replaying.rate, every=None if every is None else span(every)
     )
-    needs_spark()
+    needs_spark(where.remote)
     from skep.spark.options import Connection as Link
     from skep.spark.running.context import Wishes
     from skep.spark.running.live import LiveLines
@@ -208,20 +208,22 @@ def doctor(*, lake: str = "lake", to: Connection | None = None) -> int:
     return SERVER if any(finding.state == "fail" for finding in findings) else OK
 
 
-def needs_spark() -> None:
+def needs_spark(remote: str | None = None) -> None:
     """Say what is missing, before anything is begun."""
-    missing = missing_for_spark()
+    missing = missing_for_spark(remote)
     if missing is not None:
         raise SkepError(Code.INVALID_REQUEST, missing)
 
 
-def missing_for_spark() -> str | None:
+def missing_for_spark(remote: str | None = None) -> str | None:
     """Why pipelines cannot run here, if they cannot."""
     from importlib.util import find_spec
 
     for name in ("pyspark", "pyarrow"):
         if find_spec(name) is None:
             return f"pipelines need {name}, which is not installed: pip install 'skep[spark]'"
+    if remote is not None:
+        return None  # Java is where Spark is
     from skep.spark.java import NoJavaError, java_home
 
     try:

@@ -7,10 +7,15 @@ The settings are those that made a difference when measured; whoever brings a se
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from skep.errors import Code, SkepError
 from skep.spark.java import java_home
 from skep.spark.reader import READER_CLASS, READER_JAR, READER_SETTING
 
@@ -41,6 +46,15 @@ LOCAL: dict[str, str] = {
 }
 """What a session gets that runs on this machine alone."""
 
+CLUSTER: dict[str, str] = {
+    # Spark makes 200 partitions and joins those that are small, but not of what is cached, unless it is told to.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+}
+"""What a session gets that runs elsewhere: a tenth of the tasks where there are few rows, and as many where there are many."""
+
+REMOTE: dict[str, str] = {name: value for name, value in (FAST | CLUSTER).items() if name.startswith("spark.sql.")}
+"""What a session on a Spark Connect server gets: all others are settled when that server is started."""
+
 SMALL: dict[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -63,6 +77,13 @@ QUICK_START: dict[str, str] = {
 TASK_ATTEMPTS = 4
 """As often as on a cluster by default."""
 
+CLIENT = {"grpcio": "grpc", "grpcio-status": "grpc_status", "zstandard": "zstandard"}
+"""What a Spark Connect client needs beside Spark's own package, and its modules."""
+CONNECT_PORT = 15002
+REACH_SECONDS = 10.0
+PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+"""Where one of them is set, a server may be reached by it only."""
+
 QUIET_LOGGER = "SQLQueryContextLogger"
 
 
@@ -83,7 +104,10 @@ def start_session(
 
     builder = SparkSession.builder.appName(name)
     if remote is not None:
-        return builder.remote(remote).config(map={**(config or {})}).getOrCreate()
+        _check_client(remote)
+        session = builder.remote(remote).config(map={**REMOTE, **(config or {})}).getOrCreate()
+        _send_reader(session)
+        return session
     _prepare_environment(master)
     settings = with_reader(master, {**settings_for(master, quick_start=quick_start), **(config or {})})
     session = builder.master(patient(master)).config(map={**settings}).getOrCreate()
@@ -98,6 +122,8 @@ def settings_for(master: str, *, quick_start: bool = False) -> dict[str, str]:
         cores = str(cores_of(master))
         settings |= {name: value.replace("{cores}", cores) for name, value in LOCAL.items()}
         settings["spark.driver.extraJavaOptions"] = THROUGHPUT
+    else:
+        settings |= CLUSTER
     if quick_start:
         settings |= QUICK_START
     return settings
@@ -138,6 +164,42 @@ def _prepare_environment(master: str) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _check_client(remote: str) -> None:
+    """Say what is missing or wrong, which Spark would do after ten minutes of trying."""
+    missing = [package for package, module in CLIENT.items() if find_spec(module) is None]
+    if missing:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"a Spark Connect client needs {', '.join(missing)}, not installed here: pip install 'skep[spark]'",
+        )
+    if remote.startswith("local") or any(os.environ.get(name) for name in PROXIES):
+        return
+    url = urlsplit(remote)
+    if url.scheme != "sc" or url.hostname is None:
+        raise SkepError(
+            Code.INVALID_REQUEST, f"a Spark Connect server is written sc://host:{CONNECT_PORT}, not {remote}"
+        )
+    try:
+        socket.create_connection((url.hostname, url.port or CONNECT_PORT), REACH_SECONDS).close()
+    except OSError as error:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"no Spark Connect server answers at {url.hostname}:{url.port or CONNECT_PORT} ({error}); start one with "
+            "start-connect-server.sh, or correct the address",
+        ) from None
+
+
+def _send_reader(session: SparkSession) -> None:
+    """Give the server the reader of messages, for this session alone; a server that takes none reads them by Spark's own functions."""
+    from pyspark.errors import PySparkException
+
+    if session.conf.get(READER_SETTING, None) is not None:
+        return
+    with suppress(PySparkException):
+        session.addArtifact(str(READER_JAR))
+        session.conf.set(READER_SETTING, READER_CLASS)
 
 
 def _silence(session: SparkSession) -> None:
