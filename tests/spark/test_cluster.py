@@ -49,13 +49,17 @@ class Cluster(Struct, frozen=True):
     master: str
     environment: dict[str, str]
     work: Path
+    log: Path | None = None
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     settings = tmp_path / "conf"
     settings.mkdir()
-    (settings / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n", encoding="ascii")
+    log = tmp_path / "log"
+    log.mkdir()
+    lines = ["spark.eventLog.enabled true", "spark.eventLog.compress false", f"spark.eventLog.dir {log.as_uri()}"]
+    (settings / "spark-defaults.conf").write_text("\n".join(lines), encoding="ascii")
     environment = {
         **os.environ, "JAVA_HOME": str(java_home()), "SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(settings), "PYTHONPATH": str(ROOT / "src"),
@@ -68,7 +72,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         part("master.Master", [*here, "--port", port], environment, "I have been elected leader"),
         part("worker.Worker", [*here, *room, master], environment, "Successfully registered with master"),
     ):
-        yield Cluster(master, environment, tmp_path / "work")
+        yield Cluster(master, environment, tmp_path / "work", log)
 
 
 @contextmanager
@@ -143,3 +147,22 @@ print(has_reader(spark), "MessageReader" in plan or "MessageFunction" in plan or
 spark.stop()
 """
     assert ran(cluster, "-c", program).split(maxsplit=2) == ["True", "True", '{"id":"7","euros":5}\n']
+
+
+def test_tables_of_a_few_messages_take_a_few_tasks_though_spark_shuffles_by_200(lake: Lake, cluster: Cluster) -> None:
+    lake.client.push("orders", [{"number": number} for number in range(6)])
+    done = list(lake.client.pop("orders", group="billing", batch=6))
+    for message in done[1:]:
+        lake.client.ack(message)
+    lake.client.reject(done[0], error="cannot read it")
+    printed = ran(
+        cluster, "-m", "skep", "pipeline", "run", "metrics", "journeys", "dead-letters", "--queue", "orders",
+        "--master", cluster.master, "--url", lake.url, "--tenant", lake.tenant, "--lake", str(lake.folder / "lake"),
+    )  # fmt: skip
+
+    assert [stage["status"] for stage in json.loads(printed)["stages"]] == ["ok", "ok", "warn"]
+    assert cluster.log is not None
+    lines = [line for file in cluster.log.rglob("events*") for line in file.read_text(encoding="utf-8").splitlines()]
+    stages = [json.loads(line)["Stage Info"] for line in lines if '"SparkListenerStageCompleted"' in line]
+    assert stages
+    assert max(stage["Number of Tasks"] for stage in stages) < 20
