@@ -58,12 +58,15 @@ def written(folder: Path) -> Run:
 
 
 @pytest.mark.slow
-def test_passes_go_on_until_ctrl_c_ends_them_in_order(lake: Lake, running: subprocess.Popen[str]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_passes_go_on_until_ctrl_c_or_a_polite_kill_ends_them_in_order(
+    lake: Lake, running: subprocess.Popen[str], number: signal.Signals
+) -> None:
     heard(running, r"archive .*\b2 rows in, 2 out")
     lake.client.push("orders", [{"n": number} for number in range(3, 6)])
     heard(running, r"archive .*\b5 rows in, 5 out")
 
-    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: all that belong to it hear of it
+    os.killpg(running.pid, number)  # as a terminal and systemd do: all that belong to it hear of it
     out, err = running.communicate(timeout=END_SECONDS)
 
     assert running.returncode == 0, err

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command at once, also while it waits for an answer.
+"""How commands are ended: most by Ctrl-C at once, also while they wait for an answer, and those that run for long in order.
 
 Python's own handler runs only once a call into native code returns, and a request that waits is such a call. So a thread is
 told of the signal too, and ends the process when the main thread did not.
@@ -10,11 +10,29 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from skep.cli.exits import INTERRUPTED
 
 GRACE_SECONDS = 0.3
 """So long the main thread has to end in order, say to take a progress bar away."""
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """A terminal that closes and a polite kill end it as Ctrl-C does: with everything taken away."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a signal handler
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def end_at_once(code: int = INTERRUPTED) -> None:

@@ -10,6 +10,7 @@ from cyclopts import App, Group, Parameter
 
 from skep.cli.connection import Connection, Flag
 from skep.cli.exits import OK, SERVER, USER
+from skep.cli.interrupts import ending_in_order
 from skep.cli.output import chosen, console, new_table, print_json, print_lines, print_rows, text
 from skep.cli.spec_files import read_text
 from skep.cli.when import instant
@@ -155,7 +156,8 @@ def run(
         names=names, connection=Link(urls, to.tenant, to.token, retry_seconds=60.0), queues=queue, lake=lake, format=format,
         master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
     )  # fmt: skip
-    ended = run_pipelines(plan, LiveLines())
+    with ending_in_order():
+        ended = run_pipelines(plan, LiveLines())
     print_run(to, ended)
     if ended.run.error is not None:
         return SERVER if "Is the server running" in ended.run.error else USER

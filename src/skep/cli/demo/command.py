@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-
 from skep.cli.connection import Flag
 from skep.cli.exits import INTERRUPTED, OK, USER, complain, note
+from skep.cli.interrupts import ending_in_order
 from skep.errors import SkepError
 
 
@@ -37,7 +33,7 @@ def demo(*, once: Flag = False, lake: str | None = None) -> int:
     from skep.cli.demo.story import keep_serving, told
 
     held: bool | None = None
-    with _ending_in_order():
+    with ending_in_order():
         try:
             with make_screen() as screen, demo_server() as served, told(served, screen, lake) as story:
                 held = story.held
@@ -51,18 +47,3 @@ def demo(*, once: Flag = False, lake: str | None = None) -> int:
             complain(error)
             return USER
     return OK if held else USER
-
-
-@contextmanager
-def _ending_in_order() -> Iterator[None]:
-    """A terminal that closes and a polite kill end it as Ctrl-C does: with everything taken away."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a signal handler
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -182,8 +182,14 @@ def _session(plan: Plan, stack: ExitStack, folder: Path) -> SparkSession:
             config=plan.config,
         )  # fmt: skip
     if mine:  # a notebook's session outlives the run
-        stack.callback(session.stop)
+        stack.callback(_stop, session)
     return session
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop Spark. A kill of all processes at once has ended its Java already, which is no reason to call a run failed."""
+    with suppress(Exception):
+        session.stop()
 
 
 def _tables(lake: str) -> Path:
