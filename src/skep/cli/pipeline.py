@@ -38,7 +38,7 @@ class Where:
     remote: str | None = None
     """A Spark Connect server instead: sc://host:15002."""
     checkpoint: str | None = None
-    """Where streams keep how far they are; in the lake when not given. The archive needs none."""
+    """The folder where streams keep how far they are; in the lake when not given. The archive needs none."""
 
 
 @Parameter(name="*", group=_REPLAY)
@@ -137,6 +137,7 @@ def run(
     _check_positive(
         max_rows=max_rows, buckets=buckets, rate=replaying.rate, every=None if every is None else span(every)
     )
+    checkpoint = _folder(where.checkpoint)
     needs_spark(where.remote)
     from skep.spark.options import Connection as Link
     from skep.spark.running.context import Wishes
@@ -146,7 +147,7 @@ def run(
 
     wishes = Wishes(
         every_seconds=None if every is None else span(every), max_rows=max_rows, group=group, compact=compact, verify=verify,
-        window=window, late_seconds=span(late), buckets=buckets, allow_loss=allow_loss, checkpoint=where.checkpoint,
+        window=window, late_seconds=span(late), buckets=buckets, allow_loss=allow_loss, checkpoint=checkpoint,
         where=replaying.where, mapping=replaying.map, to=replaying.to, label=replaying.label, rate=replaying.rate,
         dry_run=replaying.dry_run, since=_moment(replaying.since), until=_moment(replaying.until),
         app=None if spec is None else load(read_text(spec), spec),
@@ -162,6 +163,17 @@ def run(
     if ended.run.error is not None:
         return SERVER if "Is the server running" in ended.run.error else USER
     return USER if ended.run.status == "failed" else OK
+
+
+def _folder(checkpoint: str | None) -> str | None:
+    """Where the checkpoint is; an error when it is on no file system, where this process could not keep its part of it."""
+    folder = None if checkpoint is None else checkpoint.removeprefix("file://")
+    if folder is not None and "://" in folder:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"--checkpoint is a folder, which {checkpoint} is not; on a cluster it is one that this machine and all of Spark's see",
+        )
+    return folder
 
 
 def _check_positive(**options: float | None) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from skep.errors import Code, SkepError
 from skep.spark.pipelines.archive import PARTITION_COLUMNS, plain_archive, with_body
 from skep.spark.running.files import read_rows
+from skep.spark.running.lake import MADE_BY
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -86,7 +87,7 @@ class DeltaLake:
         """All that is in it: Spark reads the files that the table's newest version names."""
         table = self._table()
         if table is None:
-            raise SkepError(Code.INVALID_REQUEST, f"there is no Delta table in {self.root} yet")
+            raise SkepError(Code.INVALID_REQUEST, f"there is no Delta table in {self.root} yet; {MADE_BY}")
         rows = read_rows(spark, *table.file_uris(), texts=PARTITION_COLUMNS, base=self.root)
         return with_body(rows.withColumn("date", rows["date"].cast("date")))
 

@@ -38,6 +38,7 @@ SMALL_BYTES = 32 * 1024**2
 TARGET_BYTES = 256 * 1024**2
 MANY_FILES = 8
 """A folder with so many small files is compacted."""
+MADE_BY = "skep pipeline run archive makes one as soon as a queue has messages, in the same run if it is named before"
 
 
 class Move(Struct, frozen=True):
@@ -131,9 +132,7 @@ class ParquetLake:
         """All that is in it."""
         folder = self.root / MESSAGES
         if not folder.is_dir():
-            raise SkepError(
-                Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; skep pipeline run archive makes one"
-            )
+            raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; {MADE_BY}")
         return read_rows(spark, uri(folder), texts=PARTITION_COLUMNS).withColumn("date", _date())
 
     def _rewrite(self, spark: SparkSession, folder: Path, files: list[Path]) -> int:
