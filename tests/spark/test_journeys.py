@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import SparkSession
+import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.journeys import broken, by_queue, hops, journeys, slowest
@@ -43,8 +44,14 @@ def test_each_hop_has_its_wait_work_pause_and_state(spark: SparkSession) -> None
     assert len(found) == 9
 
 
-def test_a_journey_is_followed_across_queues_along_its_critical_path(spark: SparkSession) -> None:
-    found = {row["trace_id"]: row for row in dicts(journeys(*shop(spark)).collect())}
+@pytest.fixture(scope="module")
+def followed(spark: SparkSession) -> DataFrame:
+    """The journeys of the shop."""
+    return kept(journeys(*shop(spark)))
+
+
+def test_a_journey_is_followed_across_queues_along_its_critical_path(followed: DataFrame) -> None:
+    found = {row["trace_id"]: row for row in dicts(followed.collect())}
     first = found["t1"]
     assert [(hop["queue"], hop["group"]) for hop in first["hops"]] == [
         ("orders", "audit"), ("orders", "billing"), ("payments", "bank"), ("shipments", "parcels"),
@@ -108,15 +115,13 @@ def test_journeys_are_gone_on_with_from_where_they_were(spark: SparkSession) -> 
     ]  # fmt: skip
 
 
-def test_the_slowest_the_broken_and_the_costly_are_picked_out(spark: SparkSession) -> None:
-    found = journeys(*shop(spark)).cache()
-    assert [row["trace_id"] for row in slowest(found, 2).collect()] == ["t1", "t2"]
-    assert [(row["trace_id"], row["broken_at"]) for row in broken(found).collect()] == [("t2", "payments")]
-    first = by_queue(found).first()
+def test_the_slowest_the_broken_and_the_costly_are_picked_out(followed: DataFrame) -> None:
+    assert [row["trace_id"] for row in slowest(followed, 2).collect()] == ["t1", "t2"]
+    assert [(row["trace_id"], row["broken_at"]) for row in broken(followed).collect()] == [("t2", "payments")]
+    first = by_queue(followed).first()
     assert first is not None
     # t2: 3 of wait and 1 of work; the path of t2 ends where audit ended, at the same time as the payment.
     assert (first["queue"], first["group"]) == ("payments", "bank")
-    found.unpersist()
 
 
 def test_a_queue_that_nobody_reads_ends_a_journey(spark: SparkSession) -> None:
