@@ -19,7 +19,6 @@ from tests.support.serving import serving
 
 SPEC = "app Shop { queue Placed { message_type { number: int } } }"
 DELIVERIES = ["exactly-once", "at-least-once"]
-pytestmark = pytest.mark.usefixtures("small_data")
 
 
 def payloads(spark: SparkSession, *texts: str) -> DataFrame:
