@@ -5,17 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pickle
 import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from msgspec import Struct
+from pyspark.sql import DataFrame
 
 import skep
 from skep.errors import SkepError
 from skep.spark.java import java_home
+from skep.spark.options import Connection
+from skep.spark.running.command_batches import CommandBatches
 from skep.spark.session import start_session
 from skep.testing.postgres import free_port
 from skep.testing.server import RunningServer
@@ -79,7 +84,6 @@ def shop(spark_server: RunningServer) -> Iterator[Shop]:
 
 
 def test_a_server_that_is_not_there_is_told_at_once() -> None:
-    pytest.importorskip("grpc")
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -87,6 +91,15 @@ def test_a_server_that_is_not_there_is_told_at_once() -> None:
             start_session(remote=f"sc://127.0.0.1:{port}")
     with pytest.raises(SkepError, match="is written sc://host:15002, not http://127"):
         start_session(remote="http://127.0.0.1:15002")
+
+
+def test_a_server_that_does_not_see_the_checkpoint_is_told(tmp_path: Path) -> None:
+    batches = CommandBatches(
+        app="", queue="Placed", to=None, connection=Connection(("http://127.0.0.1:1",), "default", None, 0.0),
+        root=tmp_path, name="a", tables=tmp_path,
+    )  # fmt: skip
+    with pytest.raises(SkepError, match=r"does not see .* as this machine does: put --lake"):
+        pickle.loads(pickle.dumps(batches))(cast(DataFrame, None), 0)
 
 
 @pytest.mark.slow

@@ -168,14 +168,17 @@ def _prepare_environment(master: str) -> None:
 
 def _check_client(remote: str) -> None:
     """Say what is missing or wrong, which Spark would do after ten minutes of trying."""
+    if not (remote.startswith("local") or any(os.environ.get(name) for name in PROXIES)):
+        _check_answers(remote)
     missing = [package for package, module in CLIENT.items() if find_spec(module) is None]
     if missing:
         raise SkepError(
             Code.INVALID_REQUEST,
             f"a Spark Connect client needs {', '.join(missing)}, not installed here: pip install 'skep[spark]'",
         )
-    if remote.startswith("local") or any(os.environ.get(name) for name in PROXIES):
-        return
+
+
+def _check_answers(remote: str) -> None:
     url = urlsplit(remote)
     if url.scheme != "sc" or url.hostname is None:
         raise SkepError(
