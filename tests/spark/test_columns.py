@@ -49,7 +49,7 @@ def test_columns_have_the_values_of_the_table(spark: SparkSession, reader: bool)
 # --- random expressions and messages ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reader", [True, False])
+@pytest.mark.parametrize("reader", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [20, pytest.param(240, marks=pytest.mark.slow)])
 def test_random_expressions_over_random_messages(spark: SparkSession, count: int, reader: bool) -> None:
     drawn = _drawn(count, seed=20261115)

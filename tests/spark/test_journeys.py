@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.journeys import broken, by_queue, hops, journeys, slowest
@@ -66,24 +66,45 @@ def test_a_journey_is_followed_across_queues_along_its_critical_path(followed: D
     assert (found["t2"]["state"], found["t3"]["state"]) == ("broken", "open")
 
 
-def test_a_replayed_message_makes_good_what_died(spark: SparkSession) -> None:
-    messages = messages_of(spark, message("payments", 1, 0), message("payments", 9, 100))
-    leases = leases_of(spark, lease("payments", (1, 1), (1, 2), "dead"), lease("payments", (9, 9), (101, 102)))
-    [row] = journeys(messages, leases).collect()
-    assert (row["state"], row["errors"]) == ("done", 1)
-
-
-def test_a_hop_whose_last_lease_ran_out_breaks_its_journey_and_not_those_of_its_neighbours(spark: SparkSession) -> None:
-    messages = messages_of(spark, *(message("orders", seq, 0, trace=f"t{seq}") for seq in (1, 2, 3)))
+@pytest.fixture(scope="module")
+def few(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
+    """Messages and leases of three queues that have nothing to do with each other."""
+    messages = messages_of(
+        spark,
+        message("payments", 1, 0, trace="replayed"), message("payments", 9, 100, trace="replayed"),
+        message("unread", 1, 0, trace="unread"),
+        *(message("orders", seq, 0, trace=f"order {seq}") for seq in (1, 2, 3)),
+    )  # fmt: skip
     leases = leases_of(
         spark,
+        lease("payments", (1, 1), (1, 2), "dead"), lease("payments", (9, 9), (101, 102)),
         lease("orders", (1, 1), (1, 31), "dead"), lease("orders", (2, 3), (1, 31), "expired"),
         lease("orders", (2, 2), (31, 32), attempt=2),
     )  # fmt: skip
-    found = {row["trace_id"]: row["state"] for row in journeys(messages, leases).collect()}
-    assert found == {"t1": "broken", "t2": "done", "t3": "open"}
-    [row] = metrics(messages, leases, window=None).collect()
+    return messages, leases
+
+
+@pytest.fixture(scope="module")
+def few_journeys(few: tuple[DataFrame, DataFrame]) -> dict[str, Row]:
+    return {row["trace_id"]: row for row in journeys(*few).collect()}
+
+
+def test_a_replayed_message_makes_good_what_died(few_journeys: dict[str, Row]) -> None:
+    row = few_journeys["replayed"]
+    assert (row["state"], row["errors"]) == ("done", 1)
+
+
+def test_a_hop_whose_last_lease_ran_out_breaks_its_journey_and_not_those_of_its_neighbours(
+    few: tuple[DataFrame, DataFrame], few_journeys: dict[str, Row]
+) -> None:
+    assert [few_journeys[f"order {seq}"]["state"] for seq in (1, 2, 3)] == ["broken", "done", "open"]
+    [row] = [row for row in metrics(*few, window=None).collect() if row["queue"] == "orders"]
     assert (row["delivered"], row["settled"], row["retried"], row["dead"]) == (4, 1, 2, 1)
+
+
+def test_a_queue_that_nobody_reads_ends_a_journey(few_journeys: dict[str, Row]) -> None:
+    row = few_journeys["unread"]
+    assert (row["state"], row["duration_seconds"], row["started_at"].timestamp()) == ("done", 0.0, at(0).timestamp())
 
 
 def test_a_group_that_was_not_meant_has_no_hop(spark: SparkSession) -> None:
@@ -122,8 +143,3 @@ def test_the_slowest_the_broken_and_the_costly_are_picked_out(followed: DataFram
     assert first is not None
     # t2: 3 of wait and 1 of work; the path of t2 ends where audit ended, at the same time as the payment.
     assert (first["queue"], first["group"]) == ("payments", "bank")
-
-
-def test_a_queue_that_nobody_reads_ends_a_journey(spark: SparkSession) -> None:
-    [row] = journeys(messages_of(spark, message("audit", 1, 0)), leases_of(spark)).collect()
-    assert (row["state"], row["duration_seconds"], row["started_at"].timestamp()) == ("done", 0.0, at(0).timestamp())

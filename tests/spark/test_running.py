@@ -81,11 +81,11 @@ def trade(lake: Lake) -> None:
 
 def test_a_story_goes_all_the_way_to_tables_and_a_report(lake: Lake) -> None:
     trade(lake)
-    ended = ran(lake, "archive", "metrics", "journeys", "dead-letters")
+    ended = ran(lake, "archive", "metrics", "dead-letters")
     run = ended.run
     assert run.error is None
     assert [(stage.name, stage.status) for stage in run.stages] == [
-        ("archive", "ok"), ("metrics", "ok"), ("journeys", "ok"), ("dead-letters", "warn"),
+        ("archive", "ok"), ("metrics", "ok"), ("dead-letters", "warn"),
     ]  # fmt: skip
     assert run.status == "warn"
     assert not run.failed_checks()
@@ -103,12 +103,6 @@ def test_a_story_goes_all_the_way_to_tables_and_a_report(lake: Lake) -> None:
     [orders] = totals.where(F.col("queue") == "orders").collect()
     assert tuple(orders) == ("orders", "billing", ORDERS, ORDERS, ORDERS - BAD, 0, BAD)
 
-    states = {
-        row["state"]: row["count"]
-        for row in lake.spark.read.parquet(str(root / "journeys")).groupBy("state").count().collect()
-    }
-    assert states == {"done": ORDERS - BAD, "broken": BAD}
-
     [group] = lake.spark.read.parquet(str(root / "dead_letters")).collect()
     assert (group["source_queue"], group["letters"], group["pattern"]) == (
         "orders",
@@ -125,7 +119,7 @@ def test_a_story_goes_all_the_way_to_tables_and_a_report(lake: Lake) -> None:
 def written_down(ended: Ended) -> None:
     """run.json, report and lineage are whole, and the report needs nothing from elsewhere."""
     read = msgspec.json.decode((ended.folder / "run.json").read_bytes(), type=Run)
-    assert (read.id, read.status, len(read.stages)) == (ended.run.id, "warn", 4)
+    assert (read.id, read.status, len(read.stages)) == (ended.run.id, "warn", 3)
     page = ended.report.read_text(encoding="utf-8")
     assert "<svg" in page
     assert "prefers-color-scheme: dark" in page
@@ -135,7 +129,6 @@ def written_down(ended: Ended) -> None:
     assert {Path(output["name"]).name for output in events[1]["outputs"]} == {
         "messages",
         "metrics",
-        "journeys",
         "dead_letters",
     }
 
