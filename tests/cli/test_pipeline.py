@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 
 from skep.cli.app import run
+from skep.cli.interrupts import ending_in_order
 from skep.cli.pipeline import missing_for_spark
+from skep.testing.postgres import free_port
 
 
 @pytest.mark.parametrize(
@@ -32,3 +37,25 @@ def test_java_is_needed_here_unless_spark_is_elsewhere(monkeypatch: pytest.Monke
 
     assert "Spark needs Java" in (missing_for_spark() or "")
     assert missing_for_spark("sc://127.0.0.1:15002") is None
+
+
+def test_a_server_that_is_not_there_is_told_before_spark_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = ["--url", f"http://127.0.0.1:{free_port()}", "--lake", str(tmp_path / "lake")]
+    assert run(["pipeline", "run", "archive", *to]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert "did not answer" in told["error"]
+    assert "start one with skep serve" in told["error"]
+    assert not list(tmp_path.rglob("spark.log"))
+
+
+def test_nohup_keeps_a_run_from_ending_with_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending_in_order():
+            signal.raise_signal(signal.SIGHUP)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGHUP, before)

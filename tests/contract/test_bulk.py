@@ -11,6 +11,7 @@ from skep.clock import Instant
 from skep.columns import LogPiece, LogRange, NewRows
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, ClearScope, Ordering, Seq
+from skep.store.postgres.reading import SLICE_ROWS, STATEMENT_ROWS
 from tests.contract.driver import Driver
 
 MANY = 1_000_000
@@ -125,9 +126,9 @@ async def test_a_range_is_both_ends_included_and_bounded_by_rows_and_bytes(drive
     assert (await read(driver, 11)).num_rows == 0
 
 
-async def test_a_long_piece_is_one_though_it_is_read_in_several_walks(driver: Driver) -> None:
+async def test_a_long_piece_is_one_though_it_is_read_by_several_statements(driver: Driver) -> None:
     await driver.create()
-    count = 4_600
+    count = 2 * STATEMENT_ROWS + 600
     await driver.store.push_rows(
         driver.key(), rows(driver, *((f"p{n % 7}", b"%d" % n) for n in range(count - 1))), driver.now
     )
@@ -135,7 +136,20 @@ async def test_a_long_piece_is_one_though_it_is_read_in_several_walks(driver: Dr
     found = await read(driver, 1, count, max_rows=count)
     assert found.column("seq").to_pylist() == list(range(1, count + 1))
     assert found.column("payload").to_pylist() == [*(b"%d" % n for n in range(count - 1)), b"last"]
-    assert (await read(driver, 3, count, max_rows=4_100)).column("seq").to_pylist() == list(range(3, 4_103))
+    most = STATEMENT_ROWS + 100
+    assert (await read(driver, 3, count, max_rows=most)).column("seq").to_pylist() == list(range(3, 3 + most))
+
+
+async def test_what_lies_behind_a_long_gap_is_read(driver: Driver) -> None:
+    count = 3 * SLICE_ROWS
+    await driver.push(*map(str, range(count)))
+    await driver.reject(*await driver.pop(batch=count))
+    await driver.purge(seqs=[Seq(seq) for seq in range(2, 2 * SLICE_ROWS + 3)])
+
+    within = LogRange(first=Seq(1), last=Seq(count), max_rows=count, max_bytes=MANY)
+    found = (await driver.store.read_log(driver.key("q.dead"), within)).batch
+
+    assert found["seq"].to_pylist() == [1, *range(2 * SLICE_ROWS + 3, count + 1)]
 
 
 async def test_short_and_long_payloads_are_read_on_from_piece_to_piece(driver: Driver) -> None:

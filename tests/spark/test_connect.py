@@ -21,7 +21,7 @@ from skep.errors import SkepError
 from skep.spark.java import java_home
 from skep.spark.options import Connection
 from skep.spark.running.command_batches import CommandBatches
-from skep.spark.session import start_session
+from skep.spark.session import PROXIES, start_session
 from skep.testing.postgres import free_port
 from skep.testing.server import RunningServer
 from tests.spark.test_cluster import ROOT, SPARK, Cluster, part, ran
@@ -83,7 +83,9 @@ def shop(spark_server: RunningServer) -> Iterator[Shop]:
         yield Shop(client, spark_server.url, tenant)
 
 
-def test_a_server_that_is_not_there_is_told_at_once() -> None:
+def test_a_server_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

@@ -83,7 +83,7 @@ def test_no_letters_make_no_groups(spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
-def test_the_report_shows_the_most_frequent_groups_and_the_table_has_them_all(lake: Lake) -> None:
+def test_the_report_shows_the_most_frequent_errors_and_the_table_has_them_all(lake: Lake) -> None:
     errors = [f"bad {letter}" for letter in string.ascii_lowercase[: MOST_SHOWN + 2]]
     lake.client.push("orders", [*errors, errors[-1]])
     for found in lake.client.pop("orders", batch=100):
@@ -97,5 +97,5 @@ def test_the_report_shows_the_most_frequent_groups_and_the_table_has_them_all(la
 
     [stage], [shown], [check] = run.stages, run.tables, run.checks
     assert (len(shown.rows), shown.rows[0][2:4], check.figures) == (MOST_SHOWN, (2, errors[-1]), "13 dead letters")
-    assert stage.note == "the 10 most frequent of 12 groups are shown"
+    assert stage.note == "the 10 most frequent of 12 errors are shown"
     assert lake.spark.read.parquet(str(lake.folder / "lake" / "dead_letters")).count() == len(errors)

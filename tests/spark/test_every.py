@@ -17,6 +17,7 @@ import pytest
 import skep
 from skep.spark.options import Connection
 from skep.spark.running.context import Wishes
+from skep.spark.running.inputs import Inputs
 from skep.spark.running.record import Run, Stage
 from skep.spark.running.runner import Plan, run_pipelines
 from tests.spark.conftest import Lake
@@ -144,6 +145,18 @@ def test_passes_go_on_without_a_queue_that_was_deleted(lake: Lake, queues: tuple
     assert (run.error, run.status) == (None, "warn")
     assert [(check.name, check.held) for check in run.checks] == [("gone: it is still there", False)]
     assert [(stage.rows_out, stage.note) for stage in run.stages] == [(3, "interrupted")]
+
+
+def test_a_queue_that_is_made_anew_is_left_out_as_the_one_that_was_deleted(lake: Lake) -> None:
+    for queue in ("gone", "orders"):
+        lake.client.push(queue, {"n": 1})
+    inputs = Inputs(lake.spark, Connection((lake.url,), lake.tenant, None, 20.0))
+    lake.client.delete_queue("gone")
+    assert inputs.refresh(()) == ["gone"]
+    lake.client.push("gone", {"n": 2})
+
+    assert inputs.refresh(()) == []
+    assert (inputs.queues, inputs.gone) == (["orders"], {"gone"})
 
 
 def test_a_queue_that_never_was_ends_passes_before_they_begin(lake: Lake) -> None:

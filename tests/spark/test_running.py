@@ -19,7 +19,6 @@ from skep.spark.running.context import Wishes
 from skep.spark.running.record import Run
 from skep.spark.running.runner import Ended, Plan, run_pipelines
 from skep.spec import load
-from skep.testing.postgres import free_port
 from tests.spark.conftest import Lake
 
 ORDERS = 12
@@ -162,14 +161,6 @@ def test_the_server_knows_of_runs(lake: Lake) -> None:
     seen = lake.client.pipeline_run(run.id).report
     assert (seen.name, seen.status, seen.rows_out, seen.lag) == ("archive", "ok", 1, {"orders": 0})
     assert seen.links["report"].endswith("report.html")
-
-
-def test_a_server_that_is_not_there_is_told_before_spark_is_started(tmp_path: Path) -> None:
-    nowhere = Connection((f"http://127.0.0.1:{free_port()}",), "default", None, 60.0)
-    ended = run_pipelines(Plan(names=["archive"], connection=nowhere, lake=str(tmp_path / "lake")))
-    assert "did not answer" in (ended.run.error or "")
-    assert "start one with skep serve" in (ended.run.error or "")
-    assert not (ended.folder / "spark.log").exists()
 
 
 def test_the_command_line_runs_a_pipeline_and_fails_when_a_check_does(

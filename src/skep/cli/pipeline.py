@@ -161,7 +161,7 @@ def run(
         ended = run_pipelines(plan, LiveLines())
     print_run(to, ended)
     if ended.run.error is not None:
-        return SERVER if "Is the server running" in ended.run.error else USER
+        return SERVER if ended.run.error_code is Code.SERVER_UNREACHABLE else USER
     return USER if ended.run.status == "failed" else OK
 
 

@@ -168,8 +168,8 @@ def _prepare_environment(master: str) -> None:
 
 def _check_client(remote: str) -> None:
     """Say what is missing or wrong, which Spark would do after ten minutes of trying."""
-    if not (remote.startswith("local") or any(os.environ.get(name) for name in PROXIES)):
-        _check_answers(remote)
+    if not remote.startswith("local"):
+        _check_address(remote)
     missing = [package for package, module in CLIENT.items() if find_spec(module) is None]
     if missing:
         raise SkepError(
@@ -178,12 +178,14 @@ def _check_client(remote: str) -> None:
         )
 
 
-def _check_answers(remote: str) -> None:
+def _check_address(remote: str) -> None:
     url = urlsplit(remote)
     if url.scheme != "sc" or url.hostname is None:
         raise SkepError(
             Code.INVALID_REQUEST, f"a Spark Connect server is written sc://host:{CONNECT_PORT}, not {remote}"
         )
+    if any(os.environ.get(name) for name in PROXIES):
+        return  # a proxy may reach what we cannot
     try:
         socket.create_connection((url.hostname, url.port or CONNECT_PORT), REACH_SECONDS).close()
     except OSError as error:

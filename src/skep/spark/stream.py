@@ -102,7 +102,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queue: seq for queue, seq in last.items() if queue in self._seen and self._is_same(queue, seq, last_logs)
         }
         begin = self._begin({queue: done[queue] for queue in last if queue in done}, logs)
-        # A queue that has no start is new, and ends where its log began; in offsets of before that was so, some of it lies before the end.
+        # A queue that has no start is new, and its end is where its log begins.
         begin |= {queue: self._seen[queue].first_seq - 1 for queue in last if queue not in begin}
         return portions(split(stretches(begin, last), self._options.min_partitions), self._seen)
 

@@ -83,7 +83,7 @@ def dead_letter_groups(letters: DataFrame, messages: DataFrame) -> DataFrame:
 
 
 def most_frequent(found: DataFrame, count: int = 10) -> DataFrame:
-    """The groups with most letters."""
+    """The errors with most letters."""
     return found.orderBy(F.desc("letters"), "source_queue", "group", "fingerprint").limit(count)
 
 

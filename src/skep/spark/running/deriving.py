@@ -31,7 +31,7 @@ def run_dead_letters(context: Context) -> None:
         # There may be as many groups as letters: all of them are in the table, and only the first come to the driver.
         _show_dead_letters(context, letters.most_frequent(table, MOST_SHOWN).collect())
         more = stage.rows_out > MOST_SHOWN
-        stage.note = f"the {MOST_SHOWN} most frequent of {stage.rows_out} groups are shown" if more else ""
+        stage.note = f"the {MOST_SHOWN} most frequent of {stage.rows_out} errors are shown" if more else ""
         died_in_all = f"{stage.rows_in} dead letters"
         context.check(stage, "no message was given up on", stage.rows_in == 0, died_in_all, "warn")
         dead.unpersist()

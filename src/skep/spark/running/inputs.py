@@ -64,6 +64,8 @@ class Inputs:
         self._fails = fail_on_data_loss
         self.link: Link = link(connection)
         self.queues: list[str] = []
+        self.gone: set[str] = set()
+        """Queues that were read and then deleted. One that is made anew is another, and left out."""
         self._known: set[str] = set()
         self._seen: list[tuple[datetime | None, Mapping[str, int], Activity]] = []
         self.refresh(queues)
@@ -75,11 +77,11 @@ class Inputs:
             activity.leases.unpersist()
         self._seen = []
         there = set(filter(self._is_there, queues)) if queues else set(self.link.queue_names())
-        gone = self._known - there
-        lost = sorted(gone.intersection(self.queues))
+        lost = sorted((self._known - there).intersection(self.queues))
+        self.gone |= set(lost)
         self._known |= there
         # One that was named and never was there stays: what reads it says so.
-        self.queues = [queue for queue in queues if queue not in gone] if queues else sorted(there)
+        self.queues = [queue for queue in queues or sorted(there) if queue not in self.gone]
         return lost
 
     def _is_there(self, queue: str) -> bool:

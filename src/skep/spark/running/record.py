@@ -8,6 +8,8 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from skep.errors import Code
+
 Status = Literal["running", "ok", "warn", "failed"]
 Severity = Literal["warn", "fail"]
 Cell = str | int | float | bool | None
@@ -96,6 +98,7 @@ class Run(Struct, kw_only=True):
     lag: dict[str, int] = field(default_factory=dict)
     """How many messages of each queue are not in the lake yet."""
     error: str | None = None
+    error_code: Code | None = None
 
     @property
     def rows_in(self) -> int:

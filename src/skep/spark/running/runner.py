@@ -82,7 +82,8 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
     try:
         with ExitStack() as stack:
             lake = stack.enter_context(open_lake(plan.lake, plan.connection.tenant, plan.format))
-            _greet(plan.connection)
+            if plan.wishes.every_seconds is None:  # a run that goes on and on may be started before its server
+                _greet(plan.connection)
             spark = spark or _session(plan, stack, folder)
             inputs = Inputs(spark, plan.connection, plan.queues, fail_on_data_loss=not plan.wishes.allow_loss)
             run.queues = inputs.queues
@@ -107,9 +108,9 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
             _end(run, folder, teller)
             raise
     except SkepError as error:
-        run.error = error.message
+        run.error, run.error_code = error.message, error.code
     except Exception as error:
-        run.error = _told(error)
+        run.error, run.error_code = _told(error), _code_in(str(error))
     _end(run, folder, teller)
     return Ended(run, folder)
 
@@ -132,7 +133,7 @@ def _miss(context: Context, lost: Sequence[str]) -> None:
     for queue in lost:
         log.warning("the queue %s was deleted; going on without it", queue)
         for stage in context.run.stages[:1]:
-            said = "deleted while the run went on; what was read of it is kept"
+            said = "deleted while the run went on; what the lake has of it stays"
             context.check(stage, f"{queue}: it is still there", False, said, "warn")
     if lost and not context.inputs.queues:
         raise SkepError(Code.QUEUE_NOT_FOUND, f"no queue is left to read: {', '.join(lost)} was deleted")
@@ -161,7 +162,9 @@ def _new_run(plan: Plan) -> Run:
 
 def _greet(connection: Connection) -> None:
     """See whether the server answers and knows us before Spark is started, which takes longer than to find that out."""
-    asked = Client(connection.urls, tenant=connection.tenant, token=connection.token, timeout_seconds=GREETING_SECONDS)
+    asked = Client(
+        connection.urls, tenant=connection.tenant, token=connection.token, attempts=1, timeout_seconds=GREETING_SECONDS
+    )
     with asked as client:
         try:
             next(client.queues(stats=False), None)
@@ -201,6 +204,11 @@ def _tables(lake: str) -> Path:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _code_in(text: str) -> Code | None:
+    """The code of an error of ours that came by way of Spark."""
+    return next((code for code in Code if f"SkepError: {code}" in text), None)
 
 
 def _told(error: Exception) -> str:

@@ -6,6 +6,7 @@ A stream of commands keeps how far it is in its checkpoint.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -28,12 +29,8 @@ WATCH_SECONDS = 1
 def run_commands(context: Context) -> None:
     """The messages of each queue with a `map_to` as commands: into the table `commands`, and a queue where `--to` names one."""
     app = _app(context)
-    queues = [queue for queue, spec in app.queues.items() if spec.map_to is not None and queue in context.inputs.queues]
     with context.stage("commands") as stage:
-        if not queues:
-            raise SkepError(
-                Code.INVALID_REQUEST, f"no queue of {app.name} that the server has and that is meant has a map_to"
-            )
+        queues = _queues(context, [queue for queue, spec in app.queues.items() if spec.map_to is not None], "a map_to")
         for queue in queues:
             _stream(context, stage, app, queue)
             context.read(server_dataset(context, queue))
@@ -60,7 +57,7 @@ def _stream(context: Context, stage: Stage, app: App, queue: str) -> None:
     try:
         while not query.awaitTermination(WATCH_SECONDS):
             _count(context, stage, root)
-    except KeyboardInterrupt:
+    except BaseException:
         query.stop()  # or a Spark Connect server would go on with it
         raise
     finally:
@@ -87,12 +84,8 @@ def _count(context: Context, stage: Stage, root: Path) -> None:
 def run_quality(context: Context) -> None:
     """The checks of each queue on the messages it holds: counted, and those to be dropped into the table `quarantine`."""
     app = _app(context)
-    queues = [queue for queue, spec in app.queues.items() if spec.checks and queue in context.inputs.queues]
     with context.stage("quality") as stage:
-        if not queues:
-            raise SkepError(
-                Code.INVALID_REQUEST, f"no queue of {app.name} that the server has and that is meant has checks"
-            )
+        queues = _queues(context, [queue for queue, spec in app.queues.items() if spec.checks], "checks")
         shown: list[tuple[str, str, str, int, int]] = []
         for queue in queues:
             counting = Observation()
@@ -111,6 +104,16 @@ def run_quality(context: Context) -> None:
             context.read(server_dataset(context, queue, found[0].rows))
         context.wrote(lake_dataset(context, "quarantine", rows=stage.rejected))
         context.show("Checks of the spec", None, ("queue", "check", "on fail", "rows", "failed"), shown)
+
+
+def _queues(context: Context, fit: Sequence[str], what: str) -> list[str]:
+    """Those of the queues that are meant and there; none, and no error, when they were there as the run began."""
+    queues = [queue for queue in fit if queue in context.inputs.queues]
+    if not queues and context.inputs.gone.isdisjoint(fit):
+        raise SkepError(
+            Code.INVALID_REQUEST, f"no queue of {_app(context).name} that the server has and that is meant has {what}"
+        )
+    return queues
 
 
 def checkpoint_name(root: Path) -> str:

@@ -1,6 +1,6 @@
 """Ranges of the log out as columns, without a Python object per message.
 
-PostgreSQL joins the values of each column (`reading.sql`), piece by piece, with their lengths beside them; numpy turns these
+PostgreSQL joins the values of each column (`reading.sql`), slice by slice, with their lengths beside them; numpy turns these
 into offsets. One walk over a range tells what it holds and reads what every message has; what few have (traces, headers) is read
 by a second one, and only if there is any. Nothing is held open between two calls.
 """
@@ -28,8 +28,8 @@ COMMON = ("partition", "payload", "message_id", "created_at")
 """What differs from message to message, nearly always: read while the range is looked at."""
 STATEMENT_ROWS = 5_000
 """Read by one statement, if their payloads are short."""
-PIECE_ROWS = 250
-"""Joined at once. Longer pieces cost PostgreSQL fresh memory each time, shorter ones more beginnings."""
+SLICE_ROWS = 250
+"""Joined at once. Longer slices cost PostgreSQL fresh memory each time, shorter ones more beginnings."""
 SHAPE_FIELDS = len(Shape.__struct_fields__)
 TRIES = 10
 """Retention may delete between two statements what the first has seen; so often it is looked again."""
@@ -57,7 +57,7 @@ def fitting(source: str) -> str:
 def values_of(columns: Sequence[str], source: str) -> str:
     """What reads columns of a range, after how many messages there are and the first of them."""
     select = f"SELECT count(*), min(t.seq), {', '.join(SQL[name] for name in columns)}"
-    return f"{SQL['in_pieces']} {select} {SQL['piece']}" if source == "range" else f"{select} {SQL[source]}"
+    return f"{SQL['in_slices']} {select} {SQL['slice']}" if source == "range" else f"{select} {SQL[source]}"
 
 
 async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
@@ -85,9 +85,9 @@ async def _bounds(connection: Connection, key: QueueKey) -> asyncpg.Record:
 
 
 def at_once(columns: Sequence[str]) -> str:
-    """What tells the shapes of a range's pieces and reads columns of them, payloads if they are short."""
+    """What tells the shapes of a range's slices and reads columns of them, payloads if they are short."""
     parts = [SQL["short_payload" if name == "payload" else name] for name in columns]
-    return f"{SQL['in_pieces_of_queue']} {', '.join([SQL['shape'], *parts])} {SQL['piece_of_queue']}"
+    return f"{SQL['in_slices_of_queue']} {', '.join([SQL['shape'], *parts])} {SQL['slice_of_queue']}"
 
 
 async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
@@ -105,8 +105,8 @@ async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange
                 max_rows=rest.max_rows - found.shape.messages,
                 max_bytes=rest.max_bytes - found.shape.payload_bytes,
             )
-        if is_long and rows > PIECE_ROWS:
-            rows = PIECE_ROWS  # fewer messages may be longer
+        if is_long and rows > SLICE_ROWS:
+            rows = SLICE_ROWS  # fewer messages may be longer
         elif is_long or found is None or found.shape is None or found.shape.messages < rows:
             break
     return parts
@@ -121,8 +121,8 @@ async def _read_at_once(
     names = wanted.schema.names
     common = [name for name in COMMON if name in names or (name == "message_id" and "trace_id" in names)]
     longest = [max(1, wanted.max_bytes // rows)] if "payload" in common else []
-    parameters = (key.tenant, key.name, wanted.first, wanted.first + rows - 1, PIECE_ROWS, *longest)
-    pieces: list[tuple[Shape, dict[str, tuple[bytes, ...]]]] = []
+    parameters = (key.tenant, key.name, wanted.first, wanted.first + rows - 1, SLICE_ROWS, *longest)
+    slices: list[tuple[Shape, dict[str, tuple[bytes, ...]]]] = []
     is_long = False
     rows_found = _in_order(await connection.fetch(at_once(common), *parameters), 1)
     for _, *row in rows_found:
@@ -130,11 +130,11 @@ async def _read_at_once(
         is_long = "payload" in values and len(values["payload"][1] or b"") != shape.payload_bytes
         if is_long:
             break
-        pieces.append((shape, values))
-    if not pieces:
+        slices.append((shape, values))
+    if not slices:
         return None, is_long
-    shape = together([shape for shape, _ in pieces])
-    values = {name: _joined([values[name] for _, values in pieces]) for name in common}
+    shape = together([shape for shape, _ in slices])
+    values = {name: _joined([values[name] for _, values in slices]) for name in common}
     more: dict[str, tuple[bytes, ...]] | None = {}
     if left := [name for name in shape.to_read(names) if name not in values]:
         more = await _values(connection, rows_found[0][0], shape, left, "range", [])
@@ -167,7 +167,7 @@ async def _values(
     """Columns of what was looked at; None when some of it is gone."""
     if not names:
         return {}
-    parameters = (queue_id, shape.first, shape.last, *(rest or [PIECE_ROWS]))
+    parameters = (queue_id, shape.first, shape.last, *(rest or [SLICE_ROWS]))
     rows = _in_order(await connection.fetch(values_of(names, source), *parameters), 0)
     if sum(row[0] for row in rows) != shape.messages:
         return None
@@ -175,13 +175,13 @@ async def _values(
 
 
 def _in_order(rows: Sequence[asyncpg.Record], count: int) -> list[asyncpg.Record]:
-    """Pieces that have messages, in the order of the log; which field counts them, before the one that has their first seq."""
+    """Slices that have messages, in the order of the log; which field counts them, before the one that has their first seq."""
     return sorted((row for row in rows if row[count]), key=lambda row: int(row[count + 1]))
 
 
-def _joined(pieces: Sequence[Sequence[bytes | None]]) -> tuple[bytes, ...]:
-    """The values of pieces, one after the other."""
-    return tuple(b"".join(filter(None, values)) for values in zip(*pieces, strict=True))
+def _joined(slices: Sequence[Sequence[bytes | None]]) -> tuple[bytes, ...]:
+    """The values of slices, one after the other."""
+    return tuple(b"".join(filter(None, values)) for values in zip(*slices, strict=True))
 
 
 def _parts(names: Sequence[str], parts: Sequence[bytes]) -> dict[str, tuple[bytes, ...]]:

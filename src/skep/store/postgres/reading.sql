@@ -10,22 +10,22 @@ WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
 -- The primary key, in whose order the values are put together.
 FROM (SELECT m.* FROM message m WHERE m.queue_id = $1 AND m.seq >= $2 AND m.seq <= $3 ORDER BY m.queue_id, m.seq) t
 
--- name: in_pieces
--- A range in pieces of so many seqs, each joined and sent before the next is begun: what is joined stays in memory that is
+-- name: in_slices
+-- A range in slices of so many seqs, each joined and sent before the next is begun: what is joined stays in memory that is
 -- reused. A range joined whole costs PostgreSQL three times as much, most of it for fresh pages of memory.
 SELECT p.* FROM generate_series($2::bigint, $3::bigint, $4::bigint) AS s (first) CROSS JOIN LATERAL (
 
--- name: piece
+-- name: slice
 -- By the primary key, in whose order the values are put together.
 FROM (SELECT m.* FROM message m
       WHERE m.queue_id = $1 AND m.seq >= s.first AND m.seq <= least(s.first + $4 - 1, $3) ORDER BY m.queue_id, m.seq) t) p
 
--- name: in_pieces_of_queue
+-- name: in_slices_of_queue
 -- The same of a queue that is named, whose id comes first. Subqueries are run once.
 SELECT (SELECT q.id FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL), p.*
 FROM generate_series($3::bigint, $4::bigint, $5::bigint) AS s (first) CROSS JOIN LATERAL (
 
--- name: piece_of_queue
+-- name: slice_of_queue
 FROM (SELECT m.* FROM message m
       WHERE m.queue_id = (SELECT q.id FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL)
         AND m.seq >= greatest(s.first, (SELECT q.first_seq FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL))
