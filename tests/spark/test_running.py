@@ -237,7 +237,7 @@ def test_a_queue_made_anew_is_not_taken_for_the_one_in_the_lake(lake: Lake, kind
         assert "another log of orders: the queue was deleted and made anew" in (run.error or "")
 
 
-@pytest.mark.parametrize("where", [None, "message != null"])
+@pytest.mark.parametrize("where", [None, pytest.param("message != null", marks=pytest.mark.slow)])
 def test_a_payload_that_is_no_json_is_not_replayed_and_never_becomes_another_message(
     lake: Lake, where: str | None
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_queue_made_anew_is_noticed_however_long_it_has_become(lake: Lake) -> 
     assert sorted(row.payload for row in rows) == ["1", "2", "3", "4", "5", "6", "7"]
 
 
+@pytest.mark.slow
 def test_messages_that_were_removed_before_they_were_read_are_noticed(lake: Lake) -> None:
     lake.client.push("orders", [1, 2, 3])
     finish(start(lake.stream("orders"), lake.folder))
