@@ -17,6 +17,7 @@ RATIOS = ("http_of_engine_push_b100", "single_push_64_of_null_route", "arrow_ove
 TINY = msgspec.structs.replace(bench.QUICK, rounds=1, seconds=0.2, messages=400, arrow_messages=1_000, connections=(2,))
 
 
+@pytest.mark.slow
 async def test_every_step_reports_its_rates_and_ratios(tmp_path: Path) -> None:
     report = Report("http", machine())
 

@@ -135,6 +135,7 @@ async def test_003_4_I13_an_answer_that_does_not_come_is_no_answer(postgres_dsn:
         await stalled.check()
 
 
+@pytest.mark.slow
 async def test_I13_cut_again_and_again_while_it_drains(cut: Cut) -> None:
     random = Random(3)
     await cut.push(1)

@@ -153,7 +153,8 @@ def family(server: PostgresServer) -> list[psutil.Process]:
     return [*parent.children(recursive=True), parent]
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [3, 15])
 async def test_003_4_I13_postgres_stopped_and_continued_under_load(
     mortal: PostgresServer, dsn: str, tmp_path: Path, seconds: int
 ) -> None:
@@ -179,7 +180,7 @@ async def test_003_4_I13_postgres_stopped_and_continued_under_load(
     load.check(await stored(dsn))
 
 
-@pytest.mark.parametrize("noticed", [False, True])
+@pytest.mark.parametrize("noticed", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_SIGTERM_ends_a_server_whose_postgres_hangs(
     mortal: PostgresServer, dsn: str, tmp_path: Path, noticed: bool
 ) -> None:
@@ -202,6 +203,7 @@ async def test_SIGTERM_ends_a_server_whose_postgres_hangs(
                     os.kill(process.pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 async def test_I13_two_workers_have_a_spool_each_and_one_takes_over_from_a_dead_one(
     mortal: PostgresServer, dsn: str, tmp_path: Path
 ) -> None:

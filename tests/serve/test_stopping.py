@@ -43,7 +43,7 @@ def waiting_pop(port: int) -> Wire:
     return Wire(port).request("GET", "/api/v1/pop/queue/q/partition/nobody?wait=true&timeout=60")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_I1_every_push_answered_during_a_stop_is_there_after_it(tmp_path: Path, store: list[str], number: int) -> None:
     with serving(*store, folder=tmp_path) as server:
         port = server.listening()

@@ -78,6 +78,7 @@ def test_a_payload_that_is_no_json_is_said_to_be_none(spark: SparkSession) -> No
     assert [(field["field"], field["value"]) for field in row["fields"]] == [("payload", "(no JSON)")]
 
 
+@pytest.mark.slow
 def test_no_letters_make_no_groups(spark: SparkSession) -> None:
     assert dead_letter_groups(letters_of(spark), messages_of(spark, message("orders", 1, 0))).collect() == []
 

@@ -92,7 +92,7 @@ class Interrupting:
                 raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("every", "status"), [(0.001, "ok"), (None, "failed")])
+@pytest.mark.parametrize(("every", "status"), [pytest.param(0.001, "ok", marks=pytest.mark.slow), (None, "failed")])
 def test_ctrl_c_amid_a_pass_is_the_end_of_passes_and_a_failure_of_a_single_run(
     lake: Lake, every: float | None, status: str
 ) -> None:
@@ -100,7 +100,7 @@ def test_ctrl_c_amid_a_pass_is_the_end_of_passes_and_a_failure_of_a_single_run(
     names = ("archive",) if every is not None else ("archive", "archive")
     plan = Plan(
         names=names, connection=Connection((lake.url,), lake.tenant, None, 20.0), queues=("orders",),
-        lake=str(lake.folder / "lake"), master="local[2]", wishes=Wishes(every_seconds=every),
+        lake=str(lake.folder / "lake"), master="local[2]", wishes=Wishes(every_seconds=every, compact=False, verify=False),
     )  # fmt: skip
     with nullcontext() if every is not None else pytest.raises(KeyboardInterrupt):
         run_pipelines(plan, Interrupting(), spark=lake.spark)

@@ -251,6 +251,7 @@ def test_a_payload_that_is_no_json_is_not_replayed_and_never_becomes_another_mes
     assert "elsewhere" not in [queue.name for queue in lake.client.queues()]
 
 
+@pytest.mark.slow
 def test_large_payloads_are_replayed_in_portions_that_the_server_takes(lake: Lake) -> None:
     large = "x" * 3_000_000
     for number in range(4):
@@ -321,6 +322,7 @@ def test_a_batch_of_commands_that_is_done_again_buries_its_rejects_once(lake: La
     assert [one.source_seq for one in lake.client.dead_letters("Placed")] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_spec_that_changed_before_a_batch_is_done_again_is_told_with_the_cure(lake: Lake) -> None:
     lake.client.push("Placed", [{"number": number, "cents": number} for number in range(3)])
     assert ran(lake, "commands", queues=("Placed",), app=SHOP, to="Orders").run.error is None

@@ -64,6 +64,7 @@ def test_a_batch_has_no_more_messages_than_allowed(lake: Lake) -> None:
     assert seqs(lake, lake.folder) == list(range(1, 26))
 
 
+@pytest.mark.slow
 def test_a_batch_has_no_more_bytes_than_allowed(lake: Lake) -> None:
     lake.client.push("orders", ["x" * 98] * 10)
 
@@ -72,6 +73,7 @@ def test_a_batch_has_no_more_bytes_than_allowed(lake: Lake) -> None:
     assert batches(query) == [4, 4, 2]
 
 
+@pytest.mark.slow
 def test_each_of_several_queues_has_its_share_of_a_batch(lake: Lake) -> None:
     lake.client.push("a", list(range(30)))
     lake.client.push("b", list(range(10)))
@@ -111,6 +113,7 @@ def test_new_queues_that_match_are_read_from_their_beginning(lake: Lake) -> None
     assert sorted(rows) == [("shop.a", "1"), ("shop.a", "2"), ("shop.b", "3")]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_queue_is_refused(lake: Lake) -> None:
     lake.client.push("orders", [1])
     lake.client.push("others", [1])
@@ -120,6 +123,7 @@ def test_a_checkpoint_of_another_queue_is_refused(lake: Lake) -> None:
         finish(start(lake.stream("others"), lake.folder))
 
 
+@pytest.mark.slow
 def test_a_queue_made_anew_is_noticed_however_long_it_has_become(lake: Lake) -> None:
     lake.client.push("orders", [1, 2, 3])
     finish(start(lake.stream("orders"), lake.folder))
@@ -149,6 +153,7 @@ def test_messages_that_were_removed_before_they_were_read_are_noticed(lake: Lake
     assert seqs(lake, lake.folder) == [1, 2, 3, 5]
 
 
+@pytest.mark.slow
 def test_a_deleted_queue_is_said_to_be_gone(lake: Lake) -> None:
     lake.client.push("orders", [1])
     finish(start(lake.stream("orders"), lake.folder))

@@ -157,7 +157,11 @@ class Inputs:
         for row in named:
             of_leases[row["queue"]].append(Stretch(row["first"], row["last"]))
         took = timedelta(seconds=time.monotonic() - began)
-        newest = leases.agg(F.max("settled_at")).collect()[0][0]
+        groups = (
+            leases.groupBy("queue", "group")
+            .agg(F.count(F.lit(1)).alias("leases"), F.max("settled_at").alias("newest"))
+            .collect()
+        )
         stretches = {
             queue: self._wanted(queue, held, since, through, of_leases[queue])
             for queue, held in bounds.items()
@@ -166,12 +170,11 @@ class Inputs:
         messages = self._stretches(stretches).cache()
         # What was committed before the logs were looked at, or before the leases were, has been seen.
         instants = [held.last_at for held in bounds.values() if held.last_at is not None]
-        instants += [] if newest is None else [newest.astimezone(UTC) - took]
-        groups = leases.select("queue", "group").distinct().collect()
+        instants += [row["newest"].astimezone(UTC) - took for row in groups if row["newest"] is not None]
         return Activity(
             messages, leases, {queue: held.last for queue, held in bounds.items()},
             sorted((row["queue"], row["group"]) for row in groups), max(instants, default=None),
-            {"messages": messages.count(), "leases": leases.count()},
+            {"messages": messages.count(), "leases": sum(row["leases"] for row in groups)},
         )  # fmt: skip
 
     def _wanted(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
@@ -20,7 +21,7 @@ from skep.spark.running.keeping import KeptTable, Reach
 from skep.spark.running.record import Plot, Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 MOST_POINTS = 2_000
 LEAST_LATE_SECONDS = 60.0
@@ -116,8 +117,14 @@ def _window_of(reach: Reach) -> str:
 
 def _width(context: Context, window: str | None = None) -> float:
     """How many seconds a window has."""
-    found = F.window(F.timestamp_seconds(F.lit(0)), window or context.wishes.window)
-    one = context.spark.range(1).select(F.unix_seconds(found["end"]) - F.unix_seconds(found["start"]))
+    return _seconds_of(context.spark, window or context.wishes.window)
+
+
+@lru_cache(maxsize=8)
+def _seconds_of(spark: SparkSession, window: str) -> float:
+    """As Spark reads it, which takes a query."""
+    found = F.window(F.timestamp_seconds(F.lit(0)), window)
+    one = spark.range(1).select(F.unix_seconds(found["end"]) - F.unix_seconds(found["start"]))
     return float(one.collect()[0][0])
 
 
