@@ -11,8 +11,9 @@ from xdist.scheduler import LoadScopeScheduling
 from skep.store.postgres import PostgresStore
 from tests.support.postgres import PostgresServer, running_postgres
 
-TOGETHER = ("tests/spark/", "tests/browser/")
-"""Folders whose tests share what takes long to start, and so a worker: the Spark of the first, the browser of the second."""
+TOGETHER = ("tests/spark/", "tests/browser/", "tests/cli/test_demo.py")
+"""Tests that share what takes long to start, and so a worker: a Spark, a browser. What is together comes first, and the demo, which
+takes longer than any other test, would keep one worker waiting if it came last."""
 
 # Not truncated: of tables with few rows, that takes longer than deleting them.
 EMPTY = """
