@@ -194,7 +194,7 @@ def source_of_parquet(bench: Bench) -> None:
     source.write.parquet(lake)
     parquet = bench.spark.read.parquet(lake)
     # The first of all steps: Java has compiled nothing yet of what reads rows from Python.
-    queue, files = bench.compare(lambda: drain(source), lambda: drain(parquet), more_warm_rounds=4)
+    queue, files = bench.compare(lambda: drain(source), lambda: drain(parquet), more_warm_rounds=2)
     bench.tell("source", queue, bench.scale.rows)
     bench.tell("parquet", files, bench.scale.rows)
     bench.report.ratios[f"{bench.store}.source_of_parquet"] = queue.over(files)
