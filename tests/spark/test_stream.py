@@ -101,6 +101,7 @@ def test_a_running_query_sees_what_is_pushed(lake: Lake) -> None:
     assert json.loads(query.lastProgress.sources[0].latestOffset) == {"orders": 4}
 
 
+@pytest.mark.slow
 def test_new_queues_that_match_are_read_from_their_beginning(lake: Lake) -> None:
     lake.client.push("shop.a", [1, 2])
     frame = lake.spark.readStream.format("skep").options(**lake.connection, subscribePattern=r"shop\..*").load()
