@@ -92,7 +92,8 @@ class Interrupting:
                 raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("every", "status"), [pytest.param(0.001, "ok", marks=pytest.mark.slow), (None, "failed")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("every", "status"), [(0.001, "ok"), (None, "failed")])
 def test_ctrl_c_amid_a_pass_is_the_end_of_passes_and_a_failure_of_a_single_run(
     lake: Lake, every: float | None, status: str
 ) -> None:

@@ -198,6 +198,7 @@ def test_a_replay_goes_back_in_order_once_and_can_be_tried_first(lake: Lake) -> 
     assert [partition for partition, _ in found] == ["p0", "p1", "p0", "p1"]
 
 
+@pytest.mark.slow
 def test_a_replay_in_many_portions_over_queues_keeps_the_order_of_each_partition(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

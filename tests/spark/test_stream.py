@@ -55,6 +55,7 @@ def test_all_there_is_comes_once_over_several_runs(lake: Lake) -> None:
     assert logged_offsets(lake.folder) == [{"orders": 10}, {"orders": 15}]
 
 
+@pytest.mark.slow
 def test_a_batch_has_no_more_messages_than_allowed(lake: Lake) -> None:
     lake.client.push("orders", list(range(25)))
 
