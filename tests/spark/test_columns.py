@@ -50,7 +50,7 @@ def test_columns_have_the_values_of_the_table(spark: SparkSession, reader: bool)
 
 
 @pytest.mark.parametrize("reader", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("count", [6, pytest.param(240, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(240, marks=pytest.mark.slow)])
 def test_random_expressions_over_random_messages(spark: SparkSession, count: int, reader: bool) -> None:
     drawn = _drawn(count, seed=20261115)
     payloads = [msgspec.json.encode(ORDER).decode(), *_payloads(count, seed=5)]
