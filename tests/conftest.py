@@ -8,8 +8,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from skep.store.postgres import PostgresStore
-from tests.support.postgres import PostgresServer, running_postgres
+from tests.support.postgres import PostgresServer, make_tables, running_postgres
 
 TOGETHER = ("tests/spark/", "tests/browser/", "tests/cli/test_demo.py")
 """Tests that share what takes long to start, and so a worker: a Spark, a browser. What is together comes first, and the demo, which
@@ -77,12 +76,6 @@ def database_with_tables(postgres_server: PostgresServer) -> Iterator[str]:
     asyncio.run(make_tables(dsn))
     yield dsn
     postgres_server.drop_database(dsn)
-
-
-async def make_tables(dsn: str) -> None:
-    store = PostgresStore(dsn)
-    await store.open()
-    await store.close()
 
 
 @pytest.fixture

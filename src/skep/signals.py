@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -31,9 +31,16 @@ def stop_signals(stop: Callable[[], None], at_once: Callable[[], None] | None = 
             at_once()
         os._exit(128 + number)
 
-    before = {number: signal.signal(number, on_signal) for number in STOPPING}
+    with heard_by(on_signal, STOPPING):
+        yield
+
+
+@contextmanager
+def heard_by(handler: Callable[[int, FrameType | None], None], numbers: Iterable[int]) -> Iterator[None]:
+    """Let a handler hear of these signals, and put those of before back at the end."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)

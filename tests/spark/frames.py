@@ -24,6 +24,25 @@ LETTERS = (
 )
 
 
+def shop_spec(*checks: str) -> str:
+    """A spec with a queue `Placed` whose messages become commands; checks as name, what holds and what to do."""
+    return f"""
+app Shop {{
+  queue Placed {{
+    message_type {{
+      number: int
+      cents: int
+    }}
+    map_to: command Order.Place {{
+      id: string(number)
+      euros: cents / 100
+    }}
+    {" ".join(checks)}
+  }}
+}}
+"""
+
+
 def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 

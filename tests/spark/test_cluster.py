@@ -20,25 +20,13 @@ from skep.spark.java import java_home
 from skep.spark.reader import READER_JAR
 from skep.testing.postgres import free_port
 from tests.spark.conftest import Lake
+from tests.spark.frames import shop_spec
 
 ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
 START_SECONDS = 120
 RUN_SECONDS = 900
-SPEC = """
-app Shop {
-  queue Placed {
-    message_type {
-      number: int
-      cents: int
-    }
-    map_to: command Order.Place {
-      id: string(number)
-      euros: cents / 100
-    }
-  }
-}
-"""
+SPEC = shop_spec()
 
 pytestmark = pytest.mark.slow
 

@@ -24,28 +24,12 @@ from skep.spark.running.command_batches import CommandBatches
 from skep.spark.session import PROXIES, start_session
 from skep.testing.postgres import free_port
 from skep.testing.server import RunningServer
+from tests.spark.frames import shop_spec
 from tests.spark.test_cluster import ROOT, SPARK, Cluster, part, ran
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 TENANTS = (f"connect-{number}" for number in itertools.count(1))
-SPEC = """
-app Shop {
-  queue Placed {
-    message_type {
-      number: int
-      cents: int
-    }
-    map_to: command Order.Place {
-      id: string(number)
-      euros: cents / 100
-    }
-    check Positive {
-      holds: cents > 100
-      on_fail: drop
-    }
-  }
-}
-"""
+SPEC = shop_spec("check Positive { holds: cents > 100\n on_fail: drop }")
 
 
 class Shop(Struct, frozen=True):

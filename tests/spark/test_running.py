@@ -20,31 +20,13 @@ from skep.spark.running.record import Run
 from skep.spark.running.runner import Ended, Plan, run_pipelines
 from skep.spec import load
 from tests.spark.conftest import Lake
+from tests.spark.frames import shop_spec
 
 ORDERS = 12
 BAD = 3
-SPEC = """
-app Shop {
-  queue Placed {
-    message_type {
-      number: int
-      cents: int
-    }
-    map_to: command Order.Place {
-      id: string(number)
-      euros: cents / 100
-    }
-    check Positive {
-      holds: cents > 0
-      on_fail: drop
-    }
-    check Small {
-      holds: cents < 100000
-      on_fail: fail
-    }
-  }
-}
-"""
+SPEC = shop_spec(
+    "check Positive { holds: cents > 0\n on_fail: drop }", "check Small { holds: cents < 100000\n on_fail: fail }"
+)
 SHOP = load(SPEC, "shop.skep")
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from skep.cli.exits import INTERRUPTED
+from skep.signals import heard_by
 
 GRACE_SECONDS = 0.3
 """So long the main thread has to end in order, say to take a progress bar away."""
@@ -29,12 +30,8 @@ def ending_in_order() -> Iterator[None]:
 
     # What is ignored stays so: `nohup` means that a terminal may close.
     heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in heeded}
-    try:
+    with heard_by(interrupt, heeded):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def end_at_once(code: int = INTERRUPTED) -> None:

@@ -15,7 +15,7 @@ import pytest
 from skep.clock import ManualClock
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, make_tables
 
 EMPTY = """
 DO $$ BEGIN
@@ -28,15 +28,9 @@ END $$
 @pytest.fixture(scope="session")
 def emptied_dsn(postgres_server: PostgresServer) -> Iterator[str]:
     dsn = postgres_server.create_database()
-    asyncio.run(_make_schema(dsn))
+    asyncio.run(make_tables(dsn))
     yield dsn
     postgres_server.drop_database(dsn)
-
-
-async def _make_schema(dsn: str) -> None:
-    store = PostgresStore(dsn)
-    await store.open()
-    await store.close()
 
 
 @pytest.fixture
