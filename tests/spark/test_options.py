@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from skep.errors import SkepError
-from skep.spark.options import sink_options, source_options
+from skep.spark.options import CONNECTION, SINK, SOURCE, TABLES, sink_options, source_options
 from skep.spark.sink import checked
 
 TEXT, NUMBER = StringType(), LongType()
@@ -98,3 +100,11 @@ def test_a_delivery_that_is_not_there_is_refused() -> None:
 def test_more_rows_than_a_server_takes_at_once_are_refused() -> None:
     with pytest.raises(SkepError, match="the option stageRows is at most 100000"):
         sink_options({"stageRows": "100001"}, {})
+
+
+def test_every_option_has_a_row_in_the_guide() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
+
+    assert {*CONNECTION, *SOURCE, *SINK} <= rows
+    assert all(f"`{table}`" in guide for table in TABLES)
