@@ -1,7 +1,9 @@
-"""Spark's Python daemon, which collects garbage after every task; here it looks only at what is new since the first ones.
+"""Spark's Python daemon, of which every worker is a fork, with two waits less.
 
-Without this the collector walks over every object of every module after each task, which takes some 40 ms, and that is more
-than most tasks of a small batch take. Spark runs this as `python -m skep.spark.daemon`, by `spark.python.daemon.module`.
+Spark collects garbage after every task, which means a walk over every object of every module: some 40 ms, more than most tasks
+of a small batch take. Here it looks only at what is new since the first tasks. And Spark's daemon loads nothing before it forks,
+so that each worker does: here they share most of it. Spark runs this as `python -m skep.spark.daemon`, by
+`spark.python.daemon.module`.
 """
 
 from __future__ import annotations
@@ -9,11 +11,15 @@ from __future__ import annotations
 import gc
 import socket
 import sys
+from importlib import import_module
 
 from pyspark import daemon
 
 MODULES_STEP = 50
 """So many newly loaded modules make it worth while to set aside what they brought, too."""
+
+SHARED = ("pyspark.worker", "pyspark.sql.datasource_internal", "skep.client")
+"""Loaded before a worker is forked. None of them starts a thread, which a fork would lose: numpy and pyarrow do."""
 
 GONE = 1
 """Ends this process; any other than 0 does."""
@@ -37,5 +43,8 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 
 
 if __name__ == "__main__":
+    for name in SHARED:
+        import_module(name)
+    gc.freeze()
     daemon.worker = worker
     daemon.manager()

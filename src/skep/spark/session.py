@@ -12,15 +12,20 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from skep.errors import Code, SkepError
 from skep.spark.java import java_home
 from skep.spark.reader import READER_CLASS, READER_JAR, READER_SETTING
+from skep.spark.shared_classes import sharing_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+CLASS_PATH = "spark.driver.extraClassPath"
 
 FAST: dict[str, str] = {
     # Two waits of some 40 ms that every Python task would have: on loopback TCP, and for the garbage collector.
@@ -68,7 +73,7 @@ THROUGHPUT = "-XX:+UseParallelGC"
 """For all other runs on this machine: a third less time for rows of text than the collector that Java takes by itself."""
 
 QUICK_START: dict[str, str] = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Spark would look up and note for each step of a column which line of Python it comes from: half of the time of making it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
@@ -110,6 +115,8 @@ def start_session(
         return session
     _prepare_environment(master)
     settings = with_reader(master, {**settings_for(master, quick_start=quick_start), **(config or {})})
+    if master.startswith("local") and JAVA_OPTIONS not in (config or {}):
+        settings[JAVA_OPTIONS] += f" {_sharing_options(settings)}"
     session = builder.master(patient(master)).config(map={**settings}).getOrCreate()
     _silence(session)
     return session
@@ -121,7 +128,7 @@ def settings_for(master: str, *, quick_start: bool = False) -> dict[str, str]:
     if master.startswith("local"):
         cores = str(cores_of(master))
         settings |= {name: value.replace("{cores}", cores) for name, value in LOCAL.items()}
-        settings["spark.driver.extraJavaOptions"] = THROUGHPUT
+        settings[JAVA_OPTIONS] = THROUGHPUT
     else:
         settings |= CLUSTER
     if quick_start:
@@ -132,11 +139,19 @@ def settings_for(master: str, *, quick_start: bool = False) -> dict[str, str]:
 def with_reader(master: str, settings: Mapping[str, str]) -> dict[str, str]:
     """The same settings with the jar that reads messages, beside what there may be of jars already."""
     if master.startswith("local"):
-        name, between = "spark.driver.extraClassPath", os.pathsep
+        name, between = CLASS_PATH, os.pathsep
     else:
         name, between = "spark.jars", ","
     jars = between.join(filter(None, (settings.get(name), str(READER_JAR))))
     return {**settings, name: jars, READER_SETTING: READER_CLASS}
+
+
+def _sharing_options(settings: Mapping[str, str]) -> str:
+    """What has Java take Spark's classes as a session before has left them."""
+    import pyspark
+
+    ours = (Path(part) for part in settings[CLASS_PATH].split(os.pathsep))
+    return sharing_options(Path(os.environ["JAVA_HOME"]), [*ours, Path(pyspark.__file__).parent / "jars"])
 
 
 def patient(master: str) -> str:

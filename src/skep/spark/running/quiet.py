@@ -1,4 +1,7 @@
-"""Where Java writes what it has to say: into a file, since errors reach us as exceptions and the rest is for whoever looks for it."""
+"""Where Java writes what it has to say: into a file, since errors reach us as exceptions and the rest is for whoever looks for it.
+
+It may also live longer than we do (`shared_classes`), and whoever reads our output to its end should not wait for that.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+STREAMS = (1, 2)
+
 
 @contextmanager
-def stderr_to(path: Path) -> Iterator[None]:
-    """Processes that are started meanwhile write their stderr there, for as long as they live. Python's own goes there, too."""
-    sys.stderr.flush()
-    kept = os.dup(2)
+def output_to(path: Path) -> Iterator[None]:
+    """Processes that are started meanwhile write there, for as long as they live. What Python writes meanwhile goes there, too."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    kept = {stream: os.dup(stream) for stream in STREAMS}
     try:
-        os.dup2(file, 2)
+        _flush()
+        for stream in STREAMS:
+            os.dup2(file, stream)
         yield
     finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        _flush()
+        for stream, before in kept.items():
+            os.dup2(before, stream)
+            os.close(before)
         os.close(file)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()

@@ -27,7 +27,7 @@ from skep.spark.running.files import write_whole
 from skep.spark.running.inputs import Inputs
 from skep.spark.running.lake import open_lake
 from skep.spark.running.live import Silent, Together
-from skep.spark.running.quiet import stderr_to
+from skep.spark.running.quiet import output_to
 from skep.spark.running.record import Run
 from skep.spark.running.report import report
 from skep.spark.running.telling import Teller
@@ -179,7 +179,7 @@ def _session(plan: Plan, stack: ExitStack, folder: Path) -> SparkSession:
     from skep.spark.session import start_session
 
     mine = plan.remote is not None or SparkSession.getActiveSession() is None
-    with stderr_to(folder / "spark.log"):
+    with output_to(folder / "spark.log"):
         session = start_session(
             f"skep {' '.join(plan.names)}", master=plan.master, remote=plan.remote, quick_start=plan.quick_start,
             config=plan.config,
