@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -191,8 +191,10 @@ def _session(plan: Plan, stack: ExitStack, folder: Path) -> SparkSession:
 
 def _stop(session: SparkSession) -> None:
     """Stop Spark. A kill of all processes at once has ended its Java already, which is no reason to call a run failed."""
-    with suppress(Exception):
+    try:
         session.stop()
+    except Exception:
+        log.debug("Spark was not stopped in order", exc_info=True)
 
 
 def _tables(lake: str) -> Path:
