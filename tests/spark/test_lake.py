@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
@@ -61,7 +63,9 @@ def test_batches_follow_each_other_and_anyone_can_read_the_folders(spark: SparkS
         ]  # fmt: skip
         assert dict(lake.read(spark).dtypes)["date"] == "date"
     assert sorted(folder.name for folder in (tmp_path / MESSAGES).iterdir()) == ["queue=2026", "queue=orders"]
-    assert len(list((tmp_path / MESSAGES).rglob("*.parquet"))) == 3
+    written = list((tmp_path / MESSAGES).rglob("*.parquet"))
+    assert len(written) == 3
+    assert {pq.read_schema(file).field("created_at").type for file in written} == {pa.timestamp("us", "UTC")}
 
 
 @pytest.mark.parametrize("step", [3, 5, *(pytest.param(step, marks=pytest.mark.slow) for step in (0, 1, 2, 4))])

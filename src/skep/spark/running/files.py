@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skep.errors import Code, SkepError
+from skep.spark.running.setting import WHOLE_MICROS, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,8 @@ def write_rows(rows: DataFrame, folder: Path, by: Sequence[str] = (), options: M
     shutil.rmtree(folder, ignore_errors=True)
     counting = Observation()
     counted = rows.observe(counting, F.count(F.lit(1)).alias("rows"))
-    counted.write.options(**(options or {})).partitionBy(*by).parquet(uri(folder))
+    with setting(rows.sparkSession, *WHOLE_MICROS):
+        counted.write.options(**(options or {})).partitionBy(*by).parquet(uri(folder))
     seen, wrote = sum(map(rows_of, folder.rglob("*.parquet"))), counting.get["rows"]
     if seen != wrote:
         raise SkepError(

@@ -32,8 +32,11 @@ FORMAT = 1
 OWN = "_skep"
 """Spark and other readers skip names that begin so."""
 MESSAGES = "messages"
-DISTINCT = {f"parquet.enable.dictionary#{column}": "false" for column in ("message_id", "payload", "body.value")}
-"""Hardly a value is there twice: to look for it among all others is a tenth of the work of writing."""
+DISTINCT = {
+    f"parquet.enable.dictionary#{column}": "false"
+    for column in ("seq", "message_id", "transaction_id", "trace_id", "payload", "body.value")
+}
+"""Hardly a value is there twice in a queue: to look for it among all others is a tenth of the work of writing."""
 SMALL_BYTES = 32 * 1024**2
 TARGET_BYTES = 256 * 1024**2
 MANY_FILES = 8
@@ -139,7 +142,7 @@ class ParquetLake:
         fresh = self._own / "compacted"
         count = max(1, round(sum(file.stat().st_size for file in files) / TARGET_BYTES))
         rows = spark.read.parquet(*map(uri, files)).repartitionByRange(count, "seq").sortWithinPartitions("seq")
-        if write_rows(rows, fresh) != sum(map(rows_of, files)):
+        if write_rows(rows, fresh, options=DISTINCT) != sum(map(rows_of, files)):
             raise SkepError(
                 Code.INTERNAL, f"compacting {folder} would have changed its number of rows; it is as it was"
             )

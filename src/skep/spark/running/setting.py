@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 UNSORTED = ("spark.sql.maxConcurrentOutputFileWriters", "64")
 """Rows go to the folders of their queue and date as they come, where Spark would sort them first: a quarter less work."""
 
+WHOLE_MICROS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+"""Times as numbers that every reader knows and can skip files by, not in the twelve bytes that Spark writes by default."""
+
 
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
