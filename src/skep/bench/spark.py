@@ -35,6 +35,7 @@ from skep.bench.spark_mapping import mapping_rates
 from skep.client import Client
 from skep.model import DEFAULT_TENANT
 from skep.spark.running.lake import open_lake
+from skep.spark.running.quiet import output_to
 from skep.spark.session import start_session
 from skep.testing.postgres import PostgresServer, running_postgres
 
@@ -127,7 +128,8 @@ def measure(stores: list[str], scale: Scale) -> Report:
     config = {"spark.driver.memory": "3g"} | ({} if jar is None else {"spark.jars": str(jar)})
     with TemporaryDirectory(prefix="skep-bench-") as temporary, ExitStack() as stack:
         folder = Path(temporary)
-        spark = start_session("skep bench", master="local[2]", config=config)
+        with output_to(folder / "spark.log"):
+            spark = start_session("skep bench", master="local[2]", config=config)
         stack.callback(spark.stop)
         if "sqlite" in stores:
             with subject(spark, "sqlite", f"{folder}/served.db", (), scale, report, folder) as bench:
