@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -254,8 +254,17 @@ def one_live_lease(history: History) -> Iterator[Violation]:
     """I5."""
     for (_, what), found in holdings(history).items():
         for one, other in combinations(found, 2):
-            if not may_end_before(history, one, other) and not may_end_before(history, other, one):
+            if not may_follow(history, one, other, found) and not may_follow(history, other, one, found):
                 yield Violation("I5", f"two live leases on {what}: {one.token.hex()} and {other.token.hex()}")
+
+
+def may_follow(history: History, one: Holding, other: Holding, found: Sequence[Holding]) -> bool:
+    """Whether the first lease may have ended when the second began, of itself or because a third had taken over in between."""
+    return may_end_before(history, one, other) or any(
+        third.call.may_precede(other.call) and may_end_before(history, one, third)
+        for third in found
+        if third is not one and third is not other
+    )
 
 
 def may_end_before(history: History, one: Holding, other: Holding) -> bool:

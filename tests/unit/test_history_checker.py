@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -379,6 +380,32 @@ def test_I4_a_seq_that_disagrees_with_the_order_of_answers_is_found() -> None:
 
     assert promises(pushed(1, a, 2), pushed(2, b, 1)) == {"I4"}
     assert promises(pushed(1, a, 1), pushed(2, b, 2)) == set()
+
+
+async def test_I5_a_claim_may_come_late_and_after_a_lease_that_took_over() -> None:
+    session = Session(ReferenceStore())
+    await session.store.create_queue(Q, SETTINGS, session.now)
+    await session.push("a", "b")
+    await session.pop(2)
+    early = session.now
+    session.clock.advance(LEASE_SECONDS)
+    (over,) = await session.pop(1)
+    asked = session.recorder.calls[-1].started
+    await session.settle(over)
+    request = PopRequest(queue=Q, token=Token(bytes(session.mint.mint())), group="g")
+    (late,) = await session.recorder.pop([request], early)
+    assert [delivery.seq for delivery in late.deliveries] == [2]
+    answered = session.recorder.calls.pop()
+
+    def promises_when_asked(started: int) -> set[str]:
+        calls = [*session.recorder.calls, dataclasses.replace(answered, started=started)]
+        return {violation.promise for violation in check(History(calls, {Q: SETTINGS}))}
+
+    assert promises_when_asked(asked - 1) == set()
+
+    # Nobody can have taken over, if all that came after the first lease was this.
+    session.recorder.calls = [call for call in session.recorder.calls if call.started < asked]
+    assert "I5" in promises_when_asked(asked - 1)
 
 
 def test_I13_an_accepted_message_must_be_in_the_log_once_and_first() -> None:
