@@ -7,7 +7,8 @@ from datetime import date
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from skep.spark.pipelines.archive import DAY_MICROS, LAKE_COLUMNS, archive, date_of, plain_archive, with_body
+from skep.spark.columns.instants import DAY
+from skep.spark.pipelines.archive import LAKE_COLUMNS, archive, date_pushed, plain_archive, with_body
 from tests.spark.frames import message, messages_of
 
 DAY_SECONDS = 86_400
@@ -39,10 +40,10 @@ def test_the_date_is_that_of_utc_whatever_the_session_says(spark: SparkSession) 
 
 def test_a_day_begins_and_ends_to_the_microsecond(spark: SparkSession) -> None:
     days = {0: date(1970, 1, 1), 1: date(1970, 1, 2), 20_484: date(2026, 1, 31), 2_932_896: date(9999, 12, 31)}
-    edges = [(day * DAY_MICROS + micros, day) for day in days for micros in (0, DAY_MICROS - 1)]
+    edges = [(day * DAY + micros, day) for day in days for micros in (0, DAY - 1)]
     frame = spark.createDataFrame([*((micros,) for micros, _ in edges), (-1,)], "micros bigint")
 
-    found = frame.select(F.timestamp_micros("micros").alias("created_at")).select(date_of().alias("date"))
+    found = frame.select(F.timestamp_micros("micros").alias("created_at")).select(date_pushed().alias("date"))
 
     assert [row["date"] for row in found.collect()] == [*(days[day] for _, day in edges), date(1969, 12, 31)]
 

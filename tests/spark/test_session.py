@@ -70,6 +70,20 @@ def test_no_java_at_all_is_said_with_the_cure(tmp_path: Path, monkeypatch: pytes
         java_home({"PATH": f"{old}/bin"})
 
 
+def test_what_workers_share_starts_no_thread_that_a_fork_would_lose() -> None:
+    program = """
+import os, sys
+from importlib import import_module
+from skep.spark.daemon import SHARED
+for name in SHARED:
+    import_module(name)
+print(len(os.listdir("/proc/self/task")), sorted({"numpy", "pandas", "pyarrow"} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "1 []\n"
+
+
 def test_settings_fit_the_master() -> None:
     assert settings_for("local[3]")["spark.sql.shuffle.partitions"] == "3"
     assert "spark.driver.host" not in settings_for("spark://somewhere:7077")

@@ -29,7 +29,7 @@ def java(tmp_path: Path) -> Path:
 
 def asked(java: Path, cache: Path) -> tuple[str, Path]:
     """Which option Java is given, and the file it names."""
-    option, *_ = sharing_options(java, [java / "spark.jar"], {"XDG_CACHE_HOME": str(cache)}).split()
+    option, *_ = sharing_options(java, [java / "spark.jar"], environment={"XDG_CACHE_HOME": str(cache)}).split()
     name, _, file = option.partition("=")
     return f"{name}=", Path(file)
 
@@ -52,7 +52,7 @@ def test_what_was_not_written_to_its_end_is_written_again(java: Path, tmp_path: 
     assert asked(java, tmp_path) == (WRITES, file)
 
 
-@pytest.mark.parametrize("changed", ["bin/java", "spark.jar"])
+@pytest.mark.parametrize("changed", ["bin/java", "lib/server/classes.jsa", "spark.jar"])
 def test_another_java_or_other_jars_have_another_file(java: Path, tmp_path: Path, changed: str) -> None:
     _, file = asked(java, tmp_path)
     file.write_bytes(b"whole")
@@ -82,21 +82,41 @@ def test_nothing_is_asked_of_a_java_without_such_a_file_and_where_nothing_can_be
     java: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    assert sharing_options(java, [], {"XDG_CACHE_HOME": str(tmp_path / "file")}) == ""
+    assert sharing_options(java, [], environment={"XDG_CACHE_HOME": str(tmp_path / "file")}) == ""
 
     (java / "lib/server/classes.jsa").unlink()
-    assert sharing_options(java, [], {"XDG_CACHE_HOME": str(tmp_path)}) == ""
+    assert sharing_options(java, [], environment={"XDG_CACHE_HOME": str(tmp_path)}) == ""
+
+
+def test_nothing_is_asked_where_nobody_has_a_home(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr(Path, "home", homeless)
+
+    assert sharing_options(java, [], environment={}) == ""
+
+
+def test_nothing_is_asked_where_java_looks_for_classes_in_a_folder_too(java: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert sharing_options(java, [], [conf, tmp_path / "none"], cache) != ""
+
+    (conf / "spark-defaults.conf").touch()
+
+    assert sharing_options(java, [], [conf], cache) == ""
 
 
 def test_a_folder_with_a_blank_in_its_name_stays_one_word(java: Path, tmp_path: Path) -> None:
-    options = sharing_options(java, [], {"XDG_CACHE_HOME": str(tmp_path / "my cache")})
+    options = sharing_options(java, [], environment={"XDG_CACHE_HOME": str(tmp_path / "my cache")})
 
     assert options.startswith(f"'{WRITES}{tmp_path}/my cache/skep/classes-")
 
 
 @pytest.mark.slow
 def test_a_session_takes_the_classes_that_one_before_it_has_left(tmp_path: Path) -> None:
-    if not sharing_options(java_home(), [], {"XDG_CACHE_HOME": str(tmp_path)}):
+    if not sharing_options(java_home(), [], environment={"XDG_CACHE_HOME": str(tmp_path)}):
         pytest.skip("this Java has no file of its own classes")
     program = textwrap.dedent("""
         from pathlib import Path

@@ -261,7 +261,7 @@ def one_live_lease(history: History) -> Iterator[Violation]:
 def may_follow(history: History, one: Holding, other: Holding, found: Sequence[Holding]) -> bool:
     """Whether the first lease may have ended when the second began, of itself or because a third had taken over in between."""
     return may_end_before(history, one, other) or any(
-        third.call.may_precede(other.call) and may_end_before(history, one, third)
+        may_end_before(history, one, third) and may_end_before(history, third, other)
         for third in found
         if third is not one and third is not other
     )

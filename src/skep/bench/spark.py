@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -128,8 +129,7 @@ def measure(stores: list[str], scale: Scale) -> Report:
     config = {"spark.driver.memory": "3g"} | ({} if jar is None else {"spark.jars": str(jar)})
     with TemporaryDirectory(prefix="skep-bench-") as temporary, ExitStack() as stack:
         folder = Path(temporary)
-        with output_to(folder / "spark.log"):
-            spark = start_session("skep bench", master="local[2]", config=config)
+        spark = quiet_session(folder / "spark.log", config)
         stack.callback(spark.stop)
         if "sqlite" in stores:
             with subject(spark, "sqlite", f"{folder}/served.db", (), scale, report, folder) as bench:
@@ -149,6 +149,16 @@ def measure(stores: list[str], scale: Scale) -> Report:
                     steps(bench, streaming, small_batches, archive, sink_of_push)
         mapping(spark, scale, report, folder)
     return report
+
+
+def quiet_session(told: Path, config: dict[str, str]) -> SparkSession:
+    """A Spark that writes what it has to say to a file, which is shown if it does not start."""
+    try:
+        with output_to(told):
+            return start_session("skep bench", master="local[2]", config=config)
+    except Exception:
+        sys.stderr.write(told.read_text(encoding="utf-8", errors="replace"))
+        raise
 
 
 def _pids(database: PostgresServer) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Spark's Python daemon, of which every worker is a fork, with two waits less.
 
 Spark collects garbage after every task, which means a walk over every object of every module: some 40 ms, more than most tasks
-of a small batch take. Here it looks only at what is new since the first tasks. And Spark's daemon loads nothing before it forks,
-so that each worker does: here they share most of it. Spark runs this as `python -m skep.spark.daemon`, by
+of a small batch take. Here it looks only at what is new since the first tasks. And Spark's daemon loads little before it forks,
+so that each worker loads the rest: here they share most of it. Spark runs this as `python -m skep.spark.daemon`, by
 `spark.python.daemon.module`.
 """
 
@@ -45,6 +45,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 if __name__ == "__main__":
     for name in SHARED:
         import_module(name)
+    gc.collect()
     gc.freeze()
     daemon.worker = worker
     daemon.manager()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 CLASS_PATH = "spark.driver.extraClassPath"
+CONF_FOLDERS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Spark puts them before its jars."""
 
 FAST: dict[str, str] = {
     # Two waits of some 40 ms that every Python task would have: on loopback TCP, and for the garbage collector.
@@ -150,8 +152,10 @@ def _sharing_options(settings: Mapping[str, str]) -> str:
     """What has Java take Spark's classes as a session before has left them."""
     import pyspark
 
-    ours = (Path(part) for part in settings[CLASS_PATH].split(os.pathsep))
-    return sharing_options(Path(os.environ["JAVA_HOME"]), [*ours, Path(pyspark.__file__).parent / "jars"])
+    spark = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    ours = [Path(part) for part in settings[CLASS_PATH].split(os.pathsep) if part]
+    folders = [Path(os.environ[name]) for name in CONF_FOLDERS if os.environ.get(name)]
+    return sharing_options(Path(os.environ["JAVA_HOME"]), [*ours, spark / "jars"], [*ours, *folders, spark / "conf"])
 
 
 def patient(master: str) -> str:

@@ -7,9 +7,10 @@ machine writes that file once it has ended, and those after it start, and run th
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -24,20 +25,30 @@ UNUSED_SECONDS = 30 * 86_400
 """So long the file of another Java or of other jars is kept. One takes about 200 MB."""
 
 
-def sharing_options(java_home: Path, jars: Iterable[Path], environment: Mapping[str, str] | None = None) -> str:
-    """What Java has to be told to take the classes of these jars from the file, or to write it; nothing where neither is possible."""
-    if not (java_home / "lib" / "server" / "classes.jsa").is_file():
-        return ""  # ours goes on from the file of Java's own classes, which not every Java has
-    folder = cache_folder(environment)
+def sharing_options(
+    java_home: Path, jars: Sequence[Path], folders: Iterable[Path] = (), environment: Mapping[str, str] | None = None
+) -> str:
+    """What Java has to be told to take the classes of these jars from the file, or to write it; nothing where neither is possible.
+
+    ``folders`` are those that Java looks for classes in as well. It shares no classes where they hold anything.
+    """
+    own = java_home / "lib" / "server" / "classes.jsa"
     try:
+        if any(folder.is_dir() and any(folder.iterdir()) for folder in folders):
+            return ""
+        # Ours goes on from the file of Java's own classes, which not every Java has.
+        digest = _digest([own, java_home / "bin" / "java", *jars])
+        folder = cache_folder(environment)
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"classes-{_digest([java_home / 'bin' / 'java', *jars])}.jsa"
-    except OSError:
+        file = folder / f"classes-{digest}.jsa"
+    except (OSError, RuntimeError):  # as when there is no home
         return ""
     if _is_whole(file):
         with suppress(OSError):
             file.touch()
         option = f"-XX:SharedArchiveFile={file}"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        return ""
     else:
         _forget_unused(folder)
         option = f"-XX:ArchiveClassesAtExit={file}"

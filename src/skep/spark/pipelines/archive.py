@@ -9,24 +9,25 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
+from skep.spark.columns.instants import date_of
+
 LAKE_COLUMNS = (
     "queue", "date", "partition", "seq", "message_id", "transaction_id", "trace_id", "payload", "headers", "created_at",
     "body",
 )  # fmt: skip
 PARTITION_COLUMNS = ("queue", "date")
-DAY_MICROS = 86_400 * 1_000_000
 
 
 def archive(messages: DataFrame) -> DataFrame:
     """Messages with the date they were pushed on (UTC) and their body."""
-    return messages.select("*", date_of().alias("date"), F.try_parse_json("payload").alias("body")).select(
+    return messages.select("*", date_pushed().alias("date"), F.try_parse_json("payload").alias("body")).select(
         *LAKE_COLUMNS
     )
 
 
 def plain_archive(messages: DataFrame) -> DataFrame:
     """The same without the body, for formats that have no VARIANT; `with_body` brings it back."""
-    return messages.select("*", date_of().alias("date")).select(*(name for name in LAKE_COLUMNS if name != "body"))
+    return messages.select("*", date_pushed().alias("date")).select(*(name for name in LAKE_COLUMNS if name != "body"))
 
 
 def with_body(rows: DataFrame) -> DataFrame:
@@ -34,7 +35,6 @@ def with_body(rows: DataFrame) -> DataFrame:
     return rows.withColumn("body", F.try_parse_json("payload"))
 
 
-def date_of() -> Column:
-    """The day a message was pushed in UTC, whatever the session's time zone is: by whole numbers, as zones take several times as long."""
-    micros = "unix_micros(created_at)"
-    return F.expr(f"date_from_unix_date(int(({micros} - pmod({micros}, {DAY_MICROS}L)) div {DAY_MICROS}L))")
+def date_pushed() -> Column:
+    """The day a message was pushed in UTC, whatever the session's time zone is."""
+    return date_of(F.unix_micros("created_at"))

@@ -36,7 +36,7 @@ DISTINCT = {
     f"parquet.enable.dictionary#{column}": "false"
     for column in ("seq", "message_id", "transaction_id", "trace_id", "payload", "body.value")
 }
-"""Hardly a value is there twice in a queue: to look for it among all others is a tenth of the work of writing."""
+"""Few values are there twice in a queue: to look for them among all others is a tenth of the work of writing."""
 SMALL_BYTES = 32 * 1024**2
 TARGET_BYTES = 256 * 1024**2
 MANY_FILES = 8

@@ -8,30 +8,32 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-
-STREAMS = (1, 2)
+from typing import TextIO
 
 
 @contextmanager
 def output_to(path: Path) -> Iterator[None]:
     """Processes that are started meanwhile write there, for as long as they live. What Python writes meanwhile goes there, too."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    kept = {stream: os.dup(stream) for stream in STREAMS}
-    try:
-        _flush()
-        for stream in STREAMS:
-            os.dup2(file, stream)
+    _flush()
+    with ExitStack() as stack:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        stack.callback(os.close, file)
+        for number in _open_streams():
+            before = os.dup(number)
+            stack.callback(os.close, before)
+            stack.callback(os.dup2, before, number)
+            os.dup2(file, number)
+        stack.callback(_flush)
         yield
-    finally:
-        _flush()
-        for stream, before in kept.items():
-            os.dup2(before, stream)
-            os.close(before)
-        os.close(file)
+
+
+def _open_streams() -> dict[int, TextIO]:
+    """Our output by its number. Whoever started us may have closed it."""
+    return {number: stream for number, stream in ((1, sys.stdout), (2, sys.stderr)) if stream is not None}
 
 
 def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in _open_streams().values():
+        stream.flush()

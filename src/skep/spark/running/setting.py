@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,5 +23,8 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     spark.conf.set(name, value)
     try:
         yield
-    finally:
-        spark.conf.set(name, before)
+    except BaseException:
+        with suppress(Exception):  # a Spark that is gone needs no setting, and what ended it is the error to tell
+            spark.conf.set(name, before)
+        raise
+    spark.conf.set(name, before)
