@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from skep.spark.java import cache_folder
+
 INSTALLED = Path("/usr/share/java/postgresql.jar")
 PACKAGE = "libpostgresql-jdbc-java"
 DOWNLOAD_SECONDS = 60
@@ -19,7 +21,7 @@ def driver_jar() -> Path | None:
         return Path(named)
     if INSTALLED.exists():
         return INSTALLED
-    kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skep" / "postgresql-jdbc.jar"
+    kept = cache_folder() / "postgresql-jdbc.jar"
     return kept if kept.exists() or _unpacked(kept) else None
 
 

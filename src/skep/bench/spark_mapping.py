@@ -7,6 +7,7 @@ input, encode. Both write to nowhere, and both rates are of warm rounds, the med
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 import uuid
@@ -72,6 +73,7 @@ app Orders {
 }
 """
 ROWS_A_GROUP = 50_000
+"""About; see `write_messages`."""
 PYTHON_SHARE = 6
 """Python takes longer for a row, so a sixth of the rows are enough for a rate."""
 WARM_ROUNDS = {"columns": 14, "python": 1}
@@ -134,12 +136,13 @@ def python_commands(messages: DataFrame, app: App) -> DataFrame:
 
 
 def write_messages(path: Path, rows: int) -> None:
-    """Messages of some 300 bytes, as the log has them."""
+    """Messages of some 300 bytes, as the log has them. Each of two tasks gets as many: Spark splits a file between groups of rows."""
     generator = random.Random(1)
+    a_group = math.ceil(rows / (2 * max(1, round(rows / (2 * ROWS_A_GROUP)))))
     schema = pa.schema([("seq", pa.int64()), ("partition", pa.string()), ("payload", pa.string())])
     with pq.ParquetWriter(path, schema) as writer:
-        for start in range(0, rows, ROWS_A_GROUP):
-            seqs = range(start, min(start + ROWS_A_GROUP, rows))
+        for start in range(0, rows, a_group):
+            seqs = range(start, min(start + a_group, rows))
             columns = [list(seqs), [f"p{seq % 100}" for seq in seqs], [_message(generator, seq) for seq in seqs]]
             writer.write_table(pa.table(columns, schema=schema))
 
