@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,9 @@ def test_a_replay_goes_back_in_order_once_and_can_be_tried_first(lake: Lake) -> 
     assert (dry.error, dry.stages[0].rows_in, dry.stages[0].rows_out) == (None, 6, 0)
     assert "4 would be pushed" in dry.stages[0].note
 
-    assert ran(lake, "replay", queues=("orders",), rate=1000, **wishes).run.stages[0].rows_out == 4
+    assert ran(lake, "replay", queues=("orders",), rate=2, **wishes).run.stages[0].rows_out == 4
+    at = [one.created_at for one in lake.client.messages("again")]
+    assert at[1] < at[0] + timedelta(seconds=0.5) <= at[2], "two in a second"
     second = ran(lake, "replay", queues=("orders",), **wishes).run.stages[0]
     assert (second.rows_out, second.note) == (0, "4 were there already")
     found = [(one.partition, bytes(one.payload)) for one in lake.client.messages("again")]

@@ -35,6 +35,8 @@ class Proxy:
         self._limits: dict[str, int | None] = {"sent": None, "received": None}
         self._bytes = {"sent": 0, "received": 0}
         self.cuts = 0
+        self.was_cut = asyncio.Event()
+        """Set at the first cut by a limit."""
         self.held_back = asyncio.Event()
         """Set when something is held back by `stall`."""
 
@@ -133,4 +135,5 @@ class Proxy:
                 self._bytes[way] += min(len(data), max(0, room))
                 if room < len(data):
                     self.cuts += 1
+                    self.was_cut.set()
                     return

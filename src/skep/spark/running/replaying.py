@@ -173,14 +173,14 @@ def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
     duplicates, begun = 0, context.now()
     targets: set[str] = set()
     for batch in _portions(folder, PUSH_ROWS if rate is None else max(1, min(PUSH_ROWS, round(rate)))):
+        if rate is not None:
+            time.sleep(max(0.0, begun + stage.rows_out / rate - context.now()))
         for queue, rows in _by_queue(batch):
             targets.add(queue)
             duplicates += link.send("/api/v1/push", encoded([rows]), _duplicates, {"queue": queue})
         stage.rows_out += batch.num_rows
         stage.batches += 1
         context.watcher.stage(stage)
-        if rate is not None:
-            time.sleep(max(0.0, begun + stage.rows_out / rate - context.now()))
     shutil.rmtree(folder)
     for queue in sorted(targets):
         context.wrote(server_dataset(context, queue))
