@@ -78,7 +78,7 @@ class LogRange(Struct, frozen=True, kw_only=True):
 
 
 class LogPiece(Struct, frozen=True):
-    """As much of a range as fits. All of it up to ``through`` was looked at: what is next begins after that."""
+    """As much of a range as fits, or comes at once. All of it up to ``through`` was looked at: what is next begins after that."""
 
     batch: pa.RecordBatch
     through: Seq

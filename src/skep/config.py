@@ -335,6 +335,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     store_connections: Annotated[
         int, Meta(ge=2, le=1_000, description="connections to PostgreSQL, per worker; one more hears of other servers")
     ] = 10
+    log_cache_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="what each worker may keep in memory of logs in PostgreSQL that were read as Arrow, for the next reader; "
+            "it is given back after five minutes without one. 0 keeps nothing",
+        ),
+    ] = 512 * MEBIBYTE
     data_folder: Annotated[
         str, Meta(description="the folder of the SQLite file and of the spool; made when it is missing")
     ] = "skep-data"

@@ -49,17 +49,18 @@ def is_shared(url: str) -> bool:
     return url.startswith(POSTGRES_SCHEMES)
 
 
-def open_store(url: str, clock: Clock, connections: int | None = None) -> Store:
+def open_store(url: str, clock: Clock, connections: int | None = None, log_cache_bytes: int | None = None) -> Store:
     """The store a URL means, not opened yet: ``sqlite:///path``, a path, ``:memory:`` or ``postgresql://…``."""
     if is_shared(url):
         try:
-            from skep.store.postgres.store import MAX_CONNECTIONS, PostgresStore
+            from skep.store.postgres.store import LOG_CACHE_BYTES, MAX_CONNECTIONS, PostgresStore
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("asyncpg"):
                 raise
             message = "PostgreSQL needs the extra: pip install 'skep[postgres]'"
             raise SkepError(Code.STORE_UNAVAILABLE, message) from None
-        return PostgresStore(url, max_connections=connections or MAX_CONNECTIONS, clock=clock)
+        kept = LOG_CACHE_BYTES if log_cache_bytes is None else log_cache_bytes
+        return PostgresStore(url, max_connections=connections or MAX_CONNECTIONS, log_cache_bytes=kept, clock=clock)
     from skep.store.sqlite import SqliteStore
 
     path = url.removeprefix(SQLITE_SCHEME)
@@ -111,19 +112,20 @@ async def open_engine(
     clock: Clock | None = None,
     random: Random | None = None,
     connections: int | None = None,
+    log_cache_bytes: int | None = None,
     spool_folder: Path | None = None,
     masters: MasterKeys | None = None,
 ) -> AsyncIterator[Engine]:
     """A started engine on a store; leaving it stops the engine first, then closes the store.
 
-    ``connections`` bounds those to PostgreSQL; pushes are kept in ``spool_folder`` while it is away. ``masters`` wrap the keys of
+    ``connections`` bounds those to PostgreSQL, and ``log_cache_bytes`` what is kept of its logs in memory; pushes are kept in ``spool_folder`` while it is away. ``masters`` wrap the keys of
     encrypted queues.
     """
     clock = clock or SystemClock()
     settings = settings or EngineSettings()
     if is_shared(url) and not settings.shared:
         settings = msgspec.structs.replace(settings, shared=True)
-    store = open_store(url, clock, connections)
+    store = open_store(url, clock, connections, log_cache_bytes)
     await store.open()
     try:
         engine = Engine(store, clock, IdMint(clock), random or SystemRandom(), settings, spool_folder, masters)
@@ -151,6 +153,7 @@ async def open_server(
     *,
     clock: Clock | None = None,
     connections: int | None = None,
+    log_cache_bytes: int | None = None,
     environment: Mapping[str, str] | None = None,
     require_secrets: bool = True,
     spool_folder: Path | None = None,
@@ -162,7 +165,13 @@ async def open_server(
     """
     clock = clock or SystemClock()
     async with open_engine(
-        url, settings, clock=clock, connections=connections, spool_folder=spool_folder, masters=masters
+        url,
+        settings,
+        clock=clock,
+        connections=connections,
+        log_cache_bytes=log_cache_bytes,
+        spool_folder=spool_folder,
+        masters=masters,
     ) as engine:
         catalogue = Catalogue(engine, clock, os.environ if environment is None else environment)
         await catalogue.load()
@@ -255,6 +264,7 @@ async def serve(
         settings.engine,
         clock=clock,
         connections=settings.store_connections,
+        log_cache_bytes=settings.log_cache_bytes,
         require_secrets=settings.require_secrets,
         spool_folder=spool_folder(settings),
         masters=masters,

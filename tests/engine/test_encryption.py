@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import apsw
 import pyarrow as pa
@@ -24,6 +25,7 @@ from skep.model import (
     NewMessage,
     Outcome,
     PushBatch,
+    PushOutcome,
     QueueChanges,
     QueueKey,
     QueueSettings,
@@ -303,14 +305,25 @@ async def test_I10_a_server_that_lacks_a_key_gives_messages_back_and_costs_them_
         assert (delivery.payload, delivery.attempt) == (SECRET, 1)
 
 
-@pytest.mark.parametrize("knows", [True, False])
-async def test_a_message_that_does_not_fit_is_sealed_among_the_dead_letters_too(engine: Engine, knows: bool) -> None:
+@pytest.mark.parametrize("knows", ["before", "while the store is asked", "by its refusal"])
+async def test_a_message_that_does_not_fit_is_sealed_among_the_dead_letters_too(
+    engine: Engine, knows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Webhooks put it there without a push."""
     hooked = QueueKey("hooked")
     await engine.create_queue(hooked)
-    await engine.encryption._store.update_queue(hooked, QueueChanges(encryption_enabled=True), engine.now())
-    if knows:
+    store = engine.encryption._store
+    await store.update_queue(hooked, QueueChanges(encryption_enabled=True), engine.now())
+    quarantine = store.quarantine
+
+    async def hear_and_ask(*asked: Any) -> PushOutcome:
         engine.encryption.require(hooked)
+        return await quarantine(*asked)
+
+    if knows == "before":
+        engine.encryption.require(hooked)
+    elif knows == "while the store is asked":
+        monkeypatch.setattr(store, "quarantine", hear_and_ask)
     await engine.records.quarantine(NewMessage(hooked, SECRET), "it does not fit")
     assert [content_type for _, content_type in await stored(engine, QueueKey("hooked.dead"))] == [SEALED_TYPE]
     [letter] = await engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("hooked.dead")))

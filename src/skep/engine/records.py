@@ -18,7 +18,7 @@ from skep.engine.inflight import InFlight
 from skep.engine.record_checks import Recording
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
-from skep.model import DEFAULT_TENANT, NewMessage, PushOutcome, QueueKey
+from skep.model import DEFAULT_TENANT, SEALED_TYPE, NewMessage, PushOutcome, QueueKey
 from skep.records import (
     AppRecord,
     Endpoint,
@@ -138,7 +138,8 @@ class Records:
         try:
             return await self._store.quarantine(sealed, id_, error, receipt, now)
         except SkepError as refused:
-            if refused.code is not Code.NOT_ENCRYPTED or self._encryption.seals(message.queue):
+            # Not whether this server knows by now: it may have heard of it while the store was asked.
+            if refused.code is not Code.NOT_ENCRYPTED or sealed.content_type == SEALED_TYPE:
                 raise
         self._encryption.require(message.queue)
         return await self._quarantine(message, id_, error, receipt, now)

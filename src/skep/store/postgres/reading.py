@@ -18,6 +18,7 @@ from skep.columns import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, time
 from skep.errors import Code, SkepError
 from skep.model import QueueKey, Seq
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.log_cache import CHUNK_SEQS, within_chunk
 from skep.store.rules import PARTITION_WALK_SEQS
 from skep.store.shapes import VARYING, Shape, implied, together
 from skep.store.statements import load_statements
@@ -26,8 +27,6 @@ SQL = load_statements(__package__, "reading")
 
 COMMON = ("partition", "payload", "message_id", "created_at")
 """What differs from message to message, nearly always: read while the range is looked at."""
-STATEMENT_ROWS = 5_000
-"""Read by one statement, if their payloads are short."""
 SLICE_ROWS = 250
 """Joined at once. Longer slices cost PostgreSQL fresh memory each time, shorter ones more beginnings."""
 SHAPE_FIELDS = len(Shape.__struct_fields__)
@@ -41,6 +40,7 @@ class Found(Struct, frozen=True):
     shape: Shape | None
     values: dict[str, tuple[bytes, ...]]
     through: Seq
+    queue_id: int
 
 
 def shape_of(source: str) -> str:
@@ -62,7 +62,7 @@ def values_of(columns: Sequence[str], source: str) -> str:
 
 async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
     """As much of the range as fits, in parts that follow each other, and at least one message if there is any."""
-    if wanted.partitions is None and (parts := await _read_in_parts(connection, key, wanted)):
+    if wanted.partitions is None and (parts := await _read_in_parts(connection, key, within_chunk(wanted))):
         return parts
     for _ in range(TRIES):
         bounds = await _bounds(connection, key)
@@ -70,7 +70,7 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[
         # So many seqs hold no more messages, and to bound these costs more.
         high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
         if low > high:
-            return [Found(None, {}, wanted.last)]
+            return [Found(None, {}, wanted.last, bounds["id"])]
         found = await _read(connection, bounds["id"], wanted, low, high)
         if found is not None:
             return [found]
@@ -93,7 +93,7 @@ def at_once(columns: Sequence[str]) -> str:
 async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
     """What comes first of a range, each part in one walk over it, as far as payloads are not too long for that."""
     parts: list[Found] = []
-    rest, rows = wanted, STATEMENT_ROWS
+    rest, rows = wanted, CHUNK_SEQS
     while rest.first <= rest.last and rest.max_rows > 0 and rest.max_bytes > 0:
         rows = min(rows, rest.max_rows, rest.last - rest.first + 1)
         found, is_long = await _read_at_once(connection, key, rest, rows)
@@ -136,9 +136,10 @@ async def _read_at_once(
     shape = together([shape for shape, _ in slices])
     values = {name: _joined([values[name] for _, values in slices]) for name in common}
     more: dict[str, tuple[bytes, ...]] | None = {}
+    queue_id = rows_found[0][0]
     if left := [name for name in shape.to_read(names) if name not in values]:
-        more = await _values(connection, rows_found[0][0], shape, left, "range", [])
-    return None if more is None else Found(shape, values | more, Seq(shape.last)), is_long
+        more = await _values(connection, queue_id, shape, left, "range", [])
+    return None if more is None else Found(shape, values | more, Seq(shape.last), queue_id), is_long
 
 
 async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: int, high: int) -> Found | None:
@@ -153,12 +154,12 @@ async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: in
             return None
         shape = _shape(await connection.fetchrow(shape_of(source), queue_id, low, last, *rest))
     if not shape.messages:
-        return Found(None, {}, Seq(high))
+        return Found(None, {}, Seq(high), queue_id)
     values = await _values(connection, queue_id, shape, shape.to_read(wanted.schema.names), source, rest)
     if values is None:
         return None
     is_cut = is_cut or shape.messages == wanted.max_rows
-    return Found(shape, values, Seq(shape.last if is_cut else high))
+    return Found(shape, values, Seq(shape.last if is_cut else high), queue_id)
 
 
 async def _values(

@@ -83,6 +83,7 @@ from skep.store.postgres import (
 )
 from skep.store.postgres.access import PostgresAccess
 from skep.store.postgres.connection import Connection, Pool, translated
+from skep.store.postgres.log_cache import LogCache
 from skep.store.postgres.news import News
 from skep.store.postgres.records import PostgresRecords
 from skep.store.postgres.schema import migrate
@@ -102,6 +103,7 @@ T = TypeVar("T")
 
 SHARDS = 16
 MAX_CONNECTIONS = 10
+LOG_CACHE_BYTES = 512 * 1024 * 1024
 
 log = structlog.get_logger("skep.store.postgres")
 
@@ -109,11 +111,19 @@ log = structlog.get_logger("skep.store.postgres")
 class PostgresStore:
     """Queues in PostgreSQL 15 or newer. Implements `skep.store.protocol.Store`."""
 
-    def __init__(self, dsn: str, *, max_connections: int = MAX_CONNECTIONS, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        log_cache_bytes: int = LOG_CACHE_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
         self._pool = Pool(dsn, max_connections)
         self._news = News(dsn)
         self.access: AccessStore = PostgresAccess(self._pool)
         self.records: RecordStore = PostgresRecords(self._pool)
+        self._log_cache = LogCache(log_cache_bytes)
         self._clock = clock
         # Servers that share a shard only wait for each other a little; with sixteen they seldom do.
         self._shard = secrets.randbelow(SHARDS)
@@ -301,8 +311,14 @@ class PostgresStore:
         from skep.store.postgres import reading
 
         async with self._pool.connection() as connection:
+            if (kept := await self._log_cache.read(connection, key, wanted)) is not None:
+                return kept
             found = await reading.read(connection, key, wanted)
-        return await asyncio.to_thread(reading.piece_of, wanted, found)
+            mark = await self._log_cache.mark(connection, key, wanted, found)
+        piece = await asyncio.to_thread(reading.piece_of, wanted, found)
+        if mark is not None:
+            self._log_cache.keep(key, wanted, mark, piece)
+        return piece
 
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         async with self._pool.connection() as connection:
@@ -519,7 +535,8 @@ class PostgresStore:
         return self._pool.connections()
 
     async def maintain(self) -> None:
-        """Follow the database's clock, and compact the state tables when dead versions outnumber the live by far."""
+        """Let go of what is kept for nobody, follow the database's clock, and compact the state tables when dead versions outnumber the live by far."""
+        self._log_cache.drop_idle()
         await self._follow_clock()
         async with self._pool.connection() as connection:
             if not await connection.fetchval("SELECT wants_compaction()"):

@@ -1,0 +1,136 @@
+"""What was read of logs as columns, kept in memory: the next reader of the same messages costs PostgreSQL next to nothing.
+
+Several queries read one queue as a rule, one behind the other. What is kept are whole chunks, which begin at the same seqs for
+all of them. A log is append-only: of what is in it nothing changes, and what goes, goes from its beginning. (Dead letters are taken
+out of the middle, so nothing is kept of queues that hold some.) Still PostgreSQL is asked each time whether a chunk is there.
+It is asked for the id of the last message, too, since a replica that took over, or a backup that was put back, may have given the
+same seqs to other messages: where the last is the same, so are those before it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from skep.model import QueueKey, Seq
+from skep.store.postgres.connection import Connection
+from skep.store.statements import load_statements
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    import pyarrow as pa
+
+    from skep.columns import LogPiece, LogRange
+    from skep.store.postgres.reading import Found
+
+SQL = load_statements(__package__, "log_cache")
+CHUNK_SEQS = 5_000
+"""What one statement reads of the log."""
+IDLE_SECONDS = 300.0
+"""A chunk that nobody has read for so long is dropped."""
+
+Place = tuple[QueueKey, int, tuple[str, ...] | None]
+
+
+class Mark(Struct, frozen=True):
+    """What tells a chunk of the log from any other in its place."""
+
+    queue_id: int
+    last_id: bytes
+
+
+class Chunk(Struct):
+    """Messages of one log, every one from a seq on."""
+
+    mark: Mark
+    first: int
+    batch: pa.RecordBatch
+    read_at: float
+
+
+def within_chunk(wanted: LogRange) -> LogRange:
+    """As much of a range as lies in one chunk, if it may be kept."""
+    if not _comes_in_chunks(wanted):
+        return wanted
+    last = Seq((wanted.first - 1) // CHUNK_SEQS * CHUNK_SEQS + CHUNK_SEQS)
+    return structs.replace(wanted, last=min(wanted.last, last))
+
+
+class LogCache:
+    """Chunks of logs, up to so many bytes; those that were read least recently make room."""
+
+    def __init__(self, max_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._max_bytes = max_bytes
+        self._now = now
+        self._chunks: OrderedDict[Place, Chunk] = OrderedDict()
+        self.bytes = 0
+
+    async def read(self, connection: Connection, key: QueueKey, wanted: LogRange) -> LogPiece | None:
+        """What comes first of the range, if it is kept and still in the log."""
+        from skep.columns import LogPiece
+
+        chunk = self._chunks.get(place := _place(key, wanted))
+        if chunk is None or not _comes_in_chunks(wanted):
+            return None
+        last = min(wanted.last, Seq(chunk.first + CHUNK_SEQS - 1))
+        rows = last - wanted.first + 1
+        if not 0 < rows <= wanted.max_rows or chunk.batch.nbytes > wanted.max_bytes:
+            return None
+        if await _mark(connection, key, chunk.first) != chunk.mark:
+            self._drop(place)
+            return None
+        if place in self._chunks:  # nobody made room of it meanwhile
+            chunk.read_at = self._now()
+            self._chunks.move_to_end(place)
+        return LogPiece(chunk.batch.slice(wanted.first - chunk.first, rows), last)
+
+    async def mark(
+        self, connection: Connection, key: QueueKey, wanted: LogRange, found: Sequence[Found]
+    ) -> Mark | None:
+        """What to keep under that was just found over this connection; None when it is no whole chunk, or may change."""
+        shape = found[0].shape
+        if shape is None or not self._max_bytes or not _comes_in_chunks(wanted):
+            return None
+        is_begun = wanted.first == shape.first and shape.first % CHUNK_SEQS == 1
+        if not is_begun or not shape.messages == CHUNK_SEQS == shape.last - shape.first + 1:
+            return None
+        mark = await _mark(connection, key, wanted.first)
+        return mark if mark is not None and mark.queue_id == found[0].queue_id else None
+
+    def keep(self, key: QueueKey, wanted: LogRange, mark: Mark, piece: LogPiece) -> None:
+        """Keep a whole chunk for the next reader."""
+        if piece.batch.nbytes > min(self._max_bytes, wanted.max_bytes):
+            return
+        self._drop(place := _place(key, wanted))
+        self._chunks[place] = Chunk(mark, wanted.first, piece.batch, self._now())
+        self.bytes += piece.batch.nbytes
+        while self.bytes > self._max_bytes:
+            self._drop(next(iter(self._chunks)))
+
+    def drop_idle(self) -> None:
+        """Give back the memory of chunks that nobody reads any more."""
+        oldest = self._now() - IDLE_SECONDS
+        while self._chunks and next(iter(self._chunks.values())).read_at < oldest:
+            self._drop(next(iter(self._chunks)))
+
+    def _drop(self, place: Place) -> None:
+        chunk = self._chunks.pop(place, None)
+        if chunk is not None:
+            self.bytes -= chunk.batch.nbytes
+
+
+async def _mark(connection: Connection, key: QueueKey, first: int) -> Mark | None:
+    row = await connection.fetchrow(SQL["mark"], key.tenant, key.name, first, first + CHUNK_SEQS - 1)
+    return None if row is None else Mark(row["queue_id"], row["last_id"])
+
+
+def _comes_in_chunks(wanted: LogRange) -> bool:
+    """Whether it is all of the log that is read, and no more than a chunk at once."""
+    return wanted.partitions is None and wanted.max_rows <= CHUNK_SEQS
+
+
+def _place(key: QueueKey, wanted: LogRange) -> Place:
+    return key, (wanted.first - 1) // CHUNK_SEQS, wanted.columns

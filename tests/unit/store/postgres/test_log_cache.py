@@ -1,0 +1,267 @@
+"""What is kept of a log in memory is served only while the log still has it, and within its bounds.
+
+A change behind the store's back, which no log ever has, tells what came from memory from what came from PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import asyncpg
+import pyarrow as pa
+import pytest
+
+from skep.columns import LogPiece, LogRange, NewRows
+from skep.config import ServerSettings
+from skep.model import ClearScope, Seq
+from skep.store.postgres import PostgresStore
+from skep.store.postgres.log_cache import CHUNK_SEQS, IDLE_SECONDS, LogCache, Mark
+from skep.store.postgres.store import LOG_CACHE_BYTES
+from tests.contract.driver import Driver
+
+Session: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+MANY = 10_000_000
+OLD, NEW = b"old", b"new"
+
+
+async def fill(driver: Driver, count: int = CHUNK_SEQS, payload: bytes = OLD, queue: str = "q") -> None:
+    partition = pa.array([b"p"] * count, pa.large_binary())
+    payloads = pa.array([payload] * count, pa.large_binary())
+    rows = NewRows(partition, payloads, driver.mint.mint_range(count))
+    await driver.store.push_rows(driver.key(queue), rows, driver.now)
+
+
+async def piece(
+    driver: Driver, first: int = 1, last: int = MANY, queue: str = "q", max_bytes: int = MANY, **wanted: Any
+) -> LogPiece:
+    wanted = {"max_rows": CHUNK_SEQS} | wanted
+    within = LogRange(first=Seq(first), last=Seq(last), max_bytes=max_bytes, **wanted)
+    found = await driver.store.read_log(driver.key(queue), within)
+    found.batch.validate(full=True)
+    assert found.batch.schema == within.schema
+    return found
+
+
+async def payloads(driver: Driver, *args: Any, **wanted: Any) -> set[bytes]:
+    return set((await piece(driver, *args, **wanted)).batch.column("payload").to_pylist())
+
+
+async def tamper(other: Session, changes: str = "") -> None:
+    """Change all payloads, as nothing of ours does."""
+    await other.execute(f"UPDATE message SET payload = 'new'{changes}")
+
+
+@pytest.fixture
+async def there(driver: Driver, dsn: str) -> AsyncIterator[Driver]:
+    """Another server."""
+    store = PostgresStore(dsn)
+    await store.open()
+    yield Driver(store, driver.clock, driver.tenant)
+    await store.close()
+
+
+async def test_a_chunk_is_read_from_postgresql_once(driver: Driver, there: Driver, other: Session) -> None:
+    await fill(driver, 2 * CHUNK_SEQS)
+    before = await piece(driver)
+    await tamper(other)
+
+    again = await piece(driver)
+
+    assert again.batch.equals(before.batch)
+    assert again.through == before.through == CHUNK_SEQS
+    assert await payloads(there) == {NEW}, "what another server has read is not known there"
+    assert await payloads(driver, CHUNK_SEQS + 1) == {NEW}, "what nobody has read yet"
+
+
+async def test_a_part_of_a_chunk_is_read_from_memory_too(driver: Driver, other: Session) -> None:
+    await fill(driver)
+    whole = (await piece(driver)).batch
+    await tamper(other)
+
+    part = await piece(driver, 11, 30)
+    rest = await piece(driver, 4_001)
+
+    assert (part.batch.equals(whole.slice(10, 20)), part.through) == (True, 30)
+    assert (rest.batch.equals(whole.slice(4_000)), rest.through) == (True, CHUNK_SEQS)
+
+
+async def test_who_begins_within_a_chunk_comes_to_the_next_one_whole(driver: Driver, other: Session) -> None:
+    await fill(driver, 2 * CHUNK_SEQS)
+
+    first = await piece(driver, 4_321)
+    second = await piece(driver, first.through + 1)
+    await tamper(other)
+
+    assert first.batch.column("seq").to_pylist() == list(range(4_321, CHUNK_SEQS + 1))
+    assert second.batch.num_rows == CHUNK_SEQS
+    assert await payloads(driver, CHUNK_SEQS + 1) == {OLD}
+
+
+async def test_bounds_of_rows_and_bytes_and_partitions_hold(driver: Driver) -> None:
+    await fill(driver)
+    await piece(driver)
+
+    assert (await piece(driver, max_rows=7)).batch.column("seq").to_pylist() == list(range(1, 8))
+    assert (await piece(driver, max_bytes=10)).batch.column("seq").to_pylist() == [1, 2, 3, 4]
+    assert (await piece(driver, partitions=("none",))).batch.num_rows == 0
+    assert (await piece(driver, partitions=("p",))).batch.num_rows == CHUNK_SEQS
+
+
+async def test_columns_are_those_that_were_asked_for(driver: Driver, other: Session) -> None:
+    await fill(driver)
+    await piece(driver, columns=("payload", "seq"))
+    await tamper(other)
+
+    assert await payloads(driver, columns=("payload", "seq")) == {OLD}
+    assert await payloads(driver, columns=("seq", "payload")) == {NEW}
+    assert await payloads(driver) == {NEW}
+
+
+async def test_a_chunk_that_is_not_full_yet_is_not_kept(driver: Driver) -> None:
+    await fill(driver, CHUNK_SEQS - 1)
+    assert (await piece(driver)).batch.num_rows == CHUNK_SEQS - 1
+
+    await fill(driver, 1)
+
+    assert (await piece(driver)).batch.num_rows == CHUNK_SEQS
+
+
+async def test_what_retention_took_is_gone(driver: Driver) -> None:
+    await driver.create(retention_seconds=10, retention_ignores_groups=True)
+    await fill(driver)
+    await piece(driver)
+    driver.clock.advance(11)
+    while (await driver.retain()).more:
+        pass
+
+    assert (await piece(driver)).batch.num_rows == 0
+
+
+async def test_what_was_cleared_is_gone(driver: Driver) -> None:
+    await fill(driver)
+    await piece(driver)
+    await driver.clear(ClearScope.ALL)
+
+    assert (await piece(driver)).batch.num_rows == 0
+
+
+async def test_a_queue_that_was_made_anew_has_its_own_messages(driver: Driver) -> None:
+    await fill(driver)
+    await piece(driver)
+    await driver.delete()
+    await fill(driver, payload=NEW)
+
+    assert await payloads(driver) == {NEW}
+
+
+async def test_a_database_whose_seqs_are_of_other_messages_is_read_again(driver: Driver, other: Session) -> None:
+    """A replica that took over without the last messages, or a backup that was put back, gives their seqs out once more."""
+    await fill(driver)
+    await piece(driver)
+    await tamper(other, ", id = gen_random_uuid()")
+
+    assert await payloads(driver) == {NEW}
+
+
+async def test_a_log_that_lost_its_end_is_read_again(driver: Driver, other: Session) -> None:
+    await fill(driver)
+    await piece(driver)
+    await other.execute("DELETE FROM message WHERE seq > 4_000")
+
+    assert (await piece(driver)).batch.num_rows == 4_000
+
+
+async def test_dead_letters_go_from_the_middle_so_they_are_not_kept(driver: Driver) -> None:
+    await fill(driver)
+    while found := await driver.pop(batch=1_000):
+        await driver.reject(*found)
+    await piece(driver, queue="q.dead")
+    await driver.purge(seqs=[Seq(7), Seq(8)])
+
+    left = (await piece(driver, queue="q.dead")).batch.column("seq").to_pylist()
+
+    assert left == [*range(1, 7), *range(9, CHUNK_SEQS + 1)]
+
+
+async def test_what_lies_before_the_log_is_passed_over_at_once(driver: Driver, other: Session) -> None:
+    await fill(driver, 10)
+    await other.execute("UPDATE message SET seq = seq + 1_000_000")
+    await other.execute("UPDATE queue SET first_seq = 1_000_001, floor_seq = 1_000_000")
+
+    assert (await piece(driver)).batch.num_rows == 10
+
+
+async def test_nothing_is_kept_when_there_is_no_room_for_it(driver: Driver, other: Session, dsn: str) -> None:
+    store = PostgresStore(dsn, log_cache_bytes=0)
+    await store.open()
+    reader = Driver(store, driver.clock, driver.tenant)
+    await fill(driver)
+    await piece(reader)
+    await tamper(other)
+
+    assert await payloads(reader) == {NEW}
+    await store.close()
+
+
+def test_the_default_is_that_of_the_settings() -> None:
+    assert ServerSettings().log_cache_bytes == LOG_CACHE_BYTES
+
+
+# the bounds of the memory, without a database
+
+
+class Kept:
+    """A cache of chunks that are as large as one another, on a clock that is moved by hand."""
+
+    def __init__(self, chunks: int) -> None:
+        self.batch = pa.record_batch({"payload": pa.array([b"x"] * CHUNK_SEQS)})
+        self.now = 0.0
+        self.cache = LogCache(chunks * self.batch.nbytes, lambda: self.now)
+
+    def keep(self, chunk: int, driver: Driver) -> None:
+        first = Seq(chunk * CHUNK_SEQS + 1)
+        wanted = LogRange(first=first, last=first, max_rows=CHUNK_SEQS, max_bytes=MANY)
+        self.cache.keep(driver.key(), wanted, Mark(1, b""), LogPiece(self.batch, first))
+
+    def chunks(self) -> int:
+        return self.cache.bytes // int(self.batch.nbytes)
+
+
+async def test_so_many_bytes_are_kept_and_no_more(driver: Driver) -> None:
+    kept = Kept(3)
+    for chunk in (1, 2, 3, 3, 4, 5):
+        kept.keep(chunk, driver)
+
+    assert kept.chunks() == 3
+    kept.keep(5, driver)
+    assert kept.chunks() == 3
+
+
+async def test_what_nobody_reads_any_more_is_given_back(driver: Driver) -> None:
+    kept = Kept(3)
+    kept.keep(1, driver)
+    kept.now = IDLE_SECONDS - 1
+    kept.keep(2, driver)
+    kept.now = IDLE_SECONDS + 1
+    kept.cache.drop_idle()
+    assert kept.chunks() == 1
+
+    kept.now = 3 * IDLE_SECONDS
+    kept.cache.drop_idle()
+    assert kept.chunks() == 0
+
+
+async def test_what_was_read_last_stays_longest(driver: Driver, other: Session, dsn: str) -> None:
+    await fill(driver, 3 * CHUNK_SEQS)
+    size = (await piece(driver)).batch.nbytes
+    store = PostgresStore(dsn, log_cache_bytes=2 * size + size // 2)
+    await store.open()
+    reader = Driver(store, driver.clock, driver.tenant)
+    firsts = [1, CHUNK_SEQS + 1, 2 * CHUNK_SEQS + 1]
+    for first in (firsts[0], firsts[1], firsts[0], firsts[2]):  # so the second is the one that makes room
+        await piece(reader, first)
+    await tamper(other)
+
+    assert [await payloads(reader, first) for first in (firsts[0], firsts[2], firsts[1])] == [{OLD}, {OLD}, {NEW}]
+    await store.close()
