@@ -7,13 +7,13 @@ import asyncio
 import pyarrow as pa
 
 import skep
-from skep.http.arrow import CHUNK_ROWS
+from skep.model import LOG_CHUNK
 from skep.spark.link import Link, Log
 from skep.spark.options import Connection
 from skep.testing.server import running_server
 from tests.support.proxy import Proxy
 
-MESSAGES = 4 * CHUNK_ROWS
+MESSAGES = 4 * LOG_CHUNK
 PAYLOAD_BYTES = 1_000
 """So many that the stream is longer than what a client reads ahead."""
 
@@ -23,7 +23,7 @@ async def test_a_stream_that_is_cut_goes_on_where_it_was() -> None:
         await asyncio.to_thread(_fill, client)
         async with Proxy(server.url) as proxy:
             link = Link(Connection((proxy.dsn,), "default", None, 20.0))
-            proxy.cut_after(None, 3 * CHUNK_ROWS * PAYLOAD_BYTES)
+            proxy.cut_after(None, 3 * LOG_CHUNK * PAYLOAD_BYTES)
             reading = asyncio.ensure_future(asyncio.to_thread(_read, link))
             await proxy.was_cut.wait()
             proxy.count()

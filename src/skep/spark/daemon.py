@@ -18,7 +18,7 @@ from pyspark import daemon
 MODULES_STEP = 50
 """So many newly loaded modules make it worth while to set aside what they brought, too."""
 
-SHARED = ("pyspark.worker", "pyspark.sql.datasource_internal", "skep.client")
+SHARED = ("pyspark.worker", "pyspark.sql.datasource_internal", "skep.client.client")
 """Loaded before a worker is forked. None of them starts a thread, which a fork would lose: numpy and pyarrow do."""
 
 GONE = 1

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from skep.errors import Code, SkepError
 
@@ -38,6 +37,15 @@ MESSAGES = pa.schema(
 FURTHER = pa.schema([("content_type", pa.string())])
 """What comes only when `columns` asks for it."""
 
+
+def _hex() -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """Two bytes, as they lie in memory, to their four digits."""
+    pairs = np.arange(65_536)
+    nibbles = np.stack([pairs >> 4, pairs, pairs >> 12, pairs >> 8], axis=1) & 15
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    return np.ascontiguousarray(digits[nibbles]).reshape(-1).view(np.uint32)
+
+
 SQL_TYPES = {
     pa.string(): "string",
     pa.int64(): "bigint",
@@ -47,8 +55,7 @@ SQL_TYPES = {
     INSTANT: "timestamp",
     HEADERS: "map<string,string>",
 }
-_HEX = np.frombuffer(b"".join(b"%02x%02x" % (pair & 255, pair >> 8) for pair in range(65_536)), "<u4")
-"""Two bytes, as they lie in memory, to their four digits."""
+_HEX = _hex()
 _DASHES = (8, 13, 18, 23)
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -141,8 +148,9 @@ def id_texts(column: pa.FixedSizeBinaryArray) -> pa.StringArray:
     for place, begin, end in ((0, 0, 8), (9, 8, 12), (14, 12, 16), (19, 16, 20), (24, 20, 32)):
         texts[:, place : place + end - begin] = digits[:, begin:end]
     offsets = np.arange(len(raw) + 1, dtype=np.int32) * 36
-    written = pa.StringArray.from_buffers(len(raw), pa.py_buffer(offsets), pa.py_buffer(texts))
-    return pc.if_else(column.is_valid(), written, pa.scalar(None, pa.string())) if column.null_count else written
+    present = np.packbits(column.is_valid(), bitorder="little") if column.null_count else None
+    validity = None if present is None else pa.py_buffer(present)
+    return pa.StringArray.from_buffers(len(raw), pa.py_buffer(offsets), pa.py_buffer(texts), validity)
 
 
 def header_maps(column: pa.Array) -> pa.MapArray:

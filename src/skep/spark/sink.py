@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -70,7 +69,7 @@ class Written(WriterCommitMessage):
         """Note rows, and where they go: to this queue if they do not say."""
         self.rows += sum(batch.num_rows for batch in rows)
         for batch in rows:
-            named = pc.unique(batch.column("queue")).to_pylist() if "queue" in batch.schema.names else [None]
+            named = batch.column("queue").unique().to_pylist() if "queue" in batch.schema.names else [None]
             self.queues |= {name for name in (one or queue for one in named) if name}
 
 
@@ -274,7 +273,7 @@ def without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
     index = batch.schema.get_field_index("partition")
     if index < 0 or not batch.column(index).null_count:
         return batch
-    filled = pc.fill_null(batch.column(index), DEFAULT_PARTITION)
+    filled = batch.column(index).fill_null(DEFAULT_PARTITION)
     return batch.set_column(index, "partition", filled)
 
 
