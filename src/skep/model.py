@@ -27,6 +27,8 @@ NO_GROUP = ""
 """The group of a dead letter that none gave up, since it never was in its queue: a replay is for all groups."""
 DEAD_LETTER_SUFFIX = ".dead"
 NO_DEAD_LETTER_QUEUE = "none"
+LOG_CHUNK = 5_000
+"""Messages of a log that are read at once as columns, and begin at the same seqs for all readers where they are kept."""
 WINDOW_CAP_FACTOR = 10
 """A window buffer holds a partition back for at most this many windows after its oldest message."""
 

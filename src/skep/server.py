@@ -118,8 +118,8 @@ async def open_engine(
 ) -> AsyncIterator[Engine]:
     """A started engine on a store; leaving it stops the engine first, then closes the store.
 
-    ``connections`` bounds those to PostgreSQL, and ``log_cache_bytes`` what is kept of its logs in memory; pushes are kept in ``spool_folder`` while it is away. ``masters`` wrap the keys of
-    encrypted queues.
+    ``connections`` bounds those to PostgreSQL, and ``log_cache_bytes`` what is kept of its logs in memory; pushes are kept in
+    ``spool_folder`` while it is away. ``masters`` wrap the keys of encrypted queues.
     """
     clock = clock or SystemClock()
     settings = settings or EngineSettings()

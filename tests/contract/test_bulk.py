@@ -10,8 +10,7 @@ import pytest
 from skep.clock import Instant
 from skep.columns import LogPiece, LogRange, NewRows
 from skep.errors import Code, SkepError
-from skep.model import DEFAULT_PARTITION, ClearScope, Ordering, Seq
-from skep.store.postgres.log_cache import CHUNK_SEQS
+from skep.model import DEFAULT_PARTITION, LOG_CHUNK, ClearScope, Ordering, Seq
 from skep.store.postgres.reading import SLICE_ROWS
 from tests.contract.driver import Driver
 
@@ -129,7 +128,7 @@ async def test_a_range_is_both_ends_included_and_bounded_by_rows_and_bytes(drive
 
 async def test_a_long_piece_is_one_though_it_is_read_by_several_statements(driver: Driver) -> None:
     await driver.create()
-    count = 2 * CHUNK_SEQS + 600
+    count = 2 * LOG_CHUNK + 600
     await driver.store.push_rows(
         driver.key(), rows(driver, *((f"p{n % 7}", b"%d" % n) for n in range(count - 1))), driver.now
     )
@@ -137,7 +136,7 @@ async def test_a_long_piece_is_one_though_it_is_read_by_several_statements(drive
     found = await read(driver, 1, count, max_rows=count)
     assert found.column("seq").to_pylist() == list(range(1, count + 1))
     assert found.column("payload").to_pylist() == [*(b"%d" % n for n in range(count - 1)), b"last"]
-    most = CHUNK_SEQS + 100
+    most = LOG_CHUNK + 100
     assert (await read(driver, 3, count, max_rows=most)).column("seq").to_pylist() == list(range(3, 3 + most))
 
 

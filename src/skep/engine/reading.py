@@ -12,13 +12,12 @@ from skep.engine.dispenser import Dispenser
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.errors import Code, SkepError
-from skep.model import GroupStats, LogBounds, QueueKey, Seq
+from skep.model import LOG_CHUNK, GroupStats, LogBounds, QueueKey, Seq
 from skep.store.protocol import Store
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.columns import LogPiece
 
-CHUNK_ROWS = 20_000
 CHUNK_BYTES = 8 * MEBIBYTE
 WALK_ROWS = 1_000_000
 """How far along the log one look goes for how many bytes its payloads have."""
@@ -49,7 +48,7 @@ class Logs:
         first: Seq,
         last: Seq,
         *,
-        max_rows: int = CHUNK_ROWS,
+        max_rows: int = LOG_CHUNK,
         max_bytes: int = CHUNK_BYTES,
         columns: Sequence[str] | None = None,
         partitions: Sequence[str] | None = None,

@@ -18,10 +18,9 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.pushing import parse_trace_id, trace_id_in
 from skep.http.unpacking import unpacked_bytes
-from skep.model import DEFAULT_PARTITION, NewMessage, QueueKey, Seq
+from skep.model import DEFAULT_PARTITION, LOG_CHUNK, NewMessage, QueueKey, Seq
 
 Data = bytes | memoryview
-CHUNK_ROWS = 5_000
 BATCHES = 10_000
 """In one pushed stream. Each takes memory beside what it holds, which may be nothing."""
 COLUMNS = frozenset({
@@ -95,7 +94,7 @@ async def _encoded(
         key,
         Seq(first),
         Seq(wish.last),
-        max_rows=min(left, CHUNK_ROWS),
+        max_rows=min(left, LOG_CHUNK),
         columns=wish.columns,
         partitions=wish.partitions,
     )

@@ -3,8 +3,9 @@
 Several queries read one queue as a rule, one behind the other. What is kept are whole chunks, which begin at the same seqs for
 all of them. A log is append-only: of what is in it nothing changes, and what goes, goes from its beginning. (Dead letters are taken
 out of the middle, so nothing is kept of queues that hold some.) Still PostgreSQL is asked each time whether a chunk is there.
-It is asked for the id of the last message, too, since a replica that took over, or a backup that was put back, may have given the
-same seqs to other messages: where the last is the same, so are those before it.
+It is asked for the last message, too, since a replica that took over, or a backup that was put back, may have given the same seqs
+to other messages. Where the last was stored by the same transaction, those before it are the same. Its id alone does not say so: what
+was scheduled, queued or spooled is stored again under the id it had.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from skep.model import QueueKey, Seq
+from skep.model import LOG_CHUNK, QueueKey, Seq
 from skep.store.postgres.connection import Connection
 from skep.store.statements import load_statements
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.store.postgres.reading import Found
 
 SQL = load_statements(__package__, "log_cache")
-CHUNK_SEQS = 5_000
-"""What one statement reads of the log."""
 IDLE_SECONDS = 300.0
 """A chunk that nobody has read for so long is dropped."""
 
@@ -40,6 +39,9 @@ class Mark(Struct, frozen=True):
 
     queue_id: int
     last_id: bytes
+    stored_at: int
+    stored_by: str
+    """The transaction that stored the last message."""
 
 
 class Chunk(Struct):
@@ -55,7 +57,7 @@ def within_chunk(wanted: LogRange) -> LogRange:
     """As much of a range as lies in one chunk, if it may be kept."""
     if not _comes_in_chunks(wanted):
         return wanted
-    last = Seq((wanted.first - 1) // CHUNK_SEQS * CHUNK_SEQS + CHUNK_SEQS)
+    last = Seq((wanted.first - 1) // LOG_CHUNK * LOG_CHUNK + LOG_CHUNK)
     return structs.replace(wanted, last=min(wanted.last, last))
 
 
@@ -75,9 +77,8 @@ class LogCache:
         chunk = self._chunks.get(place := _place(key, wanted))
         if chunk is None or not _comes_in_chunks(wanted):
             return None
-        last = min(wanted.last, Seq(chunk.first + CHUNK_SEQS - 1))
-        rows = last - wanted.first + 1
-        if not 0 < rows <= wanted.max_rows or chunk.batch.nbytes > wanted.max_bytes:
+        last = Seq(min(wanted.last, wanted.first + wanted.max_rows - 1, chunk.first + LOG_CHUNK - 1))
+        if last < wanted.first or chunk.batch.nbytes > wanted.max_bytes:
             return None
         if await _mark(connection, key, chunk.first) != chunk.mark:
             self._drop(place)
@@ -85,20 +86,16 @@ class LogCache:
         if place in self._chunks:  # nobody made room of it meanwhile
             chunk.read_at = self._now()
             self._chunks.move_to_end(place)
-        return LogPiece(chunk.batch.slice(wanted.first - chunk.first, rows), last)
+        return LogPiece(chunk.batch.slice(wanted.first - chunk.first, last - wanted.first + 1), last)
 
     async def mark(
         self, connection: Connection, key: QueueKey, wanted: LogRange, found: Sequence[Found]
     ) -> Mark | None:
         """What to keep under that was just found over this connection; None when it is no whole chunk, or may change."""
-        shape = found[0].shape
-        if shape is None or not self._max_bytes or not _comes_in_chunks(wanted):
-            return None
-        is_begun = wanted.first == shape.first and shape.first % CHUNK_SEQS == 1
-        if not is_begun or not shape.messages == CHUNK_SEQS == shape.last - shape.first + 1:
+        if not self._max_bytes or not _comes_in_chunks(wanted) or not _is_chunk(wanted.first, found):
             return None
         mark = await _mark(connection, key, wanted.first)
-        return mark if mark is not None and mark.queue_id == found[0].queue_id else None
+        return None if mark is None or {mark.queue_id} != {part.queue_id for part in found} else mark
 
     def keep(self, key: QueueKey, wanted: LogRange, mark: Mark, piece: LogPiece) -> None:
         """Keep a whole chunk for the next reader."""
@@ -123,14 +120,22 @@ class LogCache:
 
 
 async def _mark(connection: Connection, key: QueueKey, first: int) -> Mark | None:
-    row = await connection.fetchrow(SQL["mark"], key.tenant, key.name, first, first + CHUNK_SEQS - 1)
-    return None if row is None else Mark(row["queue_id"], row["last_id"])
+    row = await connection.fetchrow(SQL["mark"], key.tenant, key.name, first, first + LOG_CHUNK - 1)
+    return None if row is None else Mark(*row)
 
 
 def _comes_in_chunks(wanted: LogRange) -> bool:
     """Whether it is all of the log that is read, and no more than a chunk at once."""
-    return wanted.partitions is None and wanted.max_rows <= CHUNK_SEQS
+    return wanted.partitions is None and wanted.max_rows <= LOG_CHUNK
+
+
+def _is_chunk(first: Seq, found: Sequence[Found]) -> bool:
+    """Whether parts that follow each other are all messages of a chunk that begins at this seq."""
+    shapes = [part.shape for part in found if part.shape is not None]
+    if first % LOG_CHUNK != 1 or not shapes or shapes[0].first != first:
+        return False
+    return sum(shape.messages for shape in shapes) == LOG_CHUNK == shapes[-1].last - first + 1
 
 
 def _place(key: QueueKey, wanted: LogRange) -> Place:
-    return key, (wanted.first - 1) // CHUNK_SEQS, wanted.columns
+    return key, (wanted.first - 1) // LOG_CHUNK, wanted.columns

@@ -2,6 +2,6 @@
 
 -- name: mark
 -- By the unique index on the names of queues that are not deleted, then by the primary key.
-SELECT q.id AS queue_id, m.id AS last_id FROM queue q
-CROSS JOIN LATERAL (SELECT m.id FROM message m WHERE m.queue_id = q.id AND m.seq = $4) m
+SELECT q.id, m.id, m.created_at, m.transaction FROM queue q
+CROSS JOIN LATERAL (SELECT m.id, m.created_at, m.xmin::text AS transaction FROM message m WHERE m.queue_id = q.id AND m.seq = $4) m
 WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL AND q.first_seq <= $3 AND NOT q.holds_dead_letters

@@ -16,9 +16,9 @@ from msgspec import Struct, structs
 
 from skep.columns import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
 from skep.errors import Code, SkepError
-from skep.model import QueueKey, Seq
+from skep.model import LOG_CHUNK, QueueKey, Seq
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.log_cache import CHUNK_SEQS, within_chunk
+from skep.store.postgres.log_cache import within_chunk
 from skep.store.rules import PARTITION_WALK_SEQS
 from skep.store.shapes import VARYING, Shape, implied, together
 from skep.store.statements import load_statements
@@ -93,7 +93,7 @@ def at_once(columns: Sequence[str]) -> str:
 async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
     """What comes first of a range, each part in one walk over it, as far as payloads are not too long for that."""
     parts: list[Found] = []
-    rest, rows = wanted, CHUNK_SEQS
+    rest, rows = wanted, LOG_CHUNK
     while rest.first <= rest.last and rest.max_rows > 0 and rest.max_bytes > 0:
         rows = min(rows, rest.max_rows, rest.last - rest.first + 1)
         found, is_long = await _read_at_once(connection, key, rest, rows)

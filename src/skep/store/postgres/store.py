@@ -535,7 +535,9 @@ class PostgresStore:
         return self._pool.connections()
 
     async def maintain(self) -> None:
-        """Let go of what is kept for nobody, follow the database's clock, and compact the state tables when dead versions outnumber the live by far."""
+        """Let go of what is kept for nobody, follow the database's clock, and compact the state tables when dead versions
+        outnumber the live by far.
+        """
         self._log_cache.drop_idle()
         await self._follow_clock()
         async with self._pool.connection() as connection:

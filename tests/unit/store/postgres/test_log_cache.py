@@ -14,9 +14,9 @@ import pytest
 
 from skep.columns import LogPiece, LogRange, NewRows
 from skep.config import ServerSettings
-from skep.model import ClearScope, Seq
+from skep.model import LOG_CHUNK, ClearScope, Seq
 from skep.store.postgres import PostgresStore
-from skep.store.postgres.log_cache import CHUNK_SEQS, IDLE_SECONDS, LogCache, Mark
+from skep.store.postgres.log_cache import IDLE_SECONDS, LogCache, Mark
 from skep.store.postgres.store import LOG_CACHE_BYTES
 from tests.contract.driver import Driver
 
@@ -25,7 +25,7 @@ MANY = 10_000_000
 OLD, NEW = b"old", b"new"
 
 
-async def fill(driver: Driver, count: int = CHUNK_SEQS, payload: bytes = OLD, queue: str = "q") -> None:
+async def fill(driver: Driver, count: int = LOG_CHUNK, payload: bytes = OLD, queue: str = "q") -> None:
     partition = pa.array([b"p"] * count, pa.large_binary())
     payloads = pa.array([payload] * count, pa.large_binary())
     rows = NewRows(partition, payloads, driver.mint.mint_range(count))
@@ -35,7 +35,7 @@ async def fill(driver: Driver, count: int = CHUNK_SEQS, payload: bytes = OLD, qu
 async def piece(
     driver: Driver, first: int = 1, last: int = MANY, queue: str = "q", max_bytes: int = MANY, **wanted: Any
 ) -> LogPiece:
-    wanted = {"max_rows": CHUNK_SEQS} | wanted
+    wanted = {"max_rows": LOG_CHUNK} | wanted
     within = LogRange(first=Seq(first), last=Seq(last), max_bytes=max_bytes, **wanted)
     found = await driver.store.read_log(driver.key(queue), within)
     found.batch.validate(full=True)
@@ -43,13 +43,15 @@ async def piece(
     return found
 
 
-async def payloads(driver: Driver, *args: Any, **wanted: Any) -> set[bytes]:
-    return set((await piece(driver, *args, **wanted)).batch.column("payload").to_pylist())
+async def payload(driver: Driver, *args: Any, **wanted: Any) -> bytes:
+    """Of the first message of a piece."""
+    first: bytes = (await piece(driver, *args, **wanted)).batch.column("payload")[0].as_py()
+    return first
 
 
 async def tamper(other: Session, changes: str = "") -> None:
-    """Change all payloads, as nothing of ours does."""
-    await other.execute(f"UPDATE message SET payload = 'new'{changes}")
+    """Change payloads, as nothing of ours does; but not those that a chunk is known by."""
+    await other.execute(f"UPDATE message SET payload = 'new'{changes} WHERE seq % {LOG_CHUNK} <> 0")
 
 
 @pytest.fixture
@@ -62,16 +64,16 @@ async def there(driver: Driver, dsn: str) -> AsyncIterator[Driver]:
 
 
 async def test_a_chunk_is_read_from_postgresql_once(driver: Driver, there: Driver, other: Session) -> None:
-    await fill(driver, 2 * CHUNK_SEQS)
+    await fill(driver, 2 * LOG_CHUNK)
     before = await piece(driver)
     await tamper(other)
 
     again = await piece(driver)
 
     assert again.batch.equals(before.batch)
-    assert again.through == before.through == CHUNK_SEQS
-    assert await payloads(there) == {NEW}, "what another server has read is not known there"
-    assert await payloads(driver, CHUNK_SEQS + 1) == {NEW}, "what nobody has read yet"
+    assert again.through == before.through == LOG_CHUNK
+    assert await payload(there) == NEW, "what another server has read is not known there"
+    assert await payload(driver, LOG_CHUNK + 1) == NEW, "what nobody has read yet"
 
 
 async def test_a_part_of_a_chunk_is_read_from_memory_too(driver: Driver, other: Session) -> None:
@@ -83,19 +85,19 @@ async def test_a_part_of_a_chunk_is_read_from_memory_too(driver: Driver, other: 
     rest = await piece(driver, 4_001)
 
     assert (part.batch.equals(whole.slice(10, 20)), part.through) == (True, 30)
-    assert (rest.batch.equals(whole.slice(4_000)), rest.through) == (True, CHUNK_SEQS)
+    assert (rest.batch.equals(whole.slice(4_000)), rest.through) == (True, LOG_CHUNK)
 
 
 async def test_who_begins_within_a_chunk_comes_to_the_next_one_whole(driver: Driver, other: Session) -> None:
-    await fill(driver, 2 * CHUNK_SEQS)
+    await fill(driver, 2 * LOG_CHUNK)
 
     first = await piece(driver, 4_321)
     second = await piece(driver, first.through + 1)
     await tamper(other)
 
-    assert first.batch.column("seq").to_pylist() == list(range(4_321, CHUNK_SEQS + 1))
-    assert second.batch.num_rows == CHUNK_SEQS
-    assert await payloads(driver, CHUNK_SEQS + 1) == {OLD}
+    assert first.batch.column("seq").to_pylist() == list(range(4_321, LOG_CHUNK + 1))
+    assert second.batch.num_rows == LOG_CHUNK
+    assert await payload(driver, LOG_CHUNK + 1) == OLD
 
 
 async def test_bounds_of_rows_and_bytes_and_partitions_hold(driver: Driver) -> None:
@@ -103,9 +105,38 @@ async def test_bounds_of_rows_and_bytes_and_partitions_hold(driver: Driver) -> N
     await piece(driver)
 
     assert (await piece(driver, max_rows=7)).batch.column("seq").to_pylist() == list(range(1, 8))
+    assert (await piece(driver, 5, 4)).batch.num_rows == 0
+    assert (await piece(driver, 0, max_rows=3)).batch.column("seq").to_pylist() == [1, 2, 3]
     assert (await piece(driver, max_bytes=10)).batch.column("seq").to_pylist() == [1, 2, 3, 4]
     assert (await piece(driver, partitions=("none",))).batch.num_rows == 0
-    assert (await piece(driver, partitions=("p",))).batch.num_rows == CHUNK_SEQS
+    assert (await piece(driver, partitions=("p",))).batch.num_rows == LOG_CHUNK
+
+
+async def test_a_few_rows_of_a_chunk_are_read_from_memory(driver: Driver, other: Session) -> None:
+    await fill(driver)
+    await piece(driver)
+    await tamper(other)
+
+    assert await payload(driver, 100, max_rows=7) == OLD
+
+
+async def test_tenants_have_their_own(driver: Driver, other: Session) -> None:
+    neighbour = Driver(driver.store, driver.clock, "neighbour")
+    await fill(driver)
+    await fill(neighbour, payload=NEW)
+
+    assert [await payload(one) for one in (driver, neighbour, driver, neighbour)] == [OLD, NEW, OLD, NEW]
+
+
+async def test_a_chunk_with_a_long_payload_among_short_ones_is_kept(driver: Driver, other: Session) -> None:
+    await fill(driver, 1_000)
+    await fill(driver, 1, OLD * 1_000)
+    await fill(driver, LOG_CHUNK - 1_001)
+    before = await piece(driver, max_bytes=1_000_000)
+    await tamper(other)
+
+    assert before.batch.num_rows == LOG_CHUNK
+    assert (await piece(driver, max_bytes=1_000_000)).batch.equals(before.batch)
 
 
 async def test_columns_are_those_that_were_asked_for(driver: Driver, other: Session) -> None:
@@ -113,18 +144,18 @@ async def test_columns_are_those_that_were_asked_for(driver: Driver, other: Sess
     await piece(driver, columns=("payload", "seq"))
     await tamper(other)
 
-    assert await payloads(driver, columns=("payload", "seq")) == {OLD}
-    assert await payloads(driver, columns=("seq", "payload")) == {NEW}
-    assert await payloads(driver) == {NEW}
+    assert await payload(driver, columns=("payload", "seq")) == OLD
+    assert await payload(driver, columns=("seq", "payload")) == NEW
+    assert await payload(driver) == NEW
 
 
 async def test_a_chunk_that_is_not_full_yet_is_not_kept(driver: Driver) -> None:
-    await fill(driver, CHUNK_SEQS - 1)
-    assert (await piece(driver)).batch.num_rows == CHUNK_SEQS - 1
+    await fill(driver, LOG_CHUNK - 1)
+    assert (await piece(driver)).batch.num_rows == LOG_CHUNK - 1
 
     await fill(driver, 1)
 
-    assert (await piece(driver)).batch.num_rows == CHUNK_SEQS
+    assert (await piece(driver)).batch.num_rows == LOG_CHUNK
 
 
 async def test_what_retention_took_is_gone(driver: Driver) -> None:
@@ -152,16 +183,21 @@ async def test_a_queue_that_was_made_anew_has_its_own_messages(driver: Driver) -
     await driver.delete()
     await fill(driver, payload=NEW)
 
-    assert await payloads(driver) == {NEW}
+    assert await payload(driver) == NEW
 
 
-async def test_a_database_whose_seqs_are_of_other_messages_is_read_again(driver: Driver, other: Session) -> None:
-    """A replica that took over without the last messages, or a backup that was put back, gives their seqs out once more."""
+@pytest.mark.parametrize("changes", ["", ", id = gen_random_uuid()", ", created_at = created_at + 1"])
+async def test_a_database_whose_seqs_are_of_other_messages_is_read_again(
+    driver: Driver, other: Session, changes: str
+) -> None:
+    """A replica that took over without the last messages, or a backup that was put back, gives their seqs out once more. What was
+    scheduled, queued or spooled comes back under the id it had.
+    """
     await fill(driver)
     await piece(driver)
-    await tamper(other, ", id = gen_random_uuid()")
+    await other.execute(f"UPDATE message SET payload = 'new'{changes}")
 
-    assert await payloads(driver) == {NEW}
+    assert await payload(driver) == NEW
 
 
 async def test_a_log_that_lost_its_end_is_read_again(driver: Driver, other: Session) -> None:
@@ -181,7 +217,7 @@ async def test_dead_letters_go_from_the_middle_so_they_are_not_kept(driver: Driv
 
     left = (await piece(driver, queue="q.dead")).batch.column("seq").to_pylist()
 
-    assert left == [*range(1, 7), *range(9, CHUNK_SEQS + 1)]
+    assert left == [*range(1, 7), *range(9, LOG_CHUNK + 1)]
 
 
 async def test_what_lies_before_the_log_is_passed_over_at_once(driver: Driver, other: Session) -> None:
@@ -200,7 +236,7 @@ async def test_nothing_is_kept_when_there_is_no_room_for_it(driver: Driver, othe
     await piece(reader)
     await tamper(other)
 
-    assert await payloads(reader) == {NEW}
+    assert await payload(reader) == NEW
     await store.close()
 
 
@@ -215,14 +251,14 @@ class Kept:
     """A cache of chunks that are as large as one another, on a clock that is moved by hand."""
 
     def __init__(self, chunks: int) -> None:
-        self.batch = pa.record_batch({"payload": pa.array([b"x"] * CHUNK_SEQS)})
+        self.batch = pa.record_batch({"payload": pa.array([b"x"] * LOG_CHUNK)})
         self.now = 0.0
         self.cache = LogCache(chunks * self.batch.nbytes, lambda: self.now)
 
     def keep(self, chunk: int, driver: Driver) -> None:
-        first = Seq(chunk * CHUNK_SEQS + 1)
-        wanted = LogRange(first=first, last=first, max_rows=CHUNK_SEQS, max_bytes=MANY)
-        self.cache.keep(driver.key(), wanted, Mark(1, b""), LogPiece(self.batch, first))
+        first = Seq(chunk * LOG_CHUNK + 1)
+        wanted = LogRange(first=first, last=first, max_rows=LOG_CHUNK, max_bytes=MANY)
+        self.cache.keep(driver.key(), wanted, Mark(1, b"", 0, ""), LogPiece(self.batch, first))
 
     def chunks(self) -> int:
         return self.cache.bytes // int(self.batch.nbytes)
@@ -253,15 +289,15 @@ async def test_what_nobody_reads_any_more_is_given_back(driver: Driver) -> None:
 
 
 async def test_what_was_read_last_stays_longest(driver: Driver, other: Session, dsn: str) -> None:
-    await fill(driver, 3 * CHUNK_SEQS)
+    await fill(driver, 3 * LOG_CHUNK)
     size = (await piece(driver)).batch.nbytes
     store = PostgresStore(dsn, log_cache_bytes=2 * size + size // 2)
     await store.open()
     reader = Driver(store, driver.clock, driver.tenant)
-    firsts = [1, CHUNK_SEQS + 1, 2 * CHUNK_SEQS + 1]
+    firsts = [1, LOG_CHUNK + 1, 2 * LOG_CHUNK + 1]
     for first in (firsts[0], firsts[1], firsts[0], firsts[2]):  # so the second is the one that makes room
         await piece(reader, first)
     await tamper(other)
 
-    assert [await payloads(reader, first) for first in (firsts[0], firsts[2], firsts[1])] == [{OLD}, {OLD}, {NEW}]
+    assert [await payload(reader, first) for first in (firsts[0], firsts[2], firsts[1])] == [OLD, OLD, NEW]
     await store.close()
