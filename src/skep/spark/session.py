@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from skep.errors import Code, SkepError
+from skep.spark.interpreter import interpreter
 from skep.spark.java import java_home
 from skep.spark.reader import READER_CLASS, READER_JAR, READER_SETTING
 from skep.spark.shared_classes import sharing_options
@@ -179,10 +180,12 @@ def cores_of(master: str) -> int:
 def _prepare_environment(master: str) -> None:
     """What Spark's launcher and its Python workers read before there is any session."""
     os.environ["JAVA_HOME"] = str(java_home())
+    python = sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        python = interpreter()
+        os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)  # plans what data sources read, too
 
 
 def _check_client(remote: str) -> None:

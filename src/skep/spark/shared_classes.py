@@ -15,7 +15,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from skep.spark.java import cache_folder
+from skep.spark.cached import cache_folder
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 """Java finds out itself whether a file fits, and goes without if not; nobody needs to read that."""

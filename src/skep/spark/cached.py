@@ -1,0 +1,24 @@
+"""What is kept on this machine and can be made anew at any time: a folder, and small programs in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Where such things are."""
+    environment = os.environ if environment is None else environment
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skep"
+
+
+def write_program(path: Path, text: str) -> None:
+    """Have a script there, as it is written now."""
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.chmod(0o755)
+    fresh.replace(path)  # whoever starts one at the same time finds the old or the new one, whole

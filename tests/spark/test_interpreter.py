@@ -1,0 +1,73 @@
+"""Spark's Python processes start without the archives that Spark puts before its package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from skep.spark.interpreter import interpreter
+
+INSTALLED = Path(pyspark.__file__).parent
+TOLD = "import os, sys; print(sys.argv[1:], os.environ['PYTHONPATH'], sys.executable, sep='|')"
+
+
+def test_archives_are_taken_out_of_the_path_and_all_else_is_handed_on_word_by_word(tmp_path: Path) -> None:
+    program = interpreter({"XDG_CACHE_HOME": str(tmp_path)})
+    places = [
+        f"{INSTALLED}/python/lib/pyspark.zip", "/a b", f"{INSTALLED}/python/lib/py4j-0.10.9.9-src.zip", "", "/*",
+        f"{INSTALLED}/jars/spark-core_2.13-4.3.0.jar", "/mine/pyspark.zip.d",
+    ]  # fmt: skip
+    said = subprocess.run(
+        [program, "-c", TOLD, "a b", "", "*"], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+    )  # fmt: skip
+
+    assert Path(program).parent == tmp_path / "skep"
+    assert said.stdout == f"['a b', '', '*']|/a b:/*:/mine/pyspark.zip.d|{sys.executable}\n"
+
+
+def test_nothing_is_left_where_there_was_nothing(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    program = interpreter({"XDG_CACHE_HOME": str(tmp_path)})
+
+    said = subprocess.run([program, "-c", TOLD], capture_output=True, text=True, check=True, env=environment)
+
+    assert said.stdout == f"[]||{sys.executable}\n"
+
+
+def test_another_spark_than_the_installed_one_keeps_its_own_package(tmp_path: Path) -> None:
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert interpreter({**cache, "SPARK_HOME": "/opt/spark"}) == sys.executable
+    assert interpreter({**cache, "SPARK_HOME": str(INSTALLED)}) != sys.executable
+
+
+def test_a_folder_that_takes_no_program_is_done_without(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert interpreter({"XDG_CACHE_HOME": str(file)}) == sys.executable
+
+
+def test_nobody_needs_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert interpreter({}) == sys.executable
+
+
+def test_a_session_on_this_machine_starts_them_so(spark: SparkSession) -> None:
+    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"file": [pyspark.__file__], "path": [os.pathsep.join(sys.path)]})
+
+    [row] = spark.range(1).coalesce(1).mapInArrow(told, "file string, path string").collect()
+
+    assert row["file"] == str(INSTALLED / "__init__.py")
+    assert "pyspark.zip" not in row["path"]
