@@ -1,4 +1,4 @@
-"""Staged messages as bytes: an Arrow stream of our own making, compressed, that a store keeps whole and reads back once.
+"""Staged messages as bytes: an Arrow stream of our own making, compressed where that helps, that a store keeps whole and reads back once.
 
 Messages of one queue with nothing but a partition and a payload stay columns from end to end; others carry every field.
 """
@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from skep.columns import NewRows
 from skep.ids import Id
 from skep.model import NewMessage, QueueKey
 
+CODEC = "lz4"
+"""A chunk is written once and read once, so what matters is that it is fast."""
+SAMPLE_BYTES = 64 * 1024
+WORTH_IT = 0.8
 _QUEUE = b"queue"
 _HEADERS = b"headers"
 _RICH = pa.schema(
@@ -52,10 +57,22 @@ def rich_chunk(messages: Sequence[NewMessage]) -> bytes:
 
 def _written(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
-    # It is written once and read once, so what matters is that it is fast.
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=CODEC if _shrinks(batch.column("payload")) else None)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return] # pyarrow is untyped
+
+
+def _shrinks(payload: pa.LargeBinaryArray) -> bool:
+    """Whether the first payloads are much shorter when they are compressed. To find that all of them are not takes longer than
+    all the rest of staging.
+    """
+    _, offsets, data = payload.buffers()
+    if data is None or not len(payload):
+        return False
+    first, last = np.frombuffer(offsets, np.int64, len(payload) + 1, 8 * payload.offset)[[0, -1]].tolist()
+    sample = data.slice(first, min(last - first, SAMPLE_BYTES))
+    return len(pa.compress(sample, codec=CODEC, asbytes=True)) < WORTH_IT * len(sample)
 
 
 class Unpacked:

@@ -142,7 +142,7 @@ class Writer(ConnectionThread):
         """Run the calls in one transaction; when SQLite gave up on the whole of it, each in one of its own."""
         try:
             session.db.execute("BEGIN IMMEDIATE")
-            answers = [self._isolated(session, call) for call in calls]
+            answers = [self._isolated(session, call) for call in calls] if len(calls) > 1 else [_run(session, calls[0])]
             session.db.execute("COMMIT")
             self.commits += 1
         except Exception as error:
@@ -155,11 +155,11 @@ class Writer(ConnectionThread):
         return answers
 
     def _isolated(self, session: Session, call: Call) -> Answer:
+        """Run a call so that it can fail without the others. For that SQLite keeps what each page was before; one alone can do without."""
         db = session.db
         db.execute("SAVEPOINT call")
         try:
-            value = call.work(session)
-            session.flush()
+            answer = _run(session, call)
         except Exception as error:
             session.forget()
             if not db.in_transaction:
@@ -167,7 +167,7 @@ class Writer(ConnectionThread):
             db.execute("ROLLBACK TO call; RELEASE call")
             return Answer(call.future, None, self._translate(error))
         db.execute("RELEASE call")
-        return Answer(call.future, value, None)
+        return answer
 
     def _roll_back(self, session: Session) -> None:
         session.forget()
@@ -200,6 +200,12 @@ class _TransactionLostError(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+def _run(session: Session, call: Call) -> Answer:
+    value = call.work(session)
+    session.flush()
+    return Answer(call.future, value, None)
 
 
 def _deliver(answers: list[Answer]) -> None:
