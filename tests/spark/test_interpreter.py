@@ -13,25 +13,23 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from skep.spark.interpreter import interpreter
+from skep.spark.interpreter import ARCHIVES, interpreter
 
 INSTALLED = Path(pyspark.__file__).parent
-TOLD = "import os, sys; print(sys.argv[1:], os.environ['PYTHONPATH'], sys.executable, sep='|')"
+TOLD = "import os, sys; print(sys.argv[1:], os.environ['PYTHONPATH'], sys.executable, os.getenv('a.name-of no shell'), sep='|')"
 
 
 def test_archives_are_taken_out_of_the_path_and_all_else_is_handed_on_word_by_word(tmp_path: Path) -> None:
     program = interpreter({"XDG_CACHE_HOME": str(tmp_path)})
-    places = [
-        f"{INSTALLED}/python/lib/pyspark.zip", "/a b", f"{INSTALLED}/python/lib/py4j-0.10.9.9-src.zip", "", "/*",
-        f"{INSTALLED}/jars/spark-core_2.13-4.3.0.jar", "/mine/pyspark.zip.d",
-    ]  # fmt: skip
+    [package], [py4j], [core] = (list(map(str, INSTALLED.glob(pattern))) for pattern in ARCHIVES)
+    places = [package, "/a b", py4j, "", "/*", core, "/other/pyspark.zip", package, "/mine.zip"]
     said = subprocess.run(
         [program, "-c", TOLD, "a b", "", "*"], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "a.name-of no shell": "kept"},
     )  # fmt: skip
 
     assert Path(program).parent == tmp_path / "skep"
-    assert said.stdout == f"['a b', '', '*']|/a b:/*:/mine/pyspark.zip.d|{sys.executable}\n"
+    assert said.stdout == f"['a b', '', '*']|/a b:/*:/other/pyspark.zip:/mine.zip|{sys.executable}|kept\n"
 
 
 def test_nothing_is_left_where_there_was_nothing(tmp_path: Path) -> None:
@@ -40,7 +38,7 @@ def test_nothing_is_left_where_there_was_nothing(tmp_path: Path) -> None:
 
     said = subprocess.run([program, "-c", TOLD], capture_output=True, text=True, check=True, env=environment)
 
-    assert said.stdout == f"[]||{sys.executable}\n"
+    assert said.stdout == f"[]||{sys.executable}|None\n"
 
 
 def test_another_spark_than_the_installed_one_keeps_its_own_package(tmp_path: Path) -> None:
@@ -71,3 +69,14 @@ def test_a_session_on_this_machine_starts_them_so(spark: SparkSession) -> None:
 
     assert row["file"] == str(INSTALLED / "__init__.py")
     assert "pyspark.zip" not in row["path"]
+    assert (os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"]) == (sys.executable, sys.executable)
+
+
+def test_packages_that_only_this_process_finds_are_left_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "py4j").mkdir()
+    (tmp_path / "py4j" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "py4j")
+    assert interpreter({"XDG_CACHE_HOME": str(tmp_path)}) == sys.executable

@@ -8,7 +8,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from skep.chunks import SAMPLE_BYTES, Unpacked, plain_chunk
+from skep.chunks import SAMPLE_BYTES, SAMPLES, Unpacked, plain_chunk
 
 HEX = "0123456789abcdef"
 ALIKE = [json.dumps({"order": number, "state": "open", "country": "Switzerland"}).encode() for number in range(5_000)]
@@ -37,7 +37,7 @@ def test_only_what_shrinks_is_compressed(payloads: list[bytes], shrinks: bool) -
 
 def test_the_sample_is_of_the_rows_that_are_written() -> None:
     """And not of others before them in the same memory."""
-    whole = texts([b"x" * SAMPLE_BYTES, *RANDOM])
+    whole = texts([b"x" * SAMPLES * SAMPLE_BYTES, *RANDOM])
 
     chunk = plain_chunk("orders", texts([b"p"] * len(RANDOM)), whole.slice(1))
 

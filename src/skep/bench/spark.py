@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from skep.bench import scripts
 from skep.bench.http import serving
@@ -108,20 +108,19 @@ class Bench(Struct, frozen=True):
         """The options that say where the server is."""
         return {"url": f"http://127.0.0.1:{self.port}"}
 
-    def source(self, rows: int | None = None, port: int | None = None) -> DataFrame:
-        """The queue as a table, all of it or its first rows, from this server or another."""
+    def source(self, rows: int | None = None) -> DataFrame:
+        """The queue as a table, all of it or its first rows."""
         end = f'{{"{self.queue}": {self.scale.rows if rows is None else rows}}}'
-        url = f"http://127.0.0.1:{port or self.port}"
-        return self.spark.read.format("skep").options(url=url, endingOffsets=end).load(self.queue)
+        return self.spark.read.format("skep").options(**self.connection, endingOffsets=end).load(self.queue)
 
     def compare(self, *works: Callable[[], float | None]) -> list[Rounds]:
         """What each took, in rounds that alternate."""
         return alternating(self.pids, self.scale.warm_rounds, self.scale.rounds, works)
 
-    def compare_reading(self, *frames: DataFrame, more_pids: tuple[int, ...] = ()) -> list[Rounds]:
+    def compare_reading(self, *frames: DataFrame) -> list[Rounds]:
         """The same of reading tables. There are more rounds: they are short, and Java takes longer to compile what they run."""
         works = [partial(drain, frame) for frame in frames]
-        return alternating((*self.pids, *more_pids), 2 * self.scale.warm_rounds, self.scale.read_rounds, works)
+        return alternating(self.pids, 2 * self.scale.warm_rounds, self.scale.read_rounds, works)
 
     def rate(self, name: str, value: float) -> None:
         """Report a rate of this store."""
@@ -152,20 +151,32 @@ def measure(stores: list[str], scale: Scale) -> Report:
             with subject(spark, "sqlite", f"{folder}/served.db", (), scale, report, folder) as bench:
                 steps(bench, source_of_parquet, streaming, small_batches, archive, sink_of_push)
         if "postgres" in stores:
-            database = stack.enter_context(running_postgres())
-            dsn = database.create_database()
-            with subject(spark, "postgres", dsn, _pids(database), scale, report, folder) as bench:
-                if jar is None:
-                    report.notes["postgres.source_over_jdbc"] = (
-                        "not measured: there is no JDBC driver (apt-get install libpostgresql-jdbc-java)"
-                    )
-                    steps(bench, source_alone)
-                else:
-                    steps(bench, partial(source_over_jdbc, database=database, dsn=dsn))
-                if not (scale.is_quick and "sqlite" in stores):
-                    steps(bench, streaming, small_batches, archive, sink_of_push)
+            postgres(spark, jar, scale, report, folder, only_compared=scale.is_quick and "sqlite" in stores)
         mapping(spark, scale, report, folder)
     return report
+
+
+def postgres(
+    spark: SparkSession, jar: Path | None, scale: Scale, report: Report, folder: Path, *, only_compared: bool
+) -> None:
+    """Measure servers on PostgreSQL: one as it is by default, which has in memory what was read of the queue before, and one that keeps
+    nothing, which reads everything as the first reader of a message does.
+    """
+    with running_postgres() as database, ExitStack() as stack:
+        dsn = database.create_database()
+        kept = stack.enter_context(subject(spark, "postgres", dsn, _pids(database), scale, report, folder))
+        port, pid = stack.enter_context(serving(dsn, folder, {"SKEP_LOG_CACHE_BYTES": "0"}))
+        fresh = structs.replace(kept, port=port, pids=(*kept.pids, pid))
+        report.notes["postgres"] = "source is read from the server's memory after the first round, all else is not"
+        if jar is None:
+            report.notes["postgres.source_over_jdbc"] = (
+                "not measured: there is no JDBC driver (apt-get install libpostgresql-jdbc-java)"
+            )
+            steps(kept, source_alone)
+        else:
+            steps(fresh, partial(source_over_jdbc, kept=kept, database=database, dsn=dsn))
+        if not only_compared:
+            steps(fresh, streaming, small_batches, archive, sink_of_push)
 
 
 def quiet_session(told: Path, config: dict[str, str]) -> SparkSession:
@@ -234,24 +245,21 @@ def source_alone(bench: Bench) -> None:
     bench.tell("source", queue, bench.scale.rows)
 
 
-def source_over_jdbc(bench: Bench, database: PostgresServer, dsn: str) -> None:
-    """The queue as a table, beside Spark's own JDBC reader: at its best, with as many rows of a table of texts that was made for
-    it, and when it makes the same rows of our own table. The queue is read again and again, so the server has it in memory after the
-    first round; a second one, that keeps nothing, reads it from PostgreSQL each time.
+def source_over_jdbc(bench: Bench, kept: Bench, database: PostgresServer, dsn: str) -> None:
+    """The queue as a table, from a server that has it in memory and from one that has not, beside Spark's own JDBC reader: at its
+    best, with as many rows of a table of texts that was made for it, and when it makes the same rows of our own table.
     """
     database.execute(PLAIN_ROWS.format(rows=bench.scale.rows, bytes=PAYLOAD_BYTES))
-    plain = jdbc(bench, database, "postgres", "bench_rows")
-    same = jdbc(bench, database, urlsplit(dsn).path.removeprefix("/"), f"({SAME_ROWS.format(queue=bench.queue)}) t")
-    with serving(dsn, bench.folder, {"SKEP_LOG_CACHE_BYTES": "0"}) as (port, pid):
-        frames = {
-            "source": bench.source(), "source_uncached": bench.source(port=port), "jdbc": plain, "jdbc_same_rows": same,
-        }  # fmt: skip
-        found = dict(zip(frames, bench.compare_reading(*frames.values(), more_pids=(pid,)), strict=True))
+    same = SAME_ROWS.format(queue=bench.queue, rows=bench.scale.rows)
+    frames = {
+        "source": kept.source(),
+        "source_uncached": bench.source(),
+        "jdbc": jdbc(bench, database, "postgres", "bench_rows"),
+        "jdbc_same_rows": jdbc(bench, database, urlsplit(dsn).path.removeprefix("/"), f"({same}) t"),
+    }
+    found = dict(zip(frames, bench.compare_reading(*frames.values()), strict=True))
     for name, rounds in found.items():
         bench.tell(name, rounds, bench.scale.rows)
-    bench.report.notes[f"{bench.store}.source"] = (
-        "from the server's memory after the first round, but for source_uncached"
-    )
     ratios, store = bench.report.ratios, bench.store
     ratios[f"{store}.source_over_jdbc"] = found["source"].over(found["jdbc"])
     ratios[f"{store}.source_over_jdbc_uncached"] = found["source_uncached"].over(found["jdbc"])
@@ -272,7 +280,7 @@ SAME_ROWS = """
 select '{queue}'::text as queue, m.partition, m.seq, m.id::text as message_id, m.transaction_id,
     coalesce(m.trace_id, m.id)::text as trace_id, convert_from(m.payload, 'UTF8') as payload,
     convert_from(m.headers, 'UTF8') as headers, to_timestamp(m.created_at / 1e6) as created_at
-from message m where m.queue_id = (select q.id from queue q where q.name = '{queue}')
+from message m where m.queue_id = (select q.id from queue q where q.name = '{queue}') and m.seq <= {rows}
 """
 PLAIN_ROWS = """
 create table bench_rows as

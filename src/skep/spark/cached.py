@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def write_program(path: Path, text: str) -> None:
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     fresh.write_text(text, encoding="utf-8")
     fresh.chmod(0o755)
     fresh.replace(path)  # whoever starts one at the same time finds the old or the new one, whole

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 CLASS_PATH = "spark.driver.extraClassPath"
+PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+"""What runs tasks, and what plans the reading of data sources."""
 CONF_FOLDERS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 """Spark puts them before its jars."""
 
@@ -120,7 +122,8 @@ def start_session(
     settings = with_reader(master, {**settings_for(master, quick_start=quick_start), **(config or {})})
     if master.startswith("local") and JAVA_OPTIONS not in (config or {}):
         settings[JAVA_OPTIONS] += f" {_sharing_options(settings)}"
-    session = builder.master(patient(master)).config(map={**settings}).getOrCreate()
+    with _starting_python(master):
+        session = builder.master(patient(master)).config(map={**settings}).getOrCreate()
     _silence(session)
     return session
 
@@ -180,12 +183,24 @@ def cores_of(master: str) -> int:
 def _prepare_environment(master: str) -> None:
     """What Spark's launcher and its Python workers read before there is any session."""
     os.environ["JAVA_HOME"] = str(java_home())
-    python = sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        python = interpreter()
-        os.environ.setdefault("PYSPARK_PYTHON", python)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)  # plans what data sources read, too
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+@contextmanager
+def _starting_python(master: str) -> Iterator[None]:
+    """Have Spark start its Python processes as it is best here, unless somebody has named another Python.
+
+    Spark asks once, as the session starts. What this process starts later is to find the environment as it was.
+    """
+    ours = [name for name in PYTHONS if master.startswith("local") and os.environ.get(name) == sys.executable]
+    os.environ.update(dict.fromkeys(ours, interpreter() if ours else ""))
+    try:
+        yield
+    finally:
+        os.environ.update(dict.fromkeys(ours, sys.executable))
 
 
 def _check_client(remote: str) -> None:

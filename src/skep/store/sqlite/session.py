@@ -1,7 +1,7 @@
 """What a connection knows between statements: queues and groups, with their counters, read once.
 
 There is exactly one writer, so what it read stays true until it changes it itself. Changes to counters are gathered
-here and written by `flush` before the call's savepoint is released; whenever something is rolled back, `forget` drops
+here and written by `flush` before the call is done; whenever something is rolled back, `forget` drops
 everything, so memory never runs ahead of the file. A reading connection forgets before every call.
 """
 

@@ -1,6 +1,6 @@
 """The SQLite store: every verb of the protocol, handed to the writing or the reading thread.
 
-No logic lives here: a verb is one function of one session, run in one savepoint by the writer or in one snapshot by the
+No logic lives here: a verb is one function of one session, run whole or not at all by the writer or in one snapshot by the
 reader. In `:memory:` there is one connection, so reads go through the writer too.
 """
 

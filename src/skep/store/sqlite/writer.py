@@ -1,7 +1,7 @@
 """Threads that own a connection: the writer, which commits the waiting calls of all callers together, and the reader.
 
-The writer takes all that waits, runs each call in a savepoint of its own inside one transaction, commits once (one
-fsync for many calls), and only then answers (I1): an error undoes its own call only, and a failed commit fails every
+The writer takes all that waits, runs each call (in a savepoint of its own, if there are several) inside one transaction, commits
+once (one fsync for many calls), and only then answers (I1): an error undoes its own call only, and a failed commit fails every
 call in it. All answers of a commit go back to the event loop in one step.
 """
 
