@@ -1,7 +1,7 @@
 """Which Python runs Spark's Python processes on this machine: ours, and quicker to start than Spark would start it.
 
 Spark puts archives before everything else that Python looks for modules in: its own package as sources, which each process
-compiles anew, and the jar of its core, whose list of contents each process reads. That takes some 0.6 seconds of every process, of
+compiles anew, and the jar of its core, whose list of contents each process reads. That takes a second or more of every process, of
 which a stream has one and a session five before its first row. In a session on this machine the same package is installed, and compiled.
 """
 
