@@ -3,8 +3,9 @@
 The names of the client are loaded when they are first used, so that importing `skep` costs nothing.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from skep.lazily import loading
 
 if TYPE_CHECKING:
     from skep.client import (
@@ -34,17 +35,5 @@ _HOMES = dict.fromkeys(__all__, "skep.client") | {
     "App": "skep.worker", "Code": "skep.errors", "SkepError": "skep.errors"
 }  # fmt: skip
 
-
 if not TYPE_CHECKING:  # or every misspelt name would have a type
-
-    def __getattr__(name: str) -> object:
-        home = _HOMES.get(name)
-        if home is None:
-            raise AttributeError(f"module 'skep' has no attribute {name!r}")
-        value = getattr(import_module(home), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    __getattr__, __dir__ = loading(globals(), _HOMES)

@@ -5,8 +5,9 @@ anything; `Client` and `AsyncClient` are thin shells around it that do. Names ar
 the two, or a setting, does not wait for the rest.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from skep.lazily import loading
 
 if TYPE_CHECKING:
     from skep.client.async_client import AsyncClient
@@ -25,22 +26,14 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "AsyncClient": "async_client", "AsyncMessage": "async_message", "AsyncQueue": "async_queue", "Client": "client",
-    "Message": "message", "NewMessage": "outgoing", "Pushed": "pushed", "Queue": "queue", "Queued": "pushed",
-    "Reject": "worker", "Retry": "worker", "RetryAt": "worker", "Worker": "worker",
+    name: f"skep.client.{module}"
+    for module, names in {
+        "async_client": ["AsyncClient"], "async_message": ["AsyncMessage"], "async_queue": ["AsyncQueue"],
+        "client": ["Client"], "message": ["Message"], "outgoing": ["NewMessage"], "pushed": ["Pushed", "Queued"],
+        "queue": ["Queue"], "worker": ["Reject", "Retry", "RetryAt", "Worker"],
+    }.items()
+    for name in names
 }  # fmt: skip
 
-
 if not TYPE_CHECKING:  # or every misspelt name would have a type
-
-    def __getattr__(name: str) -> object:
-        home = _HOMES.get(name)
-        if home is None:
-            raise AttributeError(f"module 'skep.client' has no attribute {name!r}")
-        value = getattr(import_module(f"skep.client.{home}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    __getattr__, __dir__ = loading(globals(), _HOMES)

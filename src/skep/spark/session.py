@@ -196,7 +196,8 @@ def _starting_python(master: str) -> Iterator[None]:
     Spark asks once, as the session starts. What this process starts later is to find the environment as it was.
     """
     ours = [name for name in PYTHONS if master.startswith("local") and os.environ.get(name) == sys.executable]
-    os.environ.update(dict.fromkeys(ours, interpreter() if ours else ""))
+    if ours:
+        os.environ.update(dict.fromkeys(ours, interpreter()))
     try:
         yield
     finally:

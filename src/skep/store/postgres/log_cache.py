@@ -10,6 +10,7 @@ was scheduled, queued or spooled is stored again under the id it had.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from skep.model import LOG_CHUNK, QueueKey, Seq
-from skep.store.postgres.connection import Connection
+from skep.store.postgres.connection import Connection, Pool
 from skep.store.statements import load_statements
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
@@ -70,8 +71,21 @@ class LogCache:
         self._chunks: OrderedDict[Place, Chunk] = OrderedDict()
         self.bytes = 0
 
-    async def read(self, connection: Connection, key: QueueKey, wanted: LogRange) -> LogPiece | None:
-        """What comes first of the range, if it is kept and still in the log."""
+    async def read(self, pool: Pool, key: QueueKey, wanted: LogRange) -> LogPiece:
+        """What comes first of a range: what is kept of it and still in the log, else what PostgreSQL has, which is kept if it can be."""
+        from skep.store.postgres import reading
+
+        async with pool.connection() as connection:
+            if (kept := await self._kept(connection, key, wanted)) is not None:
+                return kept
+            found = await reading.read(connection, key, wanted)
+            mark = await self._mark(connection, key, wanted, found)
+        piece = await asyncio.to_thread(reading.piece_of, wanted, found)
+        if mark is not None:
+            self.keep(key, wanted, mark, piece)
+        return piece
+
+    async def _kept(self, connection: Connection, key: QueueKey, wanted: LogRange) -> LogPiece | None:
         from skep.columns import LogPiece
 
         chunk = self._chunks.get(place := _place(key, wanted))
@@ -80,7 +94,7 @@ class LogCache:
         last = Seq(min(wanted.last, wanted.first + wanted.max_rows - 1, chunk.first + LOG_CHUNK - 1))
         if last < wanted.first or chunk.batch.nbytes > wanted.max_bytes:
             return None
-        if await _mark(connection, key, chunk.first) != chunk.mark:
+        if await _mark_of(connection, key, chunk.first) != chunk.mark:
             self._drop(place)
             return None
         if place in self._chunks:  # nobody made room of it meanwhile
@@ -88,13 +102,13 @@ class LogCache:
             self._chunks.move_to_end(place)
         return LogPiece(chunk.batch.slice(wanted.first - chunk.first, last - wanted.first + 1), last)
 
-    async def mark(
+    async def _mark(
         self, connection: Connection, key: QueueKey, wanted: LogRange, found: Sequence[Found]
     ) -> Mark | None:
         """What to keep under that was just found over this connection; None when it is no whole chunk, or may change."""
         if not self._max_bytes or not _comes_in_chunks(wanted) or not _is_chunk(wanted.first, found):
             return None
-        mark = await _mark(connection, key, wanted.first)
+        mark = await _mark_of(connection, key, wanted.first)
         return None if mark is None or {mark.queue_id} != {part.queue_id for part in found} else mark
 
     def keep(self, key: QueueKey, wanted: LogRange, mark: Mark, piece: LogPiece) -> None:
@@ -119,7 +133,7 @@ class LogCache:
             self.bytes -= chunk.batch.nbytes
 
 
-async def _mark(connection: Connection, key: QueueKey, first: int) -> Mark | None:
+async def _mark_of(connection: Connection, key: QueueKey, first: int) -> Mark | None:
     row = await connection.fetchrow(SQL["mark"], key.tenant, key.name, first, first + LOG_CHUNK - 1)
     return None if row is None else Mark(*row)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -308,17 +307,7 @@ class PostgresStore:
         return appended
 
     async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
-        from skep.store.postgres import reading
-
-        async with self._pool.connection() as connection:
-            if (kept := await self._log_cache.read(connection, key, wanted)) is not None:
-                return kept
-            found = await reading.read(connection, key, wanted)
-            mark = await self._log_cache.mark(connection, key, wanted, found)
-        piece = await asyncio.to_thread(reading.piece_of, wanted, found)
-        if mark is not None:
-            self._log_cache.keep(key, wanted, mark, piece)
-        return piece
+        return await self._log_cache.read(self._pool, key, wanted)
 
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         async with self._pool.connection() as connection:
