@@ -17,7 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-WORKERS = 2
+WORKERS = 3
+"""One more than the cores of the machine that ten minutes are asked of: tests wait for what they start, and two left half of it idle."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = (
