@@ -135,6 +135,7 @@ class OperationsMachine(RuleBasedStateMachine):
         token, mine = self.claims[pick % len(self.claims)]
         index = which % len(mine)
         retry_at = None if how == "failed" else Instant(self.now + (5_000_000 if how == "retry" else 0))
+        self.level(mine[index].queue.name)  # only a queue that is there has dead letters
         done = []
         for store, claimed in ((self.store, mine), (self.model, self.model_claims[token])):
             back = GivenBack(claimed[index].position, retry_at, "no", Code.INTERNAL, untried=how == "untried")
@@ -147,13 +148,14 @@ class OperationsMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["plain", "full"]))
     def delete(self, name: str) -> None:
-        # A held push may have made its queue, or not: it is empty either way. But only a queue that is there takes its operations with it.
-        if [found is None for found in self.both(lambda store: store.get_queue(self.key(name)))] in (
-            [True, False],
-            [False, True],
-        ):
-            self.both(lambda store: store.create_queue(self.key(name), QueueSettings(), self.now))
+        self.level(name)  # only a queue that is there takes its operations with it
         self.both(lambda store: store.delete_queue(self.key(name), self.now))
+
+    def level(self, name: str) -> None:
+        """A held push may have made its queue, or not: it is empty either way. Make it, where only one of the two has it."""
+        there = [found is not None for found in self.both(lambda store: store.get_queue(self.key(name)))]
+        if any(there) and not all(there):
+            self.both(lambda store: store.create_queue(self.key(name), QueueSettings(), self.now))
 
     @invariant()
     def same(self) -> None:

@@ -518,9 +518,14 @@ def which(letter: DeadLetter) -> tuple[object, ...]:
 
 
 def figures(stats: GroupStats, log: Log, now: int) -> dict[str, object]:
-    """What is comparable: whether a lease that ran out still counts as in flight is not told, nor its retry yet."""
+    """What is comparable: whether a lease that ran out still counts as in flight is not told, nor its retry yet.
+
+    Nor how old a message is that was deleted while it was leased.
+    """
     group: Group = log.groups[stats.group]
-    names = ["progress_seq", "pushed", "completed", "dead", "expired", "oldest_at", "lag_messages", "created_at"]
+    names = ["progress_seq", "pushed", "completed", "dead", "expired", "lag_messages", "created_at"]
+    if log.entries.keys() >= set(group.unsettled()):
+        names.append("oldest_at")
     if not any(lease.deadline <= now for lease in group.leases) and log.is_ordered:
         names += ["pending", "in_flight", "partitions_pending", "partitions_leased", "retried"]
     return {name: getattr(stats, name) for name in names}

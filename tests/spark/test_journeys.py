@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.journeys import broken, by_queue, hops, journeys, slowest
 from skep.spark.pipelines.metrics import metrics
-from tests.spark.frames import at, dicts, kept, lease, leases_of, message, messages_of
+from tests.spark.frames import at, dicts, kept, lease, leases_of, letter, letters_of, message, messages_of
 
 
 def shop(spark: SparkSession) -> Any:
@@ -100,6 +100,44 @@ def test_a_hop_whose_last_lease_ran_out_breaks_its_journey_and_not_those_of_its_
     assert [few_journeys[f"order {seq}"]["state"] for seq in (1, 2, 3)] == ["broken", "done", "open"]
     [row] = [row for row in metrics(*few, window=None).collect() if row["queue"] == "orders"]
     assert (row["delivered"], row["settled"], row["retried"], row["dead"]) == (4, 1, 2, 1)
+
+
+def test_a_message_that_grew_too_old_breaks_its_journey(spark: SparkSession) -> None:
+    messages = messages_of(
+        spark, message("orders", 1, 0, trace="never"), message("orders", 2, 1, trace="again"), message("orders", 3, 2)
+    )
+    leases = leases_of(spark, lease("orders", (2, 2), (4, 5), "retried"))
+    letters = letters_of(
+        spark,
+        letter(1, 60, None, trace_id="never", reason="expired", attempts=0),
+        letter(2, 61, "not now", trace_id="again", reason="expired", attempts=1, created_at=at(1)),
+        letter(2, 61, "not now", trace_id="again", reason="expired", attempts=0, created_at=at(1), group="audit"),
+        letter(9, 62, "no JSON", trace_id="other", reason="expired", attempts=0, group=""),
+    )
+    found = journeys(messages, leases, letters)
+    rows = {row["trace_id"]: row for row in found.collect()}
+    states = {trace: {hop["group"]: hop["state"] for hop in row["hops"]} for trace, row in rows.items()}
+    assert states == {
+        "never": {"g": "dead", "audit": "waiting"},
+        "again": {"g": "dead", "audit": "dead"},
+        "t": {"g": "waiting", "audit": "waiting"},
+    }
+    assert {trace: row["state"] for trace, row in rows.items()} == {"never": "broken", "again": "broken", "t": "open"}
+    [never] = [hop for hop in rows["never"]["hops"] if hop["group"] == "g"]
+    assert (never["attempts"], never["errors"], never["leased_at"]) == (0, 1, None)
+    assert never["ended_at"].timestamp() == at(60).timestamp()
+    assert (never["wait_seconds"], never["work_seconds"], never["pause_seconds"]) == (60.0, 0.0, 0.0)
+    [again] = [hop for hop in rows["again"]["hops"] if hop["group"] == "g"]
+    assert (again["attempts"], again["errors"], again["ended_at"].timestamp()) == (1, 2, at(61).timestamp())
+    assert (again["wait_seconds"], again["work_seconds"], again["pause_seconds"]) == (3.0, 1.0, 56.0)
+
+    # It is known from then on, also when the letter was purged.
+    later = journeys(messages.where("false"), leases.where("false"), known=kept(found), groups=_groups(spark))
+    assert dicts(later.orderBy("trace_id").collect()) == dicts(found.orderBy("trace_id").collect())
+
+
+def _groups(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([("orders", "g"), ("orders", "audit")], "queue string, group string")
 
 
 def test_a_queue_that_nobody_reads_ends_a_journey(few_journeys: dict[str, Row]) -> None:

@@ -185,6 +185,24 @@ def test_a_pass_leaves_hours_alone_in_which_nothing_changed(shop: Shop, tmp_path
 
 
 @pytest.mark.slow
+def test_a_message_that_grew_too_old_between_two_passes_breaks_its_journey(shop: Shop) -> None:
+    shop.client.configure("orders", max_age_seconds=100)
+    shop.order(2)
+    shop.run("lake", "journeys")
+    assert Counter(row["state"] for row in shop.table("lake", "journeys")) == {"done": 2}  # nobody reads them yet
+    shop.pass_time(200)
+    shop.order(1)
+    assert done(shop) == 1
+    shop.order(1)
+    shop.run("lake", "journeys")
+    assert Counter(row["state"] for row in shop.table("lake", "journeys")) == {"broken": 2, "done": 1, "open": 1}
+    shop.client.replay("orders.dead")
+    assert done(shop) == 3
+    shop.run("lake", "journeys")
+    assert Counter(row["state"] for row in shop.table("lake", "journeys")) == {"done": 4}
+
+
+@pytest.mark.slow
 def test_windows_of_another_width_begin_where_the_old_ones_end(shop: Shop) -> None:
     for window in ("1 hour", "1 minute", "7 minutes", "1 hour"):
         for _ in range(4):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
+from skep.model import DeadReason
 from skep.spark.pipelines.attempts import attempts, seconds_between
 
 HOP = (
@@ -23,27 +24,40 @@ TRY = ("position", "leased_at", "settled_at", "outcome")
 """The fields of a try: a delivery that has ended. The position in the lease history tells it from others."""
 PLACE = ("trace_id", "queue", "seq", "group")
 """What tells hops apart."""
+TRIED = (*PLACE, "partition", "created_at", *TRY)
 STEP = ("queue", "seq", "group", "wait_seconds", "work_seconds", "pause_seconds")
 TRIES = "array<struct<position:bigint,leased_at:timestamp,settled_at:timestamp,outcome:string>>"
 NONE = -1
+AGED = -1
+"""The position of a death of old age, which is in no lease history."""
 
 
 def hops(
-    messages: DataFrame, leases: DataFrame, *, known: DataFrame | None = None, groups: DataFrame | None = None
+    messages: DataFrame,
+    leases: DataFrame,
+    dead_letters: DataFrame | None = None,
+    *,
+    known: DataFrame | None = None,
+    groups: DataFrame | None = None,
 ) -> DataFrame:
     """One row per message and group that has it, or is to get it: its state, and how long it waited and was worked on.
 
     ``state`` is `done`, `dead`, `open` (delivered, not settled), `waiting` (not delivered yet), or `unread` where no group
     reads the queue. ``pause_seconds`` is the time between attempts. A group that went past a message in its partition without
-    ever getting it was not meant (a replayed dead letter is for one group), and has no hop for it.
+    ever getting it was not meant (a replayed dead letter is for one group), and has no hop for it. Which messages grew too old
+    to be delivered only ``dead_letters`` tell.
 
     What was found before can be given as ``known``; leases then need to be only those since, and may be some that were seen
     before. Messages whose hops are known have `seen` true, where there is such a column. ``groups`` (`queue, group`) are those
     there are, where these leases do not name them all.
     """
+    tried = attempts(messages, leases).select(*TRIED)
     if groups is None:
         groups = leases.select("queue", "group").distinct()
-    tried = attempts(messages, leases)
+    if dead_letters is not None:
+        aged = _aged(dead_letters)
+        tried = tried.unionByName(aged)
+        groups = groups.unionByName(aged.select("queue", "group")).distinct()
     pairs = _pairs(messages, tried, known, F.broadcast(groups))
     found = _tries(tried, known).groupBy(*PLACE).agg(*_told())
     reached = leases.groupBy("queue", "group", "partition").agg(F.max("last_seq").alias("reached_seq"))
@@ -59,13 +73,28 @@ def hops(
     ended = F.coalesce("done_at", F.when(F.col("died") == 1, F.col("last_at")))
     return (
         joined.where(meant)
-        .withColumns({"state": state, "ended_at": ended, "wait_seconds": seconds_between("created_at", "leased_at")})
-        .withColumn("wait_seconds", F.when(F.col("leased_at").isNotNull(), F.col("wait_seconds")))
+        .withColumns({"state": state, "ended_at": ended, "waited_until": F.coalesce("leased_at", ended)})
+        .withColumn("wait_seconds", seconds_between("created_at", "waited_until"))
+        .withColumn("wait_seconds", F.when(F.col("waited_until").isNotNull(), F.col("wait_seconds")))
         .withColumn("pause_seconds", F.greatest(F.lit(0.0), seconds_between("leased_at", "last_at") - F.col("work_seconds")))
         .withColumns({name: F.coalesce(name, F.lit(0)) for name in ("attempts", "errors")})
         .withColumn("tries", F.coalesce("tries", F.array().cast(TRIES)))
         .select("trace_id", *HOP)
     )  # fmt: skip
+
+
+def expired(dead_letters: DataFrame) -> DataFrame:
+    """The letters that no lease tells of: of messages that grew too old while they waited for a group."""
+    return dead_letters.where((F.col("reason") == DeadReason.EXPIRED.value) & (F.col("group") != ""))
+
+
+def _aged(dead_letters: DataFrame) -> DataFrame:
+    """Deaths of old age as tries that nobody made."""
+    told = {
+        "queue": F.col("source_queue"), "seq": F.col("source_seq"), "position": F.lit(AGED).cast("bigint"),
+        "leased_at": F.lit(None).cast("timestamp"), "settled_at": F.col("failed_at"), "outcome": F.lit("dead"),
+    }  # fmt: skip
+    return expired(dead_letters).withColumns(told).select(*TRIED)
 
 
 def _pairs(messages: DataFrame, tried: DataFrame, known: DataFrame | None, groups: DataFrame) -> DataFrame:
@@ -95,7 +124,7 @@ def _tries(tried: DataFrame, known: DataFrame | None) -> DataFrame:
 def _told() -> list[Column]:
     done = F.col("outcome") == "completed"
     return [
-        F.count(F.lit(1)).cast("int").alias("attempts"),
+        F.count("leased_at").cast("int").alias("attempts"),
         F.sum(F.when(done, 0).otherwise(1)).cast("int").alias("errors"),
         F.min("leased_at").alias("leased_at"),
         F.min(F.when(done, F.col("settled_at"))).alias("done_at"),
@@ -120,7 +149,12 @@ def hops_of(found: DataFrame) -> DataFrame:
 
 
 def journeys(
-    messages: DataFrame, leases: DataFrame, *, known: DataFrame | None = None, groups: DataFrame | None = None
+    messages: DataFrame,
+    leases: DataFrame,
+    dead_letters: DataFrame | None = None,
+    *,
+    known: DataFrame | None = None,
+    groups: DataFrame | None = None,
 ) -> DataFrame:
     """One row per trace, with its hops in order and its critical path.
 
@@ -129,7 +163,8 @@ def journeys(
     """
     ordered = F.array_sort(F.collect_list(F.struct(*HOP)))
     before = None if known is None else hops_of(known)
-    traced = hops(messages, leases, known=before, groups=groups).groupBy("trace_id").agg(ordered.alias("hops"))
+    found = hops(messages, leases, dead_letters, known=before, groups=groups)
+    traced = found.groupBy("trace_id").agg(ordered.alias("hops"))
     walked = traced.withColumn("causes", _causes()).withColumn("path", _path())
     steps = F.transform("path", lambda place: _step(F.get("hops", place)))
     return (

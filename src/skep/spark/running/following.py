@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
 SLOWEST = 10
-MADE_WITH = "1"
+MADE_WITH = "2"
 SHOWN_HOURS = 24
 """Of runs that go on and on, the report is of the journeys that began in these last hours."""
 
@@ -40,13 +40,20 @@ def run_journeys(context: Context) -> None:
         like = _timed(travelled.journeys(happened.messages, happened.leases))
         old = table.rows(like)
         messages = happened.messages.withColumn("seen", _is_seen(through))
-        concerned = messages.select("trace_id").unionByName(_awaiting(old, happened.leases)).distinct()
+        concerned = (
+            messages.select("trace_id")
+            .unionByName(_awaiting(old, happened.leases))
+            .unionByName(travelled.expired(happened.dead_letters).select("trace_id"))
+            .distinct()
+        )
         known = old.join(concerned, "trace_id", "left_semi").cache()
         # Messages that retention took away after they were leased are known from their hops.
         remembered = travelled.hops_of(known).select(*TRACED).distinct().withColumn("seen", F.lit(True))
         if through is not None:
             messages = messages.unionByName(remembered.join(messages, ["queue", "seq", "trace_id"], "left_anti"))
-        found = _timed(travelled.journeys(messages, happened.leases, known=known, groups=groups)).cache()
+        found = _timed(
+            travelled.journeys(messages, happened.leases, happened.dead_letters, known=known, groups=groups)
+        ).cache()
         changed = {row[0] for row in found.select("hour").union(known.select("hour")).distinct().collect()}
         others = old.where(F.col("hour").isin(sorted(changed))).join(known.select("trace_id"), "trace_id", "left_anti")
         table.replace(found.unionByName(others), changed, reach)

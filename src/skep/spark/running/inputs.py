@@ -32,6 +32,7 @@ class Bounds(Struct, frozen=True):
 
 
 TRACED = ("queue", "partition", "seq", "trace_id", "created_at")
+BURIED = ("source_queue", "source_seq", "group", "partition", "trace_id", "reason", "created_at", "failed_at")
 TRACED_SCHEMA = "queue string, partition string, seq bigint, trace_id string, created_at timestamp"
 MOST_STRETCHES = 8
 """So many parts of a log are read at the most; what lies between them is read where there are more."""
@@ -40,10 +41,11 @@ BIN_SEQS = 1024
 
 
 class Activity(NamedTuple):
-    """What happened in some queues: leases since a time, the messages they speak of, and those pushed since."""
+    """What happened in some queues: leases and dead letters since a time, the messages that leases speak of, and those pushed since."""
 
     messages: DataFrame
     leases: DataFrame
+    dead_letters: DataFrame
     through: dict[str, int]
     """The last seq of each queue that was looked at."""
     groups: list[tuple[str, str]]
@@ -75,6 +77,7 @@ class Inputs:
         for _, _, activity in self._seen:
             activity.messages.unpersist()
             activity.leases.unpersist()
+            activity.dead_letters.unpersist()
         self._seen = []
         there = set(filter(self._is_there, queues)) if queues else set(self.link.queue_names())
         lost = sorted((self._known - there).intersection(self.queues))
@@ -140,6 +143,8 @@ class Inputs:
     def _look(self, since: datetime | None, through: Mapping[str, int]) -> Activity:
         from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
+        from skep.spark.pipelines.journeys import expired
+
         bounds, began = self.bounds(), time.monotonic()
         leases = self.leases(since).cache()
         bins = F.sequence(F.floor(F.col("first_seq") / BIN_SEQS), F.floor(F.col("last_seq") / BIN_SEQS))
@@ -157,9 +162,16 @@ class Inputs:
         for row in named:
             of_leases[row["queue"]].append(Stretch(row["first"], row["last"]))
         took = timedelta(seconds=time.monotonic() - began)
+        letters = self.dead_letters(since).select(*BURIED).cache()
+        # A group all of whose messages grew too old has no leases.
+        unleased = (
+            expired(letters).select(F.col("source_queue").alias("queue"), "group").withColumn("settled_at", F.lit(None))
+        )
         groups = (
-            leases.groupBy("queue", "group")
-            .agg(F.count(F.lit(1)).alias("leases"), F.max("settled_at").alias("newest"))
+            leases.select("queue", "group", "settled_at")
+            .unionByName(unleased)
+            .groupBy("queue", "group")
+            .agg(F.count("settled_at").alias("leases"), F.max("settled_at").alias("newest"))
             .collect()
         )
         stretches = {
@@ -172,7 +184,7 @@ class Inputs:
         instants = [held.last_at for held in bounds.values() if held.last_at is not None]
         instants += [row["newest"].astimezone(UTC) - took for row in groups if row["newest"] is not None]
         return Activity(
-            messages, leases, {queue: held.last for queue, held in bounds.items()},
+            messages, leases, letters, {queue: held.last for queue, held in bounds.items()},
             sorted((row["queue"], row["group"]) for row in groups), max(instants, default=None),
             {"messages": messages.count(), "leases": sum(row["leases"] for row in groups)},
         )  # fmt: skip

@@ -63,10 +63,9 @@ def run_metrics(context: Context) -> None:
         note_read(context, stage, happened)
         reach = (before or Reach(made_with=made_with)).grown(queues, happened, made_with)
         groups = groups_frame(context, reach)
-        letters = context.inputs.dead_letters(since).select("source_queue", "group", "partition", "failed_at")
         both = measured.metrics(
-            happened.messages, happened.leases, letters, window=wishes.window, buckets=wishes.buckets, totals=True,
-            groups=groups,
+            happened.messages, happened.leases, happened.dead_letters, window=wishes.window, buckets=wishes.buckets,
+            totals=True, groups=groups,
         ).cache()  # fmt: skip
         windows = _dated(both.where(F.col("window_start").isNotNull()))
         is_fresh = _is_fresh(context, since, before)

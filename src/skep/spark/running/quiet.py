@@ -1,12 +1,14 @@
-"""Where Java writes what it has to say: into a file, since errors reach us as exceptions and the rest is for whoever looks for it.
+"""What Java has to say goes into a file, since errors reach us as exceptions and the rest is for whoever looks for it.
 
 It may also live longer than we do (`shared_classes`), and whoever reads our output to its end should not wait for that.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,6 +29,19 @@ def output_to(path: Path) -> Iterator[None]:
             os.dup2(file, number)
         stack.callback(_flush)
         yield
+
+
+@contextmanager
+def unsaid() -> Iterator[None]:
+    """Nobody hears of what is logged and warned of meanwhile."""
+    before = logging.root.manager.disable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable()
+        try:
+            yield
+        finally:
+            logging.disable(before)
 
 
 def _open_streams() -> dict[int, TextIO]:

@@ -27,7 +27,7 @@ from skep.spark.running.files import write_whole
 from skep.spark.running.inputs import Inputs
 from skep.spark.running.lake import open_lake
 from skep.spark.running.live import Silent, Together
-from skep.spark.running.quiet import output_to
+from skep.spark.running.quiet import output_to, unsaid
 from skep.spark.running.record import Run
 from skep.spark.running.report import report
 from skep.spark.running.telling import Teller
@@ -190,9 +190,10 @@ def _session(plan: Plan, stack: ExitStack, folder: Path) -> SparkSession:
 
 
 def _stop(session: SparkSession) -> None:
-    """Stop Spark. A kill of all processes at once has ended its Java already, which is no reason to call a run failed."""
+    """Stop Spark. A kill of all processes at once ends its Java meanwhile, which is no reason to call a run failed, or to tell of it."""
     try:
-        session.stop()
+        with unsaid():  # py4j logs what it raises
+            session.stop()
     except Exception:
         log.debug("Spark was not stopped in order", exc_info=True)
 
