@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -12,37 +11,10 @@ import msgspec
 import pytest
 
 from skep.bench import http as bench
-from skep.bench import scripts
-from skep.bench.loader import Load, drive
-from skep.bench.null_server import ANSWER
 from skep.bench.report import Report, machine
-from skep.errors import Code, SkepError
-from skep.http.errors import error_answer
 
 RATIOS = ("http_of_engine_push_b100", "single_push_64_of_null_route", "arrow_over_json_push")
 TINY = msgspec.structs.replace(bench.QUICK, rounds=1, seconds=0.2, messages=400, arrow_messages=1_000, connections=(2,))
-
-
-async def test_what_an_overloaded_server_refuses_is_asked_once_more() -> None:
-    refusal = error_answer(SkepError(Code.OVERLOADED, "not now", retry_after_seconds=0)).body
-    assert isinstance(refusal, bytes)
-    head = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: %d\r\n\r\n" % len(refusal)
-    asked: list[bytes] = []
-
-    async def refuse_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while request := await reader.read(10_000):
-            asked.append(request)
-            writer.write(head + refusal if len(asked) == 1 else ANSWER)
-        writer.close()
-
-    server = await asyncio.start_server(refuse_first, "127.0.0.1", 0)
-    async with server:
-        load = Load(scripts.push, ("orders", 1, 100), connections=1, messages=2)
-        driven = await asyncio.to_thread(drive, server.sockets[0].getsockname()[1], load)
-
-    assert (driven.messages, driven.requests, len(driven.latencies)) == (2, 2, 2)
-    assert asked[0] == asked[1]
-    assert len(asked) > driven.requests
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import structlog
 from msgspec import Struct
 
 from skep.bench import scripts
-from skep.bench.http import CALLERS, SIZE, Subject, driven, fresh, serving
+from skep.bench.http import ALL_IT_CAN, CALLERS, SIZE, Subject, driven, fresh, serving
 from skep.bench.loader import Load
 from skep.bench.report import Report, machine, middle
 from skep.crypto.master import new_master_line
@@ -43,7 +43,8 @@ async def run(stores: list[str], quick: bool) -> Report:
     scale = QUICK if quick else FULL
     report = Report("encryption", machine())
     report.notes["load"] = f"payloads of {SIZE} bytes in batches of {BATCH} over {CALLERS} connections, fsync on"
-    environment = {"BENCH_MASTER_KEY": new_master_line("bench"), "SKEP_ENCRYPTION_MASTER_KEYS": "env:BENCH_MASTER_KEY"}
+    keys = {"BENCH_MASTER_KEY": new_master_line("bench"), "SKEP_ENCRYPTION_MASTER_KEYS": "env:BENCH_MASTER_KEY"}
+    environment = {**ALL_IT_CAN, **keys}
     with TemporaryDirectory(prefix="skep-bench-") as folder:
         if "sqlite" in stores:
             with serving(f"{folder}/served.db", Path(folder), environment) as at:

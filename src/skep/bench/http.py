@@ -61,6 +61,10 @@ FULL = Scale(
 )  # fmt: skip
 
 
+ALL_IT_CAN = {"SKEP_ADMISSION_ENABLED": "false"}
+"""A loader that asks for all that a server can do is not to be refused or put off: what it does with more, `skep bench overload` tells."""
+
+
 class Subject(Struct, frozen=True):
     """A server under test, and a second store of the same kind for the engine alone."""
 
@@ -77,10 +81,13 @@ async def run(stores: list[str], quick: bool) -> Report:
     report.notes["load"] = f"payloads of {SIZE} bytes, fsync on; the loader is one process on one core"
     with TemporaryDirectory(prefix="skep-bench-") as folder:
         if "sqlite" in stores:
-            with serving(f"{folder}/served.db", Path(folder)) as (port, pid):
+            with serving(f"{folder}/served.db", Path(folder), ALL_IT_CAN) as (port, pid):
                 await measure(Subject("sqlite", port, pid, f"{folder}/engine.db"), scale, report)
         if "postgres" in stores:
-            with running_postgres() as server, serving(server.create_database(), Path(folder)) as (port, pid):
+            with (
+                running_postgres() as server,
+                serving(server.create_database(), Path(folder), ALL_IT_CAN) as (port, pid),
+            ):
                 await measure(Subject("postgres", port, pid, server.create_database()), scale, report)
     return report
 

@@ -12,15 +12,11 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import cast
 
-import msgspec
 from msgspec import Struct
 
 from skep.bench.apart import apart, taken_answer
-from skep.errors import Code
 
 Script = Generator[bytes, tuple[int, bytes], None]
-
-TOO_MANY_REQUESTS = 429
 
 
 class Load(Struct, frozen=True):
@@ -89,7 +85,6 @@ class _Line(asyncio.Protocol):
         self._goal = goal
         self._over = over
         self._received = bytearray()
-        self._asked = b""
         self._asked_at = 0.0
         self._transport: asyncio.Transport | None = None
 
@@ -99,7 +94,6 @@ class _Line(asyncio.Protocol):
 
     def _ask(self, request: bytes) -> None:
         assert self._transport is not None
-        self._asked = request
         self._asked_at = time.perf_counter()
         self._transport.write(request)
 
@@ -109,9 +103,6 @@ class _Line(asyncio.Protocol):
             self._answered(*answer)
 
     def _answered(self, status: int, body: bytes) -> None:
-        if status == TOO_MANY_REQUESTS and (wait := _overload_seconds(body)) is not None:
-            asyncio.get_running_loop().call_later(wait, self._ask_again)
-            return
         self._driven.requests += 1
         self._driven.latencies.append(time.perf_counter() - self._asked_at)
         try:
@@ -124,15 +115,5 @@ class _Line(asyncio.Protocol):
         elif not self._over.done():
             self._ask(request)
 
-    def _ask_again(self) -> None:
-        if not self._over.done():
-            self._ask(self._asked)
-
     def connection_lost(self, exc: Exception | None) -> None:
         _end(self._over, exc or ConnectionError("the server closed the connection"))
-
-
-def _overload_seconds(refusal: bytes) -> float | None:
-    """When to ask once more, as a client would; the time counts. None when something else than overload is the matter."""
-    error = msgspec.json.decode(refusal)["error"]
-    return float(error["details"]["retry_after_seconds"]) if error["code"] == Code.OVERLOADED else None
