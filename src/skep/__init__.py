@@ -3,11 +3,13 @@
 The names of the client are loaded when they are first used, so that importing `skep` costs nothing.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from skep.lazily import loading
-
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
     from skep.client import (
         AsyncClient,
         AsyncMessage,
@@ -35,5 +37,21 @@ _HOMES = dict.fromkeys(__all__, "skep.client") | {
     "App": "skep.worker", "Code": "skep.errors", "SkepError": "skep.errors"
 }  # fmt: skip
 
+
+def _loading(
+    package: "dict[str, Any]", homes: "Mapping[str, str]"
+) -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
+    """The `__getattr__` and `__dir__` of a package, given its globals, whose names are loaded from these modules when first used."""
+
+    def get(name: str) -> object:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
+        value = package[name] = getattr(import_module(home), name)
+        return value
+
+    return get, lambda: sorted({*package, *homes})
+
+
 if not TYPE_CHECKING:  # or every misspelt name would have a type
-    __getattr__, __dir__ = loading(globals(), _HOMES)
+    __getattr__, __dir__ = _loading(globals(), _HOMES)
