@@ -383,7 +383,7 @@ def run_script(path: str, deadly: int, mode: str, pipe: Connection) -> None:
 
 async def _run_script(path: str, pipe: Connection) -> None:
     # A small limit lets the log be moved into the database file in the midst of the script, too.
-    store = SqliteStore(path, wal_autocheckpoint_pages=60)
+    store = SqliteStore(path, checkpoint_pages=60)
     await store.open()
     for step in Script(store, pipe.send).steps():
         await step()

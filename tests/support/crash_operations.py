@@ -67,7 +67,7 @@ def run_server(path: str, deadly: int, mode: str, pipe: Connection) -> None:
 
 
 async def _run(path: str, pipe: Connection) -> None:
-    store = SqliteStore(path, wal_autocheckpoint_pages=60)
+    store = SqliteStore(path, checkpoint_pages=60)
     await store.open()
     await Server(store, 0, pipe.send).run()
     await store.close()

@@ -87,7 +87,7 @@ def run_sink(path: str, attempt: int, deadly: int, mode: str, pipe: Connection) 
 
 
 async def _run(path: str, attempt: int, pipe: Connection) -> None:
-    store = SqliteStore(path, wal_autocheckpoint_pages=60)
+    store = SqliteStore(path, checkpoint_pages=60)
     await store.open()
     await Sink(store, attempt, pipe.send).run()
     await store.close()

@@ -10,8 +10,10 @@ are not compared: a query may rightly give other rows when it is run again, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -27,6 +29,8 @@ from skep.spark.options import SinkOptions
 from skep.wire.staging import Attempt, PublishedAnswer
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from pyspark.sql.types import StructType
 
 TYPES = {
@@ -116,28 +120,30 @@ class Writing:
             self._push(server, batches, told)
             return told
         told.passed_over = server.patiently(lambda: server.client.staging(query, epoch)).published
-        for chunk, rows in enumerate(gathered(batches, self._options.stage_rows, STAGE_BYTES)):
-            if not told.passed_over:
-                told.passed_over = not self._stage(server, told, chunk, encoded(rows))
-            told.count(rows, self._options.queue)
+        with OneAhead() as sender:
+            for chunk, rows in enumerate(gathered(batches, self._options.stage_rows, STAGE_BYTES)):
+                if not told.passed_over:
+                    sender.send(partial(self._stage, server, told, chunk, encoded(rows)))
+                told.count(rows, self._options.queue)
         return told
 
-    def _stage(self, server: Link, told: Written, chunk: int, rows: bytes) -> bool:
-        """Whether there was anything to do: the epoch may be published meanwhile."""
+    def _stage(self, server: Link, told: Written, chunk: int, rows: bytes) -> None:
+        """Stage a portion, if there is anything to do: the epoch may be published meanwhile."""
         where = (told.query, told.epoch, told.partition, told.attempt)
         try:
             server.patiently(lambda: server.client.stage(*where, rows, chunk=chunk, queue=self._options.queue))
         except SkepError as error:
             if error.code is not Code.EPOCH_PUBLISHED:
                 raise
-            return False
-        return True
+            told.passed_over = True
 
     def _push(self, server: Link, batches: Iterator[pa.RecordBatch], told: Written) -> None:
         query = {} if self._options.queue is None else {"queue": self._options.queue}
-        for rows in gathered(batches, min(PUSH_ROWS, self._options.stage_rows), PUSH_BYTES):
-            server.send("/api/v1/push", encoded([without_nulls(batch) for batch in rows]), _stored, query)
-            told.count(rows, self._options.queue)
+        with OneAhead() as sender:
+            for rows in gathered(batches, min(PUSH_ROWS, self._options.stage_rows), PUSH_BYTES):
+                stream = encoded([without_nulls(batch) for batch in rows])
+                sender.send(partial(server.send, "/api/v1/push", stream, _stored, query))
+                told.count(rows, self._options.queue)
 
     def publish(self, messages: Sequence[WriterCommitMessage | None], cure: str) -> None:
         """Make visible what the tasks of an epoch staged; refuse an epoch that was another one when it was published."""
@@ -164,6 +170,33 @@ class Writing:
                 link(self._options.connection).client.abort_staging(told[0].query, told[0].epoch)
             except SkepError as error:
                 log.warning("what was staged stays until the server clears it: %s", error)
+
+
+class OneAhead:
+    """Sends a portion while the next one is gathered, in order: so Spark makes rows and the server keeps them at the same time.
+
+    Leaving waits for the last one. What failed is raised by the next send, or then.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "skep-sink")
+        self._sent: Future[None] | None = None
+
+    def __enter__(self) -> OneAhead:
+        return self
+
+    def send(self, portion: Callable[[], None]) -> None:
+        """Wait until the portion before this one is there, and begin with this one."""
+        if self._sent is not None:
+            self._sent.result()
+        self._sent = self._thread.submit(portion)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown()
+        if error is None and self._sent is not None:
+            self._sent.result()
 
 
 def check_same(told: Sequence[Written], answer: PublishedAnswer, cure: str) -> None:

@@ -31,7 +31,7 @@ class Knobs(Struct, frozen=True, kw_only=True):
     """What can be tuned, with what was measured to be right."""
 
     busy_timeout_ms: int = 5_000
-    wal_autocheckpoint_pages: int = 8_000
+    checkpoint_pages: int = 8_000
     cache_kib: int = 64 * 1024
     mmap_bytes: int = 256 * 1024 * 1024
     bulk_readers: int = 2
@@ -89,7 +89,6 @@ def open_writer(path: str, knobs: Knobs) -> apsw.Connection:
     db.set_busy_timeout(knobs.busy_timeout_ms)
     if path != MEMORY:
         _pragma(db, "journal_mode", "WAL")
-        _pragma(db, "wal_autocheckpoint", knobs.wal_autocheckpoint_pages)
         _pragma(db, "mmap_size", knobs.mmap_bytes)
     _pragma(db, "synchronous", "FULL")
     # Savepoints keep what they may have to undo in memory rather than in a temporary file.

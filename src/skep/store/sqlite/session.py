@@ -18,6 +18,7 @@ from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
 from skep.store.rules import lifetime_micros
+from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "state")
@@ -111,8 +112,9 @@ class GroupRow(Struct):
 class Session:
     """A connection with its memory. Used by one thread only."""
 
-    def __init__(self, db: apsw.Connection) -> None:
+    def __init__(self, db: apsw.Connection, checkpoints: Checkpoints | None = None) -> None:
         self.db = db
+        self.checkpoints = checkpoints
         self._queues: dict[QueueKey, QueueRow] = {}
         self._groups: dict[int, dict[str, GroupRow]] = {}
         self._changed_queues: dict[int, QueueRow] = {}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeAlias
+
 import msgspec
 
 from skep.clock import Instant
-from skep.model import PushBatch
+from skep.model import PushBatch, QueueKey
 from skep.records import Receipt
 from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
 from skep.store.sqlite import order, receipts
@@ -13,7 +17,13 @@ from skep.store.sqlite.push import push_batch
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements
 
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    from skep.store.sqlite.bulk import Packed
+
 SQL = load_statements(__package__, "staging")
+
+_Prepared: TypeAlias = "tuple[QueueKey, Packed] | PushBatch"
+"""A chunk as its log takes it: columns of one queue, or messages of several."""
 
 
 def stage(session: Session, chunk: Chunk, now: Instant) -> None:
@@ -58,34 +68,51 @@ def publish(
         return Published(known.answer, [])
     check_staged(epoch, wanted, {(a.partition, a.attempt): a.messages for a, _ in attempts(session, epoch)})
     tally = Tally(epoch)
-    for one in sorted(wanted):
-        for rowid, messages in session.rows(SQL["chunks"], (*_key(epoch), one.partition, one.attempt)):
-            _append(session, epoch, rowid, first_id, tally, now, create_queues)
-            first_id += messages
+    for chunk in _prepared(session, epoch, wanted, first_id):
+        _append(session, chunk, tally, now, create_queues)
     published = tally.published()
     receipts.take(session, Receipt(epoch.receipt, published.answer, expires_at), now)
     session.db.execute(SQL["drop_epoch"], _key(epoch))
     return published
 
 
-def _append(
-    session: Session, epoch: EpochKey, rowid: int, first_id: int, tally: Tally, now: Instant, create_queues: bool
-) -> None:
-    """One chunk, so that no more than one is in memory."""
+def _prepared(session: Session, epoch: EpochKey, wanted: list[Attempt], first_id: int) -> Iterator[_Prepared]:
+    """The chunks, in order. Another thread prepares one while the one before is appended, so two are in memory at the most."""
+    with ThreadPoolExecutor(1, "skep-sqlite-publish") as thread:
+        ahead: Future[_Prepared] | None = None
+        for one in sorted(wanted):
+            for rowid, messages in session.rows(SQL["chunks"], (*_key(epoch), one.partition, one.attempt)):
+                row = session.row(SQL["data"], (rowid,))
+                assert row is not None
+                begun = thread.submit(_prepare, row[0], epoch.tenant, first_id)
+                first_id += messages
+                if ahead is not None:
+                    yield ahead.result()
+                ahead = begun
+        if ahead is not None:
+            yield ahead.result()
+
+
+def _prepare(data: bytes, tenant: str, first_id: int) -> _Prepared:
     from skep.chunks import Unpacked, ids_from
     from skep.store.sqlite import bulk
 
-    row = session.row(SQL["data"], (rowid,))
-    assert row is not None
-    chunk = Unpacked(row[0], epoch.tenant)
+    chunk = Unpacked(data, tenant)
     if chunk.queue is not None:
-        packed = bulk.pack(chunk.rows(first_id))
-        tally.appended(chunk.queue.name, packed.count, bulk.append(session, chunk.queue, packed, now, create_queues))
-        return
+        return chunk.queue, bulk.pack(chunk.rows(first_id))
     messages = chunk.messages()
-    batch = PushBatch(messages, ids_from(first_id, len(messages)))
-    order.check_batch(session, batch)
-    tally.pushed([m.queue.name for m in messages], push_batch(session, batch, now, create_queues))
+    return PushBatch(messages, ids_from(first_id, len(messages)))
+
+
+def _append(session: Session, chunk: _Prepared, tally: Tally, now: Instant, create_queues: bool) -> None:
+    from skep.store.sqlite import bulk
+
+    if isinstance(chunk, PushBatch):
+        order.check_batch(session, chunk)
+        tally.pushed([m.queue.name for m in chunk.messages], push_batch(session, chunk, now, create_queues))
+    else:
+        queue, packed = chunk
+        tally.appended(queue.name, packed.count, bulk.append(session, queue, packed, now, create_queues))
 
 
 def abort(session: Session, epoch: EpochKey, partition: int | None, attempt: int | None) -> int:

@@ -88,6 +88,7 @@ from skep.store.sqlite import (
     transact,
 )
 from skep.store.sqlite.access import SqliteAccess
+from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.records import SqliteRecords
 from skep.store.sqlite.session import Session
@@ -110,7 +111,7 @@ class SqliteStore:
         path: str | Path,
         *,
         busy_timeout_ms: int = 5_000,
-        wal_autocheckpoint_pages: int = 8_000,
+        checkpoint_pages: int = 8_000,
         cache_kib: int = 64 * 1024,
         mmap_bytes: int = 256 * 1024 * 1024,
         max_waiting_calls: int = 1_024,
@@ -120,7 +121,7 @@ class SqliteStore:
         self._path = os.fspath(path)
         self._knobs = Knobs(
             busy_timeout_ms=busy_timeout_ms,
-            wal_autocheckpoint_pages=wal_autocheckpoint_pages,
+            checkpoint_pages=checkpoint_pages,
             cache_kib=cache_kib,
             mmap_bytes=mmap_bytes,
             max_waiting_calls=max_waiting_calls,
@@ -166,7 +167,7 @@ class SqliteStore:
         except BaseException:
             db.close()
             raise
-        return Session(db)
+        return Session(db, None if self._path == MEMORY else Checkpoints(db, self._knobs.checkpoint_pages))
 
     def _make_reader(self, name: str) -> Reader:
         return Reader(f"skep-sqlite-{name}", self._path, self._connect_reader, self._knobs.max_waiting_calls, 1)

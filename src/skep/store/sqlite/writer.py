@@ -2,7 +2,7 @@
 
 The writer takes all that waits, runs each call (in a savepoint of its own, if there are several) inside one transaction, commits
 once (one fsync for many calls), and only then answers (I1): an error undoes its own call only, and a failed commit fails every
-call in it. All answers of a commit go back to the event loop in one step.
+call in it. All answers of a commit go back to the event loop in one step. Whatever can come after the answers does.
 """
 
 from __future__ import annotations
@@ -131,6 +131,8 @@ class Writer(ConnectionThread):
         for call in calls:
             if call.bare:
                 self._tell([self._alone(session, call)])
+        if session.checkpoints is not None:
+            session.checkpoints.run_if_due()
 
     def _alone(self, session: Session, call: Call) -> Answer:
         try:
