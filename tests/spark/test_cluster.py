@@ -17,7 +17,7 @@ import pytest
 from msgspec import Struct
 
 from skep.spark.java import java_home
-from skep.spark.reader import READER_JAR
+from skep.spark.jvm import JAR
 from skep.testing.postgres import free_port
 from tests.spark.conftest import Lake
 from tests.spark.frames import shop_spec
@@ -117,14 +117,14 @@ def test_archive_and_commands_run_on_a_cluster_which_gets_the_reader_of_messages
         range(1, 51)
     )
     assert [one.source_seq for one in lake.client.dead_letters("Placed")] == [51]
-    assert list(cluster.work.rglob(READER_JAR.name)), "the executor has not fetched the reader"
+    assert list(cluster.work.rglob(JAR.name)), "the executor has not fetched the reader"
 
 
 def test_a_session_on_a_cluster_reads_messages_in_java(cluster: Cluster) -> None:
     program = f"""
 from skep.spark.columns.reading import has_reader
 from skep.spark.pipelines.commands import commands
-from skep.spark.reader import READER_CATALOG
+from skep.spark.jvm import READER_CATALOG
 from skep.spark.session import start_session
 from skep.spec import load
 spark = start_session(master={cluster.master!r})

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skep.spark.columns.reading import can_read
-from skep.spark.reader import READER_CLASS, READER_JAR, READER_SETTING
-from skep.spark.session import with_reader
+from skep.spark.jvm import JAR, READER_CLASS, READER_SETTING
+from skep.spark.session import with_java
 from skep.spec.ir import ExtraFields, Queue
 from skep.spec.types import parse_field
 from tests.spark.column_runs import by_columns, by_evaluator, same_json
@@ -88,16 +88,16 @@ def test_what_it_cannot_read_is_known_before() -> None:
 
 
 def test_a_session_gets_it_beside_jars_of_its_own() -> None:
-    local = with_reader("local[2]", {"spark.driver.extraClassPath": "/a.jar"})
-    assert local["spark.driver.extraClassPath"] == f"/a.jar:{READER_JAR}"
+    local = with_java("local[2]", {"spark.driver.extraClassPath": "/a.jar"})
+    assert local["spark.driver.extraClassPath"] == f"/a.jar:{JAR}"
     assert local[READER_SETTING] == READER_CLASS
-    assert with_reader("spark://somewhere:7077", {})["spark.jars"] == str(READER_JAR)
+    assert with_java("spark://somewhere:7077", {})["spark.jars"] == str(JAR)
 
 
 def test_the_jar_is_made_from_the_sources_beside_it() -> None:
-    sources = sorted((READER_JAR.parent / "skep" / "spark").glob("*.java"))
+    sources = sorted((JAR.parent / "skep" / "spark").glob("*.java"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    with zipfile.ZipFile(READER_JAR) as jar:
-        assert jar.read("META-INF/sources.sha256").decode().strip() == digest, "run dev/reader.sh"
+    with zipfile.ZipFile(JAR) as jar:
+        assert jar.read("META-INF/sources.sha256").decode().strip() == digest, "run dev/jar.sh"
         compiled = {Path(name).stem.partition("$")[0] for name in jar.namelist() if name.endswith(".class")}
     assert compiled == {path.stem for path in sources}

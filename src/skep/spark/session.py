@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from skep.errors import Code, SkepError
 from skep.spark.interpreter import interpreter
 from skep.spark.java import java_home
-from skep.spark.reader import READER_CLASS, READER_JAR, READER_SETTING
+from skep.spark.jvm import JAR, LOCAL_FILES, READER_CLASS, READER_SETTING
 from skep.spark.shared_classes import sharing_options
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def start_session(
         _send_reader(session)
         return session
     _prepare_environment(master)
-    settings = with_reader(master, {**settings_for(master, quick_start=quick_start), **(config or {})})
+    settings = with_java(master, {**settings_for(master, quick_start=quick_start), **(config or {})})
     if master.startswith("local") and JAVA_OPTIONS not in (config or {}):
         settings[JAVA_OPTIONS] += f" {_sharing_options(settings)}"
     with _starting_python(master):
@@ -142,14 +142,16 @@ def settings_for(master: str, *, quick_start: bool = False) -> dict[str, str]:
     return settings
 
 
-def with_reader(master: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The same settings with the jar that reads messages, beside what there may be of jars already."""
+def with_java(master: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The same settings with what this package has in Java, beside what there may be of jars already."""
+    ours = {READER_SETTING: READER_CLASS}
     if master.startswith("local"):
         name, between = CLASS_PATH, os.pathsep
+        ours |= LOCAL_FILES
     else:
         name, between = "spark.jars", ","
-    jars = between.join(filter(None, (settings.get(name), str(READER_JAR))))
-    return {**settings, name: jars, READER_SETTING: READER_CLASS}
+    jars = between.join(filter(None, (settings.get(name), str(JAR))))
+    return {**ours, **settings, name: jars}
 
 
 def _sharing_options(settings: Mapping[str, str]) -> str:
@@ -241,7 +243,7 @@ def _send_reader(session: SparkSession) -> None:
     if session.conf.get(READER_SETTING, None) is not None:
         return
     with suppress(PySparkException):
-        session.addArtifact(str(READER_JAR))
+        session.addArtifact(str(JAR))
         session.conf.set(READER_SETTING, READER_CLASS)
 
 

@@ -1,4 +1,4 @@
-"""Messages read by the reader that comes with this package (`skep/spark/reader`, in Java): one pass over the bytes, no checks after it.
+"""Messages read by the reader that comes with this package (`skep/spark/jvm`, in Java): one pass over the bytes, no checks after it.
 
 It is there in sessions of `skep.spark.session` and wherever its jar and its catalog were given to Spark. Where it is not, messages are
 read by Spark's own functions, with the same results.
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from skep.spark.columns.binding import Binder, MessageColumns
 from skep.spark.columns.instants import micros_of
 from skep.spark.columns.values import Value, held, json_null, of_json, sql_type
-from skep.spark.reader import READER_SETTING, function_name
+from skep.spark.jvm import READER_SETTING, function_name
 from skep.spec.instants import parse_time
 from skep.spec.ir import ExtraFields, Queue
 from skep.spec.types import STRING, Field, Kind, Type, list_of

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from skep.spark.reader import function_name
+from skep.spark.jvm import function_name
 from skep.spec.types import BOOL, FLOAT, INT, JSON, STRING, TEXTUAL, Kind, Type, list_of, map_of
 
 LARGE = 9.2e18
