@@ -38,7 +38,8 @@ class Files:
     """The two doors to files that Hadoop has, with one of the implementations behind them."""
 
     def __init__(self, spark: SparkSession, settings: dict[str, str]) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm = jvm
         self._settings = self._jvm.org.apache.hadoop.conf.Configuration(False)
         for name, value in settings.items():
             self._settings.set(name, value)
@@ -139,7 +140,7 @@ def test_no_process_is_started_for_a_file(
 
 
 def test_a_session_has_them(spark: SparkSession) -> None:
-    settings = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined] # not in Spark's stubs
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
     assert {name: settings.get(name) for name in OURS} == OURS
 
 

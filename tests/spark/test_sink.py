@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, functions
 import skep
 from skep.errors import SkepError
 from skep.spark.options import SinkOptions, sink_options
-from skep.spark.sink import StreamWriter, TableWriter, Writing
+from skep.spark.sink import OneAhead, StreamWriter, TableWriter, Writing
 from skep.testing.server import RunningServer
 from tests.spark.conftest import TENANTS, Lake
 
@@ -206,6 +207,43 @@ def test_rows_of_a_checkpoint_that_was_put_back_are_not_taken_for_written(target
         SkepError, match=r"as 1 row for q, and now it is 2 rows for q.* a checkpointLocation of its own"
     ):
         stream.commit([told], 7)
+
+
+def test_rows_are_counted_when_the_epoch_is_published_while_a_task_stages_them(target: Target) -> None:
+    writing, stream = Writing(target.options(stageRows="1")), StreamWriter(target.options())
+    early = writing.written(rows("1", "2", "3"), "query", 7)
+
+    def published_meanwhile() -> Iterator[pa.RecordBatch]:
+        yield from rows("1")
+        stream.commit([early], 7)
+        yield from rows("2", "3")
+
+    told = writing.written(published_meanwhile(), "query", 7)
+    stream.commit([told], 7)
+
+    assert (told.rows, told.passed_over) == (3, True)
+    assert target.client.log_bounds("q").last_seq == 3
+
+
+def test_the_next_portion_is_gathered_while_one_is_sent() -> None:
+    gathered = threading.Event()
+    sent: list[Any] = []
+
+    with OneAhead() as sender:
+        sender.send(lambda: sent.append(gathered.wait(30)))
+        gathered.set()
+        sender.send(lambda: sent.append("next"))
+
+    assert sent == [True, "next"]
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("payloads", ["{12", "1{2", "12{"])
+def test_a_portion_that_is_refused_fails_its_task(target: Target, payloads: str, delivery: str) -> None:
+    writer = TableWriter(target.options(stageRows="1", delivery=delivery))
+
+    with pytest.raises(SkepError, match="INVALID_PAYLOAD"):
+        writer.write(rows(*payloads))
 
 
 def test_rows_that_are_scheduled_or_there_already_count_as_written(target: Target) -> None:

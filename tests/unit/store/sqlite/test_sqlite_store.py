@@ -34,6 +34,7 @@ from skep.model import (
 )
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
+from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.connection import Knobs, migrate, open_writer
 from skep.store.sqlite.queues import make_queue
 from skep.store.sqlite.session import Session
@@ -174,6 +175,33 @@ async def test_I1_every_commit_is_an_fsync(store: SqliteStore) -> None:
 
     assert await pragma("synchronous") == 2
     assert await pragma("journal_mode") == "wal"
+
+
+async def test_answers_do_not_wait_for_a_checkpoint(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr(Checkpoints, "run_if_due", lambda _: goes_on.wait(30))
+
+    async with asyncio.timeout(20):
+        await store.push([batch(b"x")], NOW)
+    goes_on.set()
+
+
+@pytest.mark.parametrize(("checkpoint_pages", "is_moved"), [(1, True), (1_000, False)])
+async def test_a_log_that_is_long_is_moved_into_the_database(
+    tmp_path: Path, checkpoint_pages: int, is_moved: bool
+) -> None:
+    store = SqliteStore(tmp_path / "skep.db", checkpoint_pages=checkpoint_pages)
+    await store.open()
+    await store.push([batch(b"x")], NOW)
+    await store.create_queue(QueueKey("after"), QueueSettings(), NOW)  # which waits for what comes after the push
+
+    alone = tmp_path / "alone.db"
+    alone.write_bytes((tmp_path / "skep.db").read_bytes())
+    await store.close()
+
+    db = apsw.Connection(str(alone))
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
+    assert ("message" in tables and db.execute("SELECT count(*) FROM message").get == 1) is is_moved
 
 
 # the file
