@@ -13,25 +13,30 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from skep.spark.jvm import LOCAL_FILES
+from skep.spark.jvm import LOCAL_FILES, LOCAL_FILES_CLASS
+from tests.spark.test_submit import QUICK, plain
 
 HADOOPS = {
     "fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
     "fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.LocalFs",
 }
 OURS = {name.removeprefix("spark.hadoop."): value for name, value in LOCAL_FILES.items()}
-STREAM_IN_A_SESSION_THAT_WAS_THERE = """
-import sys
-from pyspark.sql import SparkSession
-from skep.spark.session import start_session
-SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+STREAM = """
 spark = start_session("test", master="local[1]")
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load().writeStream.format("noop")
 query = stream.option("checkpointLocation", sys.argv[1]).trigger(once=True).start()
 assert query.awaitTermination(60)
 assert query.exception() is None, query.exception()
 print("rows", sum(one.numInputRows for one in query.recentProgress))
+print("files", spark.sparkContext._jsc.hadoopConfiguration().get("fs.file.impl"))
 """
+BEFORE = """
+import sys
+from pyspark.sql import SparkSession
+from skep.spark.session import start_session
+"""
+PLAIN = BEFORE + 'before = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()\n'
+ONE_OF_OURS = BEFORE + 'before = start_session("before", master="local[1]")\n'
 
 
 class Files:
@@ -83,6 +88,16 @@ def test_what_is_allowed_is_set(files: Files, tmp_path: Path) -> None:
     for mode in (0o640, 0o755, 0o000, 0o1777):
         files.allow(made, mode)
         assert stat.S_IMODE(made.stat().st_mode) == mode
+
+
+def test_a_folder_goes_on_giving_its_group(files: Files, tmp_path: Path) -> None:
+    tmp_path.chmod(0o2770)
+    made = tmp_path / "made"
+    files.system.mkdirs(files.path(made))
+    assert stat.S_IMODE(made.stat().st_mode) & stat.S_ISGID
+
+    files.allow(made, 0o700)
+    assert stat.S_IMODE(made.stat().st_mode) == 0o2700
 
 
 def test_a_file_that_is_missing_is_an_error(files: Files, tmp_path: Path) -> None:
@@ -145,11 +160,28 @@ def test_a_session_has_them(spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
-def test_a_session_that_was_there_before_does_without(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "is_ours"),
+    [(PLAIN, False), (PLAIN + "before.stop()\n", False), (ONE_OF_OURS + "before.stop()\n", True)],
+    ids=["one that runs", "one that ended", "one of ours that ended"],
+)
+def test_a_session_after_another_one_has_them_if_its_java_does(tmp_path: Path, before: str, is_ours: bool) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", STREAM_IN_A_SESSION_THAT_WAS_THERE, str(tmp_path / "checkpoint")],
+        [sys.executable, "-c", before + STREAM, str(tmp_path / "checkpoint")],
         capture_output=True, text=True, check=False, timeout=120, env=os.environ,
     )  # fmt: skip
 
     assert ran.returncode == 0, ran.stderr
     assert "rows 3" in ran.stdout
+    assert (f"files {LOCAL_FILES_CLASS}" in ran.stdout) is is_ours
+
+
+@pytest.mark.slow
+def test_a_submitted_script_does_without(tmp_path: Path) -> None:
+    script = tmp_path / "stream.py"
+    script.write_text(BEFORE + STREAM, encoding="utf-8")
+
+    said = plain("spark-submit", *QUICK, str(script), str(tmp_path / "checkpoint"), folder=tmp_path)
+
+    assert "rows 3" in said
+    assert LOCAL_FILES_CLASS not in said

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from skep.errors import Code, SkepError
 from skep.spark.interpreter import interpreter
 from skep.spark.java import java_home
-from skep.spark.jvm import JAR, LOCAL_FILES, READER_CLASS, READER_SETTING
+from skep.spark.jvm import JAR, LOCAL_FILES, LOCAL_FILES_CLASS, READER_CLASS, READER_SETTING
 from skep.spark.shared_classes import sharing_options
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 CLASS_PATH = "spark.driver.extraClassPath"
 PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 """What runs tasks, and what plans the reading of data sources."""
+GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
+"""Set where a Java runs already that a session is to have."""
 CONF_FOLDERS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 """Spark puts them before its jars."""
 
@@ -120,8 +122,11 @@ def start_session(
         return session
     _prepare_environment(master)
     settings = with_java(master, {**settings_for(master, quick_start=quick_start), **(config or {})})
-    if master.startswith("local") and JAVA_OPTIONS not in (config or {}):
-        settings[JAVA_OPTIONS] += f" {_sharing_options(settings)}"
+    if master.startswith("local"):
+        if JAVA_OPTIONS not in (config or {}):
+            settings[JAVA_OPTIONS] += f" {_sharing_options(settings)}"
+        if _java_has(LOCAL_FILES_CLASS):
+            settings = LOCAL_FILES | settings
     with _starting_python(master):
         session = builder.master(patient(master)).config(map={**settings}).getOrCreate()
     _silence(session)
@@ -144,14 +149,29 @@ def settings_for(master: str, *, quick_start: bool = False) -> dict[str, str]:
 
 def with_java(master: str, settings: Mapping[str, str]) -> dict[str, str]:
     """The same settings with what this package has in Java, beside what there may be of jars already."""
-    ours = {READER_SETTING: READER_CLASS}
     if master.startswith("local"):
         name, between = CLASS_PATH, os.pathsep
-        ours |= LOCAL_FILES
     else:
         name, between = "spark.jars", ","
     jars = between.join(filter(None, (settings.get(name), str(JAR))))
-    return {**ours, **settings, name: jars}
+    return {READER_SETTING: READER_CLASS, **settings, name: jars}
+
+
+def _java_has(name: str) -> bool:
+    """Whether the Java of the session has one of our classes. It has what it was started with: one that is yet to start will, and
+    one that runs, of a session that ended or of `spark-submit`, may not.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - there is no public way to a Java without a session
+    if gateway is None:
+        return GATEWAY_PORT not in os.environ
+    try:
+        gateway.jvm.java.lang.Class.forName(name)
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def _sharing_options(settings: Mapping[str, str]) -> str:

@@ -175,7 +175,8 @@ class Writing:
 class OneAhead:
     """Sends a portion while the next one is gathered, in order: so Spark makes rows and the server keeps them at the same time.
 
-    Leaving waits for the last one. What failed is raised by the next send, or then.
+    What failed is raised by the next send, or when leaving, which waits for the last one also after an error: the next task of this
+    process has the same connection.
     """
 
     def __init__(self) -> None:

@@ -13,9 +13,10 @@ JAR = Path(__file__).parent / "skep-spark.jar"
 READER_CATALOG = "skep_messages"
 READER_SETTING = f"spark.sql.catalog.{READER_CATALOG}"
 READER_CLASS = "skep.spark.MessageFunctions"
+LOCAL_FILES_CLASS = "skep.spark.LocalFiles"
 LOCAL_FILES: dict[str, str] = {
-    "spark.hadoop.fs.file.impl": "skep.spark.LocalFiles",
-    "spark.hadoop.fs.AbstractFileSystem.file.impl": "skep.spark.LocalFiles$InContext",
+    "spark.hadoop.fs.file.impl": LOCAL_FILES_CLASS,
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{LOCAL_FILES_CLASS}$InContext",
 }
 """For sessions that keep checkpoints and lakes on this machine, and have the jar on their class path from the start."""
 

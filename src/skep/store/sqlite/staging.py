@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -68,27 +69,31 @@ def publish(
         return Published(known.answer, [])
     check_staged(epoch, wanted, {(a.partition, a.attempt): a.messages for a, _ in attempts(session, epoch)})
     tally = Tally(epoch)
-    for chunk in _prepared(session, epoch, wanted, first_id):
-        _append(session, chunk, tally, now, create_queues)
+    with closing(_prepared(session, epoch, wanted, first_id)) as chunks:
+        for chunk in chunks:
+            _append(session, chunk, tally, now, create_queues)
+            del chunk  # before the one after the next is read
     published = tally.published()
     receipts.take(session, Receipt(epoch.receipt, published.answer, expires_at), now)
     session.db.execute(SQL["drop_epoch"], _key(epoch))
     return published
 
 
-def _prepared(session: Session, epoch: EpochKey, wanted: list[Attempt], first_id: int) -> Iterator[_Prepared]:
-    """The chunks, in order. Another thread prepares one while the one before is appended, so two are in memory at the most."""
+def _prepared(
+    session: Session, epoch: EpochKey, wanted: list[Attempt], first_id: int
+) -> Generator[_Prepared, None, None]:
+    """The chunks, in order. Another thread prepares the next while one is appended; no more than these two are in memory."""
+    ahead: Future[_Prepared] | None = None
     with ThreadPoolExecutor(1, "skep-sqlite-publish") as thread:
-        ahead: Future[_Prepared] | None = None
         for one in sorted(wanted):
             for rowid, messages in session.rows(SQL["chunks"], (*_key(epoch), one.partition, one.attempt)):
+                ready = [] if ahead is None else [ahead.result()]
                 row = session.row(SQL["data"], (rowid,))
                 assert row is not None
-                begun = thread.submit(_prepare, row[0], epoch.tenant, first_id)
+                ahead = thread.submit(_prepare, row[0], epoch.tenant, first_id)
                 first_id += messages
-                if ahead is not None:
-                    yield ahead.result()
-                ahead = begun
+                if ready:
+                    yield ready.pop()
         if ahead is not None:
             yield ahead.result()
 

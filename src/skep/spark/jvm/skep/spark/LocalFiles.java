@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.nio.file.Files;
-import java.nio.file.attribute.PosixFilePermissions;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.ChecksumFs;
 import org.apache.hadoop.fs.DelegateToFileSystem;
@@ -50,19 +49,19 @@ public final class LocalFiles extends LocalFileSystem {
   }
 
   private static final class Raw extends RawLocalFileSystem {
+    private static final String MODE = "unix:mode";
+    private static final int SET_ID_BITS = 06000;
+
     @Override
     public void setPermission(Path path, FsPermission permission) throws IOException {
-      if (permission.getStickyBit()) { // Java has no word for it
+      java.nio.file.Path file = pathToFile(path).toPath();
+      if (!file.getFileSystem().supportedFileAttributeViews().contains("unix")) {
         super.setPermission(path, permission);
         return;
       }
-      String letters =
-          permission.getUserAction().SYMBOL + permission.getGroupAction().SYMBOL + permission.getOtherAction().SYMBOL;
-      try {
-        Files.setPosixFilePermissions(pathToFile(path).toPath(), PosixFilePermissions.fromString(letters));
-      } catch (UnsupportedOperationException notHere) {
-        super.setPermission(path, permission);
-      }
+      // As `chmod` does: a folder goes on giving its group to what is made in it.
+      int kept = Files.isDirectory(file) ? (Integer) Files.getAttribute(file, MODE) & SET_ID_BITS : 0;
+      Files.setAttribute(file, MODE, kept | permission.toShort());
     }
 
     @Override
