@@ -32,6 +32,8 @@ MESSAGES = int(os.environ.get("SKEP_KILL_MESSAGES", FULL_SIZE))
 """Fewer make a run of some minutes while something is worked on."""
 KILLS = int(os.environ.get("SKEP_KILLS", "10"))
 STREAM_MESSAGES = 50_000
+BATCHES = 400
+"""So many leave time for all kills."""
 KEYS = 97
 RUN_SECONDS = 3_000
 LONGEST_PAUSE = 12.0
@@ -190,7 +192,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_from_queue_to_queue_nothing_is_lost_or_doubled_and_order_is_kept(store: str, tmp_path: Path) -> None:
     with kept(store, tmp_path) as server:
         fill(server.url, "orders")
-        job = Job(server.url, "orders", str(tmp_path / "checkpoint"), None, "copies", max(1_000, MESSAGES // 40))
+        job = Job(server.url, "orders", str(tmp_path / "checkpoint"), None, "copies", max(1_000, MESSAGES // BATCHES))
         killed = copied(job, server, tmp_path, seed=1)
 
         with skep.Client(server.url) as client:
@@ -210,7 +212,7 @@ def test_from_queue_to_lake_nothing_is_lost_or_doubled(spark: SparkSession, stor
     with kept(store, tmp_path) as server:
         fill(server.url, "orders")
         lake = str(tmp_path / "lake")
-        job = Job(server.url, "orders", str(tmp_path / "checkpoint"), lake, None, max(1_000, MESSAGES // 40))
+        job = Job(server.url, "orders", str(tmp_path / "checkpoint"), lake, None, max(1_000, MESSAGES // BATCHES))
         killed = copied(job, server, tmp_path, seed=2)
 
     rows = spark.read.parquet(lake).selectExpr("count(*)", "count(distinct seq)", "max(seq)", "sum(bigint(payload))")
