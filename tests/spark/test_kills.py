@@ -32,7 +32,7 @@ MESSAGES = int(os.environ.get("SKEP_KILL_MESSAGES", FULL_SIZE))
 """Fewer make a run of some minutes while something is worked on."""
 KILLS = int(os.environ.get("SKEP_KILLS", "10"))
 STREAM_MESSAGES = 50_000
-BATCHES = 400
+BATCHES = 200
 """So many leave time for all kills."""
 KEYS = 97
 RUN_SECONDS = 3_000
