@@ -16,6 +16,7 @@ import pytest
 
 from skep.model import QueueKey
 from skep.server import open_engine
+from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.session import Session
 from skep.testing.server import RunningServer, running_server
 from tests.http.driver import Api
@@ -53,9 +54,9 @@ class Steps:
 
         made = Session.__init__
 
-        def counting(session: Session, db: apsw.Connection) -> None:
+        def counting(session: Session, db: apsw.Connection, checkpoints: Checkpoints | None = None) -> None:
             db.set_progress_handler(count, every)
-            made(session, db)
+            made(session, db, checkpoints)
 
         monkeypatch.setattr(Session, "__init__", counting)
 

@@ -184,7 +184,8 @@ async def test_a_real_deadlock_is_survived(postgres_server: PostgresServer, post
     await session.execute("COMMIT")
 
     assert [result.status for result in await settling] == [SettleStatus.COMPLETED] * 2
-    assert postgres_server.log().count("deadlock detected") == before + 1
+    # More than one when the store, trying again, is quicker than the session that has waited for the lock.
+    assert postgres_server.log().count("deadlock detected") > before
     await driver.check_accounts()
     for connection in (session, watcher):
         await connection.close()
