@@ -238,6 +238,16 @@ def test_the_next_portion_is_gathered_while_one_is_sent() -> None:
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+def test_portions_of_a_task_keep_their_order(target: Target, delivery: str) -> None:
+    payloads = [str(number) for number in range(40)]
+    writer = TableWriter(target.options(stageRows="1", delivery=delivery))
+
+    writer.commit([writer.write(rows(*payloads))])
+
+    assert [bytes(one.payload).decode() for one in target.client.messages("q")] == payloads
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("payloads", ["{12", "1{2", "12{"])
 def test_a_portion_that_is_refused_fails_its_task(target: Target, payloads: str, delivery: str) -> None:
     writer = TableWriter(target.options(stageRows="1", delivery=delivery))
