@@ -59,7 +59,7 @@ def _places(key: QueueKey, rows: NewRows, log: OpenLog) -> list[tuple[QueueKey, 
 async def _open(connection: Connection, key: QueueKey, now: Instant, ensure_queue: EnsureQueue | None) -> OpenLog:
     logs = await open_logs(connection, [key], now)
     if not logs and ensure_queue is not None:
-        await ensure_queue(connection, key, now)
+        await ensure_queue(connection, key, now, False)
         logs = await open_logs(connection, [key], now)
     if not logs:
         raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)

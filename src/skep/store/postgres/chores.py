@@ -6,10 +6,11 @@ Several servers may run the same pass at once; locks make that safe, and what on
 from __future__ import annotations
 
 from skep.clock import Instant, seconds
-from skep.model import DEFAULT_PARTITION, QUEUE_MODE_GROUP, Ordering, QueueKey
+from skep.model import DEFAULT_PARTITION, QUEUE_MODE_GROUP, Ordering, Queue, QueueKey
 from skep.store.postgres import pop, queues, settle
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
+from skep.store.postgres.groups import take_all
 from skep.store.postgres.push import open_logs
 from skep.store.rules import PAST_SECONDS, TRACE_EVENTS, TRACE_EVENTS_SECONDS, is_exhausted, lifetime_micros
 from skep.store.statements import load_statements
@@ -62,12 +63,16 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
         # Messages that nobody reads expire too; the group of those who name none stands for nobody.
         await connection.execute(SQL["ensure_group"], queue.id, QUEUE_MODE_GROUP, now)
         groups = await connection.fetch(SQL["groups"], queue.id)
-    done = 0
-    next_at: int | None = None
-    for group in [group for group in groups if not group["external"]]:
-        account = settle.Account(queue, group["id"], group["name"], shard)
+    groups = [group for group in groups if not group["external"]]
+    # All of them first: what is found too old is buried below, and who holds a log waits for no group and no lease.
+    for group in groups:
+        await connection.execute(SQL["share_group"], group["id"])
         if lifetime is not None:
             await connection.fetchval(SQL["discover"], queue.id, group["id"], limit, shard)
+    done = 0
+    next_at: int | None = None
+    for group in groups:
+        account = settle.Account(queue, group["id"], group["name"], shard)
         before = await connection.fetchval(SQL["given_up"], group["id"])
         await pop.tidy(connection, account, now, rows=limit, readable=True)
         done += await connection.fetchval(SQL["given_up"], group["id"]) - before
@@ -85,7 +90,11 @@ async def retain(connection: Connection, key: QueueKey, now: Instant, limit: int
     """Delete from the head of the log what may go."""
     queue = await queues.need(connection, key)
     settings = queue.settings
-    await connection.execute(SQL["lock_log"], queue.id)
+    takes = settings.retention_ignores_groups and await _is_ahead(connection, queue, now)
+    if takes:
+        await take_all(connection, queue.id)
+    else:
+        await connection.execute(SQL["lock_log"], queue.id)
     head = await connection.fetchrow(SQL["log_head"], queue.id)
     assert head is not None
     settled: int | None = head["settled_seq"]
@@ -101,10 +110,10 @@ async def retain(connection: Connection, key: QueueKey, now: Instant, limit: int
     ) or 0
     allowed = head["last_seq"] if settled is None else settled
     upper = max(min(head["first_seq"] - 1, allowed), min(aged, settled or 0), min(completed, settled or 0))
-    if settings.retention_ignores_groups:
+    if takes or (settled is None and settings.retention_ignores_groups):
         upper = max(upper, aged)
     upper, more = await _bounded(connection, queue.id, upper, limit)
-    if settings.retention_ignores_groups and (settled is not None and upper > settled):
+    if takes and (settled is not None and upper > settled):
         await connection.execute(SQL["release_below"], queue.id, upper, now, shard)
     deleted = await connection.fetchval(SQL["delete_head"], queue.id, upper) if upper else 0
     kept = settings.retention_seconds or settings.completed_retention_seconds
@@ -113,6 +122,18 @@ async def retain(connection: Connection, key: QueueKey, now: Instant, limit: int
     soonest = min((s for s in (settings.retention_seconds, settings.completed_retention_seconds) if s), default=0)
     pause = seconds(min(max(soonest / 10, 1.0), 60.0))
     return Chore(deleted, more, Instant(now + pause) if kept else None)
+
+
+async def _is_ahead(connection: Connection, queue: Queue, now: Instant) -> bool:
+    """Whether retention is about to delete what some group has not settled: then it has to have the groups alone.
+
+    A look without locks, as most passes need none. What it missed, the next pass finds.
+    """
+    if not queue.settings.retention_seconds:
+        return False
+    aged = await connection.fetchval(SQL["seq_before"], queue.id, now - seconds(queue.settings.retention_seconds))
+    head = await connection.fetchrow(SQL["log_head"], queue.id)
+    return head is not None and aged > (aged if head["settled_seq"] is None else head["settled_seq"])
 
 
 async def _bounded(connection: Connection, queue_id: int, upper: int, limit: int) -> tuple[int, bool]:
@@ -154,7 +175,7 @@ async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
     more = more or count >= limit
     await connection.execute(SQL["sum_dead_letters"], limit)
     queue_id = await connection.fetchval(SQL["deleted_queue"])
-    if queue_id is not None:
+    if queue_id is not None and await connection.fetchval(SQL["take_groups"], queue_id):
         count = 0
         for table in ("message", "dedup", "scheduled", "dead_letter", "lease", "set", "history"):
             count += await connection.fetchval(SQL[f"sweep_deleted_{table}"], queue_id, limit)

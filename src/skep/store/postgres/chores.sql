@@ -26,7 +26,11 @@ FROM unnest(array_fill($1::integer, ARRAY[cardinality($2::text[])]), $2::text[],
 WHERE d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id
 
 -- name: groups
-SELECT id, name, external FROM consumer_group WHERE queue_id = $1 ORDER BY id
+-- In the order in which everyone shares them (functions/locks.sql).
+SELECT id, name, external FROM consumer_group WHERE queue_id = $1 ORDER BY queue_id, name
+
+-- name: share_group
+SELECT share_group($1)
 
 -- name: ensure_group
 SELECT ensure_group($1, $2, 'all', 0, $3)
@@ -207,6 +211,10 @@ SELECT count(*) FROM gone
 -- name: deleted_queue
 -- One at a time sweeps a queue: who finds nothing left because another is at it must not forget the queue.
 SELECT id FROM queue WHERE deleted_at IS NOT NULL ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
+
+-- name: take_groups
+-- Whether nobody is at work with a group of the queue; from now on nobody can be. Tried only: a sweep holds much else.
+SELECT coalesce(bool_and(pg_try_advisory_xact_lock(1936418164, g.id)), true) FROM consumer_group g WHERE g.queue_id = $1
 
 -- name: sweep_deleted_message
 WITH old AS (SELECT m.ctid FROM message m WHERE m.queue_id = $1 ORDER BY m.queue_id, m.seq LIMIT $2),

@@ -252,7 +252,7 @@ class Pool:
                 if isolation != "read_committed":
                     # The one snapshot must be younger than a compaction it may have to wait for (functions/compact.sql).
                     await connection.execute(
-                        "LOCK TABLE partition_lease, set_lease, consumer_group, group_counter IN ACCESS SHARE MODE"
+                        "LOCK TABLE consumer_group, partition_lease, set_lease, group_counter IN ACCESS SHARE MODE"
                     )
                 return await work(connection)
 

@@ -88,6 +88,12 @@ async def bury(
     return target.key, sum(b.seq not in buried and b.reason is not DeadReason.EXPIRED for b in burials)
 
 
+async def open_graves(connection: Connection, doomed: Sequence[Queue], now: Instant) -> None:
+    """Lock the logs that messages of several queues will be buried in, in the order of everyone."""
+    targets = [await queues.dead_letter_queue_of(connection, queue, now) for queue in doomed]
+    await open_logs(connection, [target.key for target in targets if target is not None], now)
+
+
 async def quarantine(
     connection: Connection, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
 ) -> tuple[PushOutcome, list[int]]:
@@ -214,6 +220,7 @@ async def replay(
     seen = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
     if not seen:
         return []
+    await connection.execute(SQL["take_groups"], queue.id, True)
     logs = await open_logs(connection, [queue.key, *_sources(queue, seen)], now)
     rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
     later = [key for key in _sources(queue, rows) if key not in logs]
@@ -268,6 +275,7 @@ def _sources(queue: Queue, rows: Sequence[asyncpg.Record]) -> list[QueueKey]:
 async def purge(connection: Connection, wanted: DeadLetterFilter, limit: int, now: Instant, shard: int) -> int:
     """Delete up to ``limit`` matches."""
     queue = await _dead_letter_queue(connection, wanted.queue)
+    await connection.execute(SQL["take_groups"], queue.id, True)
     await connection.execute(SQL["lock_log"], queue.id)
     rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), None, limit)
     await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
@@ -277,10 +285,12 @@ async def purge(connection: Connection, wanted: DeadLetterFilter, limit: int, no
 async def _remove(connection: Connection, queue: Queue, seqs: list[int], now: Instant, shard: int) -> None:
     """Take messages out of a dead-letter queue, correcting the accounts of the groups that read it.
 
-    Under the log's lock: nobody else takes the same ones, and the newest seq and the floor stay as a push sees them.
+    Under the log's lock: nobody else takes the same ones, and the newest seq and the floor stay as a push sees them. The groups
+    are taken, but for those that were made before the log was ours.
     """
     if not seqs:
         return
+    await connection.execute(SQL["take_groups"], queue.id, False)
     for group in await connection.fetch(SQL["groups"], queue.id):
         await connection.execute(SQL["withdraw"], queue.id, group["id"], seqs, now, shard)
     await connection.execute(SQL["raise_floor"], queue.id, max(seqs))

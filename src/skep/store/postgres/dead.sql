@@ -92,6 +92,10 @@ FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = $2
 -- name: lock_log
 SELECT lock_log($1)
 
+-- name: take_groups
+-- functions/locks.sql
+SELECT take_groups($1, $2)
+
 -- name: groups
 SELECT id FROM consumer_group WHERE queue_id = $1 ORDER BY id
 

@@ -15,7 +15,12 @@ SQL = load_statements(__package__, "groups")
 async def seek(connection: Connection, key: QueueKey, group: str, start: Start, now: Instant) -> None:
     """Move a group; its leases end and its account starts anew."""
     queue = await queues.need(connection, key)
-    group_id = await connection.fetchval(SQL["ensure"], queue.id, group, start.mode.value, start.value, now)
+    group_id = await connection.fetchval(SQL["take_group"], queue.id, group, True)
+    if group_id is None:
+        if await connection.fetchval(SQL["ensure"], queue.id, group, start.mode.value, start.value, now) is None:
+            raise queues.not_found(key)
+        # The log's lock is ours by now, so this one is not waited for.
+        group_id = await connection.fetchval(SQL["take_group"], queue.id, group, False)
     await _forget_leases(connection, queue.id, group_id)
     await connection.execute(SQL["reset_counters"], group_id)
     await connection.execute(SQL["move"], group_id, queue.id, start.mode.value, start.value)
@@ -28,6 +33,8 @@ async def report_progress(
     queue = await queues.need(connection, key)
     row = await connection.fetchrow(SQL["report_progress"], queue.id, group, seq, now, shard)
     assert row is not None
+    if row["state"] == "missing":
+        raise queues.not_found(key)
     check_reported(key.name, seq, row["last"])
     if row["state"] == "popping":
         raise group_is_not_external(key.name, group)
@@ -36,7 +43,7 @@ async def report_progress(
 async def delete(connection: Connection, key: QueueKey, group: str) -> bool:
     """Forget a group and its leases."""
     queue = await queues.need(connection, key)
-    group_id = await connection.fetchval(SQL["lock_group"], queue.id, group)
+    group_id = await connection.fetchval(SQL["take_group"], queue.id, group, True)
     if group_id is None:
         return False
     await _forget_leases(connection, queue.id, group_id)
@@ -56,15 +63,25 @@ async def end_leases(connection: Connection, key: QueueKey, group: str, partitio
 
 
 async def _forget_leases(connection: Connection, queue_id: int, group_id: int) -> None:
-    await connection.execute(SQL["lock_group_id"], group_id)
     await connection.execute(SQL["delete_leases"], queue_id, group_id)
     await connection.execute(SQL["delete_sets"], queue_id, group_id)
+
+
+async def take_all(connection: Connection, queue_id: int) -> None:
+    """Have all groups of a queue, and its log, alone: nobody pops, settles or pushes until we are done."""
+    await connection.execute(SQL["take_groups"], queue_id, True)
+    await connection.execute(SQL["lock_log"], queue_id)
+    # Those that were made before the log was ours.
+    await connection.execute(SQL["take_groups"], queue_id, False)
 
 
 async def clear(connection: Connection, key: QueueKey, scope: ClearScope, now: Instant, shard: int) -> Cleared:
     """Settle as expired what is pending, and drop what is scheduled, as far as the scope goes."""
     queue = await queues.need(connection, key)
-    await connection.execute(SQL["lock_log"], queue.id)
+    if scope is ClearScope.SCHEDULED:
+        await connection.execute(SQL["lock_log"], queue.id)
+    else:
+        await take_all(connection, queue.id)
     scheduled = pending = 0
     if scope is not ClearScope.PENDING:
         scheduled = await connection.fetchval(SQL["clear_scheduled"], queue.id)

@@ -1,12 +1,13 @@
 -- name: ensure
 SELECT ensure_group($1, $2, $3, $4, $5)
 
--- name: lock_group
-SELECT id FROM consumer_group WHERE queue_id = $1 AND name = $2 FOR UPDATE
+-- name: take_group
+-- functions/locks.sql
+SELECT take_group($1, $2, $3)
 
--- name: lock_group_id
--- Keeps discovery away while the group's rows go.
-SELECT 1 FROM consumer_group WHERE id = $1 FOR UPDATE
+-- name: take_groups
+-- functions/locks.sql
+SELECT take_groups($1, $2)
 
 -- name: group_id
 SELECT g.id FROM consumer_group g WHERE g.queue_id = $1 AND g.name = $2
@@ -18,9 +19,13 @@ WITH ended AS (
 SELECT count(*) FROM ended
 
 -- name: end_sets
-WITH ended AS (
-    UPDATE set_lease s SET ready_at = $4
-    WHERE s.queue_id = $1 AND s.group_id = $2 AND s.partition = $3 AND s.token IS NOT NULL AND s.ready_at > $4 RETURNING 1)
+-- Locked in the order of ids first, like everywhere.
+WITH locked AS MATERIALIZED (
+    SELECT s.id FROM set_lease s
+    WHERE s.queue_id = $1 AND s.group_id = $2 AND s.partition = $3 AND s.token IS NOT NULL AND s.ready_at > $4
+    ORDER BY s.id FOR UPDATE
+), ended AS (
+    UPDATE set_lease s SET ready_at = $4 FROM locked k WHERE s.id = k.id RETURNING 1)
 SELECT count(*) FROM ended
 
 -- name: delete_leases

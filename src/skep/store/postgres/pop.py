@@ -12,9 +12,8 @@ import asyncpg
 from msgspec import Struct
 
 from skep.clock import Instant, seconds
-from skep.errors import Code, SkepError
 from skep.model import DeadReason, Delivery, Ordering, PopRequest, PopResult, QueueKey, QueueSettings, Start
-from skep.store.postgres import settle
+from skep.store.postgres import queues, settle
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.dead import Burial
 from skep.store.postgres.leases import Effects, Ending, Lease, lease_of, release, run_out
@@ -78,13 +77,10 @@ async def pop_ordered(
         shape.partition, now, lease_us, shard, discover, shape.max_bytes,
     )  # fmt: skip
     summary = rows.pop()
+    _check_state(summary["partition"], shape)
     match summary["partition"]:
-        case "missing":
-            raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {shape.queue.name!r}", queue=shape.queue.name)
         case "paused":
             return [PopResult([]) for _ in requests]
-        case "external":
-            raise group_is_external(shape.queue.name, shape.group)
         case "doomed":
             raise TidyingNeededError
         case "unordered":
@@ -109,7 +105,7 @@ async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: I
         account = (shape.queue, shape.group)
         popped = await pop_ordered(connection, shape, wanted, now, shard, discover=account not in seen)
         if popped is None:
-            popped = [await _pop_unordered(connection, request, now, shard) for request in wanted]
+            popped = await _pop_sets(connection, shape, wanted, now, shard)
         seen.add(account)
         for i, result in zip(numbers, popped, strict=True):
             results[i] = result
@@ -217,17 +213,40 @@ def _take_out(lease: Lease, seq: int) -> int:
 # --- unordered queues -----------------------------------------------------------------------------------------
 
 
+async def _pop_sets(
+    connection: Connection, shape: Shape, requests: Sequence[PopRequest], now: Instant, shard: int
+) -> list[PopResult]:
+    account = await _enter(connection, shape, now, shard)
+    if account is None:
+        return [PopResult([]) for _ in requests]
+    if account.queue.settings.ordering is not Ordering.UNORDERED:
+        raise asyncpg.SerializationError("the queue was put into another order at this very moment")
+    return [await _pop_unordered(connection, account, request, now) for request in requests]
+
+
+async def _enter(connection: Connection, shape: Shape, now: Instant, shard: int) -> Account | None:
+    """The queue and group of a pop: nobody takes its leases away until we are done. None when the queue is paused."""
+    row = await connection.fetchrow(
+        SQL["enter"], shape.queue.tenant, shape.queue.name, shape.group, shape.start.mode.value, shape.start.value, now
+    )
+    assert row is not None
+    _check_state(row["state"], shape)
+    if row["state"] == "paused":
+        return None
+    return Account(queues.queue_of(row), row["group_id"], shape.group, shard)
+
+
+def _check_state(state: str, shape: Shape) -> None:
+    """Raise what keeps a group from popping."""
+    if state == "missing":
+        raise queues.not_found(shape.queue)
+    if state == "external":
+        raise group_is_external(shape.queue.name, shape.group)
+
+
 async def _pop_unordered(
-    connection: Connection, request: PopRequest, now: Instant, shard: int, tries: int = TIDY_PASSES
+    connection: Connection, account: Account, request: PopRequest, now: Instant, tries: int = TIDY_PASSES
 ) -> PopResult:
-    group_id = await connection.fetchval(
-        SQL["ensure_group"], request.queue.tenant, request.queue.name, request.group, request.start.mode.value,
-        request.start.value, now,
-    )  # fmt: skip
-    if group_id is None:
-        raise group_is_external(request.queue.name, request.group)
-    account = await settle.find_account(connection, request.queue, request.group, shard)
-    assert account is not None
     queue_id, group_id, settings = account.queue.id, account.group_id, account.queue.settings
     limit = await _sets_needed(connection, account, request, now)
     effects = Effects()
@@ -268,7 +287,7 @@ async def _pop_unordered(
     await settle.apply(connection, account, effects, now)
     if rested and not order and tries > 1:
         # Those that were ready had nothing to give, and others may have: no more were looked at than fill the batch.
-        return await _pop_unordered(connection, request, now, shard, tries - 1)
+        return await _pop_unordered(connection, account, request, now, tries - 1)
     messages = {row["seq"]: row for row in await connection.fetch(SQL["messages"], queue_id, order)}
     deliveries = [delivery_of(messages[seq], request, attempts[seq], deadline) for seq in order]
     next_ready = await connection.fetchval(SQL["next_ready_set"], queue_id, group_id)

@@ -18,8 +18,9 @@ UNION ALL
    AND m.seq <= (SELECT g.scan_seq FROM consumer_group g WHERE g.id = $2)
  ORDER BY m.partition, m.queue_id, m.seq LIMIT $6)
 
--- name: ensure_group
-SELECT popping_group(q.id, $3, $4, $5, $6) FROM queue q WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
+-- name: enter
+-- functions/locks.sql
+SELECT (e.q).*, e.group_id, e.state FROM enter_group($1, $2, $3, $4, $5, $6) e
 
 -- name: discover
 SELECT discover($1, $2, $3, $4)

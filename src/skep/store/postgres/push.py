@@ -56,7 +56,8 @@ DEDUP_COLUMNS = ("seq", "expires_at", "message_id", "queue_id", "transaction_id"
 Place = tuple[QueueKey, str]
 Row = tuple[object, ...]
 Key = tuple[int, str, str]
-EnsureQueue = Callable[[Connection, QueueKey, Instant], Awaitable[None]]
+EnsureQueue = Callable[[Connection, QueueKey, Instant, bool], Awaitable[None]]
+"""The last argument says that logs are held."""
 
 
 class OpenLog(Struct):
@@ -153,10 +154,12 @@ async def push(
     now: Instant,
     ensure_queue: EnsureQueue | None,
     in_turn: bool = False,
+    holds_logs: bool = False,
 ) -> tuple[list[PushOutcome], list[int]]:
     """Append all batches that are neither refused nor held; also the ids of the queues someone elsewhere waits for.
 
-    ``in_turn`` is for operations themselves, which are performed in their order and wait for none.
+    ``in_turn`` is for operations themselves, which are performed in their order and wait for none. ``holds_logs`` is for calls that
+    have locked other logs before.
     """
     wanted = [batch.receipt for batch in batches if batch.receipt is not None]
     taken = await receipts.take(connection, wanted, now) if wanted else None
@@ -165,7 +168,7 @@ async def push(
     missing = [key for key in keys if key not in logs]
     if missing and ensure_queue is not None:
         for key in missing:
-            await ensure_queue(connection, key, now)
+            await ensure_queue(connection, key, now, bool(logs) or holds_logs)
         logs = await open_logs(connection, keys, now)
     if any(log.ordering == Ordering.FIFO for log in logs.values()):
         batches = [_in_one_partition(batch, logs) for batch in batches]

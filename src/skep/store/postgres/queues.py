@@ -61,8 +61,13 @@ async def need(connection: Connection, key: QueueKey) -> Queue:
     """The queue of that name; QUEUE_NOT_FOUND when there is none."""
     queue = await find(connection, key)
     if queue is None:
-        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+        raise not_found(key)
     return queue
+
+
+def not_found(key: QueueKey) -> SkepError:
+    """There is no such queue, or no longer."""
+    return SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
 
 
 async def create(connection: Connection, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
@@ -76,18 +81,25 @@ async def create(connection: Connection, key: QueueKey, settings: QueueSettings,
     return queue
 
 
-async def ensure(connection: Connection, key: QueueKey, now: Instant) -> None:
-    """Create a queue with the defaults unless someone else just did."""
-    await connection.execute(SQL["lock_configuration"], key.tenant)
+async def ensure(connection: Connection, key: QueueKey, now: Instant, holds_logs: bool = False) -> None:
+    """Create a queue with the defaults unless someone else just did.
+
+    Who holds logs does not wait for the configuration, which comes before them (functions/locks.sql), and is tried again instead.
+    """
+    if not holds_logs:
+        await connection.execute(SQL["lock_configuration"], key.tenant)
+    elif not await connection.fetchval(SQL["try_configuration"], key.tenant):
+        raise asyncpg.SerializationError("queues are being changed, and that may not be waited for here")
     if await find(connection, key) is None:
         await create(connection, key, QueueSettings(), now)
 
 
 async def update(connection: Connection, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
     """Change the given settings of a queue."""
-    if changes.ordering is not UNSET and (await need(connection, key)).settings.ordering is not changes.ordering:
+    if changes.ordering is not UNSET and (before := await need(connection, key)).settings.ordering is not changes.ordering:
         # Before the other locks, as everyone who performs an operation has them.
         await connection.execute(OPERATIONS["lock_table"])
+        await connection.execute(SQL["take_groups"], before.id, True)
     await connection.execute(SQL["lock_configuration"], key.tenant)
     queue = await need(connection, key)
     settings = changes.apply(queue.settings)
@@ -99,7 +111,8 @@ async def update(connection: Connection, key: QueueKey, changes: QueueChanges, n
                 setting="ordering",
             )
         await connection.execute(SQL["lock_log"], queue.id)
-        await connection.execute(SQL["lock_groups"], queue.id)
+        # Those that were made before the log was ours.
+        await connection.execute(SQL["take_groups"], queue.id, False)
         if await connection.fetchval(SQL["has_unsettled"], queue.id):
             raise SkepError(
                 Code.INVALID_SETTING,

@@ -23,12 +23,15 @@ SELECT tenant FROM step WHERE tenant IS NOT NULL LIMIT $2
 -- One at a time changes which queues a tenant has, and how they are set.
 SELECT pg_advisory_xact_lock(1936418161, hashtext($1))
 
+-- name: try_configuration
+SELECT pg_try_advisory_xact_lock(1936418161, hashtext($1))
+
 -- name: lock_log
 SELECT lock_log($1)
 
--- name: lock_groups
--- Keeps discovery away while the ordering changes.
-SELECT 1 FROM consumer_group WHERE queue_id = $1 ORDER BY id FOR UPDATE
+-- name: take_groups
+-- functions/locks.sql
+SELECT take_groups($1, $2)
 
 -- name: insert
 INSERT INTO queue (tenant, name, holds_dead_letters, created_at, updated_at,

@@ -6,7 +6,7 @@ take, goes the careful way: lock the rows in ascending order, decide in Python, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import msgspec
@@ -101,36 +101,52 @@ async def settle(
     """The careful way, for any settlements."""
     results: list[SettleResult] = [REFUSED_STALE] * len(settlements)
     order = sorted(range(len(settlements)), key=lambda i: (settlements[i].queue, settlements[i].group))
+    settled: list[tuple[Account, list[int], Effects]] = []
     for (key, group), run in groupby(order, key=lambda i: (settlements[i].queue, settlements[i].group)):
         indexes = sorted(run)
         account = await find_account(connection, key, group, shard)
         if account is not None:
-            outcome = await _settle_group(connection, account, [settlements[i] for i in indexes], now)
+            effects = Effects()
+            outcome = await _settle_group(connection, account, [settlements[i] for i in indexes], now, effects)
+            settled.append((account, indexes, effects))
             for i, result in zip(indexes, outcome, strict=True):
                 results[i] = result
+    # Burials come last: nobody who holds the log of a dead-letter queue waits for a group or a lease.
+    doomed = [account.queue for account, _, effects in settled if effects.burials]
+    if len(doomed) > 1:
+        await dead.open_graves(connection, doomed, now)
+    for account, indexes, effects in settled:
+        buried_in = await apply(connection, account, effects, now)
+        if effects.burials:
+            status = SettleStatus.DISCARDED if buried_in is None else SettleStatus.DEAD
+            grave = SettleResult(status, dead_letter_queue=None if buried_in is None else buried_in.name)
+            for i in indexes:
+                if results[i] is BURIED:
+                    results[i] = grave
     return results
 
 
+async def share_groups(connection: Connection, settlements: Iterable[Settlement]) -> None:
+    """Share the groups of all these settlements at once: for calls that take a later lock before they settle."""
+    asked = sorted({(s.queue, s.group) for s in settlements})
+    if asked:
+        await connection.execute(
+            SQL["share_groups"], [q.tenant for q, _ in asked], [q.name for q, _ in asked], [group for _, group in asked]
+        )
+
+
 async def find_account(connection: Connection, key: QueueKey, group: str, shard: int) -> Account | None:
-    """The queue and group, or None when there is no such queue or group."""
+    """The queue and group, or None when there is no such queue or group. Nobody takes its leases away until we are done."""
     row = await connection.fetchrow(SQL["account"], key.tenant, key.name, group)
     return None if row is None else Account(queues.queue_of(row), row["group_id"], group, shard)
 
 
 async def _settle_group(
-    connection: Connection, account: Account, settlements: Sequence[Settlement], now: Instant
+    connection: Connection, account: Account, settlements: Sequence[Settlement], now: Instant, effects: Effects
 ) -> list[SettleResult]:
-    effects = Effects()
     if account.queue.settings.ordering is Ordering.UNORDERED:
-        results = await _settle_sets(connection, account, settlements, now, effects)
-    else:
-        results = await _settle_partitions(connection, account, settlements, now, effects)
-    buried_in = await apply(connection, account, effects, now)
-    if effects.burials:
-        status = SettleStatus.DISCARDED if buried_in is None else SettleStatus.DEAD
-        grave = SettleResult(status, dead_letter_queue=None if buried_in is None else buried_in.name)
-        results = [grave if result is BURIED else result for result in results]
-    return results
+        return await _settle_sets(connection, account, settlements, now, effects)
+    return await _settle_partitions(connection, account, settlements, now, effects)
 
 
 def _by_lease(settlements: Sequence[Settlement]) -> dict[LeaseKey, list[int]]:

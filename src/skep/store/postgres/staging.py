@@ -92,7 +92,7 @@ async def _lock(
     missing = [key for key in keys if key not in logs]
     if missing and ensure_queue is not None:
         for key in missing:
-            await ensure_queue(connection, key, now)
+            await ensure_queue(connection, key, now, bool(logs))
         await open_logs(connection, keys, now)
 
 
@@ -117,7 +117,7 @@ async def _append(
         return watched
     messages = await asyncio.to_thread(chunk.messages)
     batch = PushBatch(messages, ids_from(first_id, len(messages)))
-    (outcome,), watched = await push.push(connection, [batch], now, ensure_queue)
+    (outcome,), watched = await push.push(connection, [batch], now, ensure_queue, holds_logs=True)
     if outcome.held:
         raise operations_ahead()
     tally.pushed([m.queue.name for m in messages], outcome)

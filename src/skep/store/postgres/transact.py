@@ -1,7 +1,7 @@
 """Settlements, pushes, effects and receipts that happen together or not at all (I15).
 
-The order of locks over a whole call: receipts, entities, then logs when there are several transactions, then what each
-transaction settles and pushes. Receipts and effects are decided in memory, and written for all transactions together.
+The order of locks over a whole call: receipts, entities, then groups and logs when there are several transactions, then what
+each transaction settles and pushes. Receipts and effects are decided in memory, and written for all transactions together.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ async def transact(
         # Each opens the logs it pushes to, and keeps them: together in one order, or two servers wait for each other.
         keys = {message.queue: None for t in transactions for message in t.push.messages}
         if keys:
+            # Groups come before logs (functions/locks.sql).
+            await settle.share_groups(connection, (s for t in transactions for s in t.settlements))
             await push.open_logs(connection, list(keys), now)
     outcomes, watched = [], list[int]()
     for transaction in transactions:
@@ -85,7 +87,8 @@ async def _settle_and_push(
     pushed, watched = PushOutcome([], {}), list[int]()
     if transaction.push.messages:
         ensure = queues.ensure if create_queues else None
-        (pushed,), watched = await push.push(connection, [transaction.push], now, ensure)
+        held = savepoint is not None
+        (pushed,), watched = await push.push(connection, [transaction.push], now, ensure, holds_logs=held)
         if pushed.held:
             # Undoes the whole call; of several transactions each is then tried by itself.
             raise operations_ahead()

@@ -1,5 +1,5 @@
 -- Settles as expired, for every group, what is pending (with p_all: what is in flight too), and begins the log after its end.
--- Answers how many the groups lost, added up; without groups, how many were in the log.
+-- Answers how many the groups lost, added up; without groups, how many were in the log. The caller has taken the groups and the log.
 CREATE OR REPLACE FUNCTION clear_log(p_queue integer, p_now bigint, p_all boolean, p_shard smallint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE

@@ -4,7 +4,8 @@
 -- snapshot taken after their locks: statements and volatile functions do; a transaction with one snapshot locks them first.
 CREATE OR REPLACE FUNCTION compact() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    LOCK TABLE partition_lease, set_lease, consumer_group, group_counter IN ACCESS EXCLUSIVE MODE;
+    -- In the order of everyone (functions/locks.sql): who has read its group can finish, and who comes later waits at the group.
+    LOCK TABLE consumer_group, partition_lease, set_lease, group_counter IN ACCESS EXCLUSIVE MODE;
     CREATE TEMP TABLE live_lease ON COMMIT DROP AS SELECT * FROM partition_lease;
     CREATE TEMP TABLE live_set ON COMMIT DROP AS SELECT * FROM set_lease;
     CREATE TEMP TABLE live_group ON COMMIT DROP AS SELECT * FROM consumer_group;

@@ -41,24 +41,8 @@ BEGIN
 END
 $$;
 
--- The id of a group that pops, made on first sight; NULL for an external one, which does not.
-CREATE OR REPLACE FUNCTION popping_group(p_queue integer, p_name text, p_mode text, p_value bigint, p_now bigint)
-RETURNS integer LANGUAGE plpgsql AS $$
-DECLARE
-    g record;
-BEGIN
-    SELECT x.id, x.external INTO g FROM consumer_group x WHERE x.queue_id = p_queue AND x.name = p_name;
-    IF FOUND THEN
-        RETURN CASE WHEN NOT g.external THEN g.id END;
-    END IF;
-    PERFORM ensure_group(p_queue, p_name, p_mode, p_value, p_now);
-    -- Looked at again: someone else may have made it meanwhile, as an external one.
-    RETURN (SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue AND x.name = p_name AND NOT x.external);
-END
-$$;
-
 -- Moves an external group forward, never back, making it where it is said to be. Answers 'ok', 'beyond' with the log's end (the
--- log has no such seq), or 'popping' (messages are leased to that group). It counts all it passes as completed: whoever reads the
+-- log has no such seq), 'popping' (messages are leased to that group), or 'missing' (the queue was deleted meanwhile). It counts all it passes as completed: whoever reads the
 -- raw log has seen all of it, whomever it is for, and what is gone it need not see any more.
 CREATE OR REPLACE FUNCTION report_progress(p_queue integer, p_name text, p_seq bigint, p_now bigint, p_shard smallint,
                                            OUT state text, OUT last bigint)
@@ -78,6 +62,10 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM lock_log(p_queue);
         SELECT * INTO q FROM queue k WHERE k.id = p_queue;
+        IF NOT FOUND OR q.deleted_at IS NOT NULL THEN
+            state := 'missing';
+            RETURN;
+        END IF;
         INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, external)
         SELECT p_queue, p_name, s.seq, s.seq, p_now, true FROM (SELECT greatest(p_seq, q.first_seq - 1) AS seq) s
         ON CONFLICT (queue_id, name) DO NOTHING;
@@ -92,10 +80,12 @@ BEGIN
 END
 $$;
 
--- The group's id, made on first sight: one row, whatever the number of partitions.
+-- The group's id, made on first sight: one row, whatever the number of partitions. NULL when the queue was deleted meanwhile: nobody
+-- would remove a group that is made after that.
 CREATE OR REPLACE FUNCTION ensure_group(p_queue integer, p_name text, p_mode text, p_value bigint, p_now bigint)
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
+    q queue%ROWTYPE;
     v_id integer;
     v_start bigint;
 BEGIN
@@ -105,6 +95,11 @@ BEGIN
     END IF;
     -- Under the log's lock: a group must not start in what is being cleared or put into another order.
     PERFORM lock_log(p_queue);
+    -- By the id alone, as in open_logs.
+    SELECT * INTO q FROM queue k WHERE k.id = p_queue;
+    IF NOT FOUND OR q.deleted_at IS NOT NULL THEN
+        RETURN NULL;
+    END IF;
     v_start := start_position(p_queue, p_mode, p_value);
     INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at)
     VALUES (p_queue, p_name, v_start, v_start, p_now)

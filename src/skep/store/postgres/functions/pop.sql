@@ -175,6 +175,7 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     c_others_busy_us CONSTANT bigint := 10000;
+    e record;
     q queue%ROWTYPE;
     v_group integer;
     v_locked claimable[];
@@ -192,22 +193,12 @@ DECLARE
     v_next bigint;
     v_state text := 'ok';
 BEGIN
-    SELECT * INTO q FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
-    IF NOT FOUND THEN
-        v_state := 'missing';
-    ELSIF q.paused THEN
-        v_state := 'paused';
-    ELSIF q.ordering = 'unordered' THEN
-        v_state := 'unordered';
-    END IF;
+    SELECT * INTO e FROM enter_group(p_tenant, p_name, p_group_name, p_mode, p_value, p_now);
+    q := e.q;
+    v_group := e.group_id;
+    v_state := CASE WHEN e.state = 'ok' AND q.ordering = 'unordered' THEN 'unordered' ELSE e.state END;
     IF v_state <> 'ok' THEN
         RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::uuid, NULL::uuid, 0, 0, v_state, NULL::text, NULL::text,
-                            NULL::bytea, NULL::bytea, 0::bigint, 0;
-        RETURN;
-    END IF;
-    v_group := popping_group(q.id, p_group_name, p_mode, p_value, p_now);
-    IF v_group IS NULL THEN
-        RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::uuid, NULL::uuid, 0, 0, 'external'::text, NULL::text, NULL::text,
                             NULL::bytea, NULL::bytea, 0::bigint, 0;
         RETURN;
     END IF;

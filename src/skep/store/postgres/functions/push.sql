@@ -1,12 +1,5 @@
 -- Functions that are called from functions are PL/pgSQL, which keeps their plans; PostgreSQL plans an SQL function anew each time.
 
--- The queue's lock, held until commit: whoever appends to a log holds it, so commit order is seq order.
-CREATE OR REPLACE FUNCTION lock_log(p_queue integer) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pg_advisory_xact_lock(1936418160, p_queue);
-END
-$$;
-
 -- The last seq given out. Rides the primary key backwards; the floor covers messages deleted from the end.
 CREATE OR REPLACE FUNCTION last_seq(p_queue integer, p_floor bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
