@@ -6,6 +6,7 @@ settlement, a timer or another server says that there may be something; it never
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -177,11 +178,15 @@ class Dispenser:
 
     def abandoned(self, request: PopRequest, result: PopResult) -> None:
         """The caller of a pop has gone before it took the answer."""
-        if result.deliveries and request.auto_ack:
-            # Settled as it was handed out: that is what the caller chose, and nothing can be taken back.
-            log.warning("auto-acked messages were lost with their caller", messages=len(result.deliveries))
-        elif result.deliveries:
+        if request.auto_ack:
+            self.lost(result.deliveries)
+        else:
             self.give_back(result.deliveries)
+
+    def lost(self, deliveries: Sequence[Delivery]) -> None:
+        """Say which messages were lost: settled as they were handed out, as their caller chose, they cannot be taken back."""
+        for queue, messages in Counter(delivery.queue for delivery in deliveries).items():
+            log.warning("auto-acked messages were lost with their caller", queue=queue.name, messages=messages)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Let messages that reached nobody be delivered again at once; this delivery does not count."""
@@ -271,7 +276,10 @@ class Dispenser:
             if not taken:
                 raise
             if not isinstance(error, SkepError):
-                self.give_back([] if want.auto_ack else taken)
+                if want.auto_ack:
+                    self.lost(taken)
+                else:
+                    self.give_back(taken)
                 raise
             log.warning("a pop over several queues ended early", error=str(error), messages=len(taken))
         return PopResult(taken, next_ready_at, more)

@@ -391,6 +391,10 @@ class Engine:
         """Return messages that could not be handed on (their client has gone), to be delivered again at once."""
         self._dispenser.give_back(deliveries)
 
+    def lost(self, deliveries: Sequence[Delivery]) -> None:
+        """Note that auto-acked messages could not be handed on: they are settled, and nothing can be taken back."""
+        self._dispenser.lost(deliveries)
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         """Ack, nack or reject messages, each on its own merits, with a result for each in order."""
         with self._in_flight:

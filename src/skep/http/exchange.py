@@ -19,6 +19,7 @@ from skep.access.principal import Principal, ended
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
 from skep.http.bodies import Bodies
+from skep.http.transport import TRANSPORT
 from skep.keys import Verb
 from skep.model import DEFAULT_TENANT, QueueKey
 from skep.strictness import check_depth, check_unique_keys
@@ -37,12 +38,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer(Struct):
-    """A status, a body (whole, or in pieces as they come), and headers."""
+    """A status, a body (whole, or in pieces as they come), and headers.
+
+    ``undelivered`` is called when the client has gone before the answer was written: it undoes what was done for the client.
+    """
 
     status: int
     body: bytes | AsyncGenerator[bytes | memoryview, None] = b""
     media_type: bytes = JSON
     headers: list[tuple[bytes, bytes]] = msgspec.field(default_factory=list)
+    undelivered: Callable[[], None] | None = None
 
 
 NOTHING = Answer(HTTPStatus.NO_CONTENT)
@@ -315,6 +320,12 @@ class Call:
             for future in (task, *ends):
                 future.cancel()
             await asyncio.gather(task, *ends, return_exceptions=True)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client is known to have gone. Costs nothing, unlike to wait for that beside the work."""
+        transport = self.scope.get(TRANSPORT)
+        return transport is not None and transport.is_gone
 
     async def disconnected(self) -> None:
         """Wait until the client has gone."""

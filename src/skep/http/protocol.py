@@ -65,6 +65,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._ending = False
         self._is_upgrade = False
         self.lingering = False
+        self.is_lost = False
 
     # the connection
 
@@ -81,6 +82,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everyone who works for this client."""
+        self.is_lost = True
         self._stop_timer()
         self._stop_reader_timer()
         if self._running is not None and not self._running.response_complete:

@@ -22,6 +22,8 @@ class Closable(Protocol):
     """What the transport asks of the protocol that it serves."""
 
     lingering: bool
+    is_lost: bool
+    """Whether the connection is no more."""
 
     @property
     def is_unread(self) -> bool:
@@ -41,6 +43,7 @@ class ClosingInOrder:
         self._transport = transport
         self._protocol = protocol
         self._held: Data = b""
+        self._is_closed = False
         # Bound once: these are called for every request, and a method in between would cost more than it does.
         self._transport_write: Write = transport.write
         self.write: Write = self._transport_write
@@ -74,10 +77,16 @@ class ClosingInOrder:
         """Whether nothing more is to be written."""
         return self._protocol.lingering or self._transport.is_closing()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is nobody to take an answer: the client has ended the connection, and not we."""
+        return self._protocol.is_lost or (self._transport.is_closing() and not self._is_closed)
+
     def close(self) -> None:
         """Close when all is written; by way of `linger` when the client still sends."""
         if self.is_closing():
             return
+        self._is_closed = True
         if self._protocol.is_unread:
             self._protocol.linger()
         else:

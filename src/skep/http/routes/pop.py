@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -104,17 +104,22 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         return await taken(call, taking, wish)
 
     async def taken(call: Call, taking: Coroutine[Any, Any, PopResult], wish: Wish) -> Answer:
+        undo = lost if wish.auto_ack else give_back
         if wish.wait_seconds:
             call.waits = True
-            # What was settled as it was handed out cannot be taken back.
-            result = await call.unless_gone(taking, None if wish.auto_ack else give_back)
+            result = await call.unless_gone(taking, undo)
         else:
             result = await taking
+        if not result.deliveries:
+            return NOTHING
         count_popped(meter, result.deliveries)
-        return answer(result)
+        return answer(result, lambda: undo(result))
 
     def give_back(result: PopResult) -> None:
         engine.give_back(result.deliveries)
+
+    def lost(result: PopResult) -> None:
+        engine.lost(result.deliveries)
 
     answers = {200: PopResponse, 204: None}
     return [
@@ -162,11 +167,11 @@ def _start(query: dict[str, str]) -> Start:
     return Start(StartMode.TIME, parameters.time(query, "subscriptionFrom") or 0)
 
 
-def answer(result: PopResult) -> Answer:
-    """The deliveries, or 204."""
-    if not result.deliveries:
-        return NOTHING
-    return json_answer(PopResponse(popped_messages(result.deliveries)), HTTPStatus.OK)
+def answer(result: PopResult, undelivered: Callable[[], None]) -> Answer:
+    """The deliveries; ``undelivered`` when they reach nobody."""
+    told = json_answer(PopResponse(popped_messages(result.deliveries)), HTTPStatus.OK)
+    told.undelivered = undelivered
+    return told
 
 
 def count_popped(meter: Meter, deliveries: Sequence[Delivery]) -> None:

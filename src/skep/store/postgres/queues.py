@@ -96,7 +96,10 @@ async def ensure(connection: Connection, key: QueueKey, now: Instant, holds_logs
 
 async def update(connection: Connection, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
     """Change the given settings of a queue."""
-    if changes.ordering is not UNSET and (before := await need(connection, key)).settings.ordering is not changes.ordering:
+    if (
+        changes.ordering is not UNSET
+        and (before := await need(connection, key)).settings.ordering is not changes.ordering
+    ):
         # Before the other locks, as everyone who performs an operation has them.
         await connection.execute(OPERATIONS["lock_table"])
         await connection.execute(SQL["take_groups"], before.id, True)

@@ -1,0 +1,121 @@
+"""A client that goes away before it has the answer to its pop: what was leased for it is given back, attempt and all (I10)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from skep.http import endpoint
+from skep.model import PopResult
+from tests.http.driver import Api
+
+WAIT = "&wait=true&timeout=10"
+NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class Gate:
+    """Holds each pop of the server back once the store has answered."""
+
+    def __init__(self) -> None:
+        self.taken = threading.Semaphore(0)
+        self.gone = threading.Event()
+
+    async def pass_(self) -> None:
+        self.taken.release()
+        await asyncio.to_thread(self.gone.wait)
+
+
+@pytest.fixture
+def gate(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """The client goes away at the gate."""
+    gate, engine = Gate(), api.server.engine
+    for name in ("pop", "pop_matching"):
+        taking = getattr(engine, name)
+
+        async def held(*args: Any, taking: Any = taking, **fields: Any) -> PopResult:
+            result: PopResult = await taking(*args, **fields)
+            if not gate.gone.is_set():
+                await gate.pass_()
+            return result
+
+        monkeypatch.setattr(engine, name, held)
+    yield gate
+    gate.gone.set()
+
+
+def go_away(api: Api, gate: Gate, *paths: str, reset: bool) -> None:
+    """Ask, and be gone before the answer."""
+    before = api.server.connections
+    client = socket.create_connection(("127.0.0.1", api.server.port))
+    lines = "".join(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nSkep-Tenant: {api.tenant}\r\n\r\n" for path in paths)
+    client.sendall(lines.encode())
+    assert gate.taken.acquire(timeout=30)
+    if reset:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+    client.close()
+    while api.server.connections > before:
+        pass
+    gate.gone.set()
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("ordering", ["per_key", "unordered"])
+@pytest.mark.parametrize(
+    "path",
+    ["/api/v1/pop/queue/q?batch=5", "/api/v1/pop/queue/q/partition/a?batch=5", "/api/v1/pop?namespace=shop&batch=5"],
+)
+def test_I10_a_pop_without_wait_gives_its_messages_back(
+    api: Api, gate: Gate, path: str, ordering: str, reset: bool
+) -> None:
+    settings = {"namespace": "shop", "max_attempts": 1, "ordering": ordering}
+    assert api.post("/api/v1/configure", {"queue": "q", "settings": settings}).status in (200, 201)
+    api.push("q", 1, partition="a")
+    go_away(api, gate, path, reset=reset)
+
+    [message] = api.pop("q", query=WAIT)
+
+    assert (message["payload"], message["attempt"]) == (1, 1)
+
+
+def test_auto_acked_messages_go_with_their_client_and_that_is_said(
+    api: Api, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.push("q", 1, 2)
+    answered, send_answer = threading.Semaphore(0), endpoint.send_answer
+
+    async def observed(*args: Any) -> None:
+        await send_answer(*args)
+        asyncio.get_running_loop().call_soon(answered.release)
+
+    monkeypatch.setattr(endpoint, "send_answer", observed)
+    with capture_logs() as logs:
+        go_away(api, gate, "/api/v1/pop/queue/q?batch=5&autoAck=true", reset=True)
+        answered.acquire(timeout=30)
+
+    [told] = [entry for entry in logs if entry["event"] == "auto-acked messages were lost with their caller"]
+    assert (told["queue"], told["messages"], told["log_level"]) == ("q", 2, "warning")
+    assert api.pop("q") == []
+
+
+def test_a_client_that_stays_keeps_its_lease(api: Api) -> None:
+    api.push("q", 1)
+    [message] = api.pop("q")
+
+    assert api.pop("q") == []
+    assert api.ack(message).status == 200
+
+
+def test_a_client_that_wants_the_connection_closed_keeps_its_lease(api: Api) -> None:
+    api.push("q", 1)
+    reply = api.request("GET", "/api/v1/pop/queue/q", headers={"Connection": "close"})
+
+    assert reply.status == 200
+    assert api.pop("q") == []
+    assert api.ack(reply.json["messages"][0]).status == 200

@@ -1,0 +1,59 @@
+"""Calls of a store that are stopped right before their commit, and others that are seen to wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from skep.store.postgres import PostgresStore
+
+Session: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE application_name LIKE 'skep %' AND wait_event_type = 'Lock' AND datname = current_database()
+"""
+
+
+class Held:
+    """A call that has done everything but its commit, until it may `finish`."""
+
+    def __init__(self) -> None:
+        self._reached = asyncio.Event()
+        self._gate = asyncio.Event()
+        self._task: asyncio.Task[Any]
+
+    @classmethod
+    async def begin(cls, store: PostgresStore, call: Callable[[], Coroutine[Any, Any, Any]]) -> Held:
+        held, transaction = cls(), store._pool.transaction
+
+        async def stopped(work: Callable[[Any], Awaitable[Any]], *rest: Any) -> Any:
+            async def inside(connection: Any) -> Any:
+                result = await work(connection)
+                held._reached.set()
+                await held._gate.wait()
+                return result
+
+            return await transaction(inside, *rest)
+
+        store._pool.transaction = stopped  # type: ignore[method-assign, assignment]
+        held._task = asyncio.ensure_future(call())
+        reached = asyncio.ensure_future(held._reached.wait())
+        await asyncio.wait((held._task, reached), return_when=asyncio.FIRST_COMPLETED)
+        store._pool.transaction = transaction  # type: ignore[method-assign]
+        assert held._reached.is_set(), f"it ended without a transaction: {held._task}"
+        return held
+
+    async def finish(self) -> Any:
+        """Let it commit; its answer."""
+        self._gate.set()
+        return await self._task
+
+
+async def waiting_or_done(session: Session, task: asyncio.Future[Any]) -> None:
+    """Return once a call waits for a lock, or has ended without."""
+    while not task.done() and not await session.fetchval(WAITING):
+        await session.execute("SELECT pg_stat_clear_snapshot()")

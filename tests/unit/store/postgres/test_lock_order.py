@@ -1,0 +1,279 @@
+"""The order of locks that functions/locks.sql gives: whoever waits for a lock holds none that comes after it.
+
+Another session holds one lock. A verb of the store runs into it, and PostgreSQL is asked what else the verb holds. Nobody can
+then wait for someone who waits for them, whatever the two do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from skep.clock import Instant, ManualClock
+from skep.model import FROM_BEGINNING, ClearScope, Ordering, Outcome, QueueChanges, Retry, Seq
+from skep.store.postgres import PostgresStore
+from skep.store.postgres.store import _compact
+from skep.transactions import Transaction
+from tests.contract.driver import Driver
+from tests.unit.store.postgres.holding import Session
+
+STATE_TABLES = ["consumer_group", "partition_lease", "set_lease", "group_counter"]
+GROUP, CONFIGURATION, LOG = 1936418164, 1936418161, 1936418160
+ADVISORY = [GROUP, CONFIGURATION, LOG]
+HELD_WHILE_WAITING = """
+SELECT h.classid::bigint AS class, r.relname AS table FROM pg_locks w JOIN pg_locks h ON h.pid = w.pid AND h.granted
+LEFT JOIN pg_class r ON r.oid = h.relation AND r.relkind = 'r'
+JOIN pg_stat_activity a ON a.pid = w.pid AND a.application_name LIKE 'skep %'
+WHERE NOT w.granted AND w.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+Verb = Callable[[Driver], Awaitable[Callable[[], Awaitable[Any]]]]
+
+
+async def push(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    batch = driver.batch(driver.message("x", transaction_id="t"))
+    return lambda: driver.store.push([batch], driver.now)
+
+
+async def push_plain(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    batch = driver.batch(driver.message("x"))
+    return lambda: driver.store.push([batch], driver.now)
+
+
+async def push_to_another_that_is_new(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    batch = driver.batch(driver.message("x"), driver.message("y", "new"))
+    return lambda: driver.store.push([batch], driver.now)
+
+
+async def pop(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.pop([driver.request()], driver.now)
+
+
+async def pop_and_bury(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    driver.clock.advance(1_000)
+    return pop_later(driver)
+
+
+async def pop_for_a_new_group(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.pop([driver.request(group="new")], driver.now)
+
+
+async def auto_ack(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.pop([driver.request(auto_ack=True)], driver.now)
+
+
+def pop_later(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.pop([driver.request()], driver.now)
+
+
+async def ack(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    settlement = driver.settlement(await driver.pop_one())
+    return lambda: driver.store.settle([settlement], driver.now)
+
+
+async def nack(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    settlement = driver.settlement(await driver.pop_one(), Outcome.NACK, retry=Retry.NOW)
+    return lambda: driver.store.settle([settlement], driver.now)
+
+
+async def reject(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    settlement = driver.settlement(await driver.pop_one(), Outcome.REJECT)
+    return lambda: driver.store.settle([settlement], driver.now)
+
+
+async def reject_in_two_queues(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.create("a", dead_letter_queue="q.dead")
+    await driver.push("1", queue="a")
+    held = [await driver.pop_one("a"), await driver.pop_one()]
+    settlements = [driver.settlement(delivery, Outcome.REJECT) for delivery in held]
+    return lambda: driver.store.settle(settlements, driver.now)
+
+
+async def renew(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    delivery = await driver.pop_one()
+    return lambda: driver.renew(delivery)
+
+
+async def transact(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    one = Transaction([driver.settlement(await driver.pop_one())], driver.batch(driver.message("out")))
+    return lambda: driver.store.transact([one], driver.now)
+
+
+async def transact_together(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    several = [
+        Transaction([driver.settlement(delivery)], driver.batch(driver.message("out")))
+        for delivery in await driver.pop(batch=2)
+    ]
+    several.append(Transaction([], driver.batch(driver.message("out"))))
+    return lambda: driver.store.transact(several, driver.now)
+
+
+async def seek(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.seek(driver.key(), driver.request().group, FROM_BEGINNING, driver.now)
+
+
+async def seek_of_a_new_group(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.seek(driver.key(), "new", FROM_BEGINNING, driver.now)
+
+
+async def delete_group(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.delete_group(driver.key(), driver.request().group, driver.now)
+
+
+async def end_leases(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.pop(batch=1)
+    return lambda: driver.store.end_leases(driver.key(), driver.request().group, "Default", driver.now)
+
+
+async def report_progress(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.report_progress(driver.key(), "external", Seq(1), driver.now)
+
+
+async def clear(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.clear(driver.key(), ClearScope.ALL, driver.now)
+
+
+async def purge(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.reject(await driver.pop_one())
+    await driver.pop("q.dead")
+    return lambda: driver.store.purge(driver.dead_filter(), 10, driver.now)
+
+
+async def replay(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.reject(await driver.pop_one())
+    await driver.pop("q.dead")
+    ids = driver.mint.mint_many(10)
+    return lambda: driver.store.replay(driver.dead_filter(), ids, Seq(2**60), driver.now)
+
+
+async def expire(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.pop(group="another")
+    driver.clock.advance(1_000)
+    return lambda: driver.store.expire(driver.key(), driver.now, 100)
+
+
+async def retain(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.update(retention_seconds=1, retention_ignores_groups=True)
+    driver.clock.advance(1_000)
+    return lambda: driver.store.retain(driver.key(), driver.now, 100)
+
+
+async def sweep(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.delete()
+    return lambda: driver.store.sweep(driver.now, 100)
+
+
+async def change_of_ordering(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.clear(ClearScope.ALL)
+    changes = QueueChanges(ordering=Ordering.FIFO)
+    return lambda: driver.store.update_queue(driver.key(), changes, driver.now)
+
+
+async def delete_queue(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.delete_queue(driver.key(), driver.now)
+
+
+async def look(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.queue_stats(driver.key(), driver.now)
+
+
+async def look_at_leases(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.leases(driver.tenant, driver.now)
+
+
+async def sample(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.sample(Instant(driver.now + 60_000_000))
+
+
+async def compact(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    store = driver.store
+    assert isinstance(store, PostgresStore)
+    return lambda: store._pool.transaction(_compact)
+
+
+VERBS: list[Verb] = [
+    push, push_plain, push_to_another_that_is_new, pop, pop_and_bury, pop_for_a_new_group, auto_ack, ack, nack, reject,
+    reject_in_two_queues, renew, transact, transact_together, seek, seek_of_a_new_group, delete_group, end_leases, report_progress,
+    clear, purge, replay, expire, retain, sweep, change_of_ordering, delete_queue, look, look_at_leases, sample, compact,
+]  # fmt: skip
+
+
+async def ready(store: PostgresStore, number: int, ordering: Ordering, verb: Verb) -> Callable[[], Awaitable[Any]]:
+    """A tenant of its own with a queue, messages and a group that pops them; and a verb that is about to be called."""
+    driver = Driver(store, ManualClock(), f"tenant {number}")
+    await driver.create("q.dead")
+    await driver.create(ordering=ordering, max_age_seconds=100, dead_letter_queue="q.dead")
+    await driver.push("1", "2", "3", "4")
+    await driver.ack(await driver.pop_one())
+    return await verb(driver)
+
+
+async def held_while_waiting(session: Session, call: Awaitable[Any]) -> list[asyncpg.Record]:
+    """What a call holds once it waits; nothing when it does not wait. The call is then cut off."""
+    task = asyncio.ensure_future(call)
+    held: list[asyncpg.Record] = []
+    while not task.done() and not held:
+        held = await session.fetch(HELD_WHILE_WAITING)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return held
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+@pytest.mark.parametrize("verb", VERBS)
+async def test_who_waits_for_a_table_holds_none_that_comes_after_it(
+    store: PostgresStore, other: Session, verb: Verb, ordering: Ordering
+) -> None:
+    for number, table in enumerate(STATE_TABLES):
+        call = await ready(store, number, ordering, verb)
+        locking = other.transaction()
+        await locking.start()
+        await other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        held = {row["table"] for row in await held_while_waiting(other, call())}
+        await locking.rollback()
+
+        # Who has read the group, the first of them, keeps a compaction from getting any: its own order does not matter then.
+        assert "consumer_group" in held or not held & set(STATE_TABLES[number + 1 :]), f"while it waits for {table}"
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+@pytest.mark.parametrize("verb", VERBS)
+async def test_who_waits_for_a_group_or_a_log_holds_nothing_that_comes_after_it(
+    store: PostgresStore, other: Session, verb: Verb, ordering: Ordering
+) -> None:
+    locks = {
+        GROUP: "SELECT pg_advisory_xact_lock(1936418164, g.id) FROM consumer_group g",
+        CONFIGURATION: "SELECT pg_advisory_xact_lock(1936418161, hashtext(q.tenant)) FROM queue q",
+        LOG: "SELECT lock_log(q.id) FROM queue q",
+    }
+    for number, class_ in enumerate(ADVISORY):
+        call = await ready(store, number, ordering, verb)
+        locking = other.transaction()
+        await locking.start()
+        await other.execute(locks[class_])
+        held = {row["class"] for row in await held_while_waiting(other, call())}
+        await locking.rollback()
+
+        assert not held & set(ADVISORY[number + 1 :]), f"while it waits for {class_}"
+
+
+async def test_compaction_and_a_pop_that_has_read_its_group_both_get_on(
+    driver: Driver, store: PostgresStore, other: Session
+) -> None:
+    await driver.push("1")
+    await driver.pop(partition="nobody's")
+    popping = other.transaction()
+    await popping.start()
+    await other.execute("SELECT * FROM consumer_group")
+    compacting = asyncio.ensure_future(store._pool.once(lambda c: c.execute("SELECT compact()")))
+    while not await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+        assert not compacting.done()
+
+    await other.execute("SET LOCAL lock_timeout = '100ms'")
+    assert await other.fetchval("SELECT count(*) FROM partition_lease") == 1
+    await popping.commit()
+    await compacting
