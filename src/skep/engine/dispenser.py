@@ -178,10 +178,13 @@ class Dispenser:
 
     def abandoned(self, request: PopRequest, result: PopResult) -> None:
         """The caller of a pop has gone before it took the answer."""
-        if request.auto_ack:
-            self.lost(result.deliveries)
+        self._undelivered(result.deliveries, request.auto_ack)
+
+    def _undelivered(self, deliveries: Sequence[Delivery], auto_ack: bool) -> None:
+        if auto_ack:
+            self.lost(deliveries)
         else:
-            self.give_back(result.deliveries)
+            self.give_back(deliveries)
 
     def lost(self, deliveries: Sequence[Delivery]) -> None:
         """Say which messages were lost: settled as they were handed out, as their caller chose, they cannot be taken back."""
@@ -276,10 +279,7 @@ class Dispenser:
             if not taken:
                 raise
             if not isinstance(error, SkepError):
-                if want.auto_ack:
-                    self.lost(taken)
-                else:
-                    self.give_back(taken)
+                self._undelivered(taken, want.auto_ack)
                 raise
             log.warning("a pop over several queues ended early", error=str(error), messages=len(taken))
         return PopResult(taken, next_ready_at, more)
