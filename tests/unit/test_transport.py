@@ -14,6 +14,13 @@ class Recorder(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[list[bytes]] = []
+        self.closed = False
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.calls.append([bytes(data)])
@@ -27,6 +34,7 @@ class Reader:
 
     lingering = False
     is_unread = False
+    is_lost = False
 
     def linger(self) -> None: ...
 
@@ -67,3 +75,25 @@ def test_an_empty_body_lets_its_head_go() -> None:
     transport.write(b"")
 
     assert recorder.calls == [[b"head"]]
+
+
+def test_a_client_that_ends_the_connection_is_gone() -> None:
+    recorder, reader = Recorder(), Reader()
+    transport = ClosingInOrder(recorder, reader)
+    assert not transport.is_gone
+
+    recorder.close()
+
+    assert transport.is_gone
+
+
+def test_a_client_whose_connection_we_end_is_gone_only_when_it_is_lost() -> None:
+    recorder, reader = Recorder(), Reader()
+    transport = ClosingInOrder(recorder, reader)
+
+    transport.close()
+    assert recorder.closed
+    assert not transport.is_gone
+    reader.is_lost = True
+
+    assert transport.is_gone
