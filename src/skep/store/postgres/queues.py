@@ -136,6 +136,7 @@ async def update(connection: Connection, key: QueueKey, changes: QueueChanges, n
 async def delete(connection: Connection, key: QueueKey, now: Instant) -> bool:
     """Mark a queue as deleted: its name is free at once, its data goes bit by bit (`chores.sweep`)."""
     await connection.execute(OPERATIONS["lock_queue"], key.tenant, key.name)
+    await connection.execute(SQL["read_groups"])
     await connection.execute(SQL["lock_configuration"], key.tenant)
     queue = await find(connection, key)
     if queue is None:

@@ -26,6 +26,10 @@ SELECT pg_advisory_xact_lock(1936418161, hashtext($1))
 -- name: try_configuration
 SELECT pg_try_advisory_xact_lock(1936418161, hashtext($1))
 
+-- name: read_groups
+-- Before configuration and log, as everyone has them (functions/locks.sql).
+SELECT read_groups()
+
 -- name: lock_log
 SELECT lock_log($1)
 

@@ -9,16 +9,25 @@
 --   6  counters of groups
 --
 -- The tables that are compacted are locked as consumer_group, partition_lease, set_lease, group_counter, by everyone: a transaction
--- reads the group before it touches its leases or counters.
+-- reads the groups before it touches their leases or counters, and before it takes 2, 4 or 5. So a compaction waits only for those who
+-- can finish, and those who come later wait for it with empty hands.
 --
 -- A group is shared by all who claim, make or settle its leases, and taken by who ends leases of others: seek, clear, delete, purge,
 -- replay, retention that ignores groups, a change of ordering, the sweep of a deleted queue. Row locks are not enough for those: a row
 -- that a pop or a nack has inserted and not committed is seen by no snapshot and locked by nobody else. Sharing is in memory only and
 -- makes nobody wait but those who take. PostgreSQL serves waiters in turn, so steady pops do not keep a seek waiting.
 
+-- Keeps a compaction away until commit.
+CREATE OR REPLACE FUNCTION read_groups() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    LOCK TABLE consumer_group IN ACCESS SHARE MODE;
+END
+$$;
+
 -- The queue's lock, held until commit: whoever appends to a log holds it, so commit order is seq order.
 CREATE OR REPLACE FUNCTION lock_log(p_queue integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    LOCK TABLE consumer_group IN ACCESS SHARE MODE;
     PERFORM pg_advisory_xact_lock(1936418160, p_queue);
 END
 $$;

@@ -44,6 +44,8 @@ DECLARE
     target record;
     q queue%ROWTYPE;
 BEGIN
+    -- The depth is read from it below. Before the logs, as everyone has them (functions/locks.sql).
+    LOCK TABLE consumer_group IN ACCESS SHARE MODE;
     FOR target IN
         -- One look-up per name: the limit keeps the planner from walking all queues and comparing each with the names.
         SELECT t.ord, k.id FROM unnest(p_tenants, p_names) WITH ORDINALITY AS t (tenant, name, ord)
@@ -96,6 +98,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    -- As in open_logs.
+    LOCK TABLE consumer_group IN ACCESS SHARE MODE;
     PERFORM pg_advisory_xact_lock(1936418160, v_id);
     -- By the id alone, as in open_logs.
     SELECT * INTO q FROM queue k WHERE k.id = v_id;
