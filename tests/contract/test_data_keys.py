@@ -52,3 +52,16 @@ async def test_the_keys_of_a_queue_or_of_a_tenant_are_destroyed(driver: Driver) 
     assert await driver.store.shred_data_keys("another", None, driver.clock.now()) == 0
     assert await driver.store.shred_data_keys(driver.tenant, None, driver.clock.now()) == 2
     assert await mine(driver) == []
+
+
+async def test_what_a_key_seals_is_counted_for_all_who_use_it_until_it_is_destroyed(driver: Driver) -> None:
+    first, second = key(driver, 1, "payments"), key(driver, 2, "orders")
+    for one in (first, second):
+        await driver.store.put_data_key(one)
+    assert [await driver.store.reserve_seals(first.id, messages) for messages in (5, 7)] == [5, 12]
+    assert await driver.store.reserve_seals(second.id, 1) == 1
+    again = msgspec.structs.replace(first, master="new", wrapped=b"again")
+    await driver.store.rewrap_data_keys([again], "old")
+    assert await driver.store.reserve_seals(first.id, 1) == 13
+    await driver.store.shred_data_keys(driver.tenant, "payments", driver.clock.now())
+    assert await driver.store.reserve_seals(first.id, 1) is None

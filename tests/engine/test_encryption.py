@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import apsw
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -16,7 +17,7 @@ from skep.crypto.master import MasterKeys, new_master_line
 from skep.engine import Engine
 from skep.engine.staging import Place
 from skep.errors import Code, SkepError
-from skep.ids import IdMint
+from skep.ids import Id, IdMint
 from skep.model import (
     SEALED_TYPE,
     DeadLetterFilter,
@@ -330,3 +331,93 @@ async def test_a_message_that_does_not_fit_is_sealed_among_the_dead_letters_too(
     assert letter.payload == SECRET
     await engine.dead_letters.replay(DeadLetterFilter(queue=QueueKey("hooked.dead")))
     assert [delivery.payload for delivery in (await engine.pop(hooked)).deliveries] == [SECRET]
+
+
+async def copied(engine: Engine, to: QueueKey) -> None:
+    """Do what somebody who can write the database does: copy the sealed message of payments, whole, into another queue."""
+    store = engine.encryption._store
+    [one] = (await store.messages(MessageFilter(queue=PAYMENTS), engine.now())).messages
+    copy = NewMessage(to, one.payload, partition=one.partition, trace_id=one.trace_id, content_type=SEALED_TYPE)
+    assert not (await store.push([PushBatch([copy], [one.id])], engine.now()))[0].refused
+
+
+@pytest.mark.parametrize("is_encrypted", [True, False])
+@pytest.mark.parametrize("name", ["orders", "payments.dead", "payments"])
+async def test_an_envelope_that_was_copied_into_another_queue_or_tenant_is_not_opened(
+    engine: Engine, name: str, is_encrypted: bool
+) -> None:
+    """Nor in the queue's own dead-letter queue, when no dead letter is recorded there."""
+    elsewhere = QueueKey(name, "rival" if name == "payments" else PAYMENTS.tenant)
+    await engine.create_queue(elsewhere, QueueSettings(encryption_enabled=is_encrypted))
+    await engine.push([message(trace_id=engine._ids.mint())])
+    await copied(engine, elsewhere)
+
+    assert (await engine.look.message(elsewhere, Seq(1))).payload == b""
+    with pytest.raises(SkepError) as refused:
+        await engine.log.read(elsewhere, Seq(1), Seq(1))
+    assert refused.value.code is Code.CANNOT_DECRYPT
+    assert (await engine.pop(elsewhere)).deliveries == []
+    assert [d.payload for d in (await engine.pop(PAYMENTS)).deliveries] == [SECRET]
+
+
+async def test_an_envelope_opens_among_dead_letters_only_for_the_source_that_is_recorded(engine: Engine) -> None:
+    """Two queues bury in one place; the envelope of one was put over that of the other."""
+    shared, cards = QueueKey("shared"), QueueKey("cards")
+    await engine.update_queue(PAYMENTS, QueueChanges(dead_letter_queue="shared"))
+    await engine.create_queue(cards, QueueSettings(encryption_enabled=True, dead_letter_queue="shared"))
+    trace = engine._ids.mint()
+    await engine.push([message(b"1", trace_id=trace), NewMessage(cards, b"2", trace_id=trace)])
+    for key in (PAYMENTS, cards):
+        [popped] = (await engine.pop(key)).deliveries
+        await engine.settle([settlement(popped, Outcome.REJECT)])
+    assert [one.payload for one in await engine.dead_letters.page(DeadLetterFilter(queue=shared))] == [b"1", b"2"]
+    piece = await engine.log.read(shared, Seq(1), Seq(2), columns=["payload"])
+    assert piece.batch.column("payload").to_pylist() == [b"1", b"2"]
+    assert [(await engine.look.message(shared, Seq(n))).payload for n in (1, 2)] == [b"1", b"2"]
+
+    store, sources = engine.encryption._store, {"cards": "payments", "payments": "cards"}
+    letters = await store.dead_letters(DeadLetterFilter(queue=shared), None, 2)
+    swapped = [msgspec.structs.replace(one, source_queue=sources[one.source_queue]) for one in letters]
+    for one in swapped:
+        with pytest.raises(SkepError) as refused:
+            engine.encryption.open(one, one.source_queue)
+        assert refused.value.code is Code.CANNOT_DECRYPT
+
+
+async def test_a_key_is_changed_when_what_all_servers_sealed_with_it_comes_to_the_limit(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that start and stop, and each seal a little, know nothing of each other's messages."""
+    monkeypatch.setattr("skep.engine.encryption.MESSAGES_PER_KEY", 100)
+    monkeypatch.setattr("skep.engine.encryption.SEALS_RESERVED", 10)
+    counts = []
+    for start in range(21):
+        async with open_engine(url, clock=clock, masters=MASTERS) as engine:
+            if start == 0:
+                await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+            await engine.push([message(b"%d" % start)])
+            counts.append(len(await engine.encryption.wrapped_keys()))
+    assert counts == [1] * 10 + [2] * 10 + [3]
+    async with open_engine(url, clock=clock, masters=MASTERS) as engine:
+        assert [d.payload for d in (await engine.pop(PAYMENTS, batch=99)).deliveries] == [b"%d" % n for n in range(21)]
+
+
+async def test_one_server_uses_what_it_reserved_before_it_asks_the_store_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.engine.encryption.MESSAGES_PER_KEY", 100)
+    monkeypatch.setattr("skep.engine.encryption.SEALS_RESERVED", 10)
+    store = engine.encryption._store
+    asked: list[int] = []
+    reserve = store.reserve_seals
+
+    async def counting(id_: Id, messages: int) -> int | None:
+        asked.append(messages)
+        return await reserve(id_, messages)
+
+    monkeypatch.setattr(store, "reserve_seals", counting)
+    for size in (4, 6, 1, 30, 59):
+        await engine.push([message(b"1")] * size)
+
+    assert asked == [10, 10, 30, 59, 59]  # 59 do not fit into what is left of the first key
+    assert len(await engine.encryption.wrapped_keys()) == 2

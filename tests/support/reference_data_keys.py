@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from skep.clock import Instant
 from skep.data_keys import WrappedKey
+from skep.ids import Id
 
 
 class ReferenceDataKeys:
     """Wrapped keys, in the order in which they were made."""
 
     wrapped: list[WrappedKey]
+    seals: dict[Id, int]
 
     async def put_data_key(self, key: WrappedKey) -> None:
         self.wrapped.append(key)
@@ -29,3 +31,9 @@ class ReferenceDataKeys:
         gone = [key for key in self.wrapped if key.queue.tenant == tenant and queue in (None, key.queue.name)]
         self.wrapped = [key for key in self.wrapped if key not in gone]
         return len(gone)
+
+    async def reserve_seals(self, id_: Id, messages: int) -> int | None:
+        if all(key.id != id_ for key in self.wrapped):
+            return None
+        self.seals[id_] = self.seals.get(id_, 0) + messages
+        return self.seals[id_]

@@ -73,6 +73,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
         self.access = ReferenceAccess()
         self.records = self
         self.wrapped = []
+        self.seals = {}
 
     async def open(self) -> None:
         """Nothing to connect to."""

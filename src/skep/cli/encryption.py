@@ -109,8 +109,10 @@ def shred(
     whose = "all queues" if queue is None else f"queue {queue!r}"
     with to.open() as client:
         found = client.shred_data_keys(queue, dry_run=True)
-        if not consent.dry_run and found.keys:
-            consent.ask(f"this destroys {found.keys} keys of {whose}; what they sealed can never be read again")
+        if not consent.dry_run:
+            if found.keys:
+                consent.ask(f"this destroys {found.keys} keys of {whose}; what they sealed can never be read again")
+            # Without any, too: the last time may have been cut short before the files were clean.
             found = client.shred_data_keys(queue)
         verb = "would be" if consent.dry_run else "were"
         print_one(to, found, lambda one: print_lines([f"{one.keys} keys of {whose} {verb} destroyed"]))

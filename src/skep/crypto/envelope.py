@@ -1,9 +1,9 @@
 """Sealed payloads: AES-256-GCM, with all that says which message it is sealed along with it.
 
-An envelope is a version, the id of the data key, a nonce, and the ciphertext. The key's queue is associated data. The message's
-id, its trace, its partition and its content type are inside, before the payload, so an envelope that is moved to another row is
-seen to be there wrongly. The nonce is random: under one key that is safe for four billion messages, and a key is replaced long
-before (`MESSAGES_PER_KEY`).
+An envelope is a version, the id of the data key, a nonce, and the ciphertext. The key's queue is associated data, so whoever opens an
+envelope knows for certain of which queue it is. The message's id, its trace, its partition and its content type are inside, before
+the payload. An envelope that is moved to another row, or to another queue, is thus seen to be there wrongly. The nonce is random:
+under one key that is safe for four billion messages, and a key is replaced long before (`MESSAGES_PER_KEY`).
 """
 
 from __future__ import annotations

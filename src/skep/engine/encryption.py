@@ -8,13 +8,13 @@ does not start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 import structlog
 
-from skep.clock import Clock
+from skep.clock import Clock, Instant
 from skep.crypto.envelope import MESSAGES_PER_KEY, DataKey, Sealed, damaged, key_of
 from skep.crypto.master import MasterKeys, data_key, new_secret
 from skep.data_keys import WrappedKey
@@ -23,6 +23,7 @@ from skep.ids import Id, IdMint
 from skep.model import (
     DEFAULT_PARTITION,
     SEALED_TYPE,
+    DeadLetterFilter,
     NewMessage,
     PushBatch,
     PushOutcome,
@@ -30,10 +31,17 @@ from skep.model import (
     QueueChanges,
     QueueKey,
     QueueSettings,
+    Seq,
 )
 from skep.store.protocol import Store
 
+SEALS_RESERVED = 1 << 16
+"""Messages that a server reserves of a key's budget at a time: what it does not seal before it stops counts all the same."""
+
 log = structlog.get_logger("skep.encryption")
+
+Sources = Mapping[tuple[QueueKey, Seq], str]
+"""The queues that dead letters came from, as recorded, by where they are."""
 
 
 class Row(Protocol):
@@ -41,6 +49,8 @@ class Row(Protocol):
 
     @property
     def queue(self) -> QueueKey: ...
+    @property
+    def seq(self) -> Seq: ...
     @property
     def partition(self) -> str: ...
     @property
@@ -64,7 +74,8 @@ class Encryption:
         self._sealing: set[QueueKey] = set()
         self._keys: dict[Id, DataKey] = {}
         self._newest: dict[QueueKey, DataKey] = {}
-        self._sealed: dict[Id, int] = {}
+        self._made_at: dict[QueueKey, Instant] = {}
+        self._reserved: dict[Id, int] = {}
         self._making = asyncio.Lock()
 
     # --- what it knows ---
@@ -77,6 +88,7 @@ class Encryption:
         keys = [self._keys.get(one.id) or self._unwrapped(one) for one in wrapped]
         self._keys = {key.id: key for key in keys}
         self._newest = {key.queue: key for key in keys}
+        self._made_at = {one.queue: one.created_at for one in wrapped}
 
     def _unwrapped(self, wrapped: WrappedKey) -> DataKey:
         if self._masters is None:
@@ -150,45 +162,89 @@ class Encryption:
         return None if messages == batch.messages else msgspec.structs.replace(batch, messages=messages)
 
     async def _key_for(self, queue: QueueKey, messages: int) -> DataKey:
-        key = self._newest.get(queue)
-        if key is None or self._sealed.get(key.id, 0) >= MESSAGES_PER_KEY:
+        """The key that seals so many messages, which are taken off what this server reserved of it."""
+        while True:
+            key = self._newest.get(queue)
+            if key is not None and (left := self._reserved.get(key.id, 0)) >= messages:
+                self._reserved[key.id] = left - messages
+                return key
             async with self._making:
-                if self._newest.get(queue) is key:
+                if self._newest.get(queue) is not key or (key and self._reserved.get(key.id, 0) >= messages):
+                    continue  # somebody else did it while this one waited
+                if key is None or not await self._reserve(key, max(SEALS_RESERVED, messages)):
                     await self.rotate(queue)
-            key = self._newest[queue]
-        self._sealed[key.id] = self._sealed.get(key.id, 0) + messages
-        return key
+
+    async def _reserve(self, key: DataKey, messages: int) -> bool:
+        """Take some of what a key may still seal, over all servers and restarts; False when that is used up, or the key gone."""
+        sealed = await self._store.reserve_seals(key.id, messages)
+        if sealed is None or sealed > MESSAGES_PER_KEY:
+            return False
+        # Not added to what is left: that is too little for the batch, and may be given up.
+        self._reserved[key.id] = messages
+        return True
 
     async def rotate(self, queue: QueueKey) -> DataKey:
         """Make a new key for what a queue seals from now on; the keys it had go on opening what they sealed."""
         if self._masters is None:
             raise no_master_keys()
         id_, secret = self._ids.mint(), new_secret()
+        # Later than the one before it whatever the clock says: the newest is the one that seals.
+        made_at = Instant(max(self._clock.now(), self._made_at.get(queue, 0) + 1))
         wrapped = WrappedKey(
             id=id_, queue=queue, master=self._masters.current, wrapped=self._masters.wrap(id_, queue, secret),
-            created_at=self._clock.now(),
+            created_at=made_at,
         )  # fmt: skip
         await self._store.put_data_key(wrapped)
+        self._made_at[queue] = made_at
         key = self._keys[id_] = self._newest[queue] = DataKey(id_, queue, secret)
         log.info("a queue has a new data key", queue=queue.name, tenant=queue.tenant)
         return key
 
     # --- out ---
 
-    async def prepare(self, rows: Iterable[Row]) -> None:
-        """Have the keys of these rows at hand, as far as they are still there: another server may have made one just now."""
+    async def prepare(self, rows: Sequence[Row]) -> Sources:
+        """Have the keys of these rows at hand, as far as they are still there: another server may have made one just now.
+
+        Returns what `open` must know of rows that the key of another queue sealed: of which queue they are dead letters, if they are.
+        """
+        await self.load_missing(rows)
+        moved: dict[QueueKey, list[Seq]] = {}
+        for row in rows:
+            if row.content_type == SEALED_TYPE:
+                key = self._keys.get(Id(row.payload[1:17]))
+                if key is not None and key.queue != row.queue:
+                    moved.setdefault(row.queue, []).append(row.seq)
+        return await self._sources(moved) if moved else {}
+
+    async def load_missing(self, rows: Iterable[Row]) -> None:
+        """Read the keys anew when these rows need one that is not known here."""
         if any(row.content_type == SEALED_TYPE and row.payload[1:17] not in self._keys for row in rows):
             await self.load()
 
-    def open(self, row: Row) -> tuple[bytes, str | None]:
-        """The payload and content type of a message as they were pushed; CANNOT_DECRYPT when they cannot be had."""
+    async def _sources(self, moved: Mapping[QueueKey, list[Seq]]) -> Sources:
+        found: dict[tuple[QueueKey, Seq], str] = {}
+        for queue, seqs in moved.items():
+            try:
+                letters = await self._store.dead_letters(DeadLetterFilter(queue=queue, seqs=seqs), None, len(seqs))
+            except SkepError as error:
+                if error.code not in (Code.NOT_A_DEAD_LETTER_QUEUE, Code.QUEUE_NOT_FOUND):
+                    raise
+                continue  # nothing that is not its own belongs there
+            found |= {(queue, letter.seq): letter.source_queue for letter in letters}
+        return found
+
+    def open(self, row: Row, source: str | None) -> tuple[bytes, str | None]:
+        """The payload and content type of a message as they were pushed; CANNOT_DECRYPT when they cannot be had.
+
+        ``source`` is the queue that the message is a dead letter of, as it was recorded.
+        """
         if row.content_type != SEALED_TYPE:
             return row.payload, row.content_type
         key = self._keys.get(key_of(row.payload))
         if key is None:
             raise SkepError(Code.CANNOT_DECRYPT, f"the key of a payload of {row.queue.name!r} is not there any more")
         inside = key.open(row.payload)
-        if not _belongs(inside, row, key.queue):
+        if not _belongs(inside, row, key.queue, source):
             raise damaged(row.queue)
         return inside.payload, inside.content_type
 
@@ -231,12 +287,14 @@ def no_master_keys() -> SkepError:
     )
 
 
-def _belongs(inside: Sealed, row: Row, queue: QueueKey) -> bool:
-    """Whether an envelope is where it was sealed for.
+def _belongs(inside: Sealed, row: Row, queue: QueueKey, source: str | None) -> bool:
+    """Whether an envelope is where it was sealed for: in the queue of its key, or among the dead letters of that queue.
 
     A replayed or published message has another id than the one it was sealed with, but still its trace. In a dead-letter queue,
     and in a fifo queue, all messages may be in the default partition.
     """
     if inside.id != row.id and inside.trace_id != row.trace_id:
         return False
-    return row.queue != queue or row.partition in (inside.partition, DEFAULT_PARTITION)
+    if row.queue != queue:
+        return source is not None and queue == QueueKey(source, row.queue.tenant)
+    return row.partition in (inside.partition, DEFAULT_PARTITION)

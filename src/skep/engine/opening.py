@@ -15,8 +15,8 @@ import structlog
 
 from skep.clock import Instant
 from skep.config import MEBIBYTE
-from skep.engine.encryption import Encryption, Row
-from skep.errors import SkepError
+from skep.engine.encryption import Encryption, Row, Sources
+from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
     SEALED_TYPE,
@@ -65,14 +65,14 @@ class OpeningStore:
         leasing = [msgspec.structs.replace(one, auto_ack=False) if one.auto_ack else one for one in requests]
         results = await self._store.pop(leasing, now)
         try:
-            await self._encryption.prepare(delivery for result in results for delivery in result.deliveries)
+            sources = await self._encryption.prepare([delivery for result in results for delivery in result.deliveries])
         except SkepError:
             # Nobody gets them, and that this server lacks a key is no fault of theirs: it may not cost them an attempt.
             released = [d.settlement(Outcome.RELEASE) for result in results for d in result.deliveries]
             await self._store.settle(released, now)
             raise
         settlements: list[Settlement] = []
-        opened = [self._opened(result, settlements) for result in results]
+        opened = [self._opened(result, sources, settlements) for result in results]
         for request, result in zip(requests, opened, strict=True):
             if request.auto_ack:
                 settlements += [delivery.settlement() for delivery in result.deliveries]
@@ -80,7 +80,7 @@ class OpeningStore:
             await self._store.settle(settlements, now)
         return opened
 
-    def _opened(self, result: PopResult, settlements: list[Settlement]) -> PopResult:
+    def _opened(self, result: PopResult, sources: Sources, settlements: list[Settlement]) -> PopResult:
         """The same with open payloads; what cannot be opened is left out, and is to be rejected."""
         if not any(delivery.content_type == SEALED_TYPE for delivery in result.deliveries):
             return result
@@ -88,7 +88,7 @@ class OpeningStore:
         lost: list[Settlement] = []
         for delivery in result.deliveries:
             try:
-                payload, content_type = self._encryption.open(delivery)
+                payload, content_type = self._encryption.open(delivery, sources.get((delivery.queue, delivery.seq)))
                 opened.append(_with(delivery, payload, content_type))
             except SkepError as error:
                 lost.append(delivery.settlement(Outcome.REJECT, error=str(error)))
@@ -123,7 +123,8 @@ class OpeningStore:
     async def _shown(self, one: StoredMessage, preview_bytes: int | None, state: MessageState | None) -> StoredMessage:
         if one.content_type != SEALED_TYPE:
             return one
-        payload, content_type = await self._opened_or_nothing(one)
+        sources = await self._encryption.prepare([one])
+        payload, content_type = self._opened_or_nothing(one, sources.get((one.queue, one.seq)))
         return msgspec.structs.replace(
             one, payload=payload[:preview_bytes], payload_bytes=len(payload), content_type=content_type, state=state
         )
@@ -131,16 +132,17 @@ class OpeningStore:
     async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
         """Dead letters in the order of their queue."""
         letters = []
-        for one in await self._store.dead_letters(wanted, after, limit):
-            payload, content_type = await self._opened_or_nothing(one)
+        found = await self._store.dead_letters(wanted, after, limit)
+        await self._encryption.load_missing(found)
+        for one in found:
+            payload, content_type = self._opened_or_nothing(one, one.source_queue)
             letters.append(msgspec.structs.replace(one, payload=payload, content_type=content_type))
         return letters
 
-    async def _opened_or_nothing(self, row: Row) -> tuple[bytes, str | None]:
+    def _opened_or_nothing(self, row: Row, source: str | None) -> tuple[bytes, str | None]:
         """What cannot be opened shows that it is sealed, and nothing of it."""
-        await self._encryption.prepare([row])
         try:
-            return self._encryption.open(row)
+            return self._encryption.open(row, source)
         except SkepError:
             return b"", SEALED_TYPE
 
@@ -148,6 +150,15 @@ class OpeningStore:
         """A piece of the log with its payloads opened; CANNOT_DECRYPT when one cannot be: a pipeline leaves out nothing."""
         if not self._encryption.has_keys or "payload" not in wanted.schema.names:
             return await self._store.read_log(key, wanted)
+        try:
+            return await self._read_opened(key, wanted)
+        except SkepError as error:
+            if error.code is not Code.CANNOT_DECRYPT:
+                raise
+        # A dead letter may have been taken away after the log was read, and before its source was looked up.
+        return await self._read_opened(key, wanted)
+
+    async def _read_opened(self, key: QueueKey, wanted: LogRange) -> LogPiece:
         names = tuple(dict.fromkeys((*wanted.schema.names, *OPENED_BY)))
         piece = await self._store.read_log(key, msgspec.structs.replace(wanted, columns=names))
         batch = piece.batch
@@ -155,14 +166,14 @@ class OpeningStore:
             rows = [
                 LogRow(key, *values) for values in zip(*(batch.column(n).to_pylist() for n in OPENED_BY), strict=True)
             ]
-            await self._encryption.prepare(rows)
-            batch = await asyncio.to_thread(self._with_opened, batch, rows)
+            sources = await self._encryption.prepare(rows)
+            batch = await asyncio.to_thread(self._with_opened, batch, rows, sources)
         return msgspec.structs.replace(piece, batch=batch.select(wanted.schema.names))
 
-    def _with_opened(self, batch: pa.RecordBatch, rows: list[LogRow]) -> pa.RecordBatch:
+    def _with_opened(self, batch: pa.RecordBatch, rows: list[LogRow], sources: Sources) -> pa.RecordBatch:
         import pyarrow as pa
 
-        opened = [self._encryption.open(row) for row in rows]
+        opened = [self._encryption.open(row, sources.get((row.queue, row.seq))) for row in rows]
         for name, values in (("payload", [one[0] for one in opened]), ("content_type", [one[1] for one in opened])):
             place = batch.schema.get_field_index(name)
             field = batch.schema.field(place)
@@ -174,6 +185,7 @@ class LogRow(NamedTuple):
     """A row of the raw log, with the columns that say whether an envelope belongs there."""
 
     queue: QueueKey
+    seq: Seq
     partition: str
     id: Id
     trace_id: Id
@@ -181,7 +193,7 @@ class LogRow(NamedTuple):
     payload: bytes
 
 
-OPENED_BY = ("partition", "message_id", "trace_id", "content_type", "payload")
+OPENED_BY = ("seq", "partition", "message_id", "trace_id", "content_type", "payload")
 """The columns of a `LogRow`."""
 
 

@@ -349,7 +349,14 @@ class Store(Protocol):
         ...
 
     async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:
-        """Destroy the keys of a queue, or of all queues of a tenant: what they sealed can never be read again."""
+        """Destroy the keys of a queue, or of all queues of a tenant: what they sealed can never be read again.
+
+        Neither are they in the store's own files, once this has returned; the same goes for how rewrapped ones were wrapped before.
+        """
+        ...
+
+    async def reserve_seals(self, id_: Id, messages: int) -> int | None:
+        """Count messages that a key is about to seal; how many it has sealed with them, None when there is no such key."""
         ...
 
     # groups and progress

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from skep.clock import Instant
 from skep.data_keys import WrappedKey
+from skep.ids import Id
 from skep.model import QueueKey
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.events import note
@@ -35,12 +36,33 @@ async def every(connection: Connection) -> list[WrappedKey]:
 
 async def rewrap(connection: Connection, keys: Sequence[WrappedKey], was: str) -> int:
     """Keep these keys as they are wrapped now, those that are still wrapped by ``was``; how many that were."""
-    done = [await connection.fetchval(SQL["rewrap"], key.id, key.master, key.wrapped, was) for key in keys]
-    return done.count(1)
+    await connection.execute(SQL["lock"])
+    changed = {key.id: key for key in keys}
+    kept = await every(connection)
+    done = [key for key in kept if key.id in changed and key.master == was]
+    await _keep_only(connection, [changed[key.id] if key in done else key for key in kept])
+    return len(done)
 
 
 async def shred(connection: Connection, tenant: str, queue: str | None, now: Instant) -> int:
     """Destroy the keys of a queue, or of all queues of a tenant, and tell all servers; how many there were."""
-    gone = await connection.fetch(SQL["shred"], tenant, queue)
+    await connection.execute(SQL["lock"])
+    every_key = await every(connection)
+    kept = [key for key in every_key if key.queue.tenant != tenant or queue not in (None, key.queue.name)]
+    await _keep_only(connection, kept)
+    await connection.execute(SQL["forget_uses"])
     await note(connection, SystemEventKind.DATA_KEY, QueueKey(queue or "", tenant), now)
-    return len(gone)
+    return len(every_key) - len(kept)
+
+
+async def reserve(connection: Connection, id_: Id, messages: int) -> int | None:
+    """Count messages that a key is about to seal; how many it has sealed with them, None when there is no such key."""
+    found: int | None = await connection.fetchval(SQL["reserve"], id_, messages)
+    return found
+
+
+async def _keep_only(connection: Connection, keys: Sequence[WrappedKey]) -> None:
+    """Write the table anew, into a new file."""
+    await connection.execute(SQL["empty"])
+    for key in keys:
+        await put(connection, key)

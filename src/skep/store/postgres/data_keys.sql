@@ -6,9 +6,18 @@ INSERT INTO data_key (id, tenant, queue, master, wrapped, created_at) VALUES ($1
 -- name: list
 SELECT id, tenant, queue, master, wrapped, created_at FROM data_key ORDER BY created_at, id
 
--- name: rewrap
--- Only what is still wrapped as whoever unwrapped it saw it.
-UPDATE data_key SET master = $2, wrapped = $3 WHERE id = $1 AND master = $4 RETURNING 1
+-- name: lock
+-- Whoever wants to read or add a key waits. A dump has the table for as long as it takes, and the keys with it.
+LOCK TABLE data_key IN ACCESS EXCLUSIVE MODE
 
--- name: shred
-DELETE FROM data_key WHERE tenant = $1 AND ($2::text IS NULL OR queue = $2) RETURNING 1
+-- name: empty
+-- Not DELETE: it leaves its rows in the file, and so does VACUUM, which takes them off the list and does not write over them. TRUNCATE
+-- gives the table a new file, and the old one is cut to nothing at commit. The rows that stay were read under the lock, and come back.
+TRUNCATE data_key
+
+-- name: forget_uses
+DELETE FROM data_key_use u WHERE NOT EXISTS (SELECT 1 FROM data_key k WHERE k.id = u.id)
+
+-- name: reserve
+INSERT INTO data_key_use AS u (id, sealed) SELECT k.id, $2::bigint FROM data_key k WHERE k.id = $1
+ON CONFLICT (id) DO UPDATE SET sealed = u.sealed + excluded.sealed RETURNING u.sealed

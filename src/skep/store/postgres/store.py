@@ -399,6 +399,9 @@ class PostgresStore:
     async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:
         return await self._pool.transaction(lambda c: data_keys.shred(c, tenant, queue, now))
 
+    async def reserve_seals(self, id_: Id, messages: int) -> int | None:
+        return await self._pool.transaction(lambda c: data_keys.reserve(c, id_, messages))
+
     # groups and progress
 
     async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:

@@ -1,4 +1,4 @@
-"""Moving the write-ahead log into the database, once it is long.
+"""Moving the write-ahead log into the database, once it is long, and cutting it, once something was destroyed.
 
 SQLite would do it at the end of a commit, and let everybody who is in it wait. What is committed is safe before that, so here it
 comes after the answers.
@@ -7,8 +7,13 @@ comes after the answers.
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import apsw
+
+CUT_LOG_BYTES = 128 * 1024 * 1024
+CUT_WAIT_MS = 100
+"""How long the writer waits for readers of the log when it is to be cut; everybody else waits meanwhile."""
 
 
 class Checkpoints:
@@ -18,6 +23,7 @@ class Checkpoints:
         self._db = db
         self._after_pages = after_pages
         self._log_pages = 0
+        self._cut_due = False
         db.set_wal_hook(self._committed)  # which takes the place of SQLite's own
 
     def _committed(self, db: apsw.Connection, name: str, log_pages: int) -> int:  # noqa: ARG002 - what SQLite tells
@@ -31,3 +37,27 @@ class Checkpoints:
         self._log_pages = 0
         with suppress(apsw.Error):
             self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def cut_soon(self) -> None:
+        """Something was destroyed that the log may still hold: the next upkeep cuts it."""
+        self._cut_due = True
+
+    def cut_if_due(self) -> None:
+        """Cut the log when it may hold what was destroyed, or has outgrown its checkpoints: a reader was in their way."""
+        log = Path(self._db.filename_wal)
+        if self._cut_due or (log.is_file() and log.stat().st_size >= CUT_LOG_BYTES):
+            self.cut()
+
+    def cut(self) -> bool:
+        """Move the whole log into the database and leave nothing of it; False while someone reads what is in it."""
+        self._cut_due = True
+        waits_ms = self._db.pragma("busy_timeout")
+        self._db.set_busy_timeout(CUT_WAIT_MS)
+        try:
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            return False
+        finally:
+            self._db.set_busy_timeout(int(str(waits_ms)))
+        self._cut_due = False
+        return True

@@ -5,10 +5,6 @@ Each pass does at most ``limit`` and says whether there is more right now, and w
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import apsw
-
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, QueueKey
 from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted
@@ -33,7 +29,6 @@ KEEP_LEASE_HISTORY_SECONDS = 7 * _DAY_SECONDS
 KEEP_SAMPLES_SECONDS = 2 * _DAY_SECONDS
 KEEP_RETENTION_HISTORY_SECONDS = 30 * _DAY_SECONDS
 KEEP_REPLAY_HISTORY_SECONDS = 90 * _DAY_SECONDS
-CUT_LOG_BYTES = 128 * 1024 * 1024
 
 _AGED = (
     ("sweep_keys", "next_key_expiry", 0.0),
@@ -213,6 +208,7 @@ def _strip(session: Session, queue_id: int, limit: int) -> int:
         if done >= limit:
             return done
     session.db.execute(SQL["strip_queue"], (queue_id,))
+    session.cut_log_soon()
     return done + 1
 
 
@@ -224,11 +220,6 @@ def _delete(session: Session, statement: str, argument: int, limit: int) -> int:
 
 
 def maintain(session: Session) -> None:
-    """Cut a write-ahead log that has outgrown its checkpoints (a reader was in their way), or leave it for the next time."""
-    log = Path(session.db.filename_wal)
-    if not log.is_file() or log.stat().st_size < CUT_LOG_BYTES:
-        return
-    try:
-        session.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except apsw.BusyError:
-        session.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    """Cut the write-ahead log where that is due."""
+    if session.checkpoints is not None:
+        session.checkpoints.cut_if_due()

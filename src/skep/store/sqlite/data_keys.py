@@ -29,14 +29,31 @@ def every(session: Session) -> list[WrappedKey]:
 
 def rewrap(session: Session, keys: Sequence[WrappedKey], was: str) -> int:
     """Keep these keys as they are wrapped now, those that are still wrapped by ``was``; how many that were."""
-    done = 0
-    for key in keys:
-        session.db.execute(SQL["rewrap"], (key.id, key.master, key.wrapped, was))
-        done += session.db.changes()
-    return done
+    changed = {key.id: key for key in keys}
+    kept = every(session)
+    done = [key for key in kept if key.id in changed and key.master == was]
+    _keep_only(session, [changed[key.id] if key in done else key for key in kept])
+    return len(done)
 
 
 def shred(session: Session, tenant: str, queue: str | None) -> int:
     """Destroy the keys of a queue, or of all queues of a tenant; how many there were."""
-    session.db.execute(SQL["shred"], (tenant, queue))
-    return session.db.changes()
+    every_key = every(session)
+    kept = [key for key in every_key if key.queue.tenant != tenant or queue not in (None, key.queue.name)]
+    _keep_only(session, kept)
+    session.db.execute(SQL["forget_uses"])
+    return len(every_key) - len(kept)
+
+
+def reserve(session: Session, id_: Id, messages: int) -> int | None:
+    """Count messages that a key is about to seal; how many it has sealed with them, None when there is no such key."""
+    row = session.row(SQL["reserve"], (id_, messages))
+    return None if row is None else int(row[0])
+
+
+def _keep_only(session: Session, keys: Sequence[WrappedKey]) -> None:
+    """Write the table anew, so that no page has anything of other keys, or of how these were wrapped."""
+    session.db.execute(SQL["empty"])
+    for key in keys:
+        put(session, key)
+    session.cut_log_soon()

@@ -54,6 +54,8 @@ def purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant) 
     queue = _dead_queue(session, wanted.queue)
     rows = _find(session, queue, wanted, 1, MAX_SEQ, limit)
     _remove(session, queue, rows, now)
+    if rows:
+        session.cut_log_soon()
     return len(rows)
 
 

@@ -122,6 +122,11 @@ class Session:
         self._history: list[Row] = []
         self._operations: bool | None = None
 
+    def cut_log_soon(self) -> None:
+        """Something was destroyed for good: the write-ahead log must not keep it."""
+        if self.checkpoints is not None:
+            self.checkpoints.cut_soon()
+
     def forget(self) -> None:
         """Drop all that was read: something was rolled back, or another connection may have written."""
         self._queues.clear()

@@ -106,28 +106,10 @@ T = TypeVar("T")
 class SqliteStore:
     """Queues in one SQLite file, or in memory. One process at a time; all its callers share one writing thread."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        busy_timeout_ms: int = 5_000,
-        checkpoint_pages: int = 8_000,
-        cache_kib: int = 64 * 1024,
-        mmap_bytes: int = 256 * 1024 * 1024,
-        max_waiting_calls: int = 1_024,
-        max_calls_per_commit: int = 256,
-        max_pages: int = 0,
-    ) -> None:
+    def __init__(self, path: str | Path, **knobs: int) -> None:
+        """``knobs`` are those of `Knobs`."""
         self._path = os.fspath(path)
-        self._knobs = Knobs(
-            busy_timeout_ms=busy_timeout_ms,
-            checkpoint_pages=checkpoint_pages,
-            cache_kib=cache_kib,
-            mmap_bytes=mmap_bytes,
-            max_waiting_calls=max_waiting_calls,
-            max_calls_per_commit=max_calls_per_commit,
-            max_pages=max_pages,
-        )
+        self._knobs = Knobs(**knobs)
         self._lock: FileLock | None = None
         self._writer: Writer | None = None
         self._reader: Reader | None = None
@@ -167,7 +149,11 @@ class SqliteStore:
         except BaseException:
             db.close()
             raise
-        return Session(db, None if self._path == MEMORY else Checkpoints(db, self._knobs.checkpoint_pages))
+        if self._path == MEMORY:
+            return Session(db)
+        checkpoints = Checkpoints(db, self._knobs.checkpoint_pages)
+        checkpoints.cut()  # whoever had the file before may have died before they could
+        return Session(db, checkpoints)
 
     def _make_reader(self, name: str) -> Reader:
         return Reader(f"skep-sqlite-{name}", self._path, self._connect_reader, self._knobs.max_waiting_calls, 1)
@@ -190,6 +176,13 @@ class SqliteStore:
         if self._writer is None:
             raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
         return await self._writer.call(work)
+
+    async def _destroy(self, work: Work[T], done: str) -> T:
+        """Write, and leave nothing of what was before in the write-ahead log."""
+        value = await self._write(work)
+        if self._writer is not None and self._path != MEMORY:
+            await self._writer.cut_log(done)
+        return value
 
     async def _read_bulk(self, work: Work[T]) -> T:
         """Read much, out of the way of those who read little; several at once."""
@@ -408,11 +401,15 @@ class SqliteStore:
 
     async def rewrap_data_keys(self, keys: Sequence[WrappedKey], was: str) -> int:
         """Keep these keys as they are wrapped now."""
-        return await self._write(lambda session: data_keys.rewrap(session, keys, was))
+        return await self._destroy(lambda session: data_keys.rewrap(session, keys, was), "the keys are rewrapped")
 
     async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:  # noqa: ARG002 - nobody else is told
         """Destroy the keys of a queue, or of all queues of a tenant."""
-        return await self._write(lambda session: data_keys.shred(session, tenant, queue))
+        return await self._destroy(lambda session: data_keys.shred(session, tenant, queue), "the keys are destroyed")
+
+    async def reserve_seals(self, id_: Id, messages: int) -> int | None:
+        """Count messages that a key is about to seal."""
+        return await self._write(lambda session: data_keys.reserve(session, id_, messages))
 
     # groups and progress
 

@@ -20,6 +20,9 @@ from skep.errors import Code, SkepError
 from skep.store.sqlite.connection import store_error
 from skep.store.sqlite.session import Session
 
+CUT_TRIES = 20
+"""So often cutting the write-ahead log is tried before a caller is told that it cannot be; each waits a tenth of a second."""
+
 T = TypeVar("T")
 Work = Callable[[Session], T]
 
@@ -124,6 +127,17 @@ class ConnectionThread:
 class Writer(ConnectionThread):
     """The one thread that writes."""
 
+    async def cut_log(self, done: str) -> None:
+        """Leave nothing in the write-ahead log; STORE_BUSY, with what was ``done``, when someone keeps reading it."""
+        for _ in range(CUT_TRIES):
+            if await self.call(_cut, bare=True):
+                return
+        raise SkepError(
+            Code.STORE_BUSY,
+            f"{done}, but somebody reads {self._path}, so its write-ahead log has them as they were until that ends: end the "
+            "reader (a backup?) and repeat this, or leave it to the server, which tries again every second",
+        )
+
     def _serve(self, session: Session, calls: list[Call]) -> None:
         together = [call for call in calls if not call.bare]
         if together:
@@ -208,6 +222,10 @@ def _run(session: Session, call: Call) -> Answer:
     value = call.work(session)
     session.flush()
     return Answer(call.future, value, None)
+
+
+def _cut(session: Session) -> bool:
+    return session.checkpoints is None or session.checkpoints.cut()
 
 
 def _deliver(answers: list[Answer]) -> None:
