@@ -290,7 +290,7 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         bool | None,
         Meta(
             description="whether a key or token is needed; when not said, off loopback (unless insecure), and everywhere once "
-            "there is a key or jwt_algorithms is set"
+            "there was a key or jwt_algorithms is set, until `skep access open`"
         ),
     ] = None
     requests_per_second: Annotated[
@@ -317,6 +317,14 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     jwt_leeway_seconds: Annotated[
         float, Meta(ge=0, le=60, description="by how much the clock of the issuer may differ")
     ] = 10.0
+    jwt_life_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=315_360_000,
+            description="how long a token may count, from its iat or else from now; longer ones are refused",
+        ),
+    ] = 86_400.0
     jwt_keys_seconds: Annotated[
         float, Meta(ge=1, le=86_400, description="how long the keys of tokens are believed before they are read anew")
     ] = 300.0

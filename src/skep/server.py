@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -40,6 +42,10 @@ SQLITE_SCHEME = "sqlite:///"
 DATABASE_NAME = "skep.db"
 SPOOL_NAME = "spool"
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+OPEN_ACCESS = (
+    "nobody is asked for a key: whoever reaches this server may do anything with it; to change that, stop it and make a key with: "
+    "skep key create --role admin"
+)
 
 log = structlog.get_logger("skep.server")
 
@@ -191,18 +197,35 @@ async def open_gate(
 ) -> Gate | None:
     """The gate, with what it has to know; None when nobody is asked who they are.
 
-    Without a word in the settings there is one off loopback, and wherever someone made a key or named an issuer of tokens.
+    Without a word in the settings there is one off loopback, and wherever someone made a key or named an issuer of tokens. The store
+    remembers that it had one: when the last key has expired and was forgotten, the gate is still there, and lets nobody in.
     """
     if settings.required is False:
         return None
     tokens = None if settings.jwt_algorithms is None else await _open_tokens(settings, clock)
     gate = Gate(engine.access, clock, settings, tokens)
     await gate.load()
+    is_closed = await engine.access.is_closed()
+    if settings.required or tokens is not None or gate.keys:
+        if not is_closed:
+            await engine.access.set_closed(True)
+    elif not is_closed and (insecure or not is_exposed):
+        return None
     if gate.keys == 0 and tokens is None:
-        if settings.required is None and (insecure or not is_exposed):
-            return None
-        log.warning("there is no key yet, so nobody gets in; make one with: skep key create --role admin")
+        log.warning(
+            "no key counts any more, so nobody gets in; make one with: skep key create --role admin, or ask nobody for "
+            "one again: skep access open"
+            if is_closed
+            else "there is no key yet, so nobody gets in; make one with: skep key create --role admin"
+        )
     return gate
+
+
+def _warn_of_open_access() -> None:
+    """Say that anyone may do anything, on every start, whatever the log is set to."""
+    log.warning(OPEN_ACCESS)
+    if not logging.getLogger("skep.server").isEnabledFor(logging.WARNING):
+        sys.stderr.write(f"skep: warning: {OPEN_ACCESS}\n")
 
 
 async def _open_tokens(settings: AccessSettings, clock: Clock) -> Tokens:
@@ -283,7 +306,13 @@ async def serve(
             limits=settings.http,
             drain_seconds=settings.drain_seconds,
         )
-        beside = [asyncio.create_task(_watch(listener, stop, listening)), asyncio.create_task(_note(app))]
+
+        def tell() -> None:
+            listening()
+            if gate is None:
+                _warn_of_open_access()
+
+        beside = [asyncio.create_task(_watch(listener, stop, tell)), asyncio.create_task(_note(app))]
         if pages is not None:
             beside.append(asyncio.create_task(pages.prepare()))
         try:

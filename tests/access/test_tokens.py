@@ -328,3 +328,28 @@ def test_a_token_does_over_the_wire_what_it_grants(tmp_path: Path) -> None:
         assert ann.push("orders", 1).status == 401
         assert door.with_token(None).push("orders", 1).status == 401
         door.close()
+
+
+@pytest.mark.parametrize(
+    ("issued", "expires", "counts"),
+    [
+        (0, 86_400, True),
+        (0, 86_401, False),
+        (-86_400, 1, False),
+        (-86_399, 1, True),
+        (..., 86_400, True),
+        (..., 86_411, False),
+        (..., 365 * 86_400, False),
+    ],
+)
+async def test_a_token_that_counts_for_longer_than_allowed_is_refused(
+    issuer: Issuer, issued: Any, expires: int, counts: bool
+) -> None:
+    """From when it was issued; one that does not say that may not end later than so long after now."""
+    now = issuer.clock.now() // MICROS_PER_SECOND
+    claims = issuer.claims(iat=issued if issued is ... else now + issued, exp=now + expires)
+    token = jwt.encode(claims, RSA, "RS256")
+    if counts:
+        assert (await issuer.verified(token)).subject == "ann"
+    else:
+        assert "access.jwt_life_seconds" in await issuer.refused(token)

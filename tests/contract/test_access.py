@@ -104,3 +104,15 @@ async def test_an_audit_entry_is_forgotten_in_time(driver: Driver) -> None:
     await driver.store.sweep(driver.now, 100)
 
     assert [one.action for one in await driver.store.access.list_audit(driver.tenant)] == ["young"]
+
+
+async def test_whether_keys_are_asked_for_is_remembered_and_a_new_key_says_yes(driver: Driver) -> None:
+    access = driver.store.access
+    for closed in (False, True, False):
+        await access.set_closed(closed, driver.now)
+        assert await access.is_closed() is closed
+    await access.put_key(key(driver, "a"))
+    assert await access.is_closed() is True
+    await access.revoke_key(f"{driver.tenant}-a", driver.now, driver.now)
+    await driver.store.sweep(driver.now, 100)
+    assert await access.is_closed() is True

@@ -18,12 +18,20 @@ class ReferenceAccess:
         self.keys: dict[str, KeyRecord] = {}
         self.audit: dict[int, AuditEntry] = {}
         self.position = 0
+        self.closed: bool | None = None
 
     async def put_key(self, record: KeyRecord) -> bool:
         if len(self.keys) >= KEYS_MAX:
             return False
         self.keys[record.id] = record
+        self.closed = True
         return True
+
+    async def is_closed(self) -> bool | None:
+        return self.closed
+
+    async def set_closed(self, closed: bool, now: Instant) -> None:
+        self.closed = closed
 
     async def get_key(self, id_: str) -> KeyRecord | None:
         return self.keys.get(id_)

@@ -69,8 +69,9 @@ class Gate:
 
     @property
     def keys(self) -> int:
-        """How many keys are known."""
-        return len(self._records)
+        """How many keys are known that count now."""
+        now = self._clock.now()
+        return sum(keys.counts(record, now) for record in self._records.values())
 
     async def load(self) -> None:
         """Learn all keys. Who was let in by one that is revoked meanwhile is let in no longer."""

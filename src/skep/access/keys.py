@@ -83,6 +83,11 @@ def _check(
         raise SkepError(Code.INVALID_REQUEST, f"a rate is above 0 and at most {RATE_MAX:g} requests per second")
 
 
+def counts(record: KeyRecord, now: Instant) -> bool:
+    """Whether who shows this key is let in: it is neither revoked nor has it expired."""
+    return record.revoked_at is None and (record.expires_at is None or now < record.expires_at)
+
+
 def parse(text: str) -> Presented | None:
     """The parts of a key; None when it is none."""
     found = _KEY.fullmatch(text)

@@ -1,7 +1,7 @@
 """Tokens (JWT) of an issuer that the settings name.
 
 What a token says of itself decides nothing: the algorithms are the settings', each key is good for one of them only, and issuer,
-audience, subject and expiry must be there and right. Time is the server's own clock. What a token may do stands in one claim, as
+audience, subject and expiry must be there and right, and the expiry near. Time is the server's own clock. What a token may do stands in one claim, as
 grants.
 """
 
@@ -93,6 +93,12 @@ class Tokens:
             begin = _time(claims, name)
             if begin is not None and begin - leeway > now:
                 raise _refused("it does not count yet")
+        # It cannot be revoked, so one that was stolen must end by itself.
+        issued = _time(claims, "iat")
+        if expiry - (now + leeway if issued is None else issued) > self._settings.jwt_life_seconds:
+            raise _refused(
+                f"it counts for longer than {self._settings.jwt_life_seconds:g} seconds (access.jwt_life_seconds)"
+            )
         return Instant(int((expiry + leeway) * MICROS_PER_SECOND))
 
     def _subject(self, claims: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ SECTIONS: dict[str, list[Command]] = {
         ("run", "skep.cli.work:run", "Run an app: serve, apply its spec, and work."),
         ("config", "skep.cli.config:config_app", "What the server is set to, and why."),
         ("key", "skep.cli.keys:key_app", "Make, list and revoke keys: who may do what."),
+        ("access", "skep.cli.access:access_app", "See whether a store asks for keys, and open it again."),
         ("encryption", "skep.cli.encryption:encryption_app", "Look after the keys of encrypted queues."),
         ("doctor", "skep.cli.doctor:doctor", "See whether this machine is fit to serve."),
     ],

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from cyclopts import App, Parameter
 
+from skep.cli.at_store import Place, me, note, on_store
 from skep.cli.connection import Connection, Flag
 from skep.cli.output import Columns, print_fields, print_lines, print_one, print_rows
 from skep.cli.when import instant
@@ -26,25 +25,11 @@ if TYPE_CHECKING:
     from skep.wire.access import AuditView, KeyMade, KeyView
 
 T = TypeVar("T")
-AUDIT_SECONDS = 90 * 86_400.0
 
 _AHEAD = re.compile(r"(\d{1,6})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 key_app = App(name="key", help="Make, list and revoke keys: who may do what.", help_format="plaintext")
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Which store, when no server is asked; what is not said is left to variables, the file and the defaults."""
-
-    store: str | None = None
-    """The store to work on: a path or postgresql://…; as the server's by default."""
-    data_folder: str | None = None
-    """The folder of the SQLite file, ./skep-data by default."""
-    config: Path | None = None
-    """The file of settings; skep.toml of the working folder by default, if there is one."""
 
 
 @key_app.command
@@ -108,10 +93,10 @@ def create(
 
         assert item.grant is not None
         minted = await KeyDesk(engine.access, engine.now).make(
-            None, name, [item.grant], created_by=_me(), requests_per_second=rate,
+            None, name, [item.grant], created_by=me(), requests_per_second=rate,
             expires_at=None if until is None else to_instant(until),
         )  # fmt: skip
-        await _note(engine, "skep key create", minted.record.id)
+        await note(engine, "skep key create", f"key:{minted.record.id}")
         return KeyMade(minted.text, key_view(minted.record))
 
     def there() -> KeyMade:
@@ -165,7 +150,7 @@ def revoke(id_: str, /, *, place: Place | None = None, to: Connection | None = N
         from skep.http.routes.access import key_view
 
         revoked = await KeyDesk(engine.access, engine.now).revoke(None, id_)
-        await _note(engine, "skep key revoke", id_)
+        await note(engine, "skep key revoke", f"key:{id_}")
         return key_view(revoked)
 
     def there() -> KeyView:
@@ -201,7 +186,7 @@ def _either(to: Connection, place: Place | None, here: Callable[[Engine], Awaita
     if to.token is not None:
         return there()
     try:
-        return _on_store(place or Place(), here)
+        return on_store(place or Place(), here)
     except SkepError as error:
         if error.code is not Code.STORE_BUSY:
             raise
@@ -214,41 +199,6 @@ def _either(to: Connection, place: Place | None, here: Callable[[Engine], Awaita
             Code.UNAUTHENTICATED,
             "a server holds the store and asks for a key: show one of an admin (--token), or stop the server to make the first",
         ) from None
-
-
-def _on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
-    import asyncio
-    import os
-
-    from skep.logs import configure_logs
-    from skep.server import open_engine, store_url
-    from skep.settings import load
-
-    configure_logs("error", "auto")
-    flags = {"store": place.store, "data_folder": place.data_folder}
-    settings = load(flags, os.environ, Path.cwd(), place.config).settings
-
-    async def main() -> T:
-        async with open_engine(store_url(settings), settings.engine, connections=2) as engine:
-            return await work(engine)
-
-    return asyncio.run(main())
-
-
-async def _note(engine: Engine, action: str, id_: str) -> None:
-    from skep.keys import DONE, SERVER
-
-    position = await engine.access.note_audit(_me(), action, AUDIT_SECONDS)
-    await engine.access.finish_audit(position, SERVER, [f"key:{id_}"], DONE)
-
-
-def _me() -> str:
-    import getpass
-
-    try:
-        return f"cli:{getpass.getuser()}"
-    except (OSError, KeyError):
-        return "cli"
 
 
 def _until(text: str) -> datetime:

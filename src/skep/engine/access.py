@@ -49,6 +49,16 @@ class Access:
                 )
             self._on_change(record.id, False)
 
+    async def is_closed(self) -> bool:
+        """Whether this store ever had access on, and nobody has opened it since."""
+        with self._in_flight:
+            return await self._store.access.is_closed() is True
+
+    async def set_closed(self, closed: bool) -> None:
+        """Keep the store closed from now on, or open it. Servers look when they start."""
+        with self._in_flight:
+            await self._store.access.set_closed(closed, self._clock.now())
+
     async def get_key(self, id_: str) -> KeyRecord | None:
         """The key, or None."""
         with self._in_flight:

@@ -18,7 +18,15 @@ class AccessStore(Protocol):
     """Keys and audit entries; each verb is one transaction."""
 
     async def put_key(self, record: KeyRecord) -> bool:
-        """Keep a new key, and tell the other servers; False when there are `KEYS_MAX` already."""
+        """Keep a new key, and tell the other servers; False when there are `KEYS_MAX` already. From then on the store is closed."""
+        ...
+
+    async def is_closed(self) -> bool | None:
+        """Whether keys are asked for, whoever serves the store; None when nobody ever said."""
+        ...
+
+    async def set_closed(self, closed: bool, now: Instant) -> None:
+        """Say whether keys are asked for. It holds until it is said otherwise, or a key is made."""
         ...
 
     async def get_key(self, id_: str) -> KeyRecord | None:

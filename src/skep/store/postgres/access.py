@@ -34,10 +34,21 @@ class PostgresAccess:
             done = await connection.execute(SQL["put_key"], *msgspec.structs.astuple(record), KEYS_MAX)
             if done != "INSERT 0 1":
                 return False
+            await connection.execute(SQL["set_closed"], True, record.created_at)
             await _tell(connection, SystemEventKind.KEY_MADE, record.id, record.created_at)
             return True
 
         return await self._pool.transaction(put)
+
+    async def is_closed(self) -> bool | None:
+        """Whether keys are asked for."""
+        async with self._pool.connection() as connection:
+            closed: bool | None = await connection.fetchval(SQL["is_closed"])
+            return closed
+
+    async def set_closed(self, closed: bool, now: Instant) -> None:
+        """Say whether keys are asked for."""
+        await self._pool.transaction(lambda c: c.execute(SQL["set_closed"], closed, now))
 
     async def get_key(self, id_: str) -> KeyRecord | None:
         """The key, or None."""

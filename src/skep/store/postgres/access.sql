@@ -4,6 +4,13 @@
 INSERT INTO access_key (id, digest, created_at, document, expires_at, revoked_at, forget_at)
 SELECT $1, $2, $3, $4, $5, $6, $7 WHERE (SELECT count(*) FROM access_key) < $8
 
+-- name: set_closed
+INSERT INTO access_state (only_one, closed, changed_at) VALUES (1, $1, $2)
+ON CONFLICT (only_one) DO UPDATE SET closed = excluded.closed, changed_at = excluded.changed_at
+
+-- name: is_closed
+SELECT closed FROM access_state
+
 -- name: get_key
 SELECT id, digest, created_at, document, expires_at, revoked_at, forget_at FROM access_key WHERE id = $1
 

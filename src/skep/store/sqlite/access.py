@@ -40,9 +40,21 @@ class SqliteAccess:
 
         def put(session: Session) -> bool:
             session.db.execute(SQL["put_key"], (*msgspec.structs.astuple(record), KEYS_MAX))
-            return session.db.changes() == 1
+            if session.db.changes() != 1:
+                return False
+            session.db.execute(SQL["set_closed"], (True, record.created_at))
+            return True
 
         return bool(await self._write(put))
+
+    async def is_closed(self) -> bool | None:
+        """Whether keys are asked for."""
+        row = await self._read(lambda session: session.row(SQL["is_closed"]))
+        return None if row is None else bool(row[0])
+
+    async def set_closed(self, closed: bool, now: Instant) -> None:
+        """Say whether keys are asked for."""
+        await self._write(lambda session: session.db.execute(SQL["set_closed"], (closed, now)))
 
     async def get_key(self, id_: str) -> KeyRecord | None:
         """The key, or None."""

@@ -1,0 +1,113 @@
+"""`skep access`: whether a store asks for keys. It works on the store itself, since that is decided before a server starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from skep.cli.at_store import Place, note, on_store
+from skep.cli.consent import Consent
+from skep.cli.output import print_json, print_lines
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.engine import Engine
+
+access_app = App(name="access", help="See whether a store asks for keys, and open it again.", help_format="plaintext")
+
+Output = Annotated[Literal["table", "json"] | None, Parameter(name=["--output", "-o"])]
+
+
+@dataclass(frozen=True)
+class State:
+    """How a store stands: whether it stays closed, and how many keys count."""
+
+    closed: bool
+    keys: int
+
+
+@access_app.command
+def show(*, place: Place | None = None, output: Output = None) -> None:
+    """Say whether a server that starts on the store asks for keys.
+
+    For example:
+        skep access show
+
+    Parameters
+    ----------
+    output
+        Sentences, or JSON; JSON when the output is not a terminal.
+    """
+    _print(_at(place, _state), output)
+
+
+@access_app.command(name="open")
+def open_(*, consent: Consent | None = None, place: Place | None = None, output: Output = None) -> None:
+    """Ask nobody for a key any more, from the next start on: whoever reaches the server may then do anything.
+
+    A store that ever had a key asks for one for good, also when the last one has expired: this undoes that. Keys that still count must
+    be revoked before. Off loopback a key is needed all the same.
+
+    For example:
+        skep access open --dry-run
+        skep access open --yes
+
+    Parameters
+    ----------
+    output
+        Sentences, or JSON; JSON when the output is not a terminal.
+    """
+    consent = consent or Consent()
+    before = _at(place, _state)
+    if before.keys:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"{before.keys} keys of the store count: revoke them first (skep key list, skep key revoke)",
+        )
+    if consent.dry_run or not before.closed:
+        _print(before, output)
+        return
+    consent.ask("this lets whoever reaches a server of this store do anything, from its next start on")
+
+    async def opening(engine: Engine) -> State:
+        await engine.access.set_closed(False)
+        await note(engine, "skep access open")
+        return await _state(engine)
+
+    _print(_at(place, opening), output)
+
+
+async def _state(engine: Engine) -> State:
+    from skep.access.keys import counts
+
+    now = engine.now()
+    found = sum(counts(record, now) for record in await engine.access.all_keys())
+    return State(await engine.access.is_closed(), found)
+
+
+def _at(place: Place | None, work: Callable[[Engine], Awaitable[State]]) -> State:
+    try:
+        return on_store(place or Place(), work)
+    except SkepError as error:
+        if error.code is not Code.STORE_BUSY:
+            raise
+        raise SkepError(
+            Code.STORE_BUSY, "a server has the store, and looks at this only when it starts: stop it first"
+        ) from None
+
+
+def _print(state: State, output: str | None) -> None:
+    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
+        print_json(state)
+    elif state.keys:
+        print_lines([f"a key is asked for: {state.keys} count"])
+    elif state.closed:
+        print_lines(
+            ["a key is asked for, though none counts: nobody gets in until one is made, or by skep access open"]
+        )
+    else:
+        print_lines(["on loopback nobody is asked for a key; elsewhere one is needed, and there is none"])
