@@ -240,6 +240,10 @@ class EncryptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
         Meta(description="file:/path, env:NAME or command:… that gives the master keys, the current one first"),
     ] = None
 
+    def __repr__(self) -> str:
+        """Nothing of a key that was given in place of where it is: what is printed ends up in logs."""
+        return f"EncryptionSettings(master_keys={None if self.master_keys is None else '***'})"
+
 
 class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds on what one connection, and all of them together, may ask of the server."""
@@ -392,3 +396,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     encryption: EncryptionSettings = EncryptionSettings()
     http: HttpLimits = HttpLimits()
     access: AccessSettings = AccessSettings()
+
+    def __repr__(self) -> str:
+        """Without the store, whose URL may have a password."""
+        told = {name: getattr(self, name) for name in self.__struct_fields__ if name != "store"}
+        return f"ServerSettings({', '.join(f'{name}={value!r}' for name, value in told.items())})"

@@ -21,7 +21,8 @@ from msgspec import Struct
 from skep.config import ServerSettings
 from skep.errors import SkepError
 from skep.http.address import bind, check_exposure, resolve
-from skep.server import DATABASE_NAME, SQLITE_SCHEME, is_shared
+from skep.private import opened_to_others
+from skep.server import DATABASE_NAME, SQLITE_SCHEME, is_shared, private_paths
 from skep.store.migrate import load_migrations, missing_migrations
 
 State = Literal["ok", "info", "warn", "fail"]
@@ -57,6 +58,7 @@ async def examine(settings: ServerSettings) -> list[Finding]:
         findings += await postgres(store)
     elif store != ":memory:":
         findings += await asyncio.to_thread(file, sqlite_path(settings))
+    findings += await asyncio.to_thread(lambda: list(permissions(settings)))
     return [*findings, *await port(settings), *extras(), *await java()]
 
 
@@ -112,6 +114,21 @@ def folder(path: Path) -> Iterable[Finding]:
     yield Finding(
         "disk", state, f"{free / 1024**3:.1f} GiB free", "" if state == "ok" else "make room, or use another disk"
     )
+
+
+def permissions(settings: ServerSettings) -> Iterable[Finding]:
+    """That no other account of this machine can read what the server keeps here, or the secrets that it is given."""
+    paths = private_paths(settings)
+    secret = settings.access.jwt_keys
+    if settings.access.jwt_algorithms == "HS256" and secret is not None:
+        paths.append(Path(secret))
+    if not paths:
+        return
+    loose = opened_to_others(paths)
+    for path, cure in loose.items():
+        yield Finding("permissions", "warn", f"other accounts can get at {path}", cure)
+    if not loose:
+        yield Finding("permissions", "ok", "no other account can get at what is kept here")
 
 
 def nearest(path: Path) -> Path:

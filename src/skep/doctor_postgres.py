@@ -1,9 +1,13 @@
-"""What `skep doctor` looks at in PostgreSQL: that it answers, how old it is, its schema, its clock, its durability."""
+"""What `skep doctor` looks at in PostgreSQL: that it answers, the way to it, how old it is, its schema, its clock, its durability."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 from skep.doctor import Finding, schema
 from skep.settings import hide_password
@@ -31,6 +35,7 @@ async def postgres(url: str) -> list[Finding]:
         return [Finding("postgresql", "fail", text, "check the URL, the network and the server")]
     try:
         return [
+            transport(url, os.environ),
             _version(int(await connection.fetchval("SELECT current_setting('server_version_num')"))),
             _durability(str(await connection.fetchval("SELECT current_setting('fsync')"))),
             await _schema(connection),
@@ -38,6 +43,31 @@ async def postgres(url: str) -> list[Finding]:
         ]
     finally:
         await connection.close()
+
+
+def transport(url: str, environment: Mapping[str, str]) -> Finding:
+    """That nobody between here and the database can read along, or pretend to be it."""
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query)
+    [host] = asked.get("host", [parts.hostname or ""])[-1:]
+    [mode] = asked.get("sslmode", [environment.get("PGSSLMODE", "prefer")])[-1:]
+    if _is_here(host):
+        return Finding("tls", "ok", "the database is on this machine")
+    if mode == "verify-full":
+        return Finding("tls", "ok", "sslmode is verify-full")
+    return Finding(
+        "tls", "warn", f"sslmode is {mode}: the database need not prove who it is",
+        "add ?sslmode=verify-full&sslrootcert=… to the store's URL",
+    )  # fmt: skip
+
+
+def _is_here(host: str) -> bool:
+    if not host or host.startswith("/") or host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _version(number: int) -> Finding:

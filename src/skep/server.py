@@ -32,6 +32,7 @@ from skep.http.app import App, Pages
 from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
+from skep.private import make_folder, opened_to_others
 from skep.store.protocol import Store
 from skep.webhooks.functions import FunctionsByName
 
@@ -81,7 +82,7 @@ def store_url(settings: ServerSettings) -> str:
         return settings.store
     folder = Path(settings.data_folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise SkepError(
             Code.STORE_UNAVAILABLE,
@@ -96,7 +97,8 @@ def spool_folder(settings: ServerSettings) -> Path | None:
         return None
     folder = Path(settings.data_folder) / SPOOL_NAME
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
+        make_folder(folder)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
@@ -108,6 +110,24 @@ def spool_folder(settings: ServerSettings) -> Path | None:
         )  # fmt: skip
         return None
     return folder
+
+
+def private_paths(settings: ServerSettings) -> list[Path]:
+    """What this server keeps on this machine, and nobody else should read."""
+    data, found = Path(settings.data_folder), list[Path]()
+    if is_shared(settings.store or ""):
+        return [data, data / SPOOL_NAME] if settings.spool.enabled else []
+    if settings.store is None:
+        found.append(data)
+    elif settings.store == ":memory:":
+        return []
+    path = str(data / DATABASE_NAME) if settings.store is None else settings.store.removeprefix(SQLITE_SCHEME)
+    return [*found, *(Path(path + end) for end in ("", "-wal", "-shm", ".lock"))]
+
+
+def _warn_of_loose_files(settings: ServerSettings) -> None:
+    for path, cure in opened_to_others(private_paths(settings)).items():
+        log.warning("other accounts of this machine can get at the store", path=str(path), cure=cure)
 
 
 @asynccontextmanager
@@ -292,6 +312,7 @@ async def serve(
         spool_folder=spool_folder(settings),
         masters=masters,
     ) as (engine, catalogue, _):
+        _warn_of_loose_files(settings)
         gate = await open_gate(
             engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets)), insecure=settings.insecure
         )

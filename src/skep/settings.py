@@ -45,8 +45,10 @@ _NOT_TO_BE_SET = {
 }  # fmt: skip
 _MISSPELT = 0.75
 _YES, _NO = {"yes", "on"}, {"no", "off"}
+MASTER_KEYS = "encryption.master_keys"
+HIDDEN = "***"
 # Up to the last @, since a password that was not percent-encoded may hold anything: rather too much is hidden than too little.
-_PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):.*@|([?&]password=)[^&#]*")
+_PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):.*@|([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
 
 
 class Setting(Struct, frozen=True):
@@ -72,8 +74,10 @@ class Value(Struct, frozen=True):
 
     @property
     def shown(self) -> Any:
-        """The value as it may be printed: without passwords."""
-        return without_password(self.value) if isinstance(self.value, str) else self.value
+        """The value as it may be printed: without secrets."""
+        if not isinstance(self.value, str):
+            return self.value
+        return without_keys(self.value) if self.setting.key == MASTER_KEYS else without_password(self.value)
 
 
 class Loaded(Struct, frozen=True):
@@ -239,6 +243,17 @@ def _unknown(origin: str, name: str, looked_for: str, known: list[str]) -> SkepE
     return SkepError(Code.INVALID_SETTING, f"{origin}: there is no setting {name}; the nearest is {nearest[0]}")
 
 
+def without_keys(source: str) -> str:
+    """Where master keys come from, as it may be printed: a key that was given in place of that, and what a command is told, are not."""
+    kind, _, place = source.partition(":")
+    if kind in ("file", "env"):
+        return source
+    program, *told = place.split() or [""]
+    if kind != "command" or not program:
+        return HIDDEN
+    return f"command:{program} {HIDDEN}" if told else source
+
+
 def without_password(url: str) -> str:
     """A store's URL as it may be printed."""
     return _PASSWORD.sub(lambda match: f"{match[1]}:***@" if match[2] is None else f"{match[2]}***", url)
@@ -248,7 +263,7 @@ def hide_password(text: str, url: str) -> str:
     """A text about a store, without the password that its URL may hold."""
     if url == without_password(url):
         return text
-    secrets = [match[0] for match in re.finditer(r"(?<=:)[^/@][^@]*(?=@)|(?<=password=)[^&#]*", url)]
+    secrets = [match[0] for match in re.finditer(r"(?<=:)[^/@][^@]*(?=@)|(?<=password=)[^&#]*", url, re.IGNORECASE)]
     for secret in (url, *secrets):
-        text = text.replace(secret, "***")
+        text = text.replace(secret, HIDDEN)
     return text

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cyclopts import Parameter
 
+from skep.errors import SkepError
+
 if TYPE_CHECKING:
     from skep.engine import Engine
 
@@ -37,7 +39,7 @@ def on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
     from skep.crypto.sources import load_master_keys
     from skep.logs import configure_logs
     from skep.server import open_engine, store_url
-    from skep.settings import load
+    from skep.settings import hide_password, load
 
     configure_logs("error", "auto")
     flags = {"store": place.store, "data_folder": place.data_folder}
@@ -49,7 +51,10 @@ def on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
         async with open_engine(store_url(settings), settings.engine, connections=2, masters=masters) as engine:
             return await work(engine)
 
-    return asyncio.run(main())
+    try:
+        return asyncio.run(main())
+    except SkepError as error:
+        raise SkepError(error.code, hide_password(error.message, settings.store or "")) from error
 
 
 async def note(engine: Engine, action: str, *names: str) -> None:

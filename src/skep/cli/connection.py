@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
@@ -34,7 +34,7 @@ class Connection:
     """Where the server is; several servers of one store are divided by commas."""
     tenant: Annotated[str, Parameter(env_var="SKEP_TENANT")] = "default"
     """Whose queues are meant."""
-    token: Annotated[str | None, Parameter(env_var="SKEP_TOKEN")] = None
+    token: Annotated[str | None, Parameter(env_var="SKEP_TOKEN")] = field(default=None, repr=False)
     """Sent as a bearer token."""
     output: Annotated[Format | None, Parameter(name=["--output", "-o"])] = None
     """How to print: a table on a terminal, JSON otherwise."""

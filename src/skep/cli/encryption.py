@@ -22,7 +22,7 @@ def master(name: str, /) -> None:
     """Print a new master key. It is not kept anywhere: whoever loses it loses every encrypted payload.
 
     For example:
-        skep encryption master 2026-01 > master.keys
+        (umask 077; skep encryption master 2026-01 > master.keys)
 
     Parameters
     ----------

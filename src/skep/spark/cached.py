@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+from skep.private import make_folder
+
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Where such things are."""
@@ -18,8 +20,8 @@ def write_program(path: Path, text: str) -> None:
     """Have a script there, as it is written now."""
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     fresh.write_text(text, encoding="utf-8")
-    fresh.chmod(0o755)
+    fresh.chmod(0o700)
     fresh.replace(path)  # whoever starts one at the same time finds the old or the new one, whole

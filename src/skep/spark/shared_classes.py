@@ -15,6 +15,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+from skep.private import make_folder
 from skep.spark.cached import cache_folder
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -39,7 +40,7 @@ def sharing_options(
         # Ours goes on from the file of Java's own classes, which not every Java has.
         digest = _digest([own, java_home / "bin" / "java", *jars])
         folder = cache_folder(environment)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         file = folder / f"classes-{digest}.jsa"
     except (OSError, RuntimeError):  # as when there is no home
         return ""

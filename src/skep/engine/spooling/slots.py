@@ -18,6 +18,7 @@ import structlog
 
 from skep.engine.spooling.segments import HEADER_BYTES, Damage, Found, SegmentReader, frame, new_header
 from skep.errors import Code, SkepError
+from skep.private import FILE_MODE, make_folder
 
 SUFFIX = ".spool"
 REFUSED = "refused"
@@ -136,7 +137,7 @@ class _Active:
         header, self.marker = new_header()
         self.path = path
         self.broken = False
-        self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE)
         self.end = 0
         try:
             self.write(header)
@@ -207,7 +208,7 @@ def read_segment(path: Path) -> Iterator[Found | Damage]:
 def take_slot(spool: Path, limits: SpoolLimits) -> Slot:
     """The first slot that no process has."""
     try:
-        spool.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(spool)
         number = 0
         while (slot := _try_slot(spool / str(number), limits)) is None:
             number += 1
@@ -230,8 +231,8 @@ def adopt_slots(spool: Path, limits: SpoolLimits) -> list[Slot]:
 
 
 def _try_slot(folder: Path, limits: SpoolLimits) -> Slot | None:
-    folder.mkdir(exist_ok=True, mode=0o700)
-    lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    make_folder(folder)
+    lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, FILE_MODE)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -245,11 +246,11 @@ def _try_slot(folder: Path, limits: SpoolLimits) -> Slot | None:
 
 def set_aside(folder: Path, name: str, data: bytes) -> Path:
     """Keep bytes in a folder of what could not be stored, on disk. The same name again changes nothing."""
-    folder.mkdir(exist_ok=True, mode=0o700)
+    make_folder(folder)
     path = folder / name
     if not path.exists():
         beside = folder / f".{name}"
-        fd = os.open(beside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        fd = os.open(beside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, FILE_MODE)
         try:
             _write_all(fd, data, 0)
             os.fsync(fd)

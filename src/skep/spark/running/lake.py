@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from skep.errors import Code, SkepError
+from skep.private import make_folder
 from skep.spark.pipelines.archive import PARTITION_COLUMNS, archive
 from skep.spark.running.files import keep, read_rows, rows_of, uri, write_rows, write_whole
 from skep.spark.running.setting import UNSORTED, setting
@@ -96,7 +97,7 @@ class ParquetLake:
     def __init__(self, root: Path, tenant: str) -> None:
         self.root = root
         self._own = root / OWN
-        self._own.mkdir(parents=True, exist_ok=True)
+        make_folder(self._own)
         self._state = self._load(tenant)
         self._finish()
 
@@ -238,7 +239,8 @@ def open_lake(root: str, tenant: str, kind: str = "parquet") -> Iterator[Lake]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Have a folder for this process alone: the lake in it, and the tables beside it."""
-    (folder / OWN).mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
+    make_folder(folder / OWN)
     with (folder / OWN / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,13 +14,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from skep.private import FILE_MODE
+
 
 @contextmanager
 def output_to(path: Path) -> Iterator[None]:
     """Processes that are started meanwhile write there, for as long as they live. What Python writes meanwhile goes there, too."""
     _flush()
     with ExitStack() as stack:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
         stack.callback(os.close, file)
         for number in _open_streams():
             before = os.dup(number)

@@ -19,6 +19,7 @@ from skep.client.failures import UnreachableError
 from skep.clock import SystemClock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint, id_text
+from skep.private import make_folder
 from skep.spark.options import Connection
 from skep.spark.running import lineage
 from skep.spark.running.catalogue import find
@@ -77,6 +78,7 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
     pipelines = [find(name) for name in plan.names]
     run = _new_run(plan)
     folder = _tables(plan.lake) / RUNS / run.id
+    make_folder(_tables(plan.lake))  # payloads come to lie in it; a folder that is there stays as it is
     folder.mkdir(parents=True, exist_ok=True)
     teller: Teller | None = None
     try:

@@ -13,6 +13,7 @@ from uuid import uuid4
 from pyspark.sql import Observation
 
 from skep.errors import Code, SkepError
+from skep.private import make_folder
 from skep.spark.pipelines.quality import quality, results
 from skep.spark.running.command_batches import NAME, NOTES, CommandBatches, taken_notes, write_table
 from skep.spark.running.context import Context, lake_dataset, server_dataset
@@ -120,7 +121,7 @@ def checkpoint_name(root: Path) -> str:
     """The name of a checkpoint, which it got when it was made: another one, also for the same queue, has another."""
     file = root / NAME
     if not file.exists():
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         write_whole(file, uuid4().hex.encode())
     return file.read_text(encoding="ascii")
 

@@ -17,6 +17,7 @@ import apsw
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
+from skep.private import FILE_MODE, make_file
 from skep.store.migrate import load_migrations, missing_migrations
 
 MEMORY = ":memory:"
@@ -48,7 +49,7 @@ class FileLock:
     def __init__(self, path: str, timeout_ms: int) -> None:
         self._path = Path(path + ".lock")
         try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise SkepError(
                 Code.STORE_UNAVAILABLE,
@@ -86,6 +87,8 @@ class FileLock:
 
 def open_writer(path: str, knobs: Knobs) -> apsw.Connection:
     """The one connection that writes."""
+    if path != MEMORY:
+        make_file(Path(path))  # SQLite gives its log and its index of that the same mode
     db = apsw.Connection(path, statementcachesize=_STATEMENT_CACHE)
     db.set_busy_timeout(knobs.busy_timeout_ms)
     if path != MEMORY:
