@@ -20,7 +20,7 @@ from skep.engine import Engine
 from skep.errors import SkepError
 from skep.model import DEFAULT_TENANT, NewMessage, QueueKey
 from skep.records import AppRecord
-from skep.spec import SpecError, from_json, missing_secrets, secret_variables, validate
+from skep.spec import SpecError, from_json, missing_secrets, off_loop, secret_variables, validate
 from skep.spec.ir import Webhook
 from skep.spec.problems import errors_of, render_all
 
@@ -160,7 +160,7 @@ class Catalogue:
         if len(messages) > MANY_MESSAGES:
             found, missing = await asyncio.to_thread(self._fit, messages)
         else:
-            found, missing = self._fit(messages)
+            found, missing = await off_loop(lambda: self._fit(messages))
         for declared, key in missing:
             app = self._apps.get(declared.app)
             if app is not None:  # it may have gone meanwhile

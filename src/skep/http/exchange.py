@@ -22,7 +22,7 @@ from skep.http.bodies import Bodies
 from skep.http.transport import TRANSPORT
 from skep.keys import Verb
 from skep.model import DEFAULT_TENANT, QueueKey
-from skep.strictness import check_depth, check_unique_keys
+from skep.strictness import check_depth_of_body, check_unique_keys
 from skep.traceparent import TraceContext, trace_context
 
 Scope = MutableMapping[str, Any]
@@ -253,7 +253,7 @@ class Call:
             await check_unique_keys(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _undecodable(error) from None
-        check_depth(body, self._limits.json_depth, levels_above)
+        await check_depth_of_body(body, self._limits.json_depth, levels_above)
         return value
 
     async def body(self, limit: int | None = None) -> bytes:

@@ -5,6 +5,7 @@
 read in `skep.spec.variables`.
 """
 
+from skep.spec.allowance import off_loop
 from skep.spec.export import ExportFormat, export
 from skep.spec.expressions import (
     Expression,
@@ -61,6 +62,7 @@ __all__ = [
     "misfit",
     "misfit_of",
     "missing_secrets",
+    "off_loop",
     "parse_app",
     "plan",
     "print_app",

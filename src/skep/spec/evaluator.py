@@ -10,9 +10,10 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from skep.spec.ast import Bound, Call, Comprehension, ListOf, Literal, MapOf, Node, Select, Variable, measure
-from skep.spec.functions import IMPLEMENTATIONS, Function, read_time
+from skep.spec.functions import IMPLEMENTATIONS, Function, matching, read_time
 from skep.spec.operations import name_of, unfit
-from skep.spec.scope import NoValueError, Scope
+from skep.spec.patterns import compiled
+from skep.spec.scope import TIME_UNITS, NoValueError, Scope
 from skep.spec.types import Kind, Type
 
 Run: TypeAlias = Callable[[Scope], object]
@@ -126,7 +127,7 @@ def _has(node: Select) -> Run:
 def conversion(type_: Type) -> Callable[[Scope, object], object] | None:
     """What turns a JSON value into one of the type: times come as strings, floats may come as whole numbers."""
     if type_.kind is Kind.TIME:
-        return lambda _, value: read_time(value) if type(value) is str else value
+        return _to_time
     if type_.kind is Kind.FLOAT:
         return _to_float
     if type_.kind not in (Kind.LIST, Kind.MAP) or type_.element is None:
@@ -145,6 +146,13 @@ def conversion(type_: Type) -> Callable[[Scope, object], object] | None:
         return value
 
     return convert
+
+
+def _to_time(scope: Scope, value: object) -> object:
+    if type(value) is not str:
+        return value
+    scope.spend(TIME_UNITS)
+    return read_time(value)
 
 
 def _to_float(_: Scope, value: object) -> object:
@@ -196,6 +204,8 @@ def _call(node: Call) -> Run:
         return _ternary(node.at, *arguments)
     if node.function in ("&&", "||"):
         return _logic(node.at, node.function, *arguments)
+    if node.function == "matches" and isinstance(pattern := node.arguments[1], Literal):
+        return _unary(node.at, matching(compiled(str(pattern.value))), arguments[0])
     function = IMPLEMENTATIONS[node.function]
     if len(arguments) == 1:
         return _unary(node.at, function, arguments[0])

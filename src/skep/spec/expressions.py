@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
+from skep.spec.allowance import ALLOWED, NotAtOnceError
 from skep.spec.ast import Call, Comprehension, ListOf, MapOf, Node, children
 from skep.spec.cel import parse
 from skep.spec.checker import check
@@ -75,15 +76,22 @@ def analyse(text: str, variables: Mapping[str, Type], wanted: Type | None = None
 
 def evaluate(expression: Expression, message: Mapping[str, object], budget: int = BUDGET) -> object:
     """The value for a message: the fields by name, as JSON gives them. Raises ExpressionError when there is none."""
-    scope = Scope(message, [None] * expression.slots if expression.slots else None, budget)
+    allowance = ALLOWED.get()
+    units = budget if allowance is None else min(budget, allowance.left)
+    scope = Scope(message, [None] * expression.slots if expression.slots else None, units)
     try:
         value = expression.run(scope)
     except NoValueError as failure:
         raise _without_value(expression, failure.message, failure.at or 0, failure.value) from None
     except BudgetError:
+        if units < budget:
+            raise NotAtOnceError from None
         raise _without_value(expression, f"the expression took more than {budget} steps", 0) from None
     except RecursionError:
         raise _without_value(expression, "the message is nested too deeply", 0) from None
+    finally:
+        if allowance is not None:
+            allowance.left -= units - scope.budget
     if value is None and expression.wanted is not None and not _takes_null(expression.wanted):
         raise _without_value(expression, f"the value is null where {expression.wanted.kind} is wanted", 0)
     return value
@@ -99,7 +107,7 @@ def evaluate_json(expression: Expression, message: Mapping[str, object], budget:
     if not expression.makes and isinstance(value, list | dict):
         return value
     try:
-        return _Writer().write(value)
+        return _written(value)
     except NoValueError as failure:
         raise _without_value(expression, failure.message, 0, failure.value) from None
     except RecursionError:
@@ -155,11 +163,27 @@ def _holds_times(type_: Type) -> bool:
     return type_.kind in (Kind.LIST, Kind.MAP) and type_.element is not None and _holds_times(type_.element)
 
 
+def _written(value: object) -> object:
+    allowance = ALLOWED.get()
+    if allowance is None:
+        return _Writer(RESULT_PARTS).write(value)
+    parts = max(0, min(RESULT_PARTS, allowance.left))
+    writer = _Writer(parts)
+    try:
+        return writer.write(value)
+    except NoValueError:
+        if writer.left < 0 and parts < RESULT_PARTS:
+            raise NotAtOnceError from None
+        raise
+    finally:
+        allowance.left -= parts - writer.left
+
+
 class _Writer:
     """Counts what it writes: a list of one list many times over is small here and huge as JSON."""
 
-    def __init__(self) -> None:
-        self.left = RESULT_PARTS
+    def __init__(self, parts: int) -> None:
+        self.left = parts
 
     def write(self, value: object) -> object:
         self.left -= 1 + (len(value) // 256 if isinstance(value, str) else 0)

@@ -11,18 +11,23 @@ from datetime import UTC, datetime, timedelta
 from skep.spec import operations
 from skep.spec.instants import parse_duration, parse_time, print_duration, print_time
 from skep.spec.operations import name_of, span, unfit, utc, whole
-from skep.spec.patterns import compiled
-from skep.spec.scope import NoValueError, Scope
+from skep.spec.patterns import Pattern, of_message
+from skep.spec.scope import TIME_UNITS, NoValueError, Scope
 from skep.spec.types import INT_MAX, INT_MIN
 
 Function = Callable[..., object]
 
 _INT = re.compile(r"[+-]?\d{1,20}", re.ASCII)
-_FLOAT = re.compile(r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,5})?", re.ASCII)
+# The repetitions give nothing back (++), so that a long text which is no number is told in one pass.
+_FLOAT = re.compile(r"[+-]?(?:\d{1,400}+(?:\.\d{0,400}+)?|\.\d{1,400}+)(?:[eE][+-]?\d{1,5}+)?", re.ASCII)
+_FLOAT_CHARACTERS = 64
+"""How many characters of a float's spelling one unit pays for."""
+_SPELLED = frozenset({float, datetime, timedelta})
 _TRUE = frozenset({"1", "t", "true", "TRUE", "True"})
-_FALSE = frozenset({"0", "f", "false", "FALSE", "False"})
-_LOWER = {code: code + 32 for code in range(65, 91)}
-_UPPER = {code: code - 32 for code in range(97, 123)}
+_BOOLS = _TRUE | {"0", "f", "false", "FALSE", "False"}
+_SMALL, _LARGE = bytes(range(97, 123)), bytes(range(65, 91))
+# Of UTF-8, where no byte of another character is a letter's: a table of characters would take fifty times as long.
+_LOWER, _UPPER = bytes.maketrans(_LARGE, _SMALL), bytes.maketrans(_SMALL, _LARGE)
 _MINUTE, _HOUR, _SECOND = timedelta(minutes=1), timedelta(hours=1), timedelta(seconds=1)
 
 
@@ -46,45 +51,59 @@ def _texts(name: str, *values: object) -> tuple[str, ...]:
 def contains(scope: Scope, value: object, part: object) -> object:
     """Whether a string has another in it."""
     text, wanted = _texts("contains", value, part)
-    scope.search(text)
+    scope.search(text, wanted)
     return wanted in text
 
 
-def starts_with(_: Scope, value: object, part: object) -> object:
+def starts_with(scope: Scope, value: object, part: object) -> object:
     """Whether a string starts with another."""
     text, wanted = _texts("startsWith", value, part)
+    scope.compare(wanted)
     return text.startswith(wanted)
 
 
-def ends_with(_: Scope, value: object, part: object) -> object:
+def ends_with(scope: Scope, value: object, part: object) -> object:
     """Whether a string ends with another."""
     text, wanted = _texts("endsWith", value, part)
+    scope.compare(wanted)
     return text.endswith(wanted)
 
 
 def matches(scope: Scope, value: object, pattern: object) -> object:
-    """Whether a regular expression occurs in a string."""
+    """Whether a regular expression that comes with the message occurs in a string."""
     text, wanted = _texts("matches", value, pattern)
-    # A search costs more than plain work per character, and so does a pattern that is not in the cache.
-    scope.spend(10 + len(text) // 8 + len(wanted))
     try:
-        return compiled(wanted).search(text) is not None
+        return of_message(wanted, scope).occurs_in(text, scope)
     except ValueError as error:
         raise NoValueError(f"the pattern is wrong: {error}", pattern) from None
+
+
+def matching(pattern: Pattern) -> Function:
+    """`matches` for a pattern that stands in the expression, and was compiled with it."""
+
+    def run(scope: Scope, value: object) -> object:
+        (text,) = _texts("matches", value)
+        return pattern.occurs_in(text, scope)
+
+    return run
 
 
 def lower(scope: Scope, value: object) -> object:
     """A string with A to Z made small."""
     (text,) = _texts("lowerAscii", value)
     scope.build(len(text))
-    return text.translate(_LOWER)
+    return _translated(text, _LOWER)
 
 
 def upper(scope: Scope, value: object) -> object:
     """A string with a to z made large."""
     (text,) = _texts("upperAscii", value)
     scope.build(len(text))
-    return text.translate(_UPPER)
+    return _translated(text, _UPPER)
+
+
+def _translated(text: str, table: bytes) -> str:
+    return text.encode("utf-8", "surrogatepass").translate(table).decode("utf-8", "surrogatepass")
 
 
 def trim(scope: Scope, value: object) -> object:
@@ -97,7 +116,8 @@ def trim(scope: Scope, value: object) -> object:
 def replace(scope: Scope, value: object, old: object, new: object) -> object:
     """A string with every occurrence of one part replaced."""
     text, part, other = _texts("replace", value, old, new)
-    scope.search(text)
+    scope.search(text, part)  # to count, and again to replace
+    scope.search(text, part)
     scope.build(len(text) + text.count(part) * len(other))
     return text.replace(part, other)
 
@@ -105,7 +125,8 @@ def replace(scope: Scope, value: object, old: object, new: object) -> object:
 def split(scope: Scope, value: object, separator: object) -> object:
     """The parts of a string between separators; without a separator, its characters."""
     text, mark = _texts("split", value, separator)
-    scope.search(text)
+    scope.search(text, mark)  # to count, and again to split
+    scope.search(text, mark)
     scope.spend(len(text) if not mark else text.count(mark) + 1)
     scope.build(len(text))
     return text.split(mark) if mark else list(text)
@@ -137,8 +158,10 @@ def substring(scope: Scope, value: object, start: object, end: object = None) ->
 # --- conversions ----------------------------------------------------------------------------------------------
 
 
-def to_string(_: Scope, value: object) -> object:
+def to_string(scope: Scope, value: object) -> object:
     """A value's spelling."""
+    if type(value) in _SPELLED:
+        scope.spend(TIME_UNITS)
     match value:
         case str():
             return value
@@ -185,7 +208,7 @@ def to_int(_: Scope, value: object) -> object:
     raise unfit("int", value)
 
 
-def to_double(_: Scope, value: object) -> object:
+def to_double(scope: Scope, value: object) -> object:
     """A float."""
     match value:
         case bool():
@@ -195,6 +218,7 @@ def to_double(_: Scope, value: object) -> object:
         case float():
             return value
         case str():
+            scope.spend(TIME_UNITS + len(value) // _FLOAT_CHARACTERS)
             if not _FLOAT.fullmatch(value):
                 raise NoValueError(f"{value[:100]!r} is not a number", value)
             return float(value)
@@ -205,13 +229,16 @@ def to_bool(_: Scope, value: object) -> object:
     """A bool, from its usual spellings too."""
     if isinstance(value, bool):
         return value
-    if isinstance(value, str) and value in _TRUE | _FALSE:
+    if isinstance(value, str) and value in _BOOLS:
         return value in _TRUE
-    raise NoValueError(f"{name_of(value)} {str(value)[:100]!r} is neither true nor false", value)
+    # A list or map is not spelled out: that of a large one takes long, and a comprehension would do it for each element.
+    spelled = f" {value[:100]!r}" if isinstance(value, str) else ""
+    raise NoValueError(f"{name_of(value)}{spelled} is neither true nor false", value)
 
 
-def to_time(_: Scope, value: object) -> object:
+def to_time(scope: Scope, value: object) -> object:
     """A time, from RFC 3339 or seconds since 1970."""
+    scope.spend(TIME_UNITS)
     match value:
         case datetime():
             return value
@@ -224,12 +251,13 @@ def to_time(_: Scope, value: object) -> object:
     raise unfit("timestamp", value)
 
 
-def to_duration(_: Scope, value: object) -> object:
+def to_duration(scope: Scope, value: object) -> object:
     """A duration, from a spelling like 1h30m."""
     match value:
         case timedelta():
             return value
         case str():
+            scope.spend(TIME_UNITS + len(value))  # it may have a part for every two characters
             try:
                 return span(parse_duration(value))
             except ValueError as error:

@@ -151,6 +151,8 @@ def invert(_: Scope, value: object) -> object:
 
 # --- comparing ------------------------------------------------------------------------------------------------
 
+CONTAINER_UNITS = 3
+"""What it costs to compare two lists or maps, beside their elements."""
 _NUMBERS = frozenset({int, float})
 _SCALARS = frozenset({int, float, str, bool, datetime, timedelta, type(None)})
 
@@ -161,18 +163,18 @@ def equal(scope: Scope, left: object, right: object) -> bool:
     if kind in _SCALARS:
         if kind is type(right):
             if kind is str:
-                scope.search(left)  # type: ignore[arg-type]  # it is a string
+                scope.compare(left)  # type: ignore[arg-type]  # it is a string
             return left == right
         return kind in _NUMBERS and type(right) in _NUMBERS and _as_float(left) == _as_float(right)
     if isinstance(left, list) and isinstance(right, list):
         if len(left) != len(right):
             return False
-        scope.spend(len(left) + 1)
+        scope.spend(len(left) + CONTAINER_UNITS)
         return all(equal(scope, one, other) for one, other in zip(left, right, strict=True))
     if isinstance(left, dict) and isinstance(right, dict):
         if len(left) != len(right):
             return False
-        scope.spend(len(left) + 1)
+        scope.spend(len(left) + CONTAINER_UNITS)
         return all(key in right and equal(scope, value, right[key]) for key, value in left.items())
     return False
 
@@ -205,7 +207,7 @@ def ordering(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Scope,
             return compare(left, right) if kind is other else compare(_as_float(left), _as_float(right))
         if kind is other and kind in alike:
             if kind is str:
-                scope.search(left)  # type: ignore[arg-type]  # it is a string
+                scope.compare(left)  # type: ignore[arg-type]  # it is a string
             return compare(left, right)
         raise unfit(sign, left, right)
 

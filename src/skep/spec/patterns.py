@@ -1,38 +1,110 @@
-"""Regular expressions, through RE2: their time is linear in the text and their memory bounded, whatever the pattern is."""
+r"""Regular expressions, through RE2, and what they cost.
+
+RE2 is linear in the text, but not free: compiling `\pL{50}` makes 60,000 instructions, and a search may visit every instruction
+for every byte. So both are paid for by the program's size. A pattern of an expression is compiled once, when the expression is. A
+pattern that comes with a message is compiled for it: its program is kept small, the most that its text can cost is paid before
+RE2 sees it, and the price is the same whether or not the pattern is still in the cache.
+"""
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-from typing import Protocol, cast
+from typing import Protocol
 
 import re2
+from msgspec import Struct
 
 from skep.spec.faults import TextError
+from skep.spec.scope import Scope
 
 PATTERN_CHARACTERS = 1_000
-PATTERN_MEMORY_BYTES = 1 << 20
+CONSTANT_MEMORY_BYTES = 1 << 20
+"""For a pattern that stands in an expression: a program of some 60,000 instructions."""
+MESSAGE_MEMORY_BYTES = 1 << 16
+"""For a pattern that comes with a message: RE2 stops at some 4,000 instructions, after a few milliseconds."""
+MESSAGE_PROGRAM_SIZE = 4_096
 PATTERNS_KEPT = 256
 
+_BASE_UNITS = 60
+_CHARACTER_UNITS = 3
+_PROPERTY_UNITS = 600
+"""A class like \\pL has hundreds of ranges, and RE2 sorts them each time that it reads one."""
+_COUNT_UNITS = 7
+"""For each of the times that a counted repetition may repeat."""
+_INSTRUCTION_UNITS = 3
+"""There are two programs: one reads a text forwards, one backwards."""
+_SEARCH_BASE_UNITS = 10
+_STEPS_SEARCHED = 64
+"""How many instructions, each at one byte of the text, one unit pays for."""
 
-class Pattern(Protocol):
-    """A compiled pattern."""
+_PROPERTY = re.compile(r"\\[pP]")
+_COUNT = re.compile(r"\{(\d{0,4}),?(\d{0,4})", re.ASCII)
+_TOO_LARGE = "too large"
 
-    def search(self, text: str) -> object | None:
-        """Something when it occurs anywhere in the text."""
+
+class _Program(Protocol):
+    def search(self, text: bytes) -> object | None: ...
+
+
+class Pattern(Struct, frozen=True, eq=False):
+    """A compiled pattern; ``size`` is the number of its instructions."""
+
+    program: _Program
+    size: int
+
+    def occurs_in(self, text: str, scope: Scope) -> bool:
+        """Whether it occurs anywhere in a text; the evaluation pays for the search."""
+        encoded = text.encode("utf-8", "surrogatepass")
+        scope.spend(search_units(self.size, len(encoded)))
+        return self.program.search(encoded) is not None
+
+
+class MessagePattern(Struct, frozen=True, eq=False):
+    """A pattern of a message: compiled, or what is wrong with it. ``units`` are what compiling it took."""
+
+    pattern: Pattern | None
+    error: str
+    units: int
+
+
+def search_units(size: int, text_bytes: int) -> int:
+    """What a search costs at the most: a program of so many instructions, a text of so many bytes."""
+    return _SEARCH_BASE_UNITS + size * text_bytes // _STEPS_SEARCHED
+
+
+def compiled(pattern: str) -> Pattern:
+    """A pattern of an expression, ready to use; raises ValueError with what is wrong with it."""
+    return _compiled(pattern, CONSTANT_MEMORY_BYTES)
+
+
+def of_message(pattern: str, scope: Scope) -> Pattern:
+    """A pattern that comes with a message, ready to use; the evaluation pays. ValueError says what is wrong with it."""
+    _check_length(pattern)
+    scope.spend(reading_units(pattern))
+    found = _of_message(pattern)
+    scope.spend(found.units)
+    if found.pattern is None:
+        raise ValueError(found.error)
+    return found.pattern
+
+
+def reading_units(pattern: str) -> int:
+    """What RE2 takes at the most to read a pattern. It is told by the text alone, so that it is paid before it is done."""
+    counts = sum(max(int(least or 0), int(most or 0)) for least, most in _COUNT.findall(pattern))
+    properties = len(_PROPERTY.findall(pattern))
+    return _BASE_UNITS + _CHARACTER_UNITS * len(pattern) + _PROPERTY_UNITS * properties + _COUNT_UNITS * counts
 
 
 @lru_cache(PATTERNS_KEPT)
-def compiled(pattern: str) -> Pattern:
-    """A pattern ready to use; raises ValueError with what is wrong with it."""
-    if len(pattern) > PATTERN_CHARACTERS:
-        raise ValueError(f"a pattern has at most {PATTERN_CHARACTERS} characters")
-    options = re2.Options()
-    options.max_mem = PATTERN_MEMORY_BYTES
-    options.log_errors = False
+def _of_message(pattern: str) -> MessagePattern:
+    """One that is wrong is kept, too, or it would be compiled again and again."""
     try:
-        return cast(Pattern, re2.compile(pattern, options))
-    except re2.error as error:
-        raise ValueError(_reason(error)) from None
+        found = _compiled(pattern, MESSAGE_MEMORY_BYTES)
+    except ValueError as error:
+        size = MESSAGE_PROGRAM_SIZE if _TOO_LARGE in str(error) else 0
+        return MessagePattern(None, str(error), _INSTRUCTION_UNITS * size)
+    return MessagePattern(found, "", _INSTRUCTION_UNITS * found.size)
 
 
 def check_pattern(at: int, pattern: str) -> None:
@@ -41,6 +113,24 @@ def check_pattern(at: int, pattern: str) -> None:
         compiled(pattern)
     except ValueError as error:
         raise TextError(at, f"the pattern is wrong: {error}", "a regular expression of RE2") from None
+
+
+def _compiled(pattern: str, memory_bytes: int) -> Pattern:
+    _check_length(pattern)
+    options = re2.Options()
+    options.max_mem = memory_bytes
+    options.log_errors = False
+    options.never_capture = True  # only whether it occurs is asked
+    try:
+        program = re2.compile(pattern, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        raise ValueError(_reason(error)) from None
+    return Pattern(program, program.programsize)
+
+
+def _check_length(pattern: str) -> None:
+    if len(pattern) > PATTERN_CHARACTERS:
+        raise ValueError(f"a pattern has at most {PATTERN_CHARACTERS} characters")
 
 
 def _reason(error: Exception) -> str:

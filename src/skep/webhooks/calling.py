@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from skep.entities import Accepted, Decision, accept, decide, encoded, snapshot
 from skep.entities.refusal import without_value
 from skep.errors import Code, SkepError
 from skep.records import Effect, EntityKey, EntityState, NewEvent, Receipt
-from skep.spec import ExpressionError, apply_mapping
+from skep.spec import ExpressionError, apply_mapping, off_loop
 from skep.webhooks.compiled import Call
 from skep.webhooks.request import Values
 
@@ -68,7 +69,7 @@ async def run(engine: Engine, accepted: Accepted, key: EntityKey, receipt: Recei
         if known and known[0] is not None:
             # Before the guard is asked: what the first request did may be what it says no to now.
             return Ran(known[0].answer, True)
-        decision = _decided(accepted, state, now)
+        decision = await off_loop(partial(_decided, accepted, state, now))
         answer = encoded(decision.answer)
         effects = [_effect(key, decision)] if decision.events else []
         receipts = [Receipt(receipt.key, answer, receipt.expires_at)] if receipt is not None else []

@@ -6,7 +6,10 @@ has changed since and would refuse it now.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +21,7 @@ from skep.ids import Id, id_text
 from skep.model import NewMessage, PushStatus, QueueKey
 from skep.observe.metrics import HookCounts, Meter
 from skep.records import EntityKey, Receipt, ReceiptKey
+from skep.spec import off_loop
 from skep.spec.ir import IdempotencySource
 from skep.strictness import read_json
 from skep.webhooks.calling import Ran, Turns, accepted_by, input_of, run
@@ -28,6 +32,10 @@ from skep.webhooks.message import UNFIT, Made, make, unmade
 from skep.webhooks.request import HookRequest, Values, body_key, challenge_of, repeat_key, tenant_of, values_of
 from skep.wire.webhooks import ChallengeResponse, HookResponse, QuarantineResponse
 
+LARGE_BYTES = 256 * 1024
+"""A hash of a larger body is made in a thread: it takes a millisecond and more."""
+
+T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -74,7 +82,7 @@ class Intake:
         try:
             now = self._engine.now()
             if webhook.verify is not None:
-                webhook.verify(request.headers, request.body, now)
+                await _beside(request, webhook.verify, request.headers, request.body, now)
             tenant = tenant_of(webhook, request)
             payload = await read_json(request.body, self._json_depth)
             if webhook.answers_challenge and (challenge := challenge_of(payload)) is not None:
@@ -92,8 +100,8 @@ class Intake:
     async def _enqueue(self, hook: _Hook, target: Target) -> HookAnswer:
         key: str | None = None
         try:
-            key = repeat_key(hook.webhook, hook.request, hook.values)
-            made = make(target, hook.values, hook.request.body)
+            key = await _key_of(hook)
+            made = await off_loop(lambda: make(target, hook.values, hook.request.body))
             return await self._push(hook, target, key, made)
         except SkepError as error:
             if error.code not in UNFIT:
@@ -125,8 +133,9 @@ class Intake:
         if not target.quarantines:
             return await self._again_or(error, hook, key, HTTPStatus.ACCEPTED)
         if key is None and hook.webhook.repeats_by is not IdempotencySource.NONE:
-            key = body_key(hook.request)
-        message = _message(hook, target, unmade(target, hook.values, hook.request.body))
+            key = await _beside(hook.request, body_key, hook.request)
+        made = await off_loop(lambda: unmade(target, hook.values, hook.request.body))
+        message = _message(hook, target, made)
         recording = None if key is None else _Recording(hook, key, quarantined=True)
         await self._hooks.catalogue.prepare(message.queue)
         outcome = await self._engine.records.quarantine(message, error.message, recording)
@@ -142,13 +151,13 @@ class Intake:
 
     async def _run(self, hook: _Hook) -> HookAnswer:
         assert hook.webhook.call is not None
-        key = repeat_key(hook.webhook, hook.request, hook.values)
+        key = await _key_of(hook)
         call = hook.webhook.call
         function = self._functions.find(call.app, call.name)
         if function is not None:
             return await self._run_function(hook, call, function, key)
         try:
-            accepted = accepted_by(call, hook.values)
+            accepted = await off_loop(lambda: accepted_by(call, hook.values))
         except SkepError as error:
             return await self._again_or(error, hook, key, HTTPStatus.OK)
         entity = EntityKey(accepted.entity.name, accepted.id, hook.tenant)
@@ -158,7 +167,7 @@ class Intake:
 
     async def _run_function(self, hook: _Hook, call: Call, function: Function, key: str | None) -> HookAnswer:
         try:
-            input_ = input_of(call, hook.values)
+            input_ = await off_loop(lambda: input_of(call, hook.values))
         except SkepError as error:
             return await self._again_or(error, hook, key, HTTPStatus.OK)
         receipt = None if key is None else _receipt(hook, key, b"")
@@ -171,6 +180,20 @@ class Intake:
             if receipt is not None:
                 return _repeated(hook, status, receipt.answer)
         raise error
+
+
+async def _key_of(hook: _Hook) -> str | None:
+    """The key by which a repeat is told: a hash, a header, or what an expression makes."""
+    if hook.webhook.repeats_by is IdempotencySource.BODY:
+        return await _beside(hook.request, repeat_key, hook.webhook, hook.request, hook.values)
+    return await off_loop(lambda: repeat_key(hook.webhook, hook.request, hook.values))
+
+
+async def _beside(request: HookRequest, work: Callable[..., T], *arguments: object) -> T:
+    """Work that goes over the whole body: in a thread when the body is large, so that other requests go on."""
+    if len(request.body) > LARGE_BYTES:
+        return await asyncio.to_thread(work, *arguments)
+    return work(*arguments)
 
 
 class _Recording:

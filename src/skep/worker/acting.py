@@ -21,6 +21,7 @@ from skep.clock import Clock
 from skep.entities import PERMANENT
 from skep.entities.inputs import Fields
 from skep.errors import SkepError
+from skep.spec import off_loop
 from skep.wire.messages import Ack, AckStatus, PoppedMessage
 from skep.wire.times import to_datetime
 from skep.worker.access import LOST, Access, completed, failed, given_up, refused, writable
@@ -70,7 +71,7 @@ class Acting:
             fields = self._duty.fields(message) if self._duty.reads else {}
             done = await self._act(access, message, fields)
             follows = done.ack.status is AckStatus.COMPLETED and not done.said
-            items = self._duty.pushes(message, fields, done.result) if follows else []
+            items = await off_loop(lambda: self._duty.pushes(message, fields, done.result)) if follows else []
         except SkepError as error:
             if error.code not in PERMANENT:
                 raise
@@ -96,7 +97,7 @@ class Acting:
     # --- functions ---
 
     async def _call(self, function: CommandFunction, access: Access, message: PoppedMessage, fields: Fields) -> Done:
-        argument = function.argument(self._duty.mapped(fields))
+        argument = function.argument(await off_loop(lambda: self._duty.mapped(fields)))
         given = self._given(function, access, message)
         ack, returned = completed(message), None
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 
 from msgspec import Raw, Struct
@@ -20,6 +21,7 @@ from skep.clock import Clock
 from skep.entities import PERMANENT, Accepted, Decision, Snapshot, accept, decide, encoded, snapshot
 from skep.entities.inputs import Fields
 from skep.errors import Code, SkepError
+from skep.spec import off_loop
 from skep.wire.entities import (
     EffectItem,
     EventItem,
@@ -77,7 +79,7 @@ class Committing:
 
     async def run(self, access: Access, messages: Sequence[PoppedMessage]) -> None:
         """Do messages, and settle each. SkepError when the server cannot be reached: then their leases run out."""
-        prepared = [self._prepared(message) for message in messages]
+        prepared = await off_loop(lambda: [self._prepared(message) for message in messages])
         try:
             await self._commit(access, prepared)
         except SkepError as error:
@@ -101,9 +103,9 @@ class Committing:
         ids = {one.accepted.id for one in prepared if one.accepted is not None}
         async with self._claims.all_of({(access.tenant, self._entity.name, id_) for id_ in ids}):
             for left in range(tries - 1, -1, -1):
-                known = await self._known(access, prepared)
+                decided = partial(self._decided, prepared, await self._known(access, prepared))
                 try:
-                    await access.client.run(_transaction(self._decided(prepared, known)))
+                    await access.client.run(_transaction(await off_loop(decided)))
                     return
                 except SkepError as error:
                     if error.code not in _CHANGED or not left:
@@ -165,6 +167,7 @@ class Committing:
 
     def _decided(self, prepared: Sequence[Prepared], known: Known) -> TransactionRequest:
         """What is to happen, each message on top of those before it."""
+        entities = dict(known.entities)
         whole = TransactionRequest(acknowledgments=[], items=[], effects=[], receipts=[])
         now = self._clock.now()
         for one in prepared:
@@ -176,7 +179,7 @@ class Committing:
                 whole.acknowledgments.append(given_up(message, one.error))
             else:
                 try:
-                    decision = decide(one.accepted, known.entities.get(one.accepted.id), now)
+                    decision = decide(one.accepted, entities.get(one.accepted.id), now)
                     parts = self._parts(one, decision)
                 except SkepError as error:
                     if error.code not in PERMANENT:
@@ -184,7 +187,7 @@ class Committing:
                     whole.acknowledgments.append(given_up(message, error))
                     continue
                 effect, receipt, items = parts
-                known.entities[decision.id] = decision.after
+                entities[decision.id] = decision.after
                 whole.acknowledgments.append(completed(message))
                 if effect is not None:
                     whole.effects.append(effect)

@@ -12,10 +12,12 @@ import logging
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
 
 from skep.clock import Clock, Instant
 from skep.entities import PERMANENT
 from skep.errors import Code, SkepError
+from skep.spec import off_loop
 from skep.spec.ir import Fairness
 from skep.wire.messages import AckStatus, PoppedMessage
 from skep.worker.access import Access, given_back, given_up
@@ -224,7 +226,7 @@ class Runner:
         """Wait for the rate limit, then while the endpoint rests."""
         if self._limiter is not None:
             try:
-                key = self.duty.limited_by(message)
+                key = await off_loop(partial(self.duty.limited_by, message))
             except SkepError as error:
                 if error.code not in PERMANENT:
                     raise

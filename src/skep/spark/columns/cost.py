@@ -7,12 +7,15 @@ of messages, and if need be of the lists it goes over, up to which no message ca
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 from skep.spec.ast import Bound, Call, Comprehension, ListOf, Literal, MapOf, Node, Select, Variable, children, measure
 from skep.spec.expressions import RESULT_PARTS
-from skep.spec.scope import BUDGET
-from skep.spec.types import TEXTUAL, Kind
+from skep.spec.patterns import compiled, search_units
+from skep.spec.scope import BUDGET, TIME_UNITS
+from skep.spec.scope import search_units as part_search_units
+from skep.spec.types import TEXTUAL, Kind, Type
 
 LENGTHS = tuple(1 << power for power in range(20, 6, -1))
 """The lengths of messages that are tried, in bytes."""
@@ -22,6 +25,7 @@ ELEMENTS = (None, 1_000, 200, 50, 20)
 
 _PLAIN = frozenset({Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.TIME, Kind.DURATION, Kind.NULL})
 _PLAIN_SIZE = 40
+_SIZE_MAX = 1e12
 
 
 class Reach(NamedTuple):
@@ -78,7 +82,7 @@ class _Bounding:
     def bounds(self, node: Node, bound: dict[int, float]) -> Bounds:
         match node:
             case Literal():
-                return Bounds(0, len(node.value) if isinstance(node.value, str) else 1)
+                return Bounds(0, len(node.value.encode("utf-8", "surrogatepass")) if isinstance(node.value, str) else 1)
             case Variable():
                 return self._variable(node)
             case Bound():
@@ -86,7 +90,8 @@ class _Bounding:
                 return Bounds(0, min(size, _PLAIN_SIZE) if node.type.kind in _PLAIN else size, size / 2 + 1)
             case Select():
                 inner = self.bounds(node.operand, bound)
-                return Bounds(inner.steps, 1 if node.test else inner.size, inner.count)
+                steps = inner.steps + TIME_UNITS * (node.type.kind is Kind.TIME)
+                return Bounds(steps, 1 if node.test else inner.size, inner.count)
             case Comprehension():
                 return self._loop(node, bound)
             case ListOf():
@@ -98,13 +103,13 @@ class _Bounding:
 
     def _variable(self, node: Variable) -> Bounds:
         if node.type.kind in _PLAIN:
-            return Bounds(0, _PLAIN_SIZE)
+            return Bounds(TIME_UNITS if node.type.kind is Kind.TIME else 0, _PLAIN_SIZE)
         count = self._length / 2 + 1  # an element takes two characters at least
         if node.type.kind not in (Kind.LIST, Kind.MAP):
             return Bounds(0, self._length, count)
         if self._elements is not None:
             count = min(count, self._elements)
-        return Bounds(count, self._length, count)
+        return Bounds(count * (1 + TIME_UNITS) if _has_times(node.type) else count, self._length, count)
 
     def _loop(self, node: Comprehension, bound: dict[int, float]) -> Bounds:
         """Many small elements, and a large one: no other way to share out the same text costs more than both together."""
@@ -124,16 +129,24 @@ class _Bounding:
         match node.function:
             case "?:":
                 return Bounds(steps, max(sizes[1:]), max(one.count for one in arguments[1:]))
+            case "contains":
+                steps += part_search_units(_whole(sizes[0]), _whole(sizes[1]))
             case "replace":
+                steps += 2 * part_search_units(_whole(sizes[0]), _whole(sizes[1]))
                 total = sizes[0] + (sizes[0] + 1) * sizes[2]
             case "join":
                 total = (
                     sizes[0] + (arguments[0].count + 1) * (sizes[1] if len(sizes) > 1 else 0) + arguments[0].count * 32
                 )
             case "split":
+                steps += 2 * part_search_units(_whole(sizes[0]), _whole(sizes[1]))
                 return Bounds(steps + 2 * sizes[0] + 4, 2 * sizes[0] + 2, sizes[0] + 1)
             case "matches":
-                steps += total
+                steps += _matching(node.arguments[1], _whole(sizes[0]))
+            case "string" | "timestamp":
+                steps += TIME_UNITS
+            case "double" | "duration":
+                steps += TIME_UNITS + sizes[0]
             case "[]" | "dyn":
                 return Bounds(steps, sizes[0], arguments[0].count)
         # Building a text takes a step for 32 characters; comparing and adding lists one for each element.
@@ -144,6 +157,19 @@ class _Bounding:
         else:
             own = total + 4
         return Bounds(steps + own, _PLAIN_SIZE if node.type.kind in _PLAIN else total + _PLAIN_SIZE, count)
+
+
+def _matching(pattern: Node, text_bytes: int) -> float:
+    """What a search costs; a pattern that comes with the message is left to the evaluator in any case."""
+    return search_units(compiled(str(pattern.value)).size, text_bytes) if isinstance(pattern, Literal) else 0
+
+
+def _whole(size: float) -> int:
+    return ceil(min(size, _SIZE_MAX))
+
+
+def _has_times(type_: Type) -> bool:
+    return type_.kind is Kind.TIME or (type_.element is not None and _has_times(type_.element))
 
 
 def _together(parts: list[Bounds]) -> Bounds:
