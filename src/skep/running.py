@@ -26,7 +26,7 @@ from skep.server import serve
 from skep.serving import describe, open_sockets, with_room
 from skep.settings import hide_password
 from skep.signals import stop_signals
-from skep.spec import missing_secrets
+from skep.spec import secret_problems
 from skep.worker import App
 from skep.worker.at_once import at_once
 from skep.worker.duty import duties
@@ -51,7 +51,7 @@ def load_sound_app(target: str) -> App:
     duties(app.spec, app.functions)
     with ThreadPoolExecutor(1) as pool:
         at_once(app, pool)
-    missing = missing_secrets(app.spec, os.environ)
+    missing = secret_problems(app.spec, os.environ)
     if missing:
         raise SkepError(Code.INVALID_SETTING, f"{app.name} cannot start: {'; '.join(one.message for one in missing)}")
     return app

@@ -187,7 +187,7 @@ async def open_server(
 ) -> AsyncIterator[Opened]:
     """An engine with the applied apps of its store, their types, and their schedules.
 
-    INVALID_SPEC when an app names secrets that the environment lacks, unless they are not required.
+    INVALID_SPEC when an app names secrets that are not there or cannot be used, unless they are not required.
     """
     clock = clock or SystemClock()
     async with open_engine(
@@ -260,16 +260,20 @@ async def _open_tokens(settings: AccessSettings, clock: Clock) -> Tokens:
 
 
 def _check_secrets(catalogue: Catalogue, required: bool) -> None:
-    missing = catalogue.missing_secrets()
-    if missing and required:
+    unusable = catalogue.unusable_secrets()
+    if unusable and required:
         raise SkepError(
             Code.INVALID_SPEC,
-            f"applied apps name secrets that the environment lacks: {', '.join(missing)}; set these variables, or start "
-            "without them by --set require_secrets=false",
-            variables=missing,
+            f"applied apps name secrets that this server cannot use: {'; '.join(unusable.values())}; set these variables, "
+            "or start without them by --set require_secrets=false",
+            variables=list(unusable),
         )
-    if missing:
-        log.warning("applied apps name secrets that the environment lacks", variables=missing)
+    if unusable:
+        log.warning(
+            "applied apps name secrets that this server cannot use",
+            variables=list(unusable),
+            problems=list(unusable.values()),
+        )
 
 
 def pages_of(engine: Engine, path_prefix: str = "") -> Pages | None:

@@ -8,7 +8,7 @@ import pytest
 from skep.engine.settings import check_settings
 from skep.errors import SkepError
 from skep.model import QueueChanges
-from skep.spec import App, Severity, check, load, missing_secrets, parse_app, secret_variables, validate
+from skep.spec import App, Severity, check, load, parse_app, print_app, secret_problems, secret_variables, validate
 from skep.spec.ir import Check, Idempotency, IdempotencySource, OnFail, Queue, Scheme, Then, Verify, Webhook
 from skep.spec.ranges import NUMBERS
 from skep.spec.types import parse_field
@@ -191,14 +191,16 @@ def test_a_webhook_without_a_signature_is_warned_about() -> None:
 def test_secrets_that_are_missing_are_told_where_they_are_named() -> None:
     parsed = parse_app(INCIDENTS)
     assert list(secret_variables(parsed.app)) == ["ALERTS_SECRET"]
-    (problem,) = missing_secrets(parsed.app, {"ALERTS_SECRET": ""}, parsed.spans)
+    (problem,) = secret_problems(parsed.app, {"ALERTS_SECRET": ""}, parsed.spans)
     assert (problem.message, problem.line) == ("the environment has no ALERTS_SECRET", 50)
-    assert missing_secrets(parsed.app, {"ALERTS_SECRET": "x"}) == []
+    assert secret_problems(parsed.app, {"ALERTS_SECRET": "x" * 16}) == []
 
 
-def test_repeats_are_told_by_what_the_sender_offers() -> None:
+def test_repeats_are_told_by_what_the_sender_signs() -> None:
     github = Webhook(queue="q", verify=Verify(scheme=Scheme.GITHUB, secret_env=["A"]))
-    assert effective_idempotency(github).value == "x-github-delivery"
+    assert effective_idempotency(github).source is IdempotencySource.BODY
+    standard = Webhook(queue="q", verify=Verify(scheme=Scheme.STANDARD_WEBHOOKS, secret_env=["A"]))
+    assert effective_idempotency(standard).value == "webhook-id"
     assert effective_idempotency(Webhook(queue="q")).source is IdempotencySource.BODY
     own = Idempotency(source=IdempotencySource.NONE)
     assert effective_idempotency(msgspec.structs.replace(github, idempotency=own)) == own
@@ -284,3 +286,96 @@ def test_checks_are_read_with_their_default() -> None:
 def test_what_is_wrong_with_checks_is_told(before: str, after: str, told: str) -> None:
     found = check(CHECKED.replace(before, after), "shop.skep")
     assert any(told in text for text in found.rendered)
+
+
+# --- what is signed, and what is secret -----------------------------------------------------------------------
+
+HOOK = "app A {{ queue Q {{}}\n webhook W {{ queue: Q\n {} }} }}"
+GITHUB = 'verify_github { secret_env: "S" }'
+STANDARD = 'verify_standard_webhooks { secret_env: "S", tolerance: 5m }'
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        (GITHUB, ""),
+        (f'{GITHUB}\n idempotency {{ header: "X-GitHub-Delivery" }}', "does not cover that header"),
+        (f'{GITHUB}\n idempotency {{ key: headers["x-id"] }}', "does not cover that header"),
+        (f"{GITHUB}\n idempotency {{ key: payload.id }}", ""),
+        (f'{STANDARD}\n idempotency {{ header: "Webhook-Id" }}', ""),
+        (f'{STANDARD}\n idempotency {{ header: "X-Id" }}', "does not cover that header"),
+        ('verify: none\n idempotency { header: "X-Id" }', ""),
+        (f"{STANDARD}\n idempotency {{ key: payload.id, window: 10m }}", ""),
+        (f"{STANDARD}\n idempotency {{ key: payload.id, window: 9m }}", "posted again"),
+        ('verify_stripe { secret_env: "S", tolerance: 20h }', "posted again"),
+        (f"{GITHUB}\n idempotency {{ key: payload.id, window: 1m }}", ""),
+        (f"{GITHUB}\n tenant: path", "does not cover the path"),
+        (f'{STANDARD}\n tenant: header "X-Shop"', "does not cover the header"),
+        (f"{GITHUB}\n tenant: key payload.shop", ""),
+        ("verify: none\n tenant: path", ""),
+    ],
+)
+def test_what_no_signature_covers_is_warned_about(parts: str, told: str) -> None:
+    found = check(HOOK.format(parts), "a.skep")
+    assert found.usable
+    assert [told in problem.message for problem in found.problems] == ([True] if told else [])
+
+
+def test_a_tenant_is_told_by_what_is_signed_and_nothing_else() -> None:
+    for key in ("headers.x", "source_ip", "payload.shop == 1", "payload."):
+        assert not check(HOOK.format(f"{GITHUB}\n tenant: key {key}"), "a.skep").usable
+
+
+@pytest.mark.parametrize(
+    ("deliver", "told"),
+    [
+        (
+            '"https://a.example/x" { headers { "Authorization": "Bearer x" } }',
+            "what looks like a secret stands in the spec",
+        ),
+        ('"https://a.example/x" { headers { "X-Api-Key": "x" } }', "what looks like a secret stands in the spec"),
+        ('"https://ann:x@a.example/x"', "a password stands in the spec"),
+        ('"https://a.example/x" { headers_env { "Authorization": "TOKEN" } }', ""),
+        ('env "ADDRESS" { headers { "X-Source": "x" } }', ""),
+    ],
+)
+def test_secrets_that_stand_in_a_spec_are_warned_about(deliver: str, told: str) -> None:
+    found = check(f"app A {{ queue Q {{ deliver: {deliver} }} }}", "a.skep")
+    assert found.usable
+    assert [told in problem.message for problem in found.problems] == ([True] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("deliver", "told"),
+    [
+        ('env "NO SUCH"', "cannot name a variable"),
+        ('"https://a.example" { headers_env { "X-A": "NO SUCH" } }', "cannot name a variable"),
+        ('"https://a.example" { headers_env { "a b": "TOKEN" } }', "name of a header"),
+        ('"https://a.example" { headers { "x-a": "b" }, headers_env { "X-A": "TOKEN" } }', "two headers"),
+    ],
+)
+def test_what_names_no_secret_is_refused(deliver: str, told: str) -> None:
+    found = check(f"app A {{ queue Q {{ deliver: {deliver} }} }}", "a.skep")
+    assert not found.usable
+    assert told in found.problems[0].message
+
+
+def test_every_secret_is_named_where_it_stands_and_short_ones_are_told() -> None:
+    text = """app A {
+      queue Q {
+        deliver: env "ADDRESS" {
+          headers_env { "Authorization": "TOKEN" }
+          secret_env: "KEY"
+        }
+      }
+      webhook W { queue: Q, verify_github { secret_env: "S" } }
+    }"""
+    parsed = parse_app(text)
+    assert parsed.problems == []
+    assert list(secret_variables(parsed.app)) == ["S", "ADDRESS", "KEY", "TOKEN"]
+    environment = {"ADDRESS": "https://a.example/x", "TOKEN": "x", "KEY": "c2hvcnQ=", "S": "x"}
+    assert [(problem.line, problem.message) for problem in secret_problems(parsed.app, environment, parsed.spans)] == [
+        (8, "the secret in S is too short: it has 1 bytes, and 16 are the least"),
+        (5, "the secret in KEY is too short: it has 5 bytes, and 16 are the least"),
+    ]
+    assert load(print_app(parsed.app), "b.skep") == parsed.app

@@ -14,14 +14,14 @@ from tests.http.driver import Api, Reply
 from tests.webhooks import signing
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SECRET, OLD_SECRET = "the secret", "the old secret"
+SECRET, OLD_SECRET = "the secret of these tests", "the secret before that"
 SECRETS = {
     "SECRET": SECRET, "OLD_SECRET": OLD_SECRET, "STANDARD_SECRET": signing.STANDARD_SECRET,
     # those of the examples
-    "PAGERDUTY_WEBHOOK_SECRET": "of PagerDuty", "CHAT_WEBHOOK_SECRET": signing.STANDARD_SECRET,
-    "GITHUB_WEBHOOK_SECRET": "of GitHub", "CI_SECRET": signing.STANDARD_SECRET,
-    "STRIPE_WEBHOOK_SECRET": "whsec_of_stripe", "STRIPE_WEBHOOK_SECRET_OLD": "whsec_of_stripe_before",
-    "SLACK_SIGNING_SECRET": "of Slack", "CHECKOUT_SECRET": signing.STANDARD_SECRET,
+    "PAGERDUTY_WEBHOOK_SECRET": "the secret of PagerDuty", "CHAT_WEBHOOK_SECRET": signing.STANDARD_SECRET,
+    "GITHUB_WEBHOOK_SECRET": "the secret of GitHub", "CI_SECRET": signing.STANDARD_SECRET,
+    "STRIPE_WEBHOOK_SECRET": "whsec_of_stripe_now", "STRIPE_WEBHOOK_SECRET_OLD": "whsec_of_stripe_before",
+    "SLACK_SIGNING_SECRET": "the secret of Slack", "CHECKOUT_SECRET": signing.STANDARD_SECRET,
     "WAREHOUSE_SECRET": signing.STANDARD_SECRET, "WAREHOUSE_SECRET_OLD": signing.STANDARD_SECRET,
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ from skep.config import OperationSettings
 from skep.engine import Engine
 from tests.engine.driver import until
 from tests.http.driver import Api, Reply
+from tests.webhooks import signing
 from tests.webhooks.driver import OLD_SECRET, SECRET, SIGNED, Sender
 
 ALERTS = f"""
@@ -390,3 +391,16 @@ def test_requests_are_counted_by_what_became_of_them(alerts: Sender) -> None:
         'skep_hook_requests_total{outcome="refused",webhook="Alert"} 1.0',
     }
     assert 'skep_pushed_messages_total{queue="Ingress",tenant="default"} 1.0' in lines
+
+
+def test_one_overheard_request_of_github_is_one_message_whatever_its_delivery_id(sender: Sender) -> None:
+    """B9: five delivery ids, which nobody signs, made five messages."""
+    sender.apply('app A { queue Q {}\n webhook GitHub { queue: Q, verify_github { secret_env: "SECRET" } } }')
+    body = b'{"zen": "Design for failure."}'
+    overheard = signing.github(body, SECRET, "72d3162e-0", "ping")
+    replies = [
+        sender.post("GitHub", body, {**overheard, "X-GitHub-Delivery": f"72d3162e-{number}"}) for number in range(5)
+    ]
+    assert {reply.status for reply in replies} == {202}
+    assert len({reply.body for reply in replies}) == 1
+    assert len(sender.stored("Q")) == 1

@@ -88,7 +88,7 @@ async def test_a_webhook_whose_secret_is_missing_is_unavailable_and_takes_nothin
     store = str(tmp_path / "skep.db")
     async with open_server(store, environment=SECRETS) as opened:
         await apply(opened.engine, opened.catalogue, load(SPEC, "alerts.skep"), dry_run=False)
-    for environment in ({}, {"SECRET": "one of two"}):
+    for environment in ({}, {"SECRET": "one of two secrets"}):
         async with open_server(store, environment=environment, require_secrets=False) as opened:
             hooks = Hooks(opened.catalogue)
             with pytest.raises(SkepError) as unavailable:

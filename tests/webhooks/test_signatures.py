@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,11 @@ from skep.webhooks.signatures import SIGNATURES_MAX, compile_verifier
 BODY = b'{"incident": {"id": "PT4KHLK"}}'
 NOW_SECONDS = 1_750_000_000
 NOW = Instant(NOW_SECONDS * 1_000_000)
-SECRETS = {"NEW": "new secret", "OLD": "old secret", "BASE64": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+SECRETS = {
+    "NEW": "a new and long secret",
+    "OLD": "an old and long secret",
+    "BASE64": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+}
 BOTH = ["NEW", "OLD"]
 
 Headers = dict[str, str]
@@ -103,11 +108,11 @@ def test_the_example_of_standard_webhooks() -> None:
 # --- every scheme ---------------------------------------------------------------------------------------------
 
 SIGNED = {
-    "hmac": (HMAC, {"X-Signature": hexed("new secret")}),
-    "github": (GITHUB, {"X-Hub-Signature-256": "sha256=" + hexed("new secret")}),
-    "pagerduty": (PAGERDUTY, {"X-PagerDuty-Signature": "v1=" + hexed("new secret")}),
-    "stripe": (STRIPE, stripe("new secret")),
-    "slack": (SLACK, slack("new secret")),
+    "hmac": (HMAC, {"X-Signature": hexed("a new and long secret")}),
+    "github": (GITHUB, {"X-Hub-Signature-256": "sha256=" + hexed("a new and long secret")}),
+    "pagerduty": (PAGERDUTY, {"X-PagerDuty-Signature": "v1=" + hexed("a new and long secret")}),
+    "stripe": (STRIPE, stripe("a new and long secret")),
+    "slack": (SLACK, slack("a new and long secret")),
     "standard": (STANDARD, standard(SECRETS["BASE64"])),
 }
 SCHEMES = pytest.mark.parametrize(("verify", "headers"), SIGNED.values(), ids=SIGNED.keys())
@@ -151,7 +156,7 @@ def test_a_header_that_comes_twice_is_malformed(verify: Verify, headers: Headers
 
 @SCHEMES
 def test_a_signature_by_a_stranger_is_refused(verify: Verify, headers: Headers) -> None:
-    other = compile_verifier(verify, dict.fromkeys(SECRETS, base64.b64encode(b"a stranger's").decode()))
+    other = compile_verifier(verify, dict.fromkeys(SECRETS, base64.b64encode(b"a stranger's secret").decode()))
     assert other is not None
     with pytest.raises(SkepError) as refused:
         other([(name.lower().encode(), value.encode()) for name, value in headers.items()], BODY, NOW)
@@ -162,7 +167,11 @@ def test_a_signature_by_a_stranger_is_refused(verify: Verify, headers: Headers) 
 def test_any_of_the_secrets_will_do(signed: object) -> None:
     assert callable(signed)
     verify = STRIPE if signed is stripe else SLACK
-    for secret, expected in (("new secret", None), ("old secret", None), ("gone", Code.SIGNATURE_INVALID)):
+    for secret, expected in (
+        ("a new and long secret", None),
+        ("an old and long secret", None),
+        ("gone", Code.SIGNATURE_INVALID),
+    ):
         assert outcome(verify, signed(secret)) is expected
 
 
@@ -170,7 +179,7 @@ def test_any_of_the_secrets_will_do(signed: object) -> None:
 
 
 def test_one_right_signature_of_several_is_enough() -> None:
-    wrong, right = hexed("their next secret"), hexed("old secret")
+    wrong, right = hexed("their next secret"), hexed("an old and long secret")
     for several in (f"v1={wrong},v1={right}", f"v1={right}, v1={wrong}", f"v2=new,v1=zz,v1={right}"):
         assert outcome(PAGERDUTY, {"X-PagerDuty-Signature": several}) is None
     assert outcome(PAGERDUTY, {"X-PagerDuty-Signature": f"v1={wrong},v1={wrong}"}) is Code.SIGNATURE_INVALID
@@ -179,19 +188,22 @@ def test_one_right_signature_of_several_is_enough() -> None:
 
 def test_stripe_and_standard_webhooks_may_send_several_too() -> None:
     other = stripe("their next secret")["Stripe-Signature"].partition(",")[2]
-    assert outcome(STRIPE, {"Stripe-Signature": stripe("old secret")["Stripe-Signature"] + f",{other},v0=zz"}) is None
+    assert (
+        outcome(STRIPE, {"Stripe-Signature": stripe("an old and long secret")["Stripe-Signature"] + f",{other},v0=zz"})
+        is None
+    )
     headers = standard(SECRETS["BASE64"])
     several = "v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg== "
     assert outcome(STANDARD, {**headers, "webhook-signature": several + headers["webhook-signature"]}) is None
 
 
 def test_a_flood_of_signatures_is_malformed() -> None:
-    flood = ",".join(["v1=" + hexed("no")] * SIGNATURES_MAX + ["v1=" + hexed("new secret")])
+    flood = ",".join(["v1=" + hexed("no")] * SIGNATURES_MAX + ["v1=" + hexed("a new and long secret")])
     assert outcome(PAGERDUTY, {"X-PagerDuty-Signature": flood}) is Code.SIGNATURE_MALFORMED
 
 
 def test_a_version_that_is_not_ours_does_not_count() -> None:
-    signature = stripe("new secret")["Stripe-Signature"].replace("v1=", "v0=")
+    signature = stripe("a new and long secret")["Stripe-Signature"].replace("v1=", "v0=")
     assert outcome(STRIPE, {"Stripe-Signature": signature}) is Code.SIGNATURE_MALFORMED
 
 
@@ -200,8 +212,12 @@ def test_a_version_that_is_not_ours_does_not_count() -> None:
 
 def timed(scheme: str, at: int) -> tuple[Verify, Headers]:
     if scheme == "stripe":
-        return STRIPE, stripe("new secret", at)
-    return (SLACK, slack("new secret", at)) if scheme == "slack" else (STANDARD, standard(SECRETS["BASE64"], at))
+        return STRIPE, stripe("a new and long secret", at)
+    return (
+        (SLACK, slack("a new and long secret", at))
+        if scheme == "slack"
+        else (STANDARD, standard(SECRETS["BASE64"], at))
+    )
 
 
 @TIMED
@@ -233,7 +249,7 @@ def test_what_is_no_time_is_malformed(scheme: str, text: str) -> None:
 
 
 def test_stripe_says_one_time() -> None:
-    signature = stripe("new secret")["Stripe-Signature"]
+    signature = stripe("a new and long secret")["Stripe-Signature"]
     assert outcome(STRIPE, {"Stripe-Signature": f"t=1,{signature}"}) is Code.SIGNATURE_MALFORMED
     assert outcome(STRIPE, {"Stripe-Signature": signature.partition(",")[2]}) is Code.SIGNATURE_MALFORMED
 
@@ -248,23 +264,23 @@ def test_a_plain_hmac_is_what_the_spec_says(algorithm: Algorithm, encoding: Enco
     verify = Verify(
         scheme=Scheme.HMAC, header="X-Sig", secret_env=BOTH, prefix=prefix, encoding=encoding, algorithm=algorithm
     )
-    digest = hmac.new(b"old secret", BODY, str(algorithm)).digest()
+    digest = hmac.new(b"an old and long secret", BODY, str(algorithm)).digest()
     text = digest.hex() if encoding is Encoding.HEX else base64.b64encode(digest).decode()
     assert outcome(verify, {"x-sig": prefix + text}) is None
     assert outcome(verify, {"x-sig": prefix + text}, BODY[:-1]) is Code.SIGNATURE_INVALID
     if prefix:
         assert outcome(verify, {"x-sig": text}) is Code.SIGNATURE_MALFORMED
-    other = hmac.new(b"old secret", BODY, "md5").hexdigest()
+    other = hmac.new(b"an old and long secret", BODY, "md5").hexdigest()
     assert outcome(verify, {"x-sig": prefix + other}) is Code.SIGNATURE_MALFORMED
 
 
 def test_large_and_small_hex_digits_are_the_same() -> None:
-    assert outcome(HMAC, {"X-Signature": hexed("new secret").upper()}) is None
+    assert outcome(HMAC, {"X-Signature": hexed("a new and long secret").upper()}) is None
 
 
 def test_a_body_that_is_no_text_is_signed_as_its_bytes() -> None:
     body = bytes(range(256))
-    assert outcome(HMAC, {"X-Signature": hexed("new secret", body)}, body) is None
+    assert outcome(HMAC, {"X-Signature": hexed("a new and long secret", body)}, body) is None
     assert outcome(STANDARD, standard(SECRETS["BASE64"]), body) is Code.SIGNATURE_MALFORMED
 
 
@@ -276,7 +292,7 @@ def test_without_a_scheme_there_is_no_verifier() -> None:
     assert compile_verifier(Verify(scheme=Scheme.NONE), {}) is None
 
 
-@pytest.mark.parametrize("secrets", [{}, {"NEW": "a"}, {"NEW": "a", "OLD": ""}])
+@pytest.mark.parametrize("secrets", [{}, {"NEW": "a" * 16}, {"NEW": "a" * 16, "OLD": ""}])
 def test_a_secret_that_is_missing_is_an_error_at_the_start(secrets: dict[str, str]) -> None:
     with pytest.raises(SkepError, match=r"the environment has no (NEW|OLD)"):
         compile_verifier(HMAC, secrets)
@@ -287,3 +303,32 @@ def test_a_secret_that_its_scheme_cannot_use_is_an_error_at_the_start(secret: st
     with pytest.raises(SkepError, match="BASE64 is not a secret of Standard Webhooks") as refused:
         compile_verifier(STANDARD, {"BASE64": secret})
     assert refused.value.code is Code.INVALID_SPEC
+
+
+@pytest.mark.parametrize("verify", [HMAC, GITHUB, PAGERDUTY, STRIPE, SLACK], ids=lambda verify: str(verify.scheme))
+def test_a_secret_that_could_be_guessed_is_an_error_at_the_start(verify: Verify) -> None:
+    """B10: a secret of one byte was taken."""
+    for secret in ("x", "fifteen bytes .", "é" * 7):
+        with pytest.raises(SkepError, match=r"the secret in (NEW|OLD) is too short") as refused:
+            compile_verifier(verify, {"NEW": secret, "OLD": secret})
+        assert refused.value.code is Code.INVALID_SPEC
+        assert secret == "x" or secret not in str(refused.value)
+    assert compile_verifier(verify, {"NEW": "é" * 8, "OLD": "x" * 16}) is not None
+
+
+def test_the_key_of_a_standard_webhook_is_as_long_once_it_is_decoded() -> None:
+    short = "whsec_" + base64.b64encode(b"x" * 15).decode()
+    with pytest.raises(SkepError, match="the secret in BASE64 is too short: it has 15 bytes, and 16 are the least"):
+        compile_verifier(STANDARD, {"BASE64": short})
+    assert compile_verifier(STANDARD, {"BASE64": base64.b64encode(b"x" * 16).decode()}) is not None
+
+
+def test_a_secret_may_lie_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("a new and long secret\n")
+    verify = compile_verifier(HMAC, {"NEW_FILE": str(file), "OLD": "an old and long secret"})
+    assert verify is not None
+    verify([(b"x-signature", hexed("a new and long secret").encode())], BODY, Instant(0))
+    file.write_text("")
+    with pytest.raises(SkepError, match="the file of NEW_FILE is empty"):
+        compile_verifier(HMAC, {"NEW_FILE": str(file), "OLD": "an old and long secret"})

@@ -119,3 +119,33 @@ def test_a_tenant_is_held_to_what_names_are(shops: Sender) -> None:
     assert shops.signed("ByPath/a%00b", {"order": 1}).code == "INVALID_NAME"
     assert shops.signed("ByPath/" + "x" * 256, {"order": 1}).code == "INVALID_NAME"
     assert shops.signed("ByPath/%ff", {"order": 1}).status == 422
+
+
+BOUND = f"""
+app Bound {{
+  queue Placed {{}}
+  webhook Shop {{
+    queue: Placed
+    {SIGNED}
+    tenant: key payload.shop
+  }}
+}}
+"""
+
+
+def test_a_signed_body_is_taken_for_its_own_tenant_and_no_other(sender: Sender) -> None:
+    """B9: a request that was signed once was taken for any tenant of a path."""
+    sender.apply(BOUND)
+    assert sender.signed("Shop", {"shop": "north", "order": 1}).status == 202
+    assert sender.signed("Shop/south", {"shop": "north", "order": 1}).code == "WEBHOOK_NOT_FOUND"
+    assert sender.signed("Shop", {"shop": "north", "order": 1}, X_Shop="south", Skep_Tenant="south").status == 202
+    assert [message["payload"]["order"] for message in sender.stored("Placed", "north")] == [1]
+    assert sender.signed("Shop", {"shop": 7, "order": 2}).status == 202
+    assert [message["payload"]["order"] for message in sender.stored("Placed", "7")] == [2]
+
+
+@pytest.mark.parametrize("payload", [{}, {"shop": ""}, {"shop": ["north"]}, {"shop": "a\nb"}])
+def test_a_body_that_does_not_say_its_tenant_is_refused(sender: Sender, payload: dict[str, object]) -> None:
+    sender.apply(BOUND)
+    refused = sender.signed("Shop", payload)
+    assert (refused.status, refused.code) == (422, "MAPPING_FAILED")

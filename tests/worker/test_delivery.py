@@ -16,15 +16,16 @@ from standardwebhooks.webhooks import Webhook
 from skep.clock import ManualClock, SystemClock, seconds
 from skep.errors import Code, SkepError
 from skep.loop import run
+from skep.spec.endpoint import endpoint_name
 from skep.spec.ir import Deliver
-from skep.worker.addresses import is_public
+from skep.worker.addresses import address_of, is_public
 from skep.worker.delivery import Deliverer, Result
 from tests.worker.receiver import OK, answer, receiver
 
 ID = "0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2d"
 SECRETS = {
-    "NEW": "whsec_" + base64.b64encode(b"new secret").decode(),
-    "OLD": base64.b64encode(b"old one").decode().rstrip("="),
+    "NEW": "whsec_" + base64.b64encode(b"a new and long secret").decode(),
+    "OLD": base64.b64encode(b"an old one, and longer").decode().rstrip("="),
 }
 
 
@@ -70,7 +71,7 @@ async def test_a_password_is_sent_and_never_told_and_headers_of_the_request_are_
         "2",
         "b",
     )
-    assert one.url == f"http://127.0.0.1:{there.port}/in"
+    assert one.url == f"http://127.0.0.1:{there.port}/…86121fea"
     assert "p%40ss" not in outcome.reason
 
 
@@ -169,14 +170,34 @@ def test_deliveries_work_on_the_event_loop_that_workers_run_on() -> None:
     "address",
     [
         "127.0.0.1", "127.9.9.9", "10.0.0.1", "172.16.3.4", "192.168.1.1", "169.254.169.254", "0.0.0.0", "0.1.2.3",
-        "100.64.0.1", "224.0.0.1", "239.1.2.3", "240.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1",
+        "100.64.0.1", "192.88.99.1", "224.0.0.1", "239.1.2.3", "240.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1",
         "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "fd12::1", "ff02::1", "fec0::1", "2001:db8::1",
         "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::", "2002:a00:1::",
-        "2001:0:a00:1::", "not an address", "",
+        "2001:0:a00:1::", "3fff::1", "5f00::1", "2606:4700::5efe:a00:1", "2606:4700::200:5efe:7f00:1", "not an address", "",
     ],
 )  # fmt: skip
 def test_an_address_that_leads_inside_is_not_public(address: str) -> None:
     assert not is_public(address)
+
+
+PLATFORM = [
+    "169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254",
+    "fd00:42::42", "fd00:c1::a9fe:a9fe", "fe80::a9fe:a9fe", "fe80::a9fe:a9fe%eth0", "::ffff:168.63.129.16", "::ffff:169.254.169.254",
+    "64:ff9b::a83f:8110", "2002:a83f:8110::", "::169.254.169.254", "2606:4700::5efe:a83f:8110",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", PLATFORM)
+async def test_where_a_cloud_platform_answers_nothing_is_delivered_even_if_private_addresses_are_allowed(
+    address: str,
+) -> None:
+    async def resolve(_: str, __: int) -> list[str]:
+        return [address]
+
+    assert not is_public(address)
+    for allow_private in (False, True):
+        with pytest.raises(SkepError, match="cloud platform"):
+            await address_of("metadata.example.com", 80, resolve, allow_private=allow_private)
 
 
 @pytest.mark.parametrize(
@@ -256,3 +277,62 @@ def test_a_secret_that_is_no_base64_is_refused_at_the_start() -> None:
         Deliverer(Deliver(url="https://a.example/", secret_env=["NEW"]), {"NEW": "é"}, SystemClock())
     assert caught.value.code is Code.INVALID_SETTING
     assert "NEW" in caught.value.message
+
+
+# --- secrets ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_path_is_sent_and_never_told() -> None:
+    async with receiver() as there:
+        there.answers = [answer(500)]
+        url = f"http://127.0.0.1:{there.port}/services/T0001/s3cret?key=s3cret"
+        one = Deliverer(Deliver(url=url), {}, SystemClock(), allow_private=True)
+        outcome = await one.deliver(ID, b"{}")
+    assert there.received[0].line == "POST /services/T0001/s3cret?key=s3cret HTTP/1.1"
+    assert f"127.0.0.1:{there.port}" in outcome.reason
+    assert "s3cret" not in outcome.reason + one.url
+
+
+def test_an_endpoint_has_a_name_of_its_own_that_tells_the_host_alone() -> None:
+    slack = endpoint_name("https://hooks.slack.com/services/T1/B1/x")
+    assert slack.startswith("https://hooks.slack.com/…")
+    assert endpoint_name(slack) == slack
+    assert slack != endpoint_name("https://hooks.slack.com/services/T1/B1/y")
+    assert endpoint_name("https://ann:s3cret@a.example") == "https://a.example/"
+    assert endpoint_name("https://a.example?key=s3cret") == endpoint_name("https://b:c@a.example/?key=s3cret")
+    assert "s3cret" not in endpoint_name("https://a.example?key=s3cret")
+
+
+async def test_address_and_headers_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    async with receiver() as there:
+        file = tmp_path / "token"
+        file.write_text("Bearer s3cret\n")
+        spec = Deliver(url_env="ADDRESS", headers={"X-Shop": "main"}, headers_env={"Authorization": "TOKEN"})
+        environment = {"ADDRESS": there.url, "TOKEN_FILE": str(file)}
+        one = Deliverer(spec, environment, SystemClock(), allow_private=True)
+        assert (await one.deliver(ID, b"{}")).result is Result.DELIVERED
+    [got] = there.received
+    assert (got.headers["authorization"], got.headers["x-shop"]) == ("Bearer s3cret", "main")
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({}, "the environment has no ADDRESS"),
+        ({"ADDRESS": "s3cret"}, "what ADDRESS holds is not an address"),
+        ({"ADDRESS": "https://a.example/"}, "the environment has no TOKEN"),
+        ({"ADDRESS": "https://a.example/", "TOKEN": "s3cret\r\nX: y"}, "what TOKEN holds cannot be a header's value"),
+        ({"ADDRESS": "https://a.example/", "TOKEN_FILE": "/nowhere"}, "the file of TOKEN_FILE cannot be read"),
+        ({"ADDRESS": "https://a.example/", "TOKEN": "a", "KEY": "c2hvcnQ="}, "the secret in KEY is too short"),
+    ],
+)
+def test_a_secret_that_cannot_be_used_is_refused_at_the_start_and_not_told(
+    environment: dict[str, str], told: str
+) -> None:
+    spec = Deliver(
+        url_env="ADDRESS", headers_env={"Authorization": "TOKEN"}, secret_env=["KEY"] if "KEY" in environment else []
+    )
+    with pytest.raises(SkepError, match=told) as caught:
+        Deliverer(spec, environment, SystemClock())
+    assert caught.value.code is Code.INVALID_SETTING
+    assert "s3cret" not in str(caught.value)

@@ -10,6 +10,7 @@ import msgspec
 from skep.model import DeadReason
 from tests.worker.place import Place
 
+CHAT_SECRET = "whsec_bm90IGEgdmVyeSBnb29kIHNlY3JldA=="
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -35,7 +36,7 @@ async def test_incidents_are_opened_changed_and_resolved_in_order_and_wake_peopl
     for kind in kinds:
         place.client.push("Alerts", alert(kind), partition="PGR0VU2")
     place.client.push("Alerts", alert("incident.triggered", "PGR0VU3", "low"), partition="PGR0VU3")
-    await place.work(app, at_least=5, environment={"CHAT_WEBHOOK_SECRET": "whsec_c2VjcmV0"})
+    await place.work(app, at_least=5, environment={"CHAT_WEBHOOK_SECRET": CHAT_SECRET})
     first = state(place, "Incident", "PGR0VU2")
     assert (first["status"], first["events"], first["title"], first["service"]) == ("resolved", 3, "db down", "api")
     assert first["opened_at"] == "2026-03-01T09:59:59Z"
@@ -56,7 +57,7 @@ async def test_a_shop_ships_what_is_paid_and_sends_a_mail_for_each_change(place:
             "order_id": order, "customer": "c-1", "status": status, "total_cents": 1000, "coupon": "TENOFF",
             "lines": [{"sku": "tea", "quantity": 2}, {"sku": "cup", "quantity": 0}], "placed_at": "2026-03-01T10:00:00Z",
         })  # fmt: skip
-    environment = {"WAREHOUSE_SECRET": "c2VjcmV0", "WAREHOUSE_SECRET_OLD": "b2xk", "CHECKOUT_SECRET": "c2VjcmV0"}
+    environment = dict.fromkeys(("WAREHOUSE_SECRET", "WAREHOUSE_SECRET_OLD", "CHECKOUT_SECRET"), CHAT_SECRET)
     await place.work(app, at_least=4, environment=environment, tenants=[place.client.settings.tenant])
     assert state(place, "Order", order) == {
         "customer": "c-1", "status": "paid", "items": ["tea"], "total_cents": 900, "changes": 2

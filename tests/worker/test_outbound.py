@@ -10,6 +10,7 @@ from standardwebhooks.webhooks import Webhook
 import skep
 from skep.clock import ManualClock
 from skep.spec import load
+from skep.spec.endpoint import endpoint_name
 from skep.worker.endpoints import FAILURES, REST_SECONDS
 from tests.worker.place import Place
 from tests.worker.receiver import OK, Receiver, answer, receiver
@@ -85,7 +86,7 @@ async def test_a_refused_message_is_tried_again_under_the_same_id_and_dies_of_it
     assert len({got.headers["webhook-id"] for got in there.received}) == 1
     assert len(there.received) == 10
     [letter] = place.dead("Notices")
-    assert letter.error == f"http://127.0.0.1:{there.port}/hook answered 422: no such user"
+    assert letter.error == f"{endpoint_name(there.url)} answered 422: no such user"
     assert letter.attempts == 10
     # The endpoint itself is well.
     assert list(place.client.endpoints()) == []
@@ -154,6 +155,32 @@ async def test_an_endpoint_that_refuses_a_message_is_well_again(timed: tuple[Pla
         await place.work(app, at_least=8, environment=ENVIRONMENT)
     assert all(one.failures == 0 for one in place.client.endpoints())
     assert place.depth("Notices") == 1
+
+
+async def test_neither_store_nor_api_nor_dead_letter_has_the_path_of_an_endpoint(
+    timed: tuple[Place, ManualClock],
+) -> None:
+    place, _ = timed
+    async with receiver() as there:
+        app = place.app(f"""
+        app Slack {{
+          queue Notices {{
+            delivery {{ max_attempts: 1 }}
+            deliver: "http://127.0.0.1:{there.port}/services/s3cret"
+          }}
+        }}
+        """)
+        there.answers = [answer(410, "gone")]
+        place.client.push("Notices", {"text": "hello"})
+        assert await place.work(app, at_least=1) == 1
+        [known] = place.client.endpoints()
+        assert f"127.0.0.1:{there.port}" in known.url
+        assert "s3cret" not in str(known)
+        assert "s3cret" not in str(place.dead("Notices"))
+        # It is found by its whole address, too, and a worker of another version may report it so.
+        assert place.client.reset_endpoint(f"http://127.0.0.1:{there.port}/services/s3cret")
+        reported = place.client.report_endpoint(f"http://127.0.0.1:{there.port}/services/s3cret", "failed")
+        assert reported.url == known.url
 
 
 async def test_410_stops_the_endpoint_until_it_is_reset_and_nothing_is_lost(timed: tuple[Place, ManualClock]) -> None:

@@ -17,7 +17,7 @@ from skep.apps.differences import PartChange, part_changes
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.model import QueueKey, QueueSettings
-from skep.spec import Action, App, Change, SpecError, missing_secrets, plan, to_document, validate
+from skep.spec import Action, App, Change, SpecError, plan, secret_problems, to_document, validate
 from skep.spec.problems import errors_of, render_all
 from skep.spec.validate import dead_letter_queues
 
@@ -85,8 +85,8 @@ def no_app(name: str) -> SkepError:
 
 
 def check_app(catalogue: Catalogue, app: App) -> None:
-    """INVALID_SPEC with everything that is wrong with an app by itself, and with every secret that is not there."""
-    problems = errors_of(validate(app)) or missing_secrets(app, catalogue.environment)
+    """INVALID_SPEC with everything that is wrong with an app by itself, and with every secret that is not there, or too short."""
+    problems = errors_of(validate(app)) or secret_problems(app, catalogue.environment)
     if problems:
         raise SpecError(problems, render_all(problems, "", app.name or "the app"))
 

@@ -20,9 +20,10 @@ from skep.engine import Engine
 from skep.errors import SkepError
 from skep.model import DEFAULT_TENANT, NewMessage, QueueKey
 from skep.records import AppRecord
-from skep.spec import SpecError, from_json, missing_secrets, off_loop, secret_variables, validate
+from skep.spec import SpecError, from_json, off_loop, secret_problems, validate
 from skep.spec.ir import Webhook
 from skep.spec.problems import errors_of, render_all
+from skep.spec.secrets import secret_faults, secret_uses
 
 REFRESH_SECONDS = 1.0
 """How long an app that was applied through another server may go unnoticed."""
@@ -76,10 +77,10 @@ class Catalogue:
         """Call ``listener`` whenever apps came, changed or went."""
         self._listeners.append(listener)
 
-    def missing_secrets(self) -> list[str]:
-        """The variables that applied apps name and that the environment lacks."""
-        named = {variable for compiled in self._apps.values() for variable in secret_variables(compiled.app)}
-        return sorted(variable for variable in named if not self.environment.get(variable))
+    def unusable_secrets(self) -> dict[str, str]:
+        """The variables that applied apps name and whose secrets are not there or cannot be used, each with the reason."""
+        uses = [use for compiled in self._apps.values() for use in secret_uses(compiled.app)]
+        return dict(sorted((fault.use.variable, fault.message) for fault in secret_faults(uses, self.environment)))
 
     # --- keeping up ---
 
@@ -148,9 +149,9 @@ class Catalogue:
                 )  # fmt: skip
             return known
         # At the start whoever loads it decides what to do about them.
-        if self._revision and (missing := missing_secrets(compiled.app, self.environment)):
-            log.warning("an applied app names secrets that this server lacks", app=record.name,
-                        problems=[problem.message for problem in missing])  # fmt: skip
+        if self._revision and (unusable := secret_problems(compiled.app, self.environment)):
+            log.warning("an applied app names secrets that this server cannot use", app=record.name,
+                        problems=[problem.message for problem in unusable])  # fmt: skip
         return compiled
 
     # --- what the engine asks ---

@@ -23,7 +23,7 @@ from skep.spec.parser import Parsed, parse_app
 from skep.spec.plan import Action, Change, SettingChange, plan, render_plan, settings_of
 from skep.spec.printer import format_spec, print_app
 from skep.spec.problems import Problem, Severity, Span, SpecError, render, render_all
-from skep.spec.secrets import missing_secrets, secret_variables
+from skep.spec.secrets import secret_problems, secret_variables
 from skep.spec.validate import validate
 from skep.spec.validate_webhook import effective_idempotency
 
@@ -61,7 +61,6 @@ __all__ = [
     "load",
     "misfit",
     "misfit_of",
-    "missing_secrets",
     "off_loop",
     "parse_app",
     "plan",
@@ -70,6 +69,7 @@ __all__ = [
     "render",
     "render_all",
     "render_plan",
+    "secret_problems",
     "secret_variables",
     "settings_of",
     "to_document",

@@ -77,17 +77,18 @@ class Checking:
         if text is not None:
             self.expression(path, text, variables, BOOL)
 
-    def key(self, path: Path, text: str, variables: Mapping[str, Type]) -> None:
-        """An expression that names something: a string, or a whole number."""
+    def key(self, path: Path, text: str, variables: Mapping[str, Type]) -> Expression | None:
+        """An expression that names something: a string, or a whole number. None when it is none at all."""
         found = self.expression(path, text, variables)
         if found is None:
-            return
+            return None
         if found.type.kind not in TEXTUAL | {Kind.INT, Kind.JSON}:
             self.problem(path, f"a key cannot be {print_type(found.type)}", "a string or an int", text=text)
         elif found.type.optional:
             self.problem(
                 path, "a key cannot be null", 'another value for when it is, as in note != null ? note : "none"'
             )
+        return found
 
     def mapping(
         self, path: Path, given: Expressions, variables: Mapping[str, Type], target: Fields | None, what: str
@@ -143,8 +144,12 @@ class Checking:
         if needed and not names:
             self.problem(path, "there is no secret to verify with", 'secret_env: "NAME_OF_A_VARIABLE"', absence=True)
         for name in names:
-            if not _VARIABLE.fullmatch(name):
-                self.problem((*path, "secret_env"), f"{name[:60]!r} cannot name a variable", "letters, digits and _")
+            self.variable((*path, "secret_env"), name)
+
+    def variable(self, path: Path, name: str) -> None:
+        """The name of an environment variable."""
+        if not _VARIABLE.fullmatch(name):
+            self.problem(path, f"{name[:60]!r} cannot name a variable", "letters, digits and _")
 
     def within(self, path: Path, name: str, value: float, least: float, most: float) -> None:
         """A number in its range."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from skep.spec.endpoint import endpoint_name
 from skep.spec.interchange import to_json
 from skep.spec.ir import App, ExtraFields, Fields, Queue, Scheme, Webhook
 from skep.spec.types import INT_MAX, INT_MIN, Kind, Type
@@ -156,7 +157,7 @@ def _work_of(queue: Queue) -> str:
     if queue.map_to is not None:
         return f"runs {queue.map_to.entity}.{queue.map_to.command}"
     assert queue.deliver is not None
-    return f"posts to {queue.deliver.url}"
+    return f"posts to {endpoint_name(queue.deliver.url) or queue.deliver.url_env}"
 
 
 def _webhook_title(name: str, webhook: Webhook) -> str:

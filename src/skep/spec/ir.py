@@ -87,10 +87,15 @@ class Then(_Part, frozen=True):
 
 
 class Deliver(_Part, frozen=True):
-    """An outbound webhook: where messages are posted to. Several secrets are for rotation: the first one signs."""
+    """An outbound webhook: where messages are posted to, or which variable says so.
 
-    url: str
+    ``headers_env`` has a variable for each header whose value is a secret. Several secrets are for rotation: each of them signs.
+    """
+
+    url: str = ""
+    url_env: str | None = None
     headers: dict[str, str] = {}
+    headers_env: dict[str, str] = {}
     secret_env: list[str] = []
     timeout_seconds: float = DELIVER_TIMEOUT_SECONDS
 
@@ -173,13 +178,18 @@ class TenantSource(StrEnum):
 
     PATH = "path"
     HEADER = "header"
+    KEY = "key"
 
 
 class Tenant(_Part, frozen=True):
-    """Which tenant a webhook's message belongs to: the path's last part, or a header's value."""
+    """Which tenant a webhook's message belongs to: the path's last part, a header's value, or what an expression finds in the body.
+
+    No signature covers the path, and hardly any a header; every one covers the body.
+    """
 
     source: TenantSource
     header: str | None = None
+    key: str | None = None
 
 
 class Webhook(_Part, frozen=True):

@@ -237,23 +237,27 @@ def inner(value: Value, start: int) -> Value:
 
 def _deliver(reading: Reading, entry: Entry, path: Path) -> Deliver | None:
     if entry.value is None or not entry.colon:
-        reading.problem(entry.span, "'deliver' names no address", 'deliver: "https://…"')
+        reading.problem(entry.span, "'deliver' names no address", 'deliver: "https://…", or deliver: env "VARIABLE"')
         return None
-    reading.spans[path] = reading.spans[(*path, "url")] = entry.value.span
-    url = reading.read(entry.value, read_string)
-    found: dict[str, object] = {}
+    reading.spans[path] = reading.spans[(*path, "url")] = reading.spans[(*path, "url_env")] = entry.value.span
+    found: dict[str, object] = reading.read(entry.value, _read_address) or {}
     block = entry.block or Block([])
-    for part in reading.entries(block, ("headers", "secret_env", "timeout"), "deliver"):
-        if part.name == "headers":
-            headers = reading.block(part, (*path, "headers"))
-            found["headers"] = _headers(reading, headers, (*path, "headers")) if headers else None
+    for part in reading.entries(block, ("headers", "headers_env", "secret_env", "timeout"), "deliver"):
+        if part.name in ("headers", "headers_env"):
+            headers = reading.block(part, (*path, part.name))
+            found[part.name] = _headers(reading, headers, (*path, part.name)) if headers else None
         elif part.name == "secret_env":
             found["secret_env"] = reading.value(part, (*path, "secret_env"), read_strings)
         else:
             found["timeout_seconds"] = reading.value(part, (*path, "timeout_seconds"), read_duration)
-    if url is None:
+    if "url" not in found and "url_env" not in found:
         return None
-    return Deliver(url=url, **{name: value for name, value in found.items() if value is not None})  # type: ignore[arg-type]
+    return Deliver(**{name: value for name, value in found.items() if value is not None})  # type: ignore[arg-type]
+
+
+def _read_address(text: str) -> dict[str, object]:
+    word, _, variable = text.partition(" ")
+    return {"url_env": read_string(variable.strip())} if word == "env" else {"url": read_string(text)}
 
 
 def _headers(reading: Reading, block: Block, path: Path) -> dict[str, str]:

@@ -50,10 +50,14 @@ def parse_webhook(reading: Reading, block: Block, path: Path) -> Webhook:
 def _read_tenant(text: str) -> Tenant:
     if text == TenantSource.PATH:
         return Tenant(source=TenantSource.PATH)
-    word, _, header = text.partition(" ")
-    if word == TenantSource.HEADER and header:
-        return Tenant(source=TenantSource.HEADER, header=read_string(header.strip()))
-    raise TextError(0, f"{text[:40]!r} does not say where the tenant is", 'path, or header "X-Tenant"')
+    word, _, rest = text.partition(" ")
+    if word == TenantSource.HEADER and rest:
+        return Tenant(source=TenantSource.HEADER, header=read_string(rest.strip()))
+    if word == TenantSource.KEY and rest:
+        return Tenant(source=TenantSource.KEY, key=rest.strip())
+    raise TextError(
+        0, f"{text[:40]!r} does not say where the tenant is", 'key payload.tenant, path, or header "X-Tenant"'
+    )
 
 
 def _verify(reading: Reading, entry: Entry, found: dict[str, object], path: Path) -> None:

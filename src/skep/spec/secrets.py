@@ -1,33 +1,159 @@
-"""The secrets a spec refers to: names of environment variables, never their values."""
+"""The secrets a spec refers to: names of environment variables, never their values.
+
+Where the environment has no such variable, `NAME_FILE` may name a file that holds the secret, as container platforms mount them.
+A secret that is too short could be guessed from one signature, so it counts as wrong.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from enum import Enum, auto
+from pathlib import Path as FilePath
 
-from skep.spec.ir import App
+from msgspec import Struct
+
+from skep.spec.endpoint import is_address
+from skep.spec.ir import App, Deliver, Scheme
 from skep.spec.problems import Path, Problem, Spans, located
+
+SECRET_BYTES_MIN = 16
+"""128 bits. GitHub lets people choose; all other senders give out longer ones."""
+FILE_BYTES_MAX = 64 * 1024
+FILE_SUFFIX = "_FILE"
+BASE64_PREFIX = "whsec_"
+
+
+class SecretKind(Enum):
+    """What a secret is for, and so what it must be like."""
+
+    TEXT = auto()
+    """The key of an HMAC, as it is written."""
+    BASE64 = auto()
+    """The key of Standard Webhooks: base64, with or without its prefix."""
+    HEADER = auto()
+    """The value of a header."""
+    ADDRESS = auto()
+    """Where messages are delivered to."""
+
+
+class SecretUse(Struct, frozen=True):
+    """A variable, what it is for, and the place that names it."""
+
+    variable: str
+    kind: SecretKind
+    path: Path
+
+
+class SecretFault(Struct, frozen=True):
+    """A secret that cannot be used, and why."""
+
+    use: SecretUse
+    message: str
+
+
+def secret_uses(app: App) -> list[SecretUse]:
+    """Every secret that must be there before anything starts, once for each thing that it is for."""
+    found: dict[tuple[str, SecretKind], SecretUse] = {}
+    for name, webhook in app.webhooks.items():
+        if webhook.verify is not None:
+            kind = SecretKind.BASE64 if webhook.verify.scheme is Scheme.STANDARD_WEBHOOKS else SecretKind.TEXT
+            for variable in webhook.verify.secret_env:
+                use = SecretUse(variable, kind, ("webhooks", name, "verify", "secret_env"))
+                found.setdefault((variable, kind), use)
+    for name, queue in app.queues.items():
+        for use in delivery_uses(queue.deliver, ("queues", name, "deliver")):
+            found.setdefault((use.variable, use.kind), use)
+    return list(found.values())
+
+
+def delivery_uses(deliver: Deliver | None, path: Path = ()) -> Iterator[SecretUse]:
+    """The secrets of a delivery."""
+    if deliver is None:
+        return
+    if deliver.url_env is not None:
+        yield SecretUse(deliver.url_env, SecretKind.ADDRESS, (*path, "url_env"))
+    for variable in deliver.secret_env:
+        yield SecretUse(variable, SecretKind.BASE64, (*path, "secret_env"))
+    for header, variable in deliver.headers_env.items():
+        yield SecretUse(variable, SecretKind.HEADER, (*path, "headers_env", header))
 
 
 def secret_variables(app: App) -> dict[str, Path]:
-    """Every variable that must be there before anything starts, with the first place that names it."""
+    """Every variable that a spec names, with the first place that does."""
     found: dict[str, Path] = {}
-    for name, webhook in app.webhooks.items():
-        if webhook.verify is not None:
-            for variable in webhook.verify.secret_env:
-                found.setdefault(variable, ("webhooks", name, "verify", "secret_env"))
-    for name, queue in app.queues.items():
-        if queue.deliver is not None:
-            for variable in queue.deliver.secret_env:
-                found.setdefault(variable, ("queues", name, "deliver", "secret_env"))
+    for use in secret_uses(app):
+        found.setdefault(use.variable, use.path)
     return found
 
 
-def missing_secrets(app: App, environment: Mapping[str, str], spans: Spans | None = None) -> list[Problem]:
-    """A problem for each variable that is not there, or empty."""
+def secret_faults(uses: list[SecretUse], environment: Mapping[str, str]) -> list[SecretFault]:
+    """Why secrets cannot be used: they are not there, or are none."""
+    found: list[SecretFault] = []
+    for use in uses:
+        try:
+            read_secret(use, environment)
+        except ValueError as error:
+            found.append(SecretFault(use, str(error)))
+    return found
+
+
+def secret_problems(app: App, environment: Mapping[str, str], spans: Spans | None = None) -> list[Problem]:
+    """A problem for each secret of an app that cannot be used."""
     return [
-        located(
-            Problem(message=f"the environment has no {variable}", path=path, expected="a secret"), "", 0, spans or {}
-        )
-        for variable, path in secret_variables(app).items()
-        if not environment.get(variable)
+        located(Problem(message=fault.message, path=fault.use.path, expected="a secret"), "", 0, spans or {})
+        for fault in secret_faults(secret_uses(app), environment)
     ]
+
+
+def read_secret(use: SecretUse, environment: Mapping[str, str]) -> str:
+    """A secret, as it is written; ValueError, without any of it, when it is not there or cannot be one."""
+    variable = use.variable
+    secret = environment.get(variable) or _from_file(variable, environment)
+    match use.kind:
+        case SecretKind.TEXT:
+            _check_length(variable, secret.encode())
+        case SecretKind.BASE64:
+            _check_length(variable, key_of(variable, secret))
+        case SecretKind.HEADER:
+            if not secret.isprintable() or not secret.isascii():
+                raise ValueError(f"what {variable} holds cannot be a header's value: plain ASCII, and one line")
+        case SecretKind.ADDRESS:
+            if not is_address(secret):
+                raise ValueError(f"what {variable} holds is not an address like https://host/path")
+    return secret
+
+
+def key_of(variable: str, secret: str) -> bytes:
+    """The key in a secret of Standard Webhooks; ValueError when it is not base64."""
+    text = secret.removeprefix(BASE64_PREFIX)
+    try:
+        key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not key:
+        raise ValueError(f"{variable} is not a secret of Standard Webhooks, which is {BASE64_PREFIX} and base64")
+    return key
+
+
+def _from_file(variable: str, environment: Mapping[str, str]) -> str:
+    place = environment.get(variable + FILE_SUFFIX)
+    if not place:
+        raise ValueError(f"the environment has no {variable}")
+    try:
+        with FilePath(place).open("rb") as file:
+            text = file.read(FILE_BYTES_MAX).decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(f"the file of {variable}{FILE_SUFFIX} cannot be read: {reason}") from None
+    if not text:
+        raise ValueError(f"the file of {variable}{FILE_SUFFIX} is empty")
+    return text
+
+
+def _check_length(variable: str, key: bytes) -> None:
+    if len(key) < SECRET_BYTES_MIN:
+        raise ValueError(
+            f"the secret in {variable} is too short: it has {len(key)} bytes, and {SECRET_BYTES_MIN} are the least"
+        )

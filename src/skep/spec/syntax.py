@@ -57,7 +57,7 @@ class Mode(Enum):
 
 
 _TYPES = frozenset({"message_type", "input", "state"})
-_FIELDS = frozenset({"map_to", "then", "emits", "event", "message", "headers"})
+_FIELDS = frozenset({"map_to", "then", "emits", "event", "message", "headers", "headers_env"})
 _HEADS = frozenset({"map_to", "then", "deliver", "command"})
 """Entries whose value is followed by a block of its own; anywhere else a brace opens a map of the expression."""
 

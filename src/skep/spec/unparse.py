@@ -164,11 +164,15 @@ def _deliver(deliver: Deliver) -> Entry:
     entries: list[Entry] = []
     if deliver.headers:
         entries.append(_block("headers", [_value(name, quoted(text)) for name, text in deliver.headers.items()]))
+    if deliver.headers_env:
+        named = [_value(name, quoted(variable)) for name, variable in deliver.headers_env.items()]
+        entries.append(_block("headers_env", named))
     if deliver.secret_env:
         entries.append(_value("secret_env", _strings(deliver.secret_env)))
     if deliver.timeout_seconds != _DEFAULTS[3].timeout_seconds:
         entries.append(_value("timeout", print_duration(deliver.timeout_seconds)))
-    return _value("deliver", quoted(deliver.url), entries or None)
+    address = quoted(deliver.url) if deliver.url_env is None else f"env {quoted(deliver.url_env)}"
+    return _value("deliver", address, entries or None)
 
 
 def _rate_limit(limit: RateLimit) -> Entry:
@@ -217,6 +221,8 @@ def _webhook(webhook: Webhook) -> list[Entry]:
 
 
 def _tenant(tenant: Tenant) -> str:
+    if tenant.key is not None:
+        return f"{tenant.source} {expression_text(tenant.key)}"
     return str(tenant.source) if tenant.header is None else f"{tenant.source} {quoted(tenant.header)}"
 
 

@@ -5,6 +5,7 @@ It knows no server: what an app asks of the queues that exist is the business of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from msgspec import UNSET
 
 from skep.model import DEAD_LETTER_SUFFIX, NO_DEAD_LETTER_QUEUE, Ordering
 from skep.spec.checking import NAME_CHARACTERS, Checking
+from skep.spec.endpoint import is_address
 from skep.spec.ir import (
     App,
     CommandCall,
@@ -40,6 +42,11 @@ RATE_PER_SECONDS_MAX = 86_400.0
 DELIVER_TIMEOUT_SECONDS_MAX = 300.0
 CYCLE_SHOWN = 12
 CRON_FIELDS = 5
+
+_SECRET_HEADER = re.compile(
+    r"authori[sz]ation|cookie|token|secret|password|credential|api-?key|signature", re.IGNORECASE
+)
+"""Headers whose values hardly ever are anything but secrets."""
 
 
 def validate(app: App, spans: Spans | None = None) -> list[Problem]:
@@ -139,18 +146,27 @@ def check_call(checking: Checking, call: CommandCall, path: Path, variables: Map
 
 
 def _check_deliver(checking: Checking, deliver: Deliver, path: Path) -> None:
-    try:
-        address = urlsplit(deliver.url)
-        fine = address.scheme in ("http", "https") and bool(address.hostname) and deliver.url.isprintable()
-        fine = fine and " " not in deliver.url and (address.port is None or address.port > 0)
-    except ValueError:
-        fine = False
-    if not fine:
+    if deliver.url_env is not None:
+        checking.variable((*path, "url_env"), deliver.url_env)
+        if deliver.url:
+            checking.problem((*path, "url_env"), "an address is written out, or in a variable, not both", "one of them")
+    elif not is_address(deliver.url):
         checking.problem((*path, "url"), f"{deliver.url[:60]!r} is not an address", "https://host/path")
+    elif urlsplit(deliver.url).username is not None:
+        checking.warning((*path, "url"), "a password stands in the spec", 'deliver: env "VARIABLE"')
     for name, value in deliver.headers.items():
         checking.header((*path, "headers", name), name)
         if not value.isprintable():
             checking.problem((*path, "headers", name), "the header's value has control characters", "plain text")
+        if _SECRET_HEADER.search(name):
+            wanted = f'headers_env {{ "{name}": "VARIABLE" }}'
+            checking.warning((*path, "headers", name), "what looks like a secret stands in the spec", wanted)
+    given = {name.lower() for name in deliver.headers}
+    for name, variable in deliver.headers_env.items():
+        checking.header((*path, "headers_env", name), name)
+        checking.variable((*path, "headers_env", name), variable)
+        if name.lower() in given:
+            checking.problem((*path, "headers_env", name), f"there are two headers {name!r}", "one of them")
     checking.secrets(path, deliver.secret_env, needed=False)
     checking.duration((*path, "timeout_seconds"), "the timeout", deliver.timeout_seconds, DELIVER_TIMEOUT_SECONDS_MAX)
 

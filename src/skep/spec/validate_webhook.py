@@ -5,15 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from skep.spec.ast import variables
 from skep.spec.checking import Checking
-from skep.spec.ir import CommandCall, Fields, Idempotency, IdempotencySource, Scheme, TenantSource, Verify, Webhook
+from skep.spec.ir import (
+    CommandCall,
+    Fields,
+    Idempotency,
+    IdempotencySource,
+    Scheme,
+    Tenant,
+    TenantSource,
+    Verify,
+    Webhook,
+)
 from skep.spec.problems import Path
 from skep.spec.types import Type, fits, print_type
-from skep.spec.variables import ENVELOPE, WEBHOOK
+from skep.spec.variables import ENVELOPE, TENANT, WEBHOOK
 
 TOLERANCE_SECONDS_MAX = 86_400.0
 
 CheckCall = Callable[[Checking, CommandCall, Path, Mapping[str, Type]], None]
+_TIMED = frozenset({Scheme.STANDARD_WEBHOOKS, Scheme.STRIPE, Scheme.SLACK})
+"""Schemes that sign a time."""
+_SIGNED_HEADERS = {Scheme.STANDARD_WEBHOOKS: ("webhook-id",)}
+"""Headers that tell one request from another and that the signature covers. GitHub's, PagerDuty's and Slack's cover none."""
 _IN_URL = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 
 
@@ -32,26 +47,29 @@ def check_webhook(checking: Checking, name: str, webhook: Webhook, path: Path, c
         _check_message(checking, webhook, path)
     _check_verify(checking, webhook.verify, path)
     if webhook.idempotency is not None:
-        _check_idempotency(checking, webhook.idempotency, (*path, "idempotency"))
+        _check_idempotency(checking, webhook.idempotency, scheme_of(webhook), (*path, "idempotency"))
+    _check_window(checking, webhook, path)
     for header in webhook.keep_headers:
         checking.header((*path, "keep_headers"), header)
-    tenant = webhook.tenant
-    if tenant is not None and tenant.source is TenantSource.HEADER:
-        checking.header((*path, "tenant"), tenant.header or "")
+    if webhook.tenant is not None:
+        _check_tenant(checking, webhook.tenant, scheme_of(webhook), (*path, "tenant"))
 
 
 def effective_idempotency(webhook: Webhook) -> Idempotency:
-    """How a webhook tells repeats: as it says, or by what its sender's scheme offers, or by the body."""
+    """How a webhook tells repeats: as it says, or by what the sender signs, which is the id of Standard Webhooks, or the body.
+
+    An id that is not signed would not do: whoever overhears one request could post it again under another id.
+    """
     if webhook.idempotency is not None:
         return webhook.idempotency
-    scheme = webhook.verify.scheme if webhook.verify else Scheme.NONE
-    match scheme:
-        case Scheme.STANDARD_WEBHOOKS:
-            return Idempotency(source=IdempotencySource.HEADER, value="webhook-id")
-        case Scheme.GITHUB:
-            return Idempotency(source=IdempotencySource.HEADER, value="x-github-delivery")
-        case _:
-            return Idempotency(source=IdempotencySource.BODY)
+    if scheme_of(webhook) is Scheme.STANDARD_WEBHOOKS:
+        return Idempotency(source=IdempotencySource.HEADER, value="webhook-id")
+    return Idempotency(source=IdempotencySource.BODY)
+
+
+def scheme_of(webhook: Webhook) -> Scheme:
+    """How the sender of a webhook proves itself."""
+    return webhook.verify.scheme if webhook.verify else Scheme.NONE
 
 
 def _check_message(checking: Checking, webhook: Webhook, path: Path) -> None:
@@ -102,9 +120,48 @@ def _check_verify(checking: Checking, verify: Verify | None, path: Path) -> None
         checking.problem(at, f"{verify.scheme} has a header and prefix of its own", "neither header nor prefix")
 
 
-def _check_idempotency(checking: Checking, idempotency: Idempotency, path: Path) -> None:
+def _check_idempotency(checking: Checking, idempotency: Idempotency, scheme: Scheme, path: Path) -> None:
+    is_signed = True
     if idempotency.source is IdempotencySource.KEY:
-        checking.key((*path, "value"), idempotency.value, WEBHOOK)
+        found = checking.key((*path, "value"), idempotency.value, WEBHOOK)
+        # An expression may read `webhook-id`, which is signed.
+        reads_headers = found is not None and "headers" in variables(found.tree)
+        is_signed = not reads_headers or scheme is Scheme.STANDARD_WEBHOOKS
     elif idempotency.source is IdempotencySource.HEADER:
         checking.header((*path, "value"), idempotency.value)
+        is_signed = idempotency.value.lower() in _SIGNED_HEADERS.get(scheme, ())
+    if not is_signed and scheme is not Scheme.NONE:
+        checking.warning(
+            path,
+            "the signature does not cover that header: who overhears one request can post it again under another key",
+            "a key of the payload, or body_hash: true",
+        )
     checking.duration((*path, "window_seconds"), "the window", idempotency.window_seconds)
+
+
+def _check_window(checking: Checking, webhook: Webhook, path: Path) -> None:
+    """A key must be remembered for as long as its signature counts, which is the tolerance before and after its time."""
+    known = effective_idempotency(webhook)
+    verify = webhook.verify
+    if verify is None or verify.scheme not in _TIMED or known.source is IdempotencySource.NONE:
+        return
+    if known.window_seconds < 2 * verify.tolerance_seconds:
+        checking.warning(
+            path if webhook.idempotency is None else (*path, "idempotency"),
+            "a request that was overheard can be posted again: its key is forgotten before its signature is too old",
+            f"a window of at least {2 * verify.tolerance_seconds:g} seconds, twice the tolerance",
+        )
+
+
+def _check_tenant(checking: Checking, tenant: Tenant, scheme: Scheme, path: Path) -> None:
+    if tenant.source is TenantSource.KEY:
+        checking.key(path, tenant.key or "", TENANT)
+        return
+    if tenant.source is TenantSource.HEADER:
+        checking.header(path, tenant.header or "")
+    if scheme is not Scheme.NONE:
+        checking.warning(
+            path,
+            f"the signature does not cover the {tenant.source}: a request that is signed once is taken for any tenant",
+            "tenant: key payload.…, of what is signed, or a webhook with a secret of its own for each tenant",
+        )

@@ -12,6 +12,8 @@ WEBHOOK: dict[str, Type] = {
     "payload": JSON, "headers": map_of(STRING, STRING), "source_ip": STRING, "received_at": TIME, "tenant": STRING,
 }  # fmt: skip
 """Of a webhook."""
+TENANT: dict[str, Type] = {"payload": JSON}
+"""Of a webhook's tenant: what the sender signed, and nothing else."""
 ENVELOPE = ("payload", "headers", "source_ip", "received_at")
 """What a webhook pushes unless it says otherwise, as far as the queue's message type has these fields."""
 SCHEDULE: dict[str, Type] = {"now": TIME}

@@ -13,7 +13,7 @@ from skep.engine.validate import NAME_CHARACTERS
 from skep.entities import CompiledEntity, compile_entity
 from skep.spec import App, Expression, FieldMapping, compile_expression, compile_mapping, effective_idempotency
 from skep.spec.ir import CommandCall, IdempotencySource, OnInvalid, Scheme, Tenant, TenantSource, Webhook
-from skep.spec.variables import ENVELOPE, WEBHOOK
+from skep.spec.variables import ENVELOPE, TENANT, WEBHOOK
 from skep.webhooks.signatures import Verifier, compile_verifier
 
 
@@ -52,6 +52,7 @@ class CompiledWebhook(Struct, frozen=True, eq=False):
     keep_headers: frozenset[bytes]
     tenant: TenantSource | None
     tenant_header: bytes
+    tenant_key: Expression | None
     answers_challenge: bool
     target: Target | None
     call: Call | None
@@ -75,6 +76,7 @@ def compile_webhook(
         keep_headers=frozenset(_small(header) for header in webhook.keep_headers),
         tenant=webhook.tenant.source if webhook.tenant is not None else None,
         tenant_header=_tenant_header(webhook.tenant),
+        tenant_key=_tenant_key(webhook.tenant),
         answers_challenge=webhook.verify is not None and webhook.verify.scheme is Scheme.SLACK,
         target=_target(compiled.queues[webhook.queue], webhook) if webhook.queue is not None else None,
         call=_call(compiled.app, webhook.command) if webhook.command is not None else None,
@@ -112,6 +114,10 @@ def _call(app: App, command: CommandCall) -> Call:
 
 def _tenant_header(tenant: Tenant | None) -> bytes:
     return _small(tenant.header) if tenant is not None and tenant.header is not None else b""
+
+
+def _tenant_key(tenant: Tenant | None) -> Expression | None:
+    return compile_expression(tenant.key, TENANT) if tenant is not None and tenant.key is not None else None
 
 
 def _small(header: str) -> bytes:

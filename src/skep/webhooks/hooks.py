@@ -32,7 +32,9 @@ class Hooks:
         if webhook is not None:
             return webhook
         if name in self._found:
-            raise SkepError(Code.WEBHOOK_UNAVAILABLE, f"this server lacks the secrets of the webhook {name!r}")
+            raise SkepError(
+                Code.WEBHOOK_UNAVAILABLE, f"this server lacks secrets of the webhook {name!r} that it can use"
+            )
         raise SkepError(Code.WEBHOOK_NOT_FOUND, f"there is no webhook {name[:100]!r}")
 
     def _take(self) -> None:

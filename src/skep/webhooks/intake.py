@@ -29,7 +29,16 @@ from skep.webhooks.compiled import Call, CompiledWebhook, Target
 from skep.webhooks.functions import Function, Functions, FunctionsByName
 from skep.webhooks.hooks import Hooks
 from skep.webhooks.message import UNFIT, Made, make, unmade
-from skep.webhooks.request import HookRequest, Values, body_key, challenge_of, repeat_key, tenant_of, values_of
+from skep.webhooks.request import (
+    HookRequest,
+    Values,
+    body_key,
+    challenge_of,
+    check_place,
+    repeat_key,
+    tenant_of,
+    values_of,
+)
 from skep.wire.webhooks import ChallengeResponse, HookResponse, QuarantineResponse
 
 LARGE_BYTES = 256 * 1024
@@ -83,10 +92,11 @@ class Intake:
             now = self._engine.now()
             if webhook.verify is not None:
                 await _beside(request, webhook.verify, request.headers, request.body, now)
-            tenant = tenant_of(webhook, request)
+            check_place(webhook, request)
             payload = await read_json(request.body, self._json_depth)
             if webhook.answers_challenge and (challenge := challenge_of(payload)) is not None:
                 return HookAnswer(HTTPStatus.OK, _encode(ChallengeResponse(challenge)))
+            tenant = await off_loop(lambda: tenant_of(webhook, request, payload))
             hook = _Hook(webhook, request, tenant, values_of(webhook, request, tenant, payload, now), now, counts)
             if webhook.target is not None:
                 return await self._enqueue(hook, webhook.target)

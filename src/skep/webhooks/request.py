@@ -11,7 +11,7 @@ from skep.engine.validate import NAME_CHARACTERS, is_fit
 from skep.entities.refusal import without_value
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_TENANT
-from skep.spec import ExpressionError, evaluate_json
+from skep.spec import Expression, ExpressionError, evaluate_json
 from skep.spec.ir import IdempotencySource, TenantSource
 from skep.webhooks.compiled import CompiledWebhook
 from skep.webhooks.signatures import Headers
@@ -33,11 +33,17 @@ class HookRequest(Struct, frozen=True, gc=False):
     source_ip: str
 
 
-def tenant_of(webhook: CompiledWebhook, request: HookRequest) -> str:
-    """Whose message it is: the path or a header says so, as the spec has it, and nothing else does."""
+def check_place(webhook: CompiledWebhook, request: HookRequest) -> None:
+    """WEBHOOK_NOT_FOUND when the path names a tenant and the spec does not have it there, or the other way round."""
     if (webhook.tenant is TenantSource.PATH) is not (request.tenant is not None):
         path = f"/hook/{webhook.name}" + ("/{tenant}" if webhook.tenant is TenantSource.PATH else "")
         raise SkepError(Code.WEBHOOK_NOT_FOUND, f"the webhook is at {path}")
+
+
+def tenant_of(webhook: CompiledWebhook, request: HookRequest, payload: object) -> str:
+    """Whose message it is: the body, the path or a header says so, as the spec has it, and nothing else does."""
+    if webhook.tenant_key is not None:
+        return _evaluated(webhook.tenant_key, {"payload": payload}, f"the tenant of {webhook.name}")
     if request.tenant is not None:
         return request.tenant
     if webhook.tenant is TenantSource.HEADER:
@@ -56,9 +62,10 @@ def repeat_key(webhook: CompiledWebhook, request: HookRequest, values: Values) -
             return body_key(request)
         case IdempotencySource.HEADER:
             key = _needed(request.headers, webhook.idempotency_header, "tells a repeat")
-            return _fit(key.decode("latin-1"), Code.MALFORMED)
+            return _fit(key.decode("latin-1"), Code.MALFORMED, "the idempotency key")
         case IdempotencySource.KEY:
-            return _evaluated(webhook, values)
+            assert webhook.key is not None
+            return _evaluated(webhook.key, values, f"the idempotency key of {webhook.name}")
         case IdempotencySource.NONE:
             return None
 
@@ -104,23 +111,21 @@ def _needed(headers: Headers, name: bytes, what_for: str) -> bytes:
     return values[0]
 
 
-def _evaluated(webhook: CompiledWebhook, values: Values) -> str:
-    assert webhook.key is not None
+def _evaluated(expression: Expression, values: Values, what: str) -> str:
     try:
-        value = evaluate_json(webhook.key, values)
+        value = evaluate_json(expression, values)
     except ExpressionError as error:
-        raise without_value(error, f"the idempotency key of {webhook.name}") from None
+        raise without_value(error, what) from None
     if type(value) is int:
         value = str(value)
     if isinstance(value, str):
-        return _fit(value, Code.MAPPING_FAILED)
+        return _fit(value, Code.MAPPING_FAILED, what)
     raise SkepError(
-        Code.MAPPING_FAILED, f"the idempotency key of {webhook.name} is neither a text nor a whole number",
-        expression=webhook.key.text,
+        Code.MAPPING_FAILED, f"{what} is neither a text nor a whole number", expression=expression.text
     )  # fmt: skip
 
 
-def _fit(key: str, code: Code) -> str:
+def _fit(key: str, code: Code, what: str) -> str:
     if is_fit(key):
         return key
-    raise SkepError(code, f"an idempotency key has 1 to {NAME_CHARACTERS} characters, none of them control characters")
+    raise SkepError(code, f"{what} must have 1 to {NAME_CHARACTERS} characters, none of them control characters")

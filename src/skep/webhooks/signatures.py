@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from standardwebhooks import Webhook
-from standardwebhooks.webhooks import EmptyWebhookSecretError
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.spec.ir import Algorithm, Encoding, Scheme, Verify
+from skep.spec.secrets import SecretKind, SecretUse, read_secret
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names in small letters, as they came."""
@@ -45,7 +45,8 @@ def compile_verifier(verify: Verify | None, environment: Mapping[str, str]) -> V
     """The verifier that a spec asks for, with the secrets of the environment; None when anyone may post."""
     if verify is None or verify.scheme is Scheme.NONE:
         return None
-    secrets = [_secret(variable, environment) for variable in verify.secret_env]
+    kind = SecretKind.BASE64 if verify.scheme is Scheme.STANDARD_WEBHOOKS else SecretKind.TEXT
+    secrets = [_secret(SecretUse(variable, kind, ()), environment) for variable in verify.secret_env]
     keys = [secret.encode() for secret in secrets]
     match verify.scheme:
         case Scheme.HMAC:
@@ -59,8 +60,7 @@ def compile_verifier(verify: Verify | None, environment: Mapping[str, str]) -> V
         case Scheme.SLACK:
             return _slack(keys, verify.tolerance_seconds)
         case Scheme.STANDARD_WEBHOOKS:
-            signers = [_signer(*named) for named in zip(verify.secret_env, secrets, strict=True)]
-            return _standard(signers, verify.tolerance_seconds)
+            return _standard([Webhook(secret) for secret in secrets], verify.tolerance_seconds)
     assert_never(verify.scheme)
 
 
@@ -222,17 +222,8 @@ def _malformed(header: str) -> SkepError:
     return SkepError(Code.SIGNATURE_MALFORMED, f"{header} does not have the form of its scheme")
 
 
-def _secret(variable: str, environment: Mapping[str, str]) -> str:
-    secret = environment.get(variable)
-    if not secret:
-        raise SkepError(Code.INVALID_SPEC, f"the environment has no {variable}")
-    return secret
-
-
-def _signer(variable: str, secret: str) -> Webhook:
+def _secret(use: SecretUse, environment: Mapping[str, str]) -> str:
     try:
-        _from_base64(secret.removeprefix("whsec_").encode())
-        return Webhook(secret)
-    except (binascii.Error, ValueError, EmptyWebhookSecretError):
-        message = f"{variable} is not a secret of Standard Webhooks, which is whsec_ and base64"
-        raise SkepError(Code.INVALID_SPEC, message) from None
+        return read_secret(use, environment)
+    except ValueError as error:
+        raise SkepError(Code.INVALID_SPEC, str(error)) from None

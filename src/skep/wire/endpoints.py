@@ -10,7 +10,10 @@ from skep.records import Report
 
 
 class EndpointView(Struct, rename="camel"):
-    """An endpoint. Until ``openUntil`` nothing is delivered there; since ``stoppedAt`` nothing is until it is reset."""
+    """An endpoint. Until ``openUntil`` nothing is delivered there; since ``stoppedAt`` nothing is until it is reset.
+
+    ``url`` is its name: the host, and some digits in place of a path, which may be a secret.
+    """
 
     url: str
     failures: int
@@ -38,7 +41,7 @@ class EndpointReport(Struct, rename="camel", forbid_unknown_fields=True, omit_de
 
 
 class EndpointReset(Struct, forbid_unknown_fields=True):
-    """An endpoint to deliver to again."""
+    """An endpoint to deliver to again, by its name or its whole address."""
 
     url: str
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import hmac
 import ssl
@@ -21,7 +20,9 @@ from msgspec import Struct
 from skep import __version__
 from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
 from skep.errors import Code, SkepError
+from skep.spec.endpoint import endpoint_name
 from skep.spec.ir import Deliver
+from skep.spec.secrets import SecretKind, SecretUse, key_of, read_secret
 from skep.worker.addresses import Resolve, address_of, look_up
 from skep.worker.posting import Answered, Target, post
 
@@ -29,7 +30,6 @@ RETRY_AFTER_SECONDS_MAX = 7 * 86_400
 """No receiver puts a message off for longer than so, whatever its Retry-After says."""
 TOLD_BYTES = 200
 """What is told of an answer's body."""
-_PREFIX = "whsec_"
 _GONE = 410
 _OVERLOADED = frozenset({408, 425, 429})
 _JSON = "application/json"
@@ -70,11 +70,16 @@ class Deliverer:
         resolve: Resolve = look_up,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        self._target = Target.of(deliver.url)
-        self.url = self._target.shown
-        self._keys = [signing_key(name, environment.get(name, "")) for name in deliver.secret_env]
+        secrets = _Secrets(environment)
+        url = deliver.url if deliver.url_env is None else secrets.read(deliver.url_env, SecretKind.ADDRESS)
+        self._target = Target.of(url)
+        self.url = endpoint_name(url)
+        self._keys = [key_of(name, secrets.read(name, SecretKind.BASE64)) for name in deliver.secret_env]
+        given = deliver.headers | {
+            name: secrets.read(variable, SecretKind.HEADER) for name, variable in deliver.headers_env.items()
+        }
         self._headers = {} if self._target.credentials is None else {"authorization": self._target.credentials}
-        self._headers |= {name.lower(): value for name, value in deliver.headers.items() if name.lower() not in _OURS}
+        self._headers |= {name.lower(): value for name, value in given.items() if name.lower() not in _OURS}
         self._timeout_seconds = deliver.timeout_seconds
         self._clock = clock
         self._allow_private = allow_private
@@ -138,19 +143,17 @@ class Deliverer:
             return None
 
 
-def signing_key(variable: str, secret: str) -> bytes:
-    """The key in a secret, which is base64 with or without its prefix; INVALID_SETTING when it is none."""
-    try:
-        key = base64.b64decode(secret.removeprefix(_PREFIX) + "==")
-    except (binascii.Error, ValueError):
-        key = b""
-    if not key:
-        raise SkepError(
-            Code.INVALID_SETTING,
-            f"the secret in {variable} is no base64, as Standard Webhooks has it: whsec_…",
-            variable=variable,
-        )
-    return key
+class _Secrets:
+    """The environment; INVALID_SETTING when it lacks a secret, or has none that can be used."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+
+    def read(self, variable: str, kind: SecretKind) -> str:
+        try:
+            return read_secret(SecretUse(variable, kind, ()), self._environment)
+        except ValueError as error:
+            raise SkepError(Code.INVALID_SETTING, str(error), variable=variable) from None
 
 
 def sign(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:

@@ -31,8 +31,6 @@ class Target(Struct, frozen=True):
     port: int
     path: str
     authority: str
-    shown: str
-    """The URL without the password that may be in it."""
     credentials: str | None
     """What is said in the Authorization header when the URL has a user."""
 
@@ -46,12 +44,11 @@ class Target(Struct, frozen=True):
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         name = f"[{host}]" if ":" in host else _ascii(host)
         authority = name if port == (443 if secure else 80) else f"{name}:{port}"
-        shown = f"{parts.scheme}://{authority}{path}"
         user = None
         if parts.username is not None:
             plain = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             user = f"Basic {base64.b64encode(plain.encode()).decode()}"
-        return cls(secure, _ascii(host), port, quote(path, safe=_SAFE), authority, shown, user)
+        return cls(secure, _ascii(host), port, quote(path, safe=_SAFE), authority, user)
 
 
 class Answered(Struct, frozen=True):

@@ -20,6 +20,7 @@ from skep.clock import Clock, SystemClock
 from skep.errors import Code, SkepError
 from skep.signals import stop_signals
 from skep.spec import App, from_json
+from skep.spec.secrets import delivery_uses, secret_faults
 from skep.worker.access import Access
 from skep.worker.acting import Acting
 from skep.worker.addresses import Resolve, look_up
@@ -150,13 +151,13 @@ class Working:
 
     def _check_secrets(self) -> None:
         """Only those of deliveries: the worker verifies nobody's signatures."""
-        wanted = {name for queue in self._app.queues.values() if queue.deliver for name in queue.deliver.secret_env}
-        missing = sorted(name for name in wanted if not self._environment.get(name))
-        if missing:
+        uses = [use for queue in self._app.queues.values() for use in delivery_uses(queue.deliver)]
+        faults = {fault.use.variable: fault.message for fault in secret_faults(uses, self._environment)}
+        if faults:
             raise SkepError(
                 Code.INVALID_SETTING,
-                f"the environment has no {', '.join(missing)}: the secrets that {self._app.name} signs deliveries with",
-                variables=missing,
+                f"{'; '.join(faults.values())}: the secrets that {self._app.name} needs for its deliveries",
+                variables=sorted(faults),
             )
 
     # --- tenants ---

@@ -10,6 +10,7 @@ from skep.http.need import ADMIN_TENANT, POP_TENANT, READ_TENANT
 from skep.http.operation import Operation
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.records import Endpoint
+from skep.spec.endpoint import endpoint_name
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset
 from skep.wire.times import to_datetime
 
@@ -31,14 +32,15 @@ def operations(engine: Engine) -> list[Operation]:
     async def report(call: Call) -> Answer:
         told = await call.json(_decode_report)
         found = await engine.records.report_endpoint(
-            told.url, told.report, call.tenant, threshold=told.threshold, open_seconds=told.open_seconds,
+            endpoint_name(told.url), told.report, call.tenant, threshold=told.threshold, open_seconds=told.open_seconds,
             reason=told.reason,
         )  # fmt: skip
         return json_answer(_view(found))
 
     async def reset(call: Call) -> Answer:
         wanted = await call.json(_decode_reset)
-        return json_answer(EndpointWasReset(wanted.url, await engine.records.reset_endpoint(wanted.url, call.tenant)))
+        name = endpoint_name(wanted.url)
+        return json_answer(EndpointWasReset(name, await engine.records.reset_endpoint(name, call.tenant)))
 
     return [
         Operation(
