@@ -103,6 +103,16 @@ idempotencies = st.one_of(
     st.builds(Idempotency, source=st.just(IdempotencySource.BODY), window_seconds=durations),
     st.just(Idempotency(source=IdempotencySource.NONE)),
 )
+
+
+def deliveries(**address: st.SearchStrategy[str]) -> st.SearchStrategy[Deliver]:
+    """Deliveries to an address, or to what a variable says."""
+    headers = tables(texts, queue_names)
+    return st.builds(
+        Deliver, **address, headers=headers, headers_env=headers, secret_env=variables, timeout_seconds=durations
+    )
+
+
 queues = st.builds(
     Queue,
     message_type=fields,
@@ -113,10 +123,7 @@ queues = st.builds(
     idempotency=st.none() | by_key,
     map_to=st.none() | calls,
     then=st.lists(st.builds(Then, queue=queue_names, fields=mappings, when=maybe_expression), max_size=2),
-    deliver=st.none()
-    | st.builds(
-        Deliver, url=texts, headers=tables(texts, queue_names), secret_env=variables, timeout_seconds=durations
-    ),
+    deliver=st.none() | deliveries(url=texts) | deliveries(url_env=texts),
     rate_limit=st.none() | st.builds(RateLimit, count=st.integers(0, 999), per_seconds=durations, key=maybe_expression),
     fairness=st.none() | st.sampled_from(Fairness),
     concurrency=st.none() | st.integers(0, 99),
@@ -136,7 +143,9 @@ verifies = st.one_of(
     ),
 )  # fmt: skip
 tenants = st.one_of(
-    st.just(Tenant(source=TenantSource.PATH)), st.builds(Tenant, source=st.just(TenantSource.HEADER), header=texts)
+    st.just(Tenant(source=TenantSource.PATH)),
+    st.builds(Tenant, source=st.just(TenantSource.HEADER), header=texts),
+    st.builds(Tenant, source=st.just(TenantSource.KEY), key=expressions),
 )
 webhooks = st.builds(
     Webhook,

@@ -88,7 +88,7 @@ app Everything {
     message_type { to: string }
     deliver: "https://mail.example/send" {
       headers { "X-Source": "skep", accept: "text/plain" }
-      headers_env { "Authorization": "MAIL_TOKEN", x-key: "MAIL_KEY" }
+      headers_env { "Authorization": "MAIL_TOKEN", "x-key": "MAIL_KEY" }
       secret_env: ["NEW", "OLD"]
       timeout: 5s
     }
@@ -156,6 +156,7 @@ def test_everything_that_can_be_said_is_read() -> None:
     assert app.queues["Mails"].deliver == Deliver(
         url="https://mail.example/send",
         headers={"X-Source": "skep", "accept": "text/plain"},
+        headers_env={"Authorization": "MAIL_TOKEN", "x-key": "MAIL_KEY"},
         secret_env=["NEW", "OLD"],
         timeout_seconds=5.0,
     )
