@@ -248,6 +248,13 @@ class EncryptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
 class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds on what one connection, and all of them together, may ask of the server."""
 
+    hosts: Annotated[
+        str | None,
+        Meta(
+            description="names that requests may ask for this server by, besides localhost and addresses, such as "
+            "skep.example,*.svc.cluster.local; * means every name. When not said: none, and every name where keys are asked for"
+        ),
+    ] = None
     # More than the engine's `request_bytes`, since names and JSON around the payloads count here too.
     body_bytes: Annotated[int, Meta(ge=1, description="the body of one request")] = 12 * MEBIBYTE
     bodies_bytes: Annotated[

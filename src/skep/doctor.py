@@ -214,7 +214,7 @@ async def is_skep(host: str, number: int) -> bool:
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
             reader, writer = await asyncio.open_connection(host, number)
-            writer.write(b"GET /health HTTP/1.1\r\nHost: skep\r\nConnection: close\r\n\r\n")
+            writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             answer = b""
             # Head and body may come one after the other; whatever else listens there may never stop.
             while len(answer) < HEALTH_BYTES and (piece := await reader.read(HEALTH_BYTES)):

@@ -29,6 +29,7 @@ from skep.errors import Code, SkepError
 from skep.http.access import AccessLog
 from skep.http.address import is_exposed
 from skep.http.app import App, Pages
+from skep.http.hosts import Hosts
 from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
@@ -329,6 +330,7 @@ async def serve(
             sockets,
             before_drain=engine.end_polls,
             limits=settings.http,
+            hosts=Hosts(settings.http.hosts, is_guarded=gate is not None, listens_on=settings.host),
             drain_seconds=settings.drain_seconds,
         )
 

@@ -167,14 +167,14 @@ def test_a_compressed_body_is_refused(wire: Wire, encoding: str) -> None:
         b"NONSENSE\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET  HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nNo colon\r\n\r\n",
-        b"POST /api/v1/push HTTP/1.1\r\nContent-Length: many\r\n\r\n",
-        b"POST /api/v1/push HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-        b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"POST /api/v1/push HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"CONNECT example.org:443 HTTP/1.1\r\n\r\n",
+        b"GET  HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nNo colon\r\n\r\n",
+        b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n",
+        b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"CONNECT example.org:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
 def test_what_is_not_http_is_malformed_and_ends_the_connection(wire: Wire, head: bytes) -> None:
@@ -196,7 +196,7 @@ def test_a_wish_for_another_protocol_is_passed_over(wire: Wire) -> None:
     [
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
-        {"Origin": "http://skep:8080"},
+        {"Origin": "http://localhost:8080"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
     ],
 )
@@ -209,7 +209,7 @@ def test_a_page_of_another_origin_cannot_use_it(wire: Wire, headers: dict[str, s
 @pytest.mark.parametrize(
     "headers",
     [
-        {"Origin": "http://skep", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"},
+        {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
         {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"},
     ],
@@ -229,7 +229,7 @@ def test_a_huge_header_is_refused(wire: Wire) -> None:
 
 
 def test_a_header_without_end_is_refused_while_it_is_read(wire: Wire) -> None:
-    wire.send(b"GET /health HTTP/1.1\r\nX-Endless: " + b"x" * 6_000)
+    wire.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Endless: " + b"x" * 6_000)
 
     assert wire.reply().status == 431
 
@@ -247,7 +247,9 @@ def test_a_long_url_is_refused(wire: Wire) -> None:
 
 
 def test_a_body_that_announces_too_much_is_refused_before_it_comes(wire: Wire) -> None:
-    wire.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 300000\r\nExpect: 100-continue\r\n\r\n")
+    wire.send(
+        b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\nExpect: 100-continue\r\n\r\n"
+    )
 
     reply = wire.reply()
 
@@ -256,7 +258,7 @@ def test_a_body_that_announces_too_much_is_refused_before_it_comes(wire: Wire) -
 
 
 def test_a_chunked_body_is_refused_as_soon_as_it_is_too_long(wire: Wire) -> None:
-    wire.send(b"POST /api/v1/push HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    wire.send(b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
     for _ in range(40):
         wire.send(chunk)  # it goes on sending long after it was refused, as clients do
@@ -275,7 +277,7 @@ def holding(server: RunningServer, size: int) -> Iterator[Wire]:
     """A client that has sent so much of its body and goes no further."""
     with Wire(server.port) as wire:
         before = server.app.bodies.held_bytes
-        wire.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 200000\r\n\r\n" + b" " * size)
+        wire.send(b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n" + b" " * size)
         server.run(until(lambda: server.app.bodies.held_bytes == before + size))
         yield wire
 
@@ -284,7 +286,9 @@ def test_bodies_that_are_held_together_are_bounded() -> None:
     with running_server(limits=ROOMY) as server, holding(server, 150_000) as first, Wire(server.port) as second:
         # As much as there is room for, and one that announces more than that.
         assert second.request("POST", PUSH, ONE + b" " * (100_000 - len(ONE))).reply().status == 201
-        second.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 100001\r\nExpect: 100-continue\r\n\r\n")
+        second.send(
+            b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100001\r\nExpect: 100-continue\r\n\r\n"
+        )
         refused = second.reply()
         assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, "SERVER_BUSY", "1")
         assert works(server.port)
@@ -296,7 +300,7 @@ def test_bodies_that_are_held_together_are_bounded() -> None:
 
 def test_a_chunked_body_is_refused_when_there_is_no_more_room() -> None:
     with running_server(limits=ROOMY) as server, holding(server, 150_000), Wire(server.port) as second:
-        second.send(b"POST /api/v1/push HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        second.send(b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(2):
             second.send(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
 
@@ -318,7 +322,7 @@ def test_who_only_announces_a_body_takes_no_room() -> None:
 
 @pytest.mark.parametrize("filler", [b"1;" + b"x" * 1_000 + b"\r\n \r\n", b"0\r\nX-Trailer: " + b"x" * 100_000])
 def test_chunks_that_are_mostly_not_body_are_refused(wire: Wire, filler: bytes) -> None:
-    wire.send(b"POST /api/v1/push HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+    wire.send(b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
     with contextlib.suppress(OSError):
         for _ in range(200):
             wire.send(filler)
@@ -329,7 +333,7 @@ def test_chunks_that_are_mostly_not_body_are_refused(wire: Wire, filler: bytes) 
 
 
 def test_an_answer_that_comes_before_the_body_ends_the_connection(wire: Wire) -> None:
-    wire.send(b"POST /nowhere HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + b"x" * 10)
+    wire.send(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"x" * 10)
 
     reply = wire.reply()
 
@@ -345,7 +349,10 @@ def test_requests_sent_ahead_are_answered_in_order(wire: Wire) -> None:
 
 
 def test_too_many_requests_sent_ahead_end_the_connection(wire: Wire) -> None:
-    ahead = b"GET /api/v1/pop/queue/empty?wait=true&timeout=60 HTTP/1.1\r\n\r\n" + b"GET /health HTTP/1.1\r\n\r\n" * 6
+    ahead = (
+        b"GET /api/v1/pop/queue/empty?wait=true&timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 6
+    )
     wire.send(ahead)
 
     assert wire.is_ended()
@@ -359,7 +366,7 @@ def test_a_connection_that_says_nothing_is_closed(slow_wire: Wire) -> None:
 
 
 def test_headers_that_trickle_are_cut_off(slow_wire: Wire) -> None:
-    assert slow_wire.trickle(b"GET /health HTTP/1.1\r\nX-Slow: " + b"x" * 1_000)
+    assert slow_wire.trickle(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"x" * 1_000)
 
     reply = slow_wire.reply()
 
@@ -368,14 +375,14 @@ def test_headers_that_trickle_are_cut_off(slow_wire: Wire) -> None:
 
 def test_headers_that_trickle_after_a_good_request_are_cut_off_too(slow_wire: Wire) -> None:
     assert slow_wire.request("GET", "/health").reply().status == 200
-    assert slow_wire.trickle(b"GET /health HTTP/1.1\r\nX-Slow: " + b"x" * 1_000)
+    assert slow_wire.trickle(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"x" * 1_000)
 
     assert slow_wire.reply().status == 408
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 1000", b"Transfer-Encoding: chunked"])
 def test_a_body_that_trickles_is_cut_off(slow_wire: Wire, framing: bytes) -> None:
-    slow_wire.send(b"POST /api/v1/push HTTP/1.1\r\n" + framing + b"\r\n\r\n")
+    slow_wire.send(b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\n" + framing + b"\r\n\r\n")
 
     assert slow_wire.trickle(b"1\r\n \r\n" * 200 if b"chunked" in framing else b" " * 999)
     reply = slow_wire.reply()
@@ -385,14 +392,16 @@ def test_a_body_that_trickles_is_cut_off(slow_wire: Wire, framing: bytes) -> Non
 
 
 def test_a_body_that_never_comes_is_cut_off(slow_wire: Wire) -> None:
-    slow_wire.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 10\r\n\r\n")
+    slow_wire.send(b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")
 
     assert slow_wire.reply().status == 408
 
 
 def test_a_body_that_never_comes_does_not_keep_a_poll(impatient: RunningServer) -> None:
     with Wire(impatient.port) as wire:
-        wire.send(b"GET /api/v1/pop/queue/empty?wait=true&timeout=60 HTTP/1.1\r\nContent-Length: 10\r\n\r\n")
+        wire.send(
+            b"GET /api/v1/pop/queue/empty?wait=true&timeout=60 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
+        )
 
         assert wire.reply().status == 408
         impatient.run(until(lambda: impatient.engine.parked_polls == 0))
@@ -502,7 +511,7 @@ def test_what_a_client_that_went_away_waited_for_goes_to_the_next_at_once(strict
 
 
 def test_a_tenant_that_is_named_twice_is_refused(wire: Wire) -> None:
-    head = b"GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: skep\r\nSkep-Tenant: mine\r\nskep-tenant: theirs\r\n\r\n"
+    head = b"GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: localhost\r\nSkep-Tenant: mine\r\nskep-tenant: theirs\r\n\r\n"
 
     reply = wire.send(head).reply()
 

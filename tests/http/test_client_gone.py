@@ -121,7 +121,7 @@ def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: py
     monkeypatch.setattr(engine.log, "read", read)
     monkeypatch.setattr(arrow, "log_stream", observed)
     monkeypatch.setattr(arrow, "LOG_CHUNK", 2)
-    lines = ["GET /api/v1/log/q HTTP/1.1", "Host: here", f"Skep-Tenant: {api.tenant}", f"Accept: {ARROW}", "", ""]
+    lines = ["GET /api/v1/log/q HTTP/1.1", "Host: localhost", f"Skep-Tenant: {api.tenant}", f"Accept: {ARROW}", "", ""]
     with socket.create_connection(("127.0.0.1", api.server.port)) as client:
         client.sendall("\r\n".join(lines).encode())
         assert client.recv(1_000).startswith(b"HTTP/1.1 200")

@@ -119,10 +119,10 @@ def misuse(port: int) -> None:
 def rude() -> list[bytes]:
     return [
         b"NONSENSE\r\n\r\n",
-        b"GET /health HTTP/1.1\r\nX-Huge: " + b"x" * 60_000,
-        b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 10\r\n\r\n1",
-        b"POST /api/v1/push HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Huge: " + b"x" * 60_000,
+        b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1",
+        b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         + (b"8000\r\n" + b" " * 0x8000 + b"\r\n") * 5,
-        b"GET /api/v1/pop/queue/work?wait=true&timeout=0.1 HTTP/1.1\r\n\r\n" * 20,
-        b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 4\r\n\r\n[[[[",
+        b"GET /api/v1/pop/queue/work?wait=true&timeout=0.1 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20,
+        b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n[[[[",
     ]

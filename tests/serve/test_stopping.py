@@ -80,7 +80,9 @@ def test_a_stop_closes_the_listener_before_what_is_under_way_ends(tmp_path: Path
     with serving(folder=tmp_path) as server:
         port = server.listening()
         with Wire(port) as slow:
-            slow.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 45\r\nExpect: 100-continue\r\n\r\n")
+            slow.send(
+                b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 45\r\nExpect: 100-continue\r\n\r\n"
+            )
             assert slow.reply().status == 100, "the request is under way"
             server.signal()
             wait_until_refused(port)
@@ -105,7 +107,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     with serving(folder=tmp_path) as server:
         port = server.listening()
         with Wire(port) as slow:
-            slow.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n")
+            slow.send(
+                b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n"
+            )
             assert slow.reply().status == 100
             server.signal()
             wait_until_refused(port)
@@ -117,7 +121,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 def test_what_is_still_under_way_when_the_time_is_over_is_cut_off(tmp_path: Path) -> None:
     with serving("--drain-seconds", "0.2", folder=tmp_path) as server:
         with Wire(server.listening()) as slow:
-            slow.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n")
+            slow.send(
+                b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n"
+            )
             assert slow.reply().status == 100
             server.signal()
             assert slow.is_ended()

@@ -86,7 +86,7 @@ class Steady:
     async def _push(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, partition: str, text: str) -> str:
         item = {"queue": self._queue, "partition": partition, "payload": text}
         body = json.dumps({"items": [item], **self._more}).encode()
-        writer.write(b"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        writer.write(b"POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         head = await reader.readuntil(b"\r\n\r\n")
         status = int(head.split(b" ", 2)[1])
         length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))

@@ -59,9 +59,16 @@ class Wire:
         self.socket.sendall(data)
         return self
 
-    def request(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Wire:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+        host: str = "localhost",
+    ) -> Wire:
         lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-        head = f"{method} {path} HTTP/1.1\r\nHost: skep\r\nContent-Length: {len(body)}\r\n{lines}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n{lines}\r\n"
         return self.send(head.encode() + body)
 
     def trickle(self, data: bytes, pause_seconds: float = 0.05) -> bool:

@@ -54,7 +54,7 @@ app Flood {{
 def request(number: int) -> bytes:
     body = json.dumps({"id": f"e-{number}", "incident": number % INCIDENTS, "n": number}).encode()
     lines = "".join(f"{name}: {value}\r\n" for name, value in signing.plain(body, SECRET).items())
-    return f"POST /hook/Alert HTTP/1.1\r\nHost: skep\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode() + body
+    return f"POST /hook/Alert HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode() + body
 
 
 async def post_all(port: int, numbers: list[int]) -> dict[int, set[tuple[int, str]]]:

@@ -13,7 +13,7 @@ from skep.http.exchange import Answer, Call
 
 _KINDS = {"css": b"text/css; charset=utf-8", "js": b"text/javascript; charset=utf-8", "svg": b"image/svg+xml"}
 _NAMES = ("skep.css", "skep.js", "vendor/htmx.min.js", "vendor/uplot.min.js", "vendor/uplot.min.css", "icon.svg")
-FOR_EVER = (b"cache-control", b"public, max-age=31536000, immutable")
+FOR_EVER = b"public, max-age=31536000, immutable"
 
 
 class Asset(Struct, frozen=True):
@@ -42,5 +42,5 @@ async def serve(call: Call) -> Answer:
     wanted = call.path("asset")
     for asset in assets().values():
         if asset.served_as == wanted:
-            return Answer(200, asset.body, asset.media_type, [FOR_EVER, (b"x-content-type-options", b"nosniff")])
+            return Answer(200, asset.body, asset.media_type, caching=FOR_EVER)
     raise SkepError(Code.ROUTE_NOT_FOUND, "there is no such file")

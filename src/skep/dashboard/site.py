@@ -123,10 +123,7 @@ class Site:
 
     def see(self, address: str, *headers: tuple[bytes, bytes]) -> Answer:
         """A redirect to a page."""
-        return Answer(HTTPStatus.SEE_OTHER, b"", HTML, [(b"location", address.encode("ascii")), _PRIVATE, *headers])
-
-
-_PRIVATE = (b"cache-control", b"no-store")
+        return Answer(HTTPStatus.SEE_OTHER, b"", HTML, [(b"location", address.encode("ascii")), *headers])
 
 
 def _guards(nonce: str) -> list[tuple[bytes, bytes]]:
@@ -135,7 +132,7 @@ def _guards(nonce: str) -> list[tuple[bytes, bytes]]:
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
     return [
-        (b"content-security-policy", policy.encode()), _PRIVATE, (b"x-content-type-options", b"nosniff"),
+        (b"content-security-policy", policy.encode()),
         # Not no-referrer: forms would then come from the origin `null`, which is refused.
         (b"referrer-policy", b"same-origin"),
     ]  # fmt: skip

@@ -152,7 +152,7 @@ class App:
         if pages is not None:
             served += [(o, self._endpoint(o, pages.tell)) for o in pages.operations]
         self._exact = {(o.method, o.path): endpoint for o, endpoint in served if "{" not in o.path}
-        self._pop = next(endpoint for o, endpoint in served if o.path == POP_QUEUE + "{queue}")
+        self._pop = {o.method: endpoint for o, endpoint in served if o.path == POP_QUEUE + "{queue}"}
         self._hook = next(endpoint for o, endpoint in served if o.path == HOOK + "{webhook}")
         resources: dict[str, Resource] = {}
         for operation, endpoint in served:
@@ -174,8 +174,9 @@ class App:
         if is_audited(o.method, o.access):
             handler = audited(self._access, f"{o.method} {o.path}", o.access, self._audit_seconds, handler)
         return Endpoint(
-            handler, self._limits, self.bodies, o.query_names, meter, o.repeatable, tell, guard, o.tenant_in
-        )
+            handler, self._limits, self.bodies, o.query_names, meter, o.repeatable, tell, guard, o.tenant_in,
+            by_link=o.by_link or tell is not tell_json,
+        )  # fmt: skip
 
     def _total(self) -> Meter:
         return self.meter if self.tally is None else self.tally.total(self.meter)
@@ -187,11 +188,11 @@ class App:
         endpoint = self._exact.get((scope["method"], path))
         # Paths are matched as they were quoted, so that a name may contain a slash.
         quoted = scope["raw_path"].decode("ascii")
-        if endpoint is None and scope["method"] == "GET" and quoted.startswith(POP_QUEUE):
+        if endpoint is None and scope["method"] in self._pop and quoted.startswith(POP_QUEUE):
             queue = quoted[len(POP_QUEUE) :]
             if queue and "/" not in queue:
                 scope["path_params"] = {"queue": queue}
-                endpoint = self._pop
+                endpoint = self._pop[scope["method"]]
         elif endpoint is None and scope["method"] == "POST" and quoted.startswith(HOOK):
             name = quoted[len(HOOK) :]
             if name and "/" not in name:

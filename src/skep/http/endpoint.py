@@ -13,8 +13,9 @@ from skep.config import HttpLimits
 from skep.errors import Code, SkepError
 from skep.http.bodies import Bodies
 from skep.http.errors import error_answer
-from skep.http.exchange import Answer, Call, ClientGone, Receive, Scope, Send
+from skep.http.exchange import NOSNIFF, Answer, Call, ClientGone, Receive, Scope, Send
 from skep.http.guard import Guard
+from skep.http.origin import BROWSER, check_page
 from skep.http.parameters import check_known
 from skep.http.transport import TRANSPORT
 from skep.observe.metrics import RouteMeter
@@ -34,7 +35,18 @@ def tell_json(error: SkepError, call: Call) -> Answer:  # noqa: ARG001 - it is t
 class Endpoint:
     """One operation as an ASGI application."""
 
-    __slots__ = ("_bodies", "_guard", "_handler", "_known", "_limits", "_meter", "_repeatable", "_tell", "_tenant_in")
+    __slots__ = (
+        "_bodies",
+        "_by_link",
+        "_guard",
+        "_handler",
+        "_known",
+        "_limits",
+        "_meter",
+        "_repeatable",
+        "_tell",
+        "_tenant_in",
+    )
 
     def __init__(
         self,
@@ -47,8 +59,10 @@ class Endpoint:
         tell: Teller = tell_json,
         guard: Guard | None = None,
         tenant_in: str | None = None,
+        by_link: bool = False,
     ) -> None:
-        """Without a ``guard`` anyone may do it."""
+        """Without a ``guard`` anyone may do it; ``by_link`` says that a link from anywhere may lead to it."""
+        self._by_link = by_link
         self._tenant_in = tenant_in
         self._guard = guard
         self._repeatable = repeatable
@@ -63,6 +77,8 @@ class Endpoint:
         started = perf_counter()
         call = Call(scope, receive, self._limits, self._bodies, self._repeatable, self._tenant_in)
         try:
+            if BROWSER in scope:
+                check_page(scope, by_link=self._by_link)
             if self._guard is not None:
                 await self._guard.admit(call)
             if scope["query_string"]:
@@ -97,8 +113,13 @@ async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:
     assert isinstance(body, bytes)
     if scope["method"] != "HEAD" and (transport := scope.get(TRANSPORT)) is not None:
         transport.hold_next()
+    caching = (b"cache-control", answer.caching)
     if answer.status != 204:
-        headers = [(b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), *headers]
+        headers = [
+            (b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), NOSNIFF, caching, *headers
+        ]  # fmt: skip
+    else:
+        headers = [caching, *headers]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -107,7 +128,7 @@ async def _send_pieces(
     call: Call, send: Send, answer: Answer, pieces: AsyncGenerator[bytes | memoryview, None]
 ) -> None:
     """Send an answer piece by piece, as long as there is someone to take it: what is sent to nobody is silently dropped."""
-    headers = [(b"content-type", answer.media_type), *answer.headers]
+    headers = [(b"content-type", answer.media_type), NOSNIFF, (b"cache-control", answer.caching), *answer.headers]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     gone = asyncio.ensure_future(call.disconnected())
     try:

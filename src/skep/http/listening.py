@@ -18,6 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from skep.config import HttpLimits
+from skep.http.hosts import Hosts
 from skep.http.protocol import LimitedProtocol
 
 BACKLOG = 2_048
@@ -37,14 +38,16 @@ class Listener(uvicorn.Server):
         *,
         before_drain: Callable[[], None],
         limits: HttpLimits | None = None,
+        hosts: Hosts | None = None,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         limits = limits or HttpLimits()
+        hosts = hosts or Hosts(limits.hosts, is_guarded=False)
         super().__init__(
             uvicorn.Config(
                 # uvicorn's types for ASGI and Starlette's describe the same thing
                 cast("Any", app),
-                http=cast("Any", partial(LimitedProtocol, limits=limits)),
+                http=cast("Any", partial(LimitedProtocol, limits=limits, hosts=hosts)),
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

@@ -33,7 +33,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     there is no body; a ``request`` that is ``optional`` may be left out.
     ``tag`` is the group it is documented in, ``verb`` the one whose latency it counts towards, ``access``
     what it needs of whoever asks. ``tenant_in`` is the parameter of the query that may name the tenant instead of the header.
-    ``by_cookie`` lets a browser show its key in a cookie.
+    ``by_cookie`` lets a browser show its session in a cookie, ``by_link`` lets a link from any page lead here.
     """
 
     method: str
@@ -51,6 +51,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     access: Need
     tenant_in: str | None = None
     by_cookie: bool = False
+    by_link: bool = False
 
     @property
     def query_names(self) -> frozenset[str]:

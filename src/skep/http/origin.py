@@ -1,28 +1,74 @@
 """Requests that a web page makes with its visitor's browser.
 
 A server on loopback trusts whoever is on the machine, and a browser is, whatever page it shows: without this any web page could
-push, pop or clear. Browsers say which page a request is from, and no other client does.
+push, pop or clear. Browsers say which page a request is from, and no other client does. The API is for programs and for pages of this
+server; only its pages may be reached by a link from elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
+from typing import Any
 
-from skep.errors import Code
-from skep.http.refusal import Refused
+from skep.errors import Code, SkepError
 
-TOLD_BY_BROWSERS = frozenset({b"origin", b"sec-fetch-site"})
+BROWSER = "skep.browser"
+"""Where the scope of a request that a browser seems to have made says so."""
+TOLD_BY_BROWSERS = frozenset({b"origin", b"sec-fetch-site", b"referer"})
+_SAFE = ("GET", "HEAD")
+_FRAMES = (b"iframe", b"frame", b"embed", b"object", b"fencedframe")
+_USUAL_AGENT = b"mozilla/"
+"""Every browser's `User-Agent` begins so, and hardly any program's."""
 
 
-def check_origin(headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Refuse a request from a page that this server did not serve itself. Following a link to here is no such request."""
-    told = dict(headers)
-    origin = told.get(b"origin")
-    if origin is not None and origin.partition(b"://")[2] != told.get(b"host"):
+def check_page(scope: MutableMapping[str, Any], *, by_link: bool) -> None:
+    """Refuse a request from a page that this server did not serve itself.
+
+    ``by_link`` says that it is a page, to which a link may lead from anywhere, though not into a frame.
+    """
+    told = dict(scope["headers"])
+    host, origin, site = told.get(b"host"), told.get(b"origin"), told.get(b"sec-fetch-site")
+    if origin is not None and not _is_of(origin, host):
         raise _foreign()
-    if told.get(b"sec-fetch-site") == b"cross-site" and told.get(b"sec-fetch-mode") != b"navigate":
+    may_follow = by_link and scope["method"] in _SAFE
+    if site is not None:
+        if site == b"same-origin" or (may_follow and _is_followed(site, told)):
+            return
+        raise _foreign()
+    if origin is None and not may_follow and not _is_of(told.get(b"referer", b""), host):
         raise _foreign()
 
 
-def _foreign() -> Refused:
-    return Refused(403, Code.FORBIDDEN, "a web page of another origin may not use this server")
+def _is_of(url: bytes, host: bytes | None) -> bool:
+    return url.partition(b"://")[2].partition(b"/")[0] == host
+
+
+def _is_followed(site: bytes, told: dict[bytes, bytes]) -> bool:
+    """Whether someone followed a link, or typed an address."""
+    if told.get(b"sec-fetch-dest") in _FRAMES:
+        return False
+    return site == b"none" or told.get(b"sec-fetch-mode") == b"navigate"
+
+
+def check_popper(scope: MutableMapping[str, Any]) -> None:
+    """Refuse a pop by GET from a browser that does not say which page it is from.
+
+    To a server off loopback without TLS browsers do not send `Sec-Fetch-Site`, with GET they send no `Origin`, and a page can
+    keep back the `Referer`. A POST always has its origin.
+    """
+    if BROWSER not in scope and _is_browser(scope["headers"]):
+        raise SkepError(
+            Code.FORBIDDEN, "a browser that does not say which page it shows cannot pop by GET: use POST, or a program"
+        )
+
+
+def _is_browser(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"user-agent" and value[: len(_USUAL_AGENT)].lower() == _USUAL_AGENT for name, value in headers)
+
+
+def _foreign() -> SkepError:
+    return SkepError(
+        Code.FORBIDDEN,
+        "a web page of another origin may not use this server, nor does the API answer to links and typed addresses: use a "
+        "program, or a page of this server",
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TimerHandle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httptools
@@ -20,7 +20,8 @@ from uvicorn.server import ServerState
 
 from skep.config import HttpLimits
 from skep.errors import Code
-from skep.http.origin import TOLD_BY_BROWSERS, check_origin
+from skep.http.hosts import Hosts, check_target
+from skep.http.origin import BROWSER, TOLD_BY_BROWSERS
 from skep.http.refusal import Refused
 from skep.http.transport import TRANSPORT, ClosingInOrder
 
@@ -36,6 +37,10 @@ FRAMING_PER_BYTE = 8
 CROWD = 100
 """So many connections above `max_connections` are told why they are refused; those above are only closed."""
 
+HOST = b"host"
+_LOOKED_AT = TOLD_BY_BROWSERS | {HOST}
+_VERSIONS = ("1.1", "1.0")
+
 log = structlog.get_logger("skep.http")
 
 
@@ -50,9 +55,11 @@ class LimitedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         limits: HttpLimits,
+        hosts: Hosts,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
+        self._hosts = hosts
         self._running: RequestResponseCycle | None = None
         self._timer: TimerHandle | None = None
         self._reader_timer: TimerHandle | None = None
@@ -129,6 +136,8 @@ class LimitedProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
         lines += [b"%s: %s" % header for header in self.headers if header[0] not in (b"upgrade", b"connection")]
+        if b"close" in _connection_options(self.headers):
+            lines.append(b"connection: close")
         self.parser = httptools.HttpRequestParser(self)
         self._is_upgrade = False
         self._feed(b"\r\n".join([*lines, b"\r\n"]) + rest)
@@ -166,13 +175,23 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Run the request, unless its head is too large or too many wait before it."""
         headers = self.headers
+        version = self.parser.get_http_version()
+        if version not in _VERSIONS:
+            raise Refused(505, Code.MALFORMED, "this server speaks HTTP/1.1, and HTTP/1.0")
+        host: bytes | None = None
         size = 0
         for name, value in headers:
             size += len(name) + len(value)
-            if name in TOLD_BY_BROWSERS:
-                check_origin(headers)
+            if name in _LOOKED_AT:
+                if name != HOST:
+                    self.scope[BROWSER] = True  # type: ignore[literal-required]  # for `check_page`
+                elif host is None:
+                    host = value
+                else:
+                    raise Refused(400, Code.MALFORMED, "the header Host is given twice")
         if size > self._limits.headers_bytes or len(headers) > self._limits.headers_count:
             raise self._head_too_large()
+        self._check_host(host, version)
         if len(self.pipeline) >= self._limits.pipelined_requests:
             raise Refused(429, Code.TOO_MANY_REQUESTS, "too many requests were sent ahead of their answers")
         if self.parser.should_upgrade():
@@ -188,6 +207,18 @@ class LimitedProtocol(HttpToolsProtocol):
         # An answer that comes before the whole request has ends the connection: nobody wants the rest.
         self._keep_alive = self.cycle.keep_alive
         self.cycle.keep_alive = False
+
+    def _check_host(self, host: bytes | None, version: str) -> None:
+        """The one place that knows which names are answered."""
+        if host is None:
+            # Probes that speak HTTP/1.0 have no need of it, and browsers speak 1.1.
+            if version == "1.0" and self.url[:1] == b"/":
+                return
+            raise Refused(400, Code.MALFORMED, "the header Host is missing")
+        if host not in self._hosts.answered:
+            self._hosts.examine(host)
+        if self.url[:1] != b"/" and self.parser.get_method() != b"CONNECT":
+            check_target(self.url, host)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -328,3 +359,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
             self._reader_timer = None
+
+
+def _connection_options(headers: Sequence[tuple[bytes, bytes]]) -> set[bytes]:
+    """What the client wants of the connection."""
+    said = b",".join(value for name, value in headers if name == b"connection")
+    return {option.strip().lower() for option in said.split(b",")}

@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 from skep.errors import Code, SkepError
 from skep.http.errors import error_answer
+from skep.http.exchange import NOSNIFF
 
 
 class Refused(Exception):  # noqa: N818 - it carries a refusal out of the parser
@@ -23,6 +24,8 @@ class Refused(Exception):  # noqa: N818 - it carries a refusal out of the parser
         headers = [
             (b"content-type", answer.media_type),
             (b"content-length", b"%d" % len(body)),
+            NOSNIFF,
+            (b"cache-control", answer.caching),
             *answer.headers,
             (b"connection", b"close"),
         ]

@@ -13,6 +13,7 @@ from skep.clock import Clock, SystemClock
 from skep.config import AccessSettings, EngineSettings, HttpLimits
 from skep.http.address import bind, resolve
 from skep.http.app import App
+from skep.http.hosts import Hosts
 from skep.http.listening import Listener
 from skep.server import Opened, open_gate, open_server, pages_of
 from skep.webhooks.functions import FunctionsByName
@@ -72,7 +73,9 @@ def running_server(
             if access is not None:
                 gate = await open_gate(engine, clock, access, is_exposed=False)
             app = App(engine, opened.catalogue, limits, functions=functions, pages=pages_of(engine), gate=gate)
-            listener = Listener(app, sockets, before_drain=engine.end_polls, limits=limits)
+            names = None if limits is None else limits.hosts
+            hosts = Hosts(names, is_guarded=gate is not None)
+            listener = Listener(app, sockets, before_drain=engine.end_polls, limits=limits, hosts=hosts)
             listeners.append(listener)
             serving = asyncio.create_task(listener.listen())
             await listener.listening.wait()

@@ -39,9 +39,7 @@ def operations(engine: Engine) -> list[Operation]:
             requests_per_second=request.requests_per_second,
         )  # fmt: skip
         _note(call, minted.record.id)
-        told = json_answer(KeyMade(minted.text, key_view(minted.record)), HTTPStatus.CREATED)
-        told.headers.append((b"cache-control", b"no-store"))
-        return told
+        return json_answer(KeyMade(minted.text, key_view(minted.record)), HTTPStatus.CREATED)
 
     async def list_keys(call: Call) -> Answer:
         limit = page_limit(call.query)

@@ -39,11 +39,11 @@ def operations(engine: Engine) -> list[Operation]:
 
     return [
         Operation(
-            method="GET", path="/health", handler=health, answers={200: Health}, tag="Server", access=OPEN,
+            method="GET", path="/health", handler=health, answers={200: Health}, tag="Server", access=OPEN, by_link=True,
             summary="Is the process alive? It never fails because the store is away",
         ),
         Operation(
-            method="GET", path="/ready", handler=ready, answers={200: Health, 503: Health}, tag="Server", access=OPEN,
+            method="GET", path="/ready", handler=ready, answers={200: Health, 503: Health}, tag="Server", access=OPEN, by_link=True,
             summary="Can it do its work? 503 while the store is away",
         ),
     ]  # fmt: skip

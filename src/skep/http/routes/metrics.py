@@ -50,7 +50,7 @@ def operations(engine: Engine, total: Callable[[], Meter], limits: HttpLimits) -
 
     return [
         Operation(
-            method="GET", path="/metrics", access=READ_SERVER, handler=metrics, tag="Server",
+            method="GET", path="/metrics", access=READ_SERVER, by_link=True, handler=metrics, tag="Server",
             answers={200: (Media("text/plain"), MetricsResponse)},
             summary="Counters, latencies and gauges, as Prometheus text",
             description="With `Accept: application/json` a summary as JSON. Totals are messages, latencies those of "

@@ -1,4 +1,4 @@
-"""`GET /api/v1/pop…`: leasing messages, at once or when there are some."""
+"""`POST /api/v1/pop…`, or GET as the first clients did: leasing messages, at once or when there are some."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
+import msgspec
+
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import NOTHING, Answer, Call, json_answer
 from skep.http.need import POP, POP_LIST
 from skep.http.operation import Operation, Parameter
+from skep.http.origin import check_popper
 from skep.http.shown import json_headers, json_payload
 from skep.ids import id_text
 from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, Start, StartMode
@@ -44,6 +47,7 @@ PARAMETERS = (
     Parameter("leaseSeconds", float, "how long the lease lasts; the queue's lease_seconds by default"),
 )
 _NONE = "204 when there are none."
+_BY_GET = f"{_NONE} A browser is answered only when it says that a page of this server asks."
 MATCHING = (
     Parameter("namespace", str, "of all queues of this namespace"),
     Parameter("task", str, "of all queues of this task"),
@@ -72,6 +76,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         return await pop(call, call.path("partition"))
 
     async def pop(call: Call, partition: str | None) -> Answer:
+        check(call)
         wish = read(call.query)
         taking = engine.pop(
             call.queue(call.path("queue")),
@@ -87,6 +92,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         return await taken(call, taking, wish)
 
     async def pop_matching(call: Call) -> Answer:
+        check(call)
         wish = read(call.query)
         taking = engine.pop_matching(
             tenant=call.tenant,
@@ -122,22 +128,35 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         engine.lost(result.deliveries)
 
     answers = {200: PopResponse, 204: None}
-    return [
+    by_post = [
         Operation(
-            method="GET", path="/api/v1/pop/queue/{queue}", handler=pop_queue, parameters=PARAMETERS, answers=answers,
+            method="POST", path="/api/v1/pop/queue/{queue}", handler=pop_queue, parameters=PARAMETERS, answers=answers,
             summary="Lease messages of a queue", description=_NONE, tag="Messages", verb="pop", access=POP,
         ),
         Operation(
-            method="GET", path="/api/v1/pop/queue/{queue}/partition/{partition}", handler=pop_partition,
+            method="POST", path="/api/v1/pop/queue/{queue}/partition/{partition}", handler=pop_partition,
             parameters=PARAMETERS, answers=answers, summary="Lease messages of one partition", description=_NONE,
             tag="Messages", verb="pop", access=POP,
         ),
         Operation(
-            method="GET", path="/api/v1/pop", access=POP_LIST, handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=answers,
+            method="POST", path="/api/v1/pop", access=POP_LIST, handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=answers,
             summary="Lease messages of all queues of a namespace, a task or both, higher priority first",
             description=_NONE, tag="Messages", verb="pop",
         ),
     ]  # fmt: skip
+    by_get = [
+        msgspec.structs.replace(one, method="GET", summary=f"{one.summary} (the same as by POST)", description=_BY_GET)
+        for one in by_post
+    ]
+    return [*by_get, *by_post]
+
+
+def check(call: Call) -> None:
+    """A pop changes something, so a browser does it for no page but ours; and it says in the query what it wants."""
+    if call.scope["method"] == "GET":
+        check_popper(call.scope)
+    elif call.header(b"content-length") not in (None, b"0") or call.header(b"transfer-encoding") is not None:
+        raise SkepError(Code.INVALID_REQUEST, "a pop has no body: it takes its parameters in the query")
 
 
 def read(query: dict[str, str]) -> Wish:

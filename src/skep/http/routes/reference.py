@@ -15,7 +15,6 @@ from skep.http.operation import Media, Operation
 from skep.http.reference import page
 
 HTML = b"text/html; charset=utf-8"
-CACHING = (b"cache-control", b"no-cache")
 
 
 def operations(every: Callable[[], Sequence[Operation]]) -> list[Operation]:
@@ -26,19 +25,19 @@ def operations(every: Callable[[], Sequence[Operation]]) -> list[Operation]:
         return msgspec.json.encode(document(every()))
 
     async def openapi(call: Call) -> Answer:  # noqa: ARG001 - the same for everyone
-        return Answer(200, written(), headers=[CACHING])
+        return Answer(200, written())
 
     async def docs(call: Call) -> Answer:  # noqa: ARG001 - the same for everyone
         told = page()
-        return Answer(200, told.html, HTML, [CACHING, (b"content-security-policy", told.policy)])
+        return Answer(200, told.html, HTML, [(b"content-security-policy", told.policy)])
 
     return [
         Operation(
-            method="GET", path="/openapi.json", access=KNOWN, by_cookie=True, handler=openapi, tag="Server", answers={200: dict[str, Any]},
+            method="GET", path="/openapi.json", access=KNOWN, by_cookie=True, by_link=True, handler=openapi, tag="Server", answers={200: dict[str, Any]},
             summary="This reference as an OpenAPI 3.1 document",
         ),
         Operation(
-            method="GET", path="/docs", access=KNOWN, by_cookie=True, handler=docs, tag="Server", answers={200: Media("text/html")},
+            method="GET", path="/docs", access=KNOWN, by_cookie=True, by_link=True, handler=docs, tag="Server", answers={200: Media("text/html")},
             summary="This reference as a page",
         ),
     ]  # fmt: skip
