@@ -26,7 +26,13 @@ WAIT_MS = 20_000
 """How long a page may take to show something: only a busy machine needs it."""
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 # Root has no sandbox for a browser; a small /dev/shm would end it.
-ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+# Names in .example mean this machine, as those of a page that was rebound do.
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--host-resolver-rules=MAP *.example 127.0.0.1",
+]
 
 
 def program() -> str | None:
