@@ -260,6 +260,14 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bodies_bytes: Annotated[
         int, Meta(ge=1, description="the bodies of all requests together, per process; one more is answered 503")
     ] = 256 * MEBIBYTE
+    open_bodies_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="the same for bodies that anyone may send: those of webhooks, whose signature is checked when they are "
+            "here, and of logins",
+        ),
+    ] = 32 * MEBIBYTE
     body_seconds: Annotated[float, Meta(gt=0, description="how long a body may take to arrive")] = 30.0
     json_depth: Annotated[int, Meta(ge=8, le=500, description="how deep a payload, or another body, may be nested")] = (
         100
@@ -283,6 +291,19 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_connections: Annotated[
         int, Meta(ge=1, description="open connections per process; one more is answered 503")
     ] = 16_384
+    peer_connections: Annotated[
+        Annotated[int, Meta(ge=1)] | None,  # a bound is of a number, and a union is none
+        Meta(
+            description="open connections of one address, per process; one more is answered 429. When not said, a quarter of "
+            "max_connections. This machine and trusted proxies may have as many as there are"
+        ),
+    ] = None
+    trusted_proxies: Annotated[
+        str,
+        Meta(
+            description="addresses and networks, separated by commas, whose X-Forwarded-For and X-Forwarded-Proto are believed"
+        ),
+    ] = "127.0.0.0/8,::1"
     pipelined_requests: Annotated[
         int, Meta(ge=1, description="requests that one connection may send ahead of their answers")
     ] = 32

@@ -46,7 +46,11 @@ def impatient() -> Iterator[RunningServer]:
 @contextlib.contextmanager
 def process_with(limits: HttpLimits, folder: Path) -> Iterator[int]:
     """The port of a server with these limits as a process of its own, on uvloop."""
-    environ = {f"SKEP_HTTP_{name.upper()}": str(value) for name, value in msgspec.structs.asdict(limits).items()}
+    environ = {
+        f"SKEP_HTTP_{name.upper()}": str(value)
+        for name, value in msgspec.structs.asdict(limits).items()
+        if value is not None
+    }
     with serving("--store", ":memory:", folder=folder, environ=environ) as process:
         port = process.listening()
         make_empty_queue(port)

@@ -18,7 +18,9 @@ from skep.http.endpoint import Endpoint, Teller, send_answer, tell_json
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call, Receive, Scope, Send
 from skep.http.guard import Guard
+from skep.http.need import Reach
 from skep.http.operation import Operation
+from skep.http.peers import Peers
 from skep.http.routes import (
     access,
     ack,
@@ -142,7 +144,9 @@ class App:
         self._access = engine.access
         self._audit_seconds = audit_days * DAY_SECONDS
         self.meter = Meter(limits.metrics_queues)
-        self.bodies = Bodies(limits.bodies_bytes)
+        peers = Peers(limits.trusted_proxies)
+        self.bodies = Bodies(limits.bodies_bytes, peers)
+        self.open_bodies = Bodies(limits.open_bodies_bytes, peers)
         self.tally = tally
         self.operations = [
             *all_operations(engine, catalogue, self.meter, limits, self._total, functions),
@@ -173,8 +177,9 @@ class App:
         handler = o.handler
         if is_audited(o.method, o.access):
             handler = audited(self._access, f"{o.method} {o.path}", o.access, self._audit_seconds, handler)
+        bodies = self.open_bodies if o.access.reach is Reach.OPEN else self.bodies
         return Endpoint(
-            handler, self._limits, self.bodies, o.query_names, meter, o.repeatable, tell, guard, o.tenant_in,
+            handler, self._limits, bodies, o.query_names, meter, o.repeatable, tell, guard, o.tenant_in,
             by_link=o.by_link or tell is not tell_json,
         )  # fmt: skip
 

@@ -112,6 +112,16 @@ class Call:
         return None
 
     @property
+    def peer(self) -> str:
+        """The address that it comes from."""
+        return self._bodies.peers.of(self.scope)
+
+    @property
+    def is_https(self) -> bool:
+        """Whether whoever asks came by TLS."""
+        return self._bodies.peers.is_https(self.scope)
+
+    @property
     def tenant(self) -> str:
         """Whose queues are meant: the tenant of the header, if the principal has to do with it, else the principal's own."""
         if self._tenant is None:
@@ -278,27 +288,30 @@ class Call:
             body: bytes = event.get("body", b"")
             if len(body) > limit:
                 raise _too_large(limit)
-            self._take(len(body))
+            self._bodies.take(len(body))
+            self.body_bytes += len(body)
             return body
         return await self._rest(event, limit)
 
-    def _take(self, size: int) -> None:
-        self._bodies.take(size)
-        self.body_bytes += size
-
     async def _rest(self, event: Event, limit: int) -> bytes:
         parts = []
-        while True:
-            if event["type"] == "http.disconnect":
-                raise ClientGone
-            part = event.get("body", b"")
-            if self.body_bytes + len(part) > limit:
-                raise _too_large(limit)
-            self._take(len(part))
-            parts.append(part)
-            if not event.get("more_body"):
-                return b"".join(parts)
-            event = await self._receive()
+        bodies = self._bodies
+        peer = bodies.peers.bounded(self.scope)
+        try:
+            while True:
+                if event["type"] == "http.disconnect":
+                    raise ClientGone
+                part = event.get("body", b"")
+                if self.body_bytes + len(part) > limit:
+                    raise _too_large(limit)
+                bodies.take_of(peer, len(part))
+                self.body_bytes += len(part)
+                parts.append(part)
+                if not event.get("more_body"):
+                    return b"".join(parts)
+                event = await self._receive()
+        finally:
+            bodies.finish_of(peer, self.body_bytes)
 
     async def unless_gone(self, work: Awaitable[T], undo: Callable[[T], None] | None = None) -> T:
         """The result of ``work``, which is cancelled when the client goes away first, or when its key counts no longer.

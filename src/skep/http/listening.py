@@ -19,9 +19,12 @@ from starlette.types import ASGIApp
 
 from skep.config import HttpLimits
 from skep.http.hosts import Hosts
+from skep.http.peers import Connections, Peers
 from skep.http.protocol import LimitedProtocol
 
 BACKLOG = 2_048
+PEERS = 4
+"""So many addresses may together have all connections, unless the settings say otherwise."""
 DRAIN_SECONDS = 30.0
 DRAIN_LOOK_SECONDS = 0.02
 
@@ -43,11 +46,13 @@ class Listener(uvicorn.Server):
     ) -> None:
         limits = limits or HttpLimits()
         hosts = hosts or Hosts(limits.hosts, is_guarded=False)
+        most = limits.peer_connections or max(1, limits.max_connections // PEERS)
+        crowd = Connections(Peers(limits.trusted_proxies), most)
         super().__init__(
             uvicorn.Config(
                 # uvicorn's types for ASGI and Starlette's describe the same thing
                 cast("Any", app),
-                http=cast("Any", partial(LimitedProtocol, limits=limits, hosts=hosts)),
+                http=cast("Any", partial(LimitedProtocol, limits=limits, hosts=hosts, crowd=crowd)),
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

@@ -22,6 +22,7 @@ from skep.config import HttpLimits
 from skep.errors import Code
 from skep.http.hosts import Hosts, check_target
 from skep.http.origin import BROWSER, TOLD_BY_BROWSERS
+from skep.http.peers import Connections
 from skep.http.refusal import Refused
 from skep.http.transport import TRANSPORT, ClosingInOrder
 
@@ -56,10 +57,13 @@ class LimitedProtocol(HttpToolsProtocol):
         *,
         limits: HttpLimits,
         hosts: Hosts,
+        crowd: Connections,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._hosts = hosts
+        self._crowd = crowd
+        self._peer: str | None = None
         self._running: RequestResponseCycle | None = None
         self._timer: TimerHandle | None = None
         self._reader_timer: TimerHandle | None = None
@@ -79,17 +83,21 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Take the connection, if there is room for it."""
         super().connection_made(ClosingInOrder(transport, self))  # type: ignore[arg-type]  # it has all that is used
+        self._peer = self._crowd.enter(self.client)
         count = len(self.connections)
         if count > self._limits.max_connections + CROWD:
             transport.abort()
         elif count > self._limits.max_connections:
             self._refuse(Refused(503, Code.TOO_MANY_REQUESTS, "the server has as many connections as it may have"))
+        elif self._crowd.are_too_many(self._peer):
+            self._refuse(Refused(429, Code.TOO_MANY_REQUESTS, "this address has as many connections as one may have"))
         else:
             self._start_timer(self._limits.headers_seconds, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everyone who works for this client."""
         self.is_lost = True
+        self._crowd.leave(self._peer)
         self._stop_timer()
         self._stop_reader_timer()
         if self._running is not None and not self._running.response_complete:
