@@ -1,4 +1,4 @@
-"""Who may do what, as data: keys, what they grant, and the audit log of what admins did.
+"""Who may do what, as data: keys, what they grant, sessions of people, and the audit log of what admins did.
 
 Plain structs, as in `skep.model`. Of a key's secret only a digest is here; the rest of a key that no store looks at stays the
 JSON bytes of its `KeyDetail`.
@@ -73,6 +73,27 @@ class KeyRecord(Struct, frozen=True):
     expires_at: Instant | None = None
     revoked_at: Instant | None = None
     forget_at: Instant | None = None
+
+
+KEY_OWNER = "key:"
+"""What the owner of a session begins with when it is a key: its id follows."""
+
+
+class SessionDetail(Struct, frozen=True):
+    """What a session of a token grants; one of a key grants what its key does."""
+
+    grants: tuple[Grant, ...] = ()
+
+
+class SessionRecord(Struct, frozen=True):
+    """A session as it is stored: somebody showed a key or token once. ``id`` is the digest of what their browser shows since."""
+
+    id: str
+    owner: str
+    created_at: Instant
+    used_at: Instant
+    expires_at: Instant
+    document: bytes
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):

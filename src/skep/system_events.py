@@ -19,7 +19,10 @@ class SystemEventKind(StrEnum):
 
 
 class SystemEvent(Struct, frozen=True):
-    """One change, with the queue as it is by now, None when it is gone. Of a changed key, ``key`` has the id as its name."""
+    """One change, with the queue as it is by now, None when it is gone.
+
+    Of a changed key, ``key`` has the id as its name. A session that ended is told as a key that was revoked: its id is of another form.
+    """
 
     kind: SystemEventKind
     key: QueueKey

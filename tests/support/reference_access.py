@@ -1,4 +1,4 @@
-"""Keys and the audit log of the reference store: dicts."""
+"""Keys, sessions and the audit log of the reference store: dicts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.clock import Instant
-from skep.keys import AuditEntry, KeyRecord
-from skep.store.access import KEYS_MAX
+from skep.keys import AuditEntry, KeyRecord, SessionRecord
+from skep.store.access import KEYS_MAX, SESSIONS_MAX
 
 
 class ReferenceAccess:
@@ -16,6 +16,7 @@ class ReferenceAccess:
 
     def __init__(self) -> None:
         self.keys: dict[str, KeyRecord] = {}
+        self.sessions: dict[str, SessionRecord] = {}
         self.audit: dict[int, AuditEntry] = {}
         self.position = 0
         self.closed: bool | None = None
@@ -43,7 +44,30 @@ class ReferenceAccess:
         known = self.keys.get(id_)
         if known is not None and known.revoked_at is None:
             self.keys[id_] = msgspec.structs.replace(known, revoked_at=now, forget_at=forget_at)
+        self.sessions = {key: one for key, one in self.sessions.items() if one.owner != f"key:{id_}"}
         return self.keys.get(id_)
+
+    async def put_session(self, record: SessionRecord) -> None:
+        own = sorted(
+            (one for one in self.sessions.values() if one.owner == record.owner), key=lambda one: (-one.used_at, one.id)
+        )
+        for one in own[SESSIONS_MAX - 1 :]:
+            del self.sessions[one.id]
+        self.sessions[record.id] = record
+
+    async def get_session(self, id_: str) -> SessionRecord | None:
+        return self.sessions.get(id_)
+
+    async def use_session(self, id_: str, now: Instant) -> bool:
+        known = self.sessions.get(id_)
+        if known is None:
+            return False
+        if now > known.used_at:
+            self.sessions[id_] = msgspec.structs.replace(known, used_at=now)
+        return True
+
+    async def end_session(self, id_: str, now: Instant) -> None:
+        self.sessions.pop(id_, None)
 
     async def note_audit(self, entry: AuditEntry) -> int:
         self.position += 1
@@ -63,4 +87,5 @@ class ReferenceAccess:
 
     def sweep(self, now: Instant) -> None:
         self.keys = {id_: one for id_, one in self.keys.items() if one.forget_at is None or one.forget_at > now}
+        self.sessions = {id_: one for id_, one in self.sessions.items() if one.expires_at > now}
         self.audit = {at: one for at, one in self.audit.items() if one.expires_at > now}

@@ -1,4 +1,4 @@
-"""Keys and the audit log, as the engine keeps them. Reached as ``engine.access``.
+"""Keys, sessions and the audit log, as the engine keeps them. Reached as ``engine.access``.
 
 What a key grants is not looked at here, only that servers hear of a change: the same server at once, others through the
 store.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from skep.clock import Clock, Instant, seconds
 from skep.engine.inflight import InFlight
 from skep.errors import Code, SkepError
-from skep.keys import AuditEntry, KeyRecord
+from skep.keys import AuditEntry, KeyRecord, SessionRecord
 from skep.store.access import KEYS_MAX
 from skep.store.protocol import Store
 
@@ -20,7 +20,7 @@ FORGET_SECONDS = 30 * 86_400.0
 PAGE = 1_000
 
 KeyChange = Callable[[str | None, bool], None]
-"""Is told the id of a key, None when it may be any, and whether it counts no longer."""
+"""Is told the id of a key or session, None when it may be any, and whether it counts no longer."""
 
 
 class Access:
@@ -85,6 +85,29 @@ class Access:
                 return await self._store.access.revoke_key(id_, now, Instant(now + seconds(FORGET_SECONDS)))
             finally:
                 # Also when the answer is lost: it may be revoked.
+                self._on_change(id_, True)
+
+    async def put_session(self, record: SessionRecord) -> None:
+        """Keep a new session."""
+        with self._in_flight:
+            await self._store.access.put_session(record)
+
+    async def get_session(self, id_: str) -> SessionRecord | None:
+        """The session, or None."""
+        with self._in_flight:
+            return await self._store.access.get_session(id_)
+
+    async def use_session(self, id_: str) -> bool:
+        """Note that a session was used now; False when it has ended."""
+        with self._in_flight:
+            return await self._store.access.use_session(id_, self._clock.now())
+
+    async def end_session(self, id_: str) -> None:
+        """Let a session count no longer, at once here and soon elsewhere."""
+        with self._in_flight:
+            try:
+                await self._store.access.end_session(id_, self._clock.now())
+            finally:
                 self._on_change(id_, True)
 
     async def note_audit(self, actor: str, action: str, keep_seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""What a store keeps for access: keys, and the audit log. Reached as ``store.access``, since it is no queue's business."""
+"""What a store keeps for access: keys, sessions, and the audit log. Reached as ``store.access``, since it is no queue's business."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skep.clock import Instant
-from skep.keys import AuditEntry, KeyRecord
+from skep.keys import AuditEntry, KeyRecord, SessionRecord
 
 KEYS_MAX = 10_000
 """Keys that a store takes, revoked ones that are not forgotten yet among them: every server knows all of them."""
+SESSIONS_MAX = 100
+"""Sessions that one key or subject may have; with one more, the one not used for longest ends."""
 AUDIT_ENTRIES_MAX = 1_000_000
 """Entries that are kept, whatever their age."""
 
 
 class AccessStore(Protocol):
-    """Keys and audit entries; each verb is one transaction."""
+    """Keys, sessions and audit entries; each verb is one transaction."""
 
     async def put_key(self, record: KeyRecord) -> bool:
         """Keep a new key, and tell the other servers; False when there are `KEYS_MAX` already. From then on the store is closed."""
@@ -38,7 +40,26 @@ class AccessStore(Protocol):
         ...
 
     async def revoke_key(self, id_: str, now: Instant, forget_at: Instant) -> KeyRecord | None:
-        """Let a key count no longer, and tell the other servers; one that was revoked before stays as it is. None when there is none."""
+        """Let a key count no longer, and tell the other servers; one that was revoked before stays as it is. None when there is none.
+
+        Its sessions end with it.
+        """
+        ...
+
+    async def put_session(self, record: SessionRecord) -> None:
+        """Keep a new session; of its owner's `SESSIONS_MAX` others, those not used for longest end."""
+        ...
+
+    async def get_session(self, id_: str) -> SessionRecord | None:
+        """The session, or None."""
+        ...
+
+    async def use_session(self, id_: str, now: Instant) -> bool:
+        """Note that a session was used; False when there is none. A use is never taken back by an earlier one."""
+        ...
+
+    async def end_session(self, id_: str, now: Instant) -> None:
+        """Let a session count no longer, and tell the other servers."""
         ...
 
     async def note_audit(self, entry: AuditEntry) -> int:

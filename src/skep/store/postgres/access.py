@@ -1,4 +1,4 @@
-"""Keys and the audit log. Whoever changes a key tells the other servers in the same transaction."""
+"""Keys, sessions and the audit log. Whoever changes a key or ends a session tells the other servers in the same transaction."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import asyncpg
 import msgspec
 
 from skep.clock import Instant
-from skep.keys import SERVER, AuditEntry, KeyRecord
+from skep.keys import KEY_OWNER, SERVER, AuditEntry, KeyRecord, SessionRecord
 from skep.model import QueueKey
-from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX
+from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
 from skep.store.postgres import events
 from skep.store.postgres.connection import Connection, Pool
 from skep.store.statements import load_statements
@@ -65,12 +65,42 @@ class PostgresAccess:
 
         async def revoke(connection: Connection) -> KeyRecord | None:
             await connection.execute(SQL["revoke_key"], id_, now, forget_at)
+            await connection.execute(SQL["end_sessions_of"], KEY_OWNER + id_)
             found = _key(await connection.fetchrow(SQL["get_key"], id_))
             if found is not None:
                 await _tell(connection, SystemEventKind.KEY_REVOKED, id_, now)
             return found
 
         return await self._pool.transaction(revoke)
+
+    async def put_session(self, record: SessionRecord) -> None:
+        """Keep a new session."""
+
+        async def put(connection: Connection) -> None:
+            await connection.execute(SQL["end_oldest_sessions"], record.owner, SESSIONS_MAX - 1)
+            await connection.execute(SQL["put_session"], *msgspec.structs.astuple(record))
+
+        await self._pool.transaction(put)
+
+    async def get_session(self, id_: str) -> SessionRecord | None:
+        """The session, or None."""
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(SQL["get_session"], id_)
+        return None if row is None else SessionRecord(*row)
+
+    async def use_session(self, id_: str, now: Instant) -> bool:
+        """Note that a session was used."""
+        done: str = await self._pool.transaction(lambda c: c.execute(SQL["use_session"], id_, now))
+        return done == "UPDATE 1"
+
+    async def end_session(self, id_: str, now: Instant) -> None:
+        """Let a session count no longer."""
+
+        async def end(connection: Connection) -> None:
+            await connection.execute(SQL["end_session"], id_)
+            await _tell(connection, SystemEventKind.KEY_REVOKED, id_, now)
+
+        await self._pool.transaction(end)
 
     async def note_audit(self, entry: AuditEntry) -> int:
         """Keep an entry; the position it got."""

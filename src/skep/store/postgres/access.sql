@@ -1,4 +1,4 @@
--- Keys and the audit log: few rows, seldom written.
+-- Keys, sessions and the audit log: few rows, seldom written.
 
 -- name: put_key
 INSERT INTO access_key (id, digest, created_at, document, expires_at, revoked_at, forget_at)
@@ -38,3 +38,24 @@ SELECT position, at, actor, action, tenant, queues, outcome, expires_at FROM aud
 -- Index audit_by_tenant, backwards.
 SELECT position, at, actor, action, tenant, queues, outcome, expires_at FROM audit WHERE tenant = $3 AND position < $1
 ORDER BY position DESC LIMIT $2
+
+-- name: put_session
+INSERT INTO session (id, owner, created_at, used_at, expires_at, document) VALUES ($1, $2, $3, $4, $5, $6)
+
+-- name: end_oldest_sessions
+-- Index session_by_owner. Those that their owner has too many of, the ones not used for longest: mostly none.
+DELETE FROM session WHERE id IN (
+    SELECT id FROM session WHERE owner = $1 ORDER BY used_at DESC, id LIMIT ALL OFFSET $2)
+
+-- name: get_session
+SELECT id, owner, created_at, used_at, expires_at, document FROM session WHERE id = $1
+
+-- name: use_session
+UPDATE session SET used_at = greatest(used_at, $2) WHERE id = $1
+
+-- name: end_session
+DELETE FROM session WHERE id = $1
+
+-- name: end_sessions_of
+-- Index session_by_owner.
+DELETE FROM session WHERE owner = $1

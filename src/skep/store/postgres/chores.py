@@ -158,6 +158,7 @@ async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
         ("sweep_receipts", 0),
         ("sweep_staged", 0),
         ("sweep_access_keys", 0),
+        ("sweep_sessions", 0),
         ("sweep_audit", 0),
         ("sweep_samples", SAMPLE_SECONDS),
         ("sweep_replays", REPLAY_HISTORY_SECONDS),

@@ -166,6 +166,11 @@ WITH old AS (
      gone AS (DELETE FROM access_key k USING old o WHERE k.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 
+-- name: sweep_sessions
+WITH old AS (SELECT s.ctid FROM session s WHERE s.expires_at <= $1 ORDER BY s.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
+     gone AS (DELETE FROM session s USING old o WHERE s.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
 -- name: sweep_audit
 WITH old AS (SELECT a.ctid FROM audit a WHERE a.expires_at <= $1 ORDER BY a.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
      gone AS (DELETE FROM audit a USING old o WHERE a.ctid = o.ctid RETURNING 1)

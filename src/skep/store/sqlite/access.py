@@ -1,4 +1,4 @@
-"""Keys and the audit log."""
+"""Keys, sessions and the audit log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from skep.clock import Instant
-from skep.keys import AuditEntry, KeyRecord
-from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX
+from skep.keys import KEY_OWNER, AuditEntry, KeyRecord, SessionRecord
+from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements
 
@@ -70,10 +70,38 @@ class SqliteAccess:
 
         def revoke(session: Session) -> KeyRecord | None:
             session.db.execute(SQL["revoke_key"], (id_, now, forget_at))
+            session.db.execute(SQL["end_sessions_of"], (KEY_OWNER + id_,))
             return _key(session.row(SQL["get_key"], (id_,)))
 
         found: KeyRecord | None = await self._write(revoke)
         return found
+
+    async def put_session(self, record: SessionRecord) -> None:
+        """Keep a new session."""
+
+        def put(session: Session) -> None:
+            session.db.execute(SQL["end_oldest_sessions"], (record.owner, SESSIONS_MAX - 1))
+            session.db.execute(SQL["put_session"], msgspec.structs.astuple(record))
+
+        await self._write(put)
+
+    async def get_session(self, id_: str) -> SessionRecord | None:
+        """The session, or None."""
+        row = await self._read(lambda session: session.row(SQL["get_session"], (id_,)))
+        return None if row is None else SessionRecord(*row)
+
+    async def use_session(self, id_: str, now: Instant) -> bool:
+        """Note that a session was used."""
+
+        def use(session: Session) -> bool:
+            session.db.execute(SQL["use_session"], (id_, now))
+            return session.db.changes() == 1
+
+        return bool(await self._write(use))
+
+    async def end_session(self, id_: str, now: Instant) -> None:  # noqa: ARG002 - there is no other server to tell
+        """Let a session count no longer."""
+        await self._write(lambda session: session.db.execute(SQL["end_session"], (id_,)))
 
     async def note_audit(self, entry: AuditEntry) -> int:
         """Keep an entry; the position it got."""

@@ -35,6 +35,7 @@ _AGED = (
     ("sweep_receipts", "next_receipt_expiry", 0.0),
     ("sweep_staged", "next_staged_expiry", 0.0),
     ("sweep_access_keys", "next_access_key", 0.0),
+    ("sweep_sessions", "next_session", 0.0),
     ("sweep_audit", "next_audit", 0.0),
     ("sweep_lease_history", "next_lease_history", KEEP_LEASE_HISTORY_SECONDS),
     ("sweep_samples", "next_sample", KEEP_SAMPLES_SECONDS),

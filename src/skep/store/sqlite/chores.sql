@@ -82,6 +82,13 @@ DELETE FROM access_key WHERE id IN (SELECT id FROM access_key WHERE forget_at <=
 -- name: next_access_key
 SELECT forget_at FROM access_key WHERE forget_at IS NOT NULL ORDER BY forget_at LIMIT 1
 
+-- name: sweep_sessions
+-- Index session_expiry.
+DELETE FROM session WHERE id IN (SELECT id FROM session WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
+
+-- name: next_session
+SELECT expires_at FROM session ORDER BY expires_at LIMIT 1
+
 -- name: sweep_audit
 -- Index audit_expiry.
 DELETE FROM audit WHERE position IN (SELECT position FROM audit WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
