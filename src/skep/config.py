@@ -329,6 +329,12 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Annotated[float, Meta(gt=0)] | None,  # a bound is of a number, and a union is none
         Meta(description="requests that one key or subject may make, per server, unless its key says otherwise"),
     ] = None
+    session_seconds: Annotated[
+        float, Meta(ge=1, le=31_536_000, description="how long a login to the dashboard lasts at the most")
+    ] = 43_200.0
+    session_idle_seconds: Annotated[
+        float, Meta(ge=1, le=31_536_000, description="a login to the dashboard that nobody used for this long ends")
+    ] = 3_600.0
     audit_days: Annotated[float, Meta(gt=0, le=36_500, description="how long what admins did is kept")] = 90.0
     jwt_algorithms: Annotated[
         str | None,

@@ -277,7 +277,7 @@ def _check_secrets(catalogue: Catalogue, required: bool) -> None:
         )
 
 
-def pages_of(engine: Engine, path_prefix: str = "") -> Pages | None:
+def pages_of(engine: Engine, path_prefix: str = "", gate: Gate | None = None) -> Pages | None:
     """The dashboard, where what it needs is installed."""
     try:
         from skep.dashboard import Dashboard
@@ -286,7 +286,7 @@ def pages_of(engine: Engine, path_prefix: str = "") -> Pages | None:
             raise
         log.info("no dashboard: it needs the extra, pip install 'skep[dashboard]'")
         return None
-    return Dashboard(engine, path_prefix)
+    return Dashboard(engine, path_prefix, gate)
 
 
 async def serve(
@@ -323,7 +323,7 @@ async def serve(
         )
         if gate is not None and own_token is not None:
             gate.trust(own_token)
-        pages = pages_of(engine, settings.path_prefix) if settings.dashboard else None
+        pages = pages_of(engine, settings.path_prefix, gate) if settings.dashboard else None
         app = App(engine, catalogue, settings.http, tally, functions, pages, gate, settings.access.audit_days)
         listener = Listener(
             AccessLog(app) if settings.log_level == "debug" else app,

@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from skep.access.keys import Minted, mint
 from skep.clock import Instant
@@ -62,6 +63,11 @@ class Caller:
         return self.post("/api/v1/ack", {"leaseId": message["leaseId"], "seq": message["seq"], "status": "completed"})
 
 
+def cookie_of(reply: Reply) -> str:
+    """What a browser shows after an answer that set a cookie."""
+    return reply.headers["set-cookie"].partition(";")[0]
+
+
 class Door:
     """Makes keys behind the wire."""
 
@@ -95,6 +101,13 @@ class Door:
     def caller(self, *verbs: Verb, tenant: str | None = None, **key: Any) -> Caller:
         """Someone with such a key; ``tenant`` is the one they name, if any."""
         return self.with_token(self.key(*verbs, **key).text, tenant)
+
+    def session(self, key: str, **headers: str) -> str:
+        """Log in with a key; the cookie that the browser shows from then on."""
+        form = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded", **headers}
+        entered = self.with_token(None).request("POST", "/login", urlencode({"key": key}).encode(), form)
+        assert entered.status == 303, entered
+        return cookie_of(entered)
 
     def role(self, role: Role, **key: Any) -> Caller:
         return self.caller(*VERBS_OF[role], **key)

@@ -124,7 +124,7 @@ def test_headers_given_twice_or_oddly_count_for_nothing(door: Door) -> None:
     assert raw(door, good) == 200
     assert raw(door, ("Authorization", f"bearer   {key}  ")) == 200
     assert raw(door, good, ("Authorization", f"Bearer {other}")) == 401
-    assert raw(door, ("Authorization", f"Basic {key}"), ("Cookie", f"skep_key={key}")) == 401
+    assert raw(door, ("Authorization", f"Basic {key}"), ("Cookie", door.session(key))) == 401
     assert raw(door, ("Authorization", key)) == 401
     assert raw(door, ("Authorization", f"Bearer {key},{other}")) == 401
     assert raw(door, ("X-Authorization", f"Bearer {key}")) == 401
@@ -241,22 +241,25 @@ def test_a_key_made_on_the_store_guards_the_server_and_is_never_logged(tmp_path:
         statuses = []
         for token in (key, key[:-1] + "!", None):
             for path in ("/api/v1/pop/queue/orders", f"/api/v1/pop/queue/{quote('invoices')}"):
-                headers = {} if token is None else {"Authorization": f"Bearer {token}", "Cookie": f"skep_key={token}"}
+                shown = {"Authorization": f"Bearer {token}", "Cookie": f"skep_session={token}"}
+                headers = {} if token is None else shown
                 connection.request("GET", path, headers=headers)
                 response = connection.getresponse()
                 response.read()
                 statuses.append(response.status)
         form = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
+        session = ""
         for method, path, body, headers in (
             ("POST", "/login", f"key={key}", form),
-            ("GET", "/queues", None, {"Cookie": f"skep_key={key}"}),
-            ("POST", "/queues/orders/pause", f"key={key}", {"Cookie": f"skep_key={key}", **form}),
-            ("GET", f"/queues?key={key}", None, {"Cookie": f"skep_key={key}"}),
+            ("GET", "/queues", None, {}),
+            ("POST", "/queues/orders/pause", f"key={key}", form),
+            ("GET", f"/queues?key={key}", None, {}),
         ):
-            connection.request(method, path, body, headers)
+            connection.request(method, path, body, {**headers, "Cookie": session})
             response = connection.getresponse()
             response.read()
             statuses.append(response.status)
+            session = (response.headers["set-cookie"] or session).partition(";")[0]
         connection.close()
         server.signal()
         server.ended()
@@ -264,6 +267,7 @@ def test_a_key_made_on_the_store_guards_the_server_and_is_never_logged(tmp_path:
     assert statuses == [404, 403, 401, 401, 401, 401, 303, 200, 403, 422]
     assert "/api/v1/pop/queue/orders" in said
     assert key.rpartition("_")[2][:-1] not in said
+    assert session.partition("=")[2] not in said
 
 
 def test_the_first_key_is_not_given_away_by_a_server_that_asks_for_one(tmp_path: Path) -> None:

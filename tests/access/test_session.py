@@ -42,9 +42,33 @@ def test_a_page_asks_a_stranger_for_a_key(door: Door, stranger: Caller) -> None:
     assert value.partition("=")[2].encode() not in page.body
 
 
-def test_behind_tls_the_cookie_is_for_tls_only(door: Door, stranger: Caller) -> None:
-    entered = login(stranger, door.key(*ALL).text, **{"X-Forwarded-Proto": "https"})
-    assert "Secure" in entered.headers["set-cookie"]
+TLS = [{"X-Forwarded-Proto": "https"}, {"Origin": "https://127.0.0.1:6632", "Host": "127.0.0.1:6632"}]
+
+
+@pytest.mark.parametrize("headers", TLS, ids=["said by the proxy", "said by the browser"])
+def test_behind_tls_the_cookie_is_for_this_host_and_tls_only(
+    door: Door, stranger: Caller, headers: dict[str, str]
+) -> None:
+    entered = login(stranger, door.key(*ALL).text, **headers)
+    cookie = entered.headers["set-cookie"]
+    name, _, value = cookie.partition(";")[0].partition("=")
+    assert name == "__Host-skep_session"
+    assert cookie.endswith("; Path=/; HttpOnly; SameSite=Strict; Secure")
+    assert stranger.request("GET", "/queues", None, {**headers, "Cookie": f"{name}={value}"}).status == 200
+
+
+def test_over_tls_a_cookie_that_anyone_could_have_set_counts_for_nothing(door: Door, stranger: Caller) -> None:
+    cookie = door.session(door.key(*ALL).text)
+    assert cookie.startswith("skep_session=")
+    assert stranger.request("GET", "/queues", None, {"Cookie": cookie}).status == 200
+    assert stranger.request("GET", "/queues", None, {"Cookie": cookie, "X-Forwarded-Proto": "https"}).status == 401
+
+
+def test_under_a_path_of_its_own_the_cookie_goes_to_no_other_path(door: Door, stranger: Caller) -> None:
+    headers = {"X-Forwarded-Proto": "https", "X-Forwarded-Prefix": "/ops/skep"}
+    cookie = login(stranger, door.key(*ALL).text, **headers).headers["set-cookie"]
+    assert cookie.startswith("__Secure-skep_session=")
+    assert "; Path=/ops/skep/; HttpOnly; SameSite=Strict; Secure" in cookie
 
 
 @pytest.mark.parametrize(
@@ -57,9 +81,9 @@ def test_a_login_leads_to_no_other_place(door: Door, stranger: Caller, goal: str
     assert "evil" not in entered.headers["location"]
 
 
-def test_logging_out_takes_the_cookie_away(stranger: Caller) -> None:
-    left = stranger.request("POST", "/logout", b"", OWN)
-    assert SimpleCookie(left.headers["set-cookie"])["skep_key"]["max-age"] == "0"
+def test_logging_out_takes_the_cookie_away(door: Door, stranger: Caller) -> None:
+    left = stranger.request("POST", "/logout", b"", {**OWN, "Cookie": door.session(door.key(*ALL).text)})
+    assert SimpleCookie(left.headers["set-cookie"])["skep_session"]["max-age"] == "0"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +102,7 @@ def test_no_other_page_can_use_the_cookie_to_change_anything(
     door: Door, stranger: Caller, headers: dict[str, str]
 ) -> None:
     door.caller(*ALL).push("orders", 1)
-    shown = {"Cookie": f"skep_key={door.key(*ALL).text}", **headers}
+    shown = {"Cookie": door.session(door.key(*ALL).text), **headers}
     form = {**shown, "Content-Type": "application/x-www-form-urlencoded"}
 
     assert stranger.request("POST", "/queues/orders/pause", b"paused=yes", form).status == 403
@@ -89,7 +113,7 @@ def test_no_other_page_can_use_the_cookie_to_change_anything(
 @pytest.mark.parametrize("headers", [{}, {"Sec-Fetch-Site": "same-origin"}])
 def test_the_api_does_not_look_at_cookies(door: Door, stranger: Caller, headers: dict[str, str]) -> None:
     door.caller(*ALL).push("orders", 1)
-    shown = {"Cookie": f"skep_key={door.key(*ALL).text}", **headers}
+    shown = {"Cookie": door.session(door.key(*ALL).text), **headers}
     item = b'{"items":[{"queue":"orders","payload":1}]}'
 
     assert stranger.request("POST", "/api/v1/push", item, shown).status == 401
@@ -98,15 +122,15 @@ def test_the_api_does_not_look_at_cookies(door: Door, stranger: Caller, headers:
 
 
 def test_a_cookie_that_is_given_twice_counts_for_nothing(door: Door, stranger: Caller) -> None:
-    one, two = door.key(*ALL).text, door.key(*ALL).text
-    assert stranger.request("GET", "/queues", None, {"Cookie": f"skep_key={one}; skep_key={two}"}).status == 401
+    one, two = (door.session(door.key(*ALL).text) for _ in range(2))
+    assert stranger.request("GET", "/queues", None, {"Cookie": f"{one}; {two}"}).status == 401
 
 
 def test_a_deed_leaves_an_entry_and_needs_more_than_reading(door: Door, stranger: Caller) -> None:
     admin = door.key(*ALL)
     door.with_token(admin.text).push("orders", 1)
-    form = {"Cookie": f"skep_key={admin.text}", **OWN}
-    reader = {"Cookie": f"skep_key={door.key(Verb.READ).text}", **OWN}
+    form = {"Cookie": door.session(admin.text), **OWN}
+    reader = {"Cookie": door.session(door.key(Verb.READ).text), **OWN}
 
     assert stranger.request("POST", "/queues/orders/pause", b"paused=yes", reader).status == 403
     assert stranger.request("POST", "/queues/orders/pause", b"paused=yes", form).status == 303
@@ -126,7 +150,7 @@ def test_every_form_leaves_an_entry(door: Door) -> None:
 def test_a_message_published_from_a_page_says_who_did(door: Door, stranger: Caller) -> None:
     admin = door.key(*ALL)
     door.with_token(admin.text).post("/api/v1/configure", {"queue": "orders"})
-    form = {"Cookie": f"skep_key={admin.text}", **OWN}
+    form = {"Cookie": door.session(admin.text), **OWN}
 
     assert stranger.request("POST", "/queues/orders/publish", b"payload=1", form).status == 303
 

@@ -15,6 +15,7 @@ from skep.config import HttpLimits
 from skep.http import arrow
 from skep.http.bodies import Bodies
 from skep.http.exchange import Call, ClientGone
+from skep.http.peers import Peers
 from skep.wire.log import ARROW
 from tests.http.driver import Api
 
@@ -28,7 +29,7 @@ def call_of(gone: asyncio.Event) -> Call:
         await gone.wait()
         return dict(DISCONNECT)
 
-    return Call({"headers": []}, receive, HttpLimits(), Bodies(1))
+    return Call({"headers": []}, receive, HttpLimits(), Bodies(1, Peers("")))
 
 
 async def test_work_is_cancelled_when_its_client_goes() -> None:

@@ -1,4 +1,4 @@
-"""The gate: who shows a key or a token becomes a principal, or does not get in.
+"""The gate: who shows a key, a token or a session becomes a principal, or does not get in.
 
 Every server knows all keys (there are not many), so a made-up key costs no look at the store. What a credential was found to be is
 remembered by its digest, so on the hot path it costs one digest and one look into a dictionary. A key that is made or revoked is
@@ -17,11 +17,12 @@ from skep.access import keys
 from skep.access.limits import Bucket
 from skep.access.principal import Principal
 from skep.access.scopes import role_grant
+from skep.access.sessions import Sessions, grants_of, is_session_id
 from skep.clock import Clock, Instant
 from skep.config import AccessSettings
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
-from skep.keys import EVERY, KeyRecord, Role
+from skep.keys import EVERY, KEY_OWNER, KeyRecord, Role, SessionRecord
 
 if TYPE_CHECKING:  # the extra `access` need not be installed
     from skep.access.tokens import Tokens
@@ -29,6 +30,8 @@ if TYPE_CHECKING:  # the extra `access` need not be installed
 REMEMBERED = 20_000
 """Credentials whose principal is remembered, and buckets of tokens' subjects."""
 CREDENTIAL_CHARACTERS = 8_192
+REFUSALS_PER_SECOND = 1.0
+"""Refused keys and tokens that the log tells of; the others are counted."""
 UNKNOWN_PER_SECOND = 20.0
 """Ids that no server has told of yet, and that the store is asked for: a key made elsewhere works at once, and who makes up keys does
 not keep the store busy."""
@@ -54,6 +57,9 @@ class Gate:
         self._by_key: dict[str, Principal] = {}
         self._buckets: dict[str, Bucket] = {}
         self._unknown = Bucket(UNKNOWN_PER_SECOND, clock.now())
+        self._refusals = Bucket(REFUSALS_PER_SECOND, clock.now())
+        self._untold = 0
+        self.sessions = Sessions(access, clock, settings, self._of_session)
         access.on_change(self._changed)
         if tokens is not None:
             tokens.on_change(self._keys_rotated)
@@ -141,6 +147,10 @@ class Gate:
         record = await self._record(presented.id)
         if not keys.is_right(presented, record) or record is None:
             raise _nobody()
+        return self._counting(record)
+
+    def _counting(self, record: KeyRecord) -> Principal:
+        """The principal of a key, if the key counts."""
         if record.revoked_at is not None:
             raise SkepError(Code.UNAUTHENTICATED, "the key was revoked")
         if record.expires_at is not None and record.expires_at <= self._clock.now():
@@ -149,12 +159,34 @@ class Gate:
         if principal is None:
             detail = keys.detail_of(record)
             rate = detail.requests_per_second or self._settings.requests_per_second
-            name = f"key:{record.id}"
+            name = KEY_OWNER + record.id
             principal = Principal(
                 name, detail.grants, self._clock, expires_at=record.expires_at, bucket=self._bucket(name, rate)
             )
             self._by_key[record.id] = principal
         return principal
+
+    async def _of_session(self, session: SessionRecord) -> Principal:
+        """Who a session is of. A key is looked at anew, so that its session ends with it and grants no more than it."""
+        if not self._loaded:
+            await self.load()
+        if not session.owner.startswith(KEY_OWNER):
+            bucket = self._bucket(session.owner, self._settings.requests_per_second)
+            return Principal(
+                session.owner, grants_of(session).grants, self._clock, expires_at=session.expires_at, bucket=bucket
+            )
+        record = await self._record(session.owner.removeprefix(KEY_OWNER))
+        if record is None:
+            raise _nobody()
+        return self._counting(record)
+
+    def refused(self, peer: str, error: SkepError) -> None:
+        """Tell the log of a key or token that was refused: from where and why, never what was shown."""
+        if self._refusals.take(self._clock.now()):
+            self._untold += 1
+            return
+        log.warning("a key or token was refused", peer=peer, reason=error.message, untold=self._untold)
+        self._untold = 0
 
     async def _record(self, id_: str) -> KeyRecord | None:
         record = self._records.get(id_)
@@ -186,6 +218,11 @@ class Gate:
     # what changes
 
     def _changed(self, id_: str | None, revoked: bool) -> None:
+        if id_ is None:
+            self.sessions.forget()
+        elif is_session_id(id_):
+            self.sessions.forget(id_)
+            return
         if id_ is None or len(self._told) >= REMEMBERED:
             self._told.clear()
             self._loaded = False

@@ -1,6 +1,6 @@
-"""Logging in: a key or token, kept by the browser in a cookie that no script can read. Only where access is guarded.
+"""Logging in: a key or token becomes a session, which the browser keeps in a cookie that no script can read.
 
-The key is not looked at here: the guard at the next page's door does, and whoever shows a wrong one is asked again.
+Only where access is guarded. The key itself is kept nowhere.
 """
 
 from __future__ import annotations
@@ -8,46 +8,68 @@ from __future__ import annotations
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
+from skep.access.gate import Gate
 from skep.dashboard.site import FORM, TAG, Site
 from skep.errors import Code, SkepError
-from skep.http.cookies import check_same_origin, credential_of, forget_cookie, set_cookie
+from skep.http.cookies import check_same_origin, forget_cookies, session_of, set_cookie
 from skep.http.exchange import Answer, Call
 from skep.http.need import OPEN
 from skep.http.operation import Operation
 
+LOGIN = "/login"
 _BODY_BYTES = 16 * 1024
 
 
 def login_page(site: Site, call: Call, error: SkepError) -> Answer:
-    """Who are you? With what was wrong, when a key was shown."""
-    shown = credential_of(call) is not None or call.header(b"authorization") is not None
+    """Who are you? With what was wrong, when something was shown."""
+    by_cookie = session_of(call) is not None
+    shown = by_cookie or call.header(b"authorization") is not None or _is_login(call)
     place = site.place(call)
     page = site.page(
         call, "login.html", HTTPStatus.UNAUTHORIZED, screen=None, problem=error.message if shown else None,
         next=place.here() if call.scope["method"] == "GET" else place.url(),
     )  # fmt: skip
-    if shown:
-        page.headers.append(forget_cookie(call, _path(site, call)))
+    if by_cookie:
+        page.headers.extend(forget_cookies(call, _path(site, call)))
     return page
 
 
-def login_operations(site: Site) -> list[Operation]:
-    """Logging in and out."""
+def _is_login(call: Call) -> bool:
+    return (call.scope["method"], call.scope["path"]) == ("POST", LOGIN)
+
+
+def login_operations(site: Site, gate: Gate | None) -> list[Operation]:
+    """Logging in and out; without a ``gate`` there is nothing to do but to go on."""
 
     async def login(call: Call) -> Answer:
         fields = await _fields(call)
-        key = fields.get("key", "").strip().encode("ascii", "replace")
-        return site.see(_next(site, call, fields.get("next", "")), set_cookie(call, key, _path(site, call)))
+        goal = _next(site, call, fields.get("next", ""))
+        if gate is None:
+            return site.see(goal)
+        try:
+            principal = await gate.admit(fields.get("key", "").strip().encode("ascii", "replace"))
+        except SkepError as error:
+            if error.code is Code.UNAUTHENTICATED:
+                gate.refused(call.peer, error)
+            raise
+        await end_shown(call)
+        return site.see(goal, set_cookie(call, await gate.sessions.open(principal), _path(site, call)))
 
     async def logout(call: Call) -> Answer:
         await _fields(call)
-        return site.see(site.place(call).url(), forget_cookie(call, _path(site, call)))
+        await end_shown(call)
+        return site.see(site.place(call).url(), *forget_cookies(call, _path(site, call)))
+
+    async def end_shown(call: Call) -> None:
+        shown = session_of(call)
+        if gate is not None and shown is not None:
+            await gate.sessions.end(shown)
 
     return [
         Operation(
             method="POST", path=path, handler=handler, summary="A form", tag=TAG, answers={303: None}, access=OPEN,
         )
-        for path, handler in (("/login", login), ("/logout", logout))
+        for path, handler in ((LOGIN, login), ("/logout", logout))
     ]  # fmt: skip
 
 

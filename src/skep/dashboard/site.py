@@ -17,6 +17,7 @@ import jinja2
 import structlog
 
 import skep
+from skep.access.gate import Gate
 from skep.dashboard import assets, formats
 from skep.dashboard.notices import notice_of
 from skep.dashboard.place import Place
@@ -141,7 +142,7 @@ def _guards(nonce: str) -> list[tuple[bytes, bytes]]:
 class Dashboard:
     """All pages, as operations that the application serves beside those of the API."""
 
-    def __init__(self, engine: Engine, prefix: str = "") -> None:
+    def __init__(self, engine: Engine, prefix: str = "", gate: Gate | None = None) -> None:
         from skep.dashboard.login import login_operations
         from skep.dashboard.views import deeds, views
 
@@ -149,7 +150,7 @@ class Dashboard:
         self.operations = [
             *(_shown(self.site, page) for page in views()),
             *(_done(self.site, path, deed) for path, deed in deeds()),
-            *login_operations(self.site),
+            *login_operations(self.site, gate),
             Operation(
                 method="GET", path="/assets/{asset}", handler=assets.serve, summary="A style or script", tag=TAG,
                 access=OPEN, answers={200: Media("text/css")},

@@ -11,7 +11,7 @@ import math
 from skep.access.gate import Gate
 from skep.access.principal import Principal
 from skep.errors import Code, SkepError
-from skep.http.cookies import check_same_origin, credential_of
+from skep.http.cookies import check_same_origin, session_of
 from skep.http.exchange import Call
 from skep.http.need import Need, Reach
 
@@ -25,7 +25,7 @@ class Guard:
     __slots__ = ("_by_cookie", "_gate", "_need")
 
     def __init__(self, gate: Gate, need: Need, by_cookie: bool = False) -> None:
-        """``by_cookie`` says that a key may come in a cookie, too: to pages, which people look at."""
+        """``by_cookie`` says that a session may come in a cookie: to pages, which people look at."""
         self._by_cookie = by_cookie
         self._gate = gate
         self._need = need
@@ -36,8 +36,7 @@ class Guard:
         if need.reach is Reach.OPEN:
             call.is_guarded = True
             return
-        credential = self._credential(call)
-        principal = self._gate.remembered(credential) or await self._gate.admit(credential)
+        principal = await self._known(call)
         if principal.bucket is not None and (wait := principal.bucket.take(self._gate.now())):
             raise SkepError(
                 Code.TOO_MANY_REQUESTS, "this key or subject makes more requests than it may",
@@ -48,13 +47,19 @@ class Guard:
             raise SkepError(Code.FORBIDDEN, f"this needs {need}")
         call.checked = need.reach not in (Reach.QUEUES, Reach.LIST)
 
-    def _credential(self, call: Call) -> bytes:
-        if self._by_cookie and call.header(AUTHORIZATION) is None:
-            credential = credential_of(call)
-            if credential is not None:
-                check_same_origin(call)
-                return credential
-        return bearer(call)
+    async def _known(self, call: Call) -> Principal:
+        gate = self._gate
+        session = session_of(call) if self._by_cookie and call.header(AUTHORIZATION) is None else None
+        if session is not None:
+            check_same_origin(call)
+            return gate.sessions.remembered(session) or await gate.sessions.admit(session)
+        shown = bearer(call)
+        try:
+            return gate.remembered(shown) or await gate.admit(shown)
+        except SkepError as error:
+            if error.code is Code.UNAUTHENTICATED:
+                gate.refused(call.peer, error)
+            raise
 
     def _fits(self, principal: Principal, call: Call) -> bool:
         """Whether it may be at all: what is refused here is refused before its body is read."""

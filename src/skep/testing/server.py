@@ -72,7 +72,9 @@ def running_server(
             gate = None
             if access is not None:
                 gate = await open_gate(engine, clock, access, is_exposed=False)
-            app = App(engine, opened.catalogue, limits, functions=functions, pages=pages_of(engine), gate=gate)
+            app = App(
+                engine, opened.catalogue, limits, functions=functions, pages=pages_of(engine, gate=gate), gate=gate
+            )
             names = None if limits is None else limits.hosts
             hosts = Hosts(names, is_guarded=gate is not None)
             listener = Listener(app, sockets, before_drain=engine.end_polls, limits=limits, hosts=hosts)

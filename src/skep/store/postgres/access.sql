@@ -44,8 +44,8 @@ INSERT INTO session (id, owner, created_at, used_at, expires_at, document) VALUE
 
 -- name: end_oldest_sessions
 -- Index session_by_owner. Those that their owner has too many of, the ones not used for longest: mostly none.
-DELETE FROM session WHERE id IN (
-    SELECT id FROM session WHERE owner = $1 ORDER BY used_at DESC, id LIMIT ALL OFFSET $2)
+WITH old AS (SELECT s.ctid FROM session s WHERE s.owner = $1 ORDER BY s.used_at DESC LIMIT 100 OFFSET $2 FOR UPDATE SKIP LOCKED)
+DELETE FROM session s USING old o WHERE s.ctid = o.ctid
 
 -- name: get_session
 SELECT id, owner, created_at, used_at, expires_at, document FROM session WHERE id = $1

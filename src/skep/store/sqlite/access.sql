@@ -44,7 +44,7 @@ INSERT INTO session (id, owner, created_at, used_at, expires_at, document) VALUE
 -- name: end_oldest_sessions
 -- Index session_owner. Those that their owner has too many of, the ones not used for longest: mostly none.
 DELETE FROM session WHERE id IN (
-    SELECT id FROM session WHERE owner = ?1 ORDER BY used_at DESC, id LIMIT -1 OFFSET ?2)
+    SELECT id FROM session WHERE owner = ?1 ORDER BY used_at DESC LIMIT 100 OFFSET ?2)
 
 -- name: get_session
 SELECT id, owner, created_at, used_at, expires_at, document FROM session WHERE id = ?1

@@ -1,0 +1,176 @@
+"""Sessions: whoever showed a key or token once is known by a random text from then on.
+
+The store has a digest of that text, so all servers know a session, and revoking its key or logging out ends it on all of them. What was
+looked up is remembered here: a request costs one digest and one look into a dictionary, as a key does. That a session is used is noted in
+the store now and then, in the background; if it is no longer there by then, it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import structlog
+
+from skep.access.limits import Bucket
+from skep.access.principal import Principal
+from skep.clock import Clock, Instant, seconds
+from skep.config import AccessSettings
+from skep.engine.access import Access
+from skep.errors import Code, SkepError
+from skep.keys import KEY_OWNER, SessionDetail, SessionRecord
+
+TOKEN_BYTES = 32
+REMEMBERED = 20_000
+"""Sessions that are remembered; others are looked up again."""
+NOTE_SECONDS = 60.0
+"""How long a use may go without being noted in the store, or a tenth of the idle time when that is less."""
+UNKNOWN_PER_SECOND = 20.0
+"""Texts that are not known here and that the store is asked for: who makes them up does not keep it busy."""
+_OWNERS = (KEY_OWNER, "jwt:")
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]{43}")
+_ID = re.compile(r"[0-9a-f]{64}")
+_decode = msgspec.json.Decoder(SessionDetail).decode
+
+log = structlog.get_logger("skep.access")
+
+PrincipalOf = Callable[[SessionRecord], Awaitable[Principal]]
+
+
+def is_session_id(id_: str) -> bool:
+    """Whether an id is of a session and not of a key."""
+    return _ID.fullmatch(id_) is not None
+
+
+def grants_of(record: SessionRecord) -> SessionDetail:
+    """What a session of a token grants."""
+    return _decode(record.document)
+
+
+class _Session:
+    __slots__ = ("expires_at", "id", "is_noting", "noted_at", "principal", "used_at")
+
+    def __init__(self, record: SessionRecord, principal: Principal) -> None:
+        self.id = record.id
+        self.expires_at = record.expires_at
+        self.used_at = self.noted_at = record.used_at
+        self.principal = principal
+        self.is_noting = False
+
+
+class Sessions:
+    """Makes, knows and ends sessions."""
+
+    def __init__(self, access: Access, clock: Clock, settings: AccessSettings, principal_of: PrincipalOf) -> None:
+        self._access = access
+        self._clock = clock
+        self._idle = seconds(settings.session_idle_seconds)
+        self._lasts = seconds(settings.session_seconds)
+        self._note_every = min(seconds(NOTE_SECONDS), self._idle // 10)
+        self._principal_of = principal_of
+        self._known: dict[str, _Session] = {}
+        self._forgotten = 0
+        self._unknown = Bucket(UNKNOWN_PER_SECOND, clock.now())
+        self._noting: set[asyncio.Task[None]] = set()
+
+    async def open(self, principal: Principal) -> str:
+        """A new session of someone who showed a key or token; what their browser is to show from now on."""
+        if not principal.name.startswith(_OWNERS):
+            raise SkepError(Code.FORBIDDEN, "log in with a key or a token of your own")
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        now = self._clock.now()
+        ends = Instant(now + self._lasts)
+        if principal.expires_at is not None:
+            ends = min(ends, principal.expires_at)
+        grants = () if principal.name.startswith(KEY_OWNER) else principal.grants
+        record = SessionRecord(
+            _digest(token.encode()), principal.name, now, now, ends, msgspec.json.encode(SessionDetail(grants))
+        )
+        await self._access.put_session(record)
+        return token
+
+    def remembered(self, token: bytes) -> Principal | None:
+        """Whose session this is, if it is known here and counts."""
+        found = self._known.get(_digest(token))
+        if found is None:
+            return None
+        now = self._clock.now()
+        if found.principal.is_over or found.expires_at <= now or found.used_at + self._idle <= now:
+            return None
+        found.used_at = max(found.used_at, now)
+        if now - found.noted_at >= self._note_every and not found.is_noting:
+            self._note(found)
+        return found.principal
+
+    async def admit(self, token: bytes) -> Principal:
+        """Whose session this is; UNAUTHENTICATED when it is none, or has ended."""
+        principal = self.remembered(token)
+        if principal is not None:
+            return principal
+        record = await self._record(token)
+        now = self._clock.now()
+        if record is None or record.expires_at <= now or record.used_at + self._idle <= now:
+            raise _ended()
+        principal = await self._principal_of(record)
+        if len(self._known) >= REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._known[record.id] = _Session(record, principal)
+        return self.remembered(token) or principal
+
+    async def _record(self, token: bytes) -> SessionRecord | None:
+        if not _TOKEN.fullmatch(token):
+            return None
+        id_ = _digest(token)
+        if id_ not in self._known and (wait := self._unknown.take(self._clock.now())):
+            raise SkepError(
+                Code.TOO_MANY_REQUESTS, "too many sessions that are not known here are asked for; try again soon",
+                retry_after_seconds=int(wait) + 1,
+            )  # fmt: skip
+        self._known.pop(id_, None)
+        while True:
+            before = self._forgotten
+            record = await self._access.get_session(id_)
+            if before == self._forgotten:  # else it may have ended while it was read
+                return record
+
+    async def end(self, token: bytes) -> None:
+        """Log out."""
+        if _TOKEN.fullmatch(token):
+            await self._access.end_session(_digest(token))
+
+    def forget(self, id_: str | None = None) -> None:
+        """A session ended, or any may have: look it up anew."""
+        self._forgotten += 1
+        if id_ is None:
+            self._known.clear()
+        else:
+            self._known.pop(id_, None)
+
+    def _note(self, session: _Session) -> None:
+        session.is_noting = True
+        task = asyncio.ensure_future(self._noted(session))
+        self._noting.add(task)
+        task.add_done_callback(self._noting.discard)
+
+    async def _noted(self, session: _Session) -> None:
+        at = session.used_at
+        try:
+            if not await self._access.use_session(session.id):
+                self.forget(session.id)
+            session.noted_at = at
+        except SkepError as error:  # it is noted with a later request
+            log.info("the use of a session could not be noted", error=str(error))
+        finally:
+            session.is_noting = False
+
+
+def _digest(token: bytes) -> str:
+    return hashlib.sha256(token).hexdigest()
+
+
+def _ended() -> SkepError:
+    return SkepError(Code.UNAUTHENTICATED, "the session has ended: log in again")
