@@ -29,12 +29,26 @@ class SystemEvent(Struct, frozen=True):
     queue: Queue | None
 
 
+class EventPosition(Struct, frozen=True):
+    """Where in the log of changes a server has come to, and in which log.
+
+    A number alone would not do: a standby that took over without the last commits, or a backup that was put back, gives the same
+    numbers to other changes. ``mark`` tells the change at ``number`` from any other; ``timeline`` changes when another server
+    of the database took over.
+    """
+
+    number: int = 0
+    mark: str = ""
+    timeline: str = ""
+
+
 class SystemEvents(Struct, frozen=True):
     """Changes in the order in which they were made, and the position to read on from.
 
-    ``complete`` says whether all since the last position are among them; if not, some have aged out meanwhile.
+    ``complete`` says that these are all changes since the last position. If not, some have aged out meanwhile, or the store
+    went back to an earlier state: whatever is held in memory may be wrong.
     """
 
-    position: int
+    position: EventPosition
     events: list[SystemEvent]
     complete: bool = True

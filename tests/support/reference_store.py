@@ -52,7 +52,7 @@ from skep.model import (
 )
 from skep.operations import operations_ahead
 from skep.store.rules import check_sealed
-from skep.system_events import SystemEvents
+from skep.system_events import EventPosition, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
 from skep.wire.times import to_datetime
@@ -107,9 +107,9 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
     async def maintain(self) -> None:
         """Nothing to keep up."""
 
-    async def system_events(self, after: int | None) -> SystemEvents:
+    async def system_events(self, after: EventPosition | None) -> SystemEvents:
         """There is no other server that could change anything."""
-        return SystemEvents(after or 0, [])
+        return SystemEvents(after or EventPosition(), [])
 
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         """There are no other servers."""

@@ -41,6 +41,7 @@ class Catalogue:
         self._engine = engine
         self._clock = clock
         self._revision = 0
+        self._doubted = False
         self._apps: dict[str, CompiledApp] = {}
         self._queues: dict[str, DeclaredQueue] = {}
         self._webhooks: dict[str, tuple[CompiledApp, Webhook]] = {}
@@ -49,6 +50,7 @@ class Catalogue:
         self._watching: asyncio.Task[None] | None = None
         self._loading = asyncio.Lock()
         self._broken: dict[str, int] = {}
+        engine.caches.on_missed(self._doubt)
 
     # --- what is there ---
 
@@ -88,10 +90,19 @@ class Catalogue:
         """Take in what the store has, if that is not known yet."""
         async with self._loading:
             revision = await self._engine.records.apps_revision()
-            if revision != self._revision:
-                # Read after the revision, so what is read is at least as new as what is noted.
-                await self._take(await self._engine.records.apps())
+            if revision != self._revision or self._doubted:
+                self._doubted = False
+                try:
+                    # Read after the revision, so what is read is at least as new as what is noted.
+                    await self._take(await self._engine.records.apps())
+                except BaseException:
+                    self._doubted = True
+                    raise
                 self._revision = revision
+
+    def _doubt(self) -> None:
+        """The store may have gone back, and given a revision that is known here to something else."""
+        self._doubted = True
 
     def start(self) -> None:
         """Keep up with other servers."""
@@ -134,7 +145,8 @@ class Catalogue:
 
     async def _compiled(self, record: AppRecord, others: Mapping[str, CompiledApp]) -> CompiledApp | None:
         known = self._apps.get(record.name)
-        if known is not None and known.revision == record.revision:
+        # A store that went back may give a revision a second time, but not at the same microsecond.
+        if known is not None and (known.revision, known.applied_at) == (record.revision, record.applied_at):
             return known
         try:
             compiled = await asyncio.to_thread(compile_record, record)

@@ -22,6 +22,7 @@ from skep.engine.across import AcrossQueues
 from skep.engine.admission import Admission, Decision, Recent
 from skep.engine.announcer import Announcer
 from skep.engine.buffer import Buffer
+from skep.engine.caches import Caches
 from skep.engine.clearing import would_clear
 from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
@@ -74,7 +75,6 @@ from skep.model import (
 from skep.operations import Kind, QueuedReason
 from skep.records import Effect, Receipt
 from skep.store.protocol import Store
-from skep.system_events import SystemEvent, SystemEventKind
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Connections
 
@@ -125,9 +125,11 @@ class Engine:
         self._surroundings = Surroundings(
             store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
         )
-        self._follower = Follower(
-            store, clock, self.settings.follow_seconds, self._changed_elsewhere, self._missed_changes
+        self.access = Access(store, clock, self._in_flight)
+        self.caches = Caches(
+            clock, self._timers, self._in_flight, self._lifecycle, self._registry, self._dispenser, self.encryption, self.access
         )
+        self._follower = Follower(store, clock, self.settings.follow_seconds, self.caches.heard, self.caches.missed)
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
         self.operations = Operations(store, clock, ids, self._timers, self._in_flight, self.settings, self._announcer)
         self.admission = Admission(
@@ -162,7 +164,6 @@ class Engine:
         )
         self.groups = Groups(store, clock, self._in_flight, self._lifecycle.inspect, self._wake)
         self.past = Past(store, clock, self._in_flight, self._limits)
-        self.access = Access(store, clock, self._in_flight)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption)
 
     async def start(self) -> None:
@@ -471,7 +472,7 @@ class Engine:
             settings = settings or QueueSettings()
             check_settings(settings)
             self.encryption.check_enabling(settings)
-            return self._changed(await self._store.create_queue(key, settings, self._clock.now()))
+            return self.caches.changed(await self._store.create_queue(key, settings, self._clock.now()))
 
     async def update_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
         """Change the settings that are given."""
@@ -479,7 +480,7 @@ class Engine:
             validate.check_key(key)
             check_settings(changes)
             self.encryption.check_enabling(changes)
-            return self._changed(await self._store.update_queue(key, changes, self._clock.now()))
+            return self.caches.changed(await self._store.update_queue(key, changes, self._clock.now()))
 
     async def configure_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
         """Make a queue with these settings, or change those of the one there is."""
@@ -539,7 +540,7 @@ class Engine:
         with self._in_flight:
             validate.check_key(key)
             deleted = await self._store.delete_queue(key, self._clock.now())
-            self._gone(key)
+            self.caches.gone(key)
             return deleted
 
     async def clear(self, key: QueueKey, scope: ClearScope, *, dry_run: bool = False) -> Cleared:
@@ -555,33 +556,6 @@ class Engine:
 
     def _make_queue(self, key: QueueKey) -> LogicalQueue:
         return LogicalQueue(key, self._surroundings)
-
-    def _changed(self, queue: Queue) -> Queue:
-        self._lifecycle.changed(queue)
-        self._dispenser.queues_changed()
-        self._wake(queue.key)
-        return queue
-
-    def _gone(self, key: QueueKey) -> None:
-        self._lifecycle.forget(key)
-        self.encryption.forget(key)
-        self._dispenser.queues_changed()
-        self._wake(key)
-
-    def _changed_elsewhere(self, event: SystemEvent) -> None:
-        match event.kind:
-            case SystemEventKind.KEY_MADE | SystemEventKind.KEY_REVOKED:
-                self.access.changed(event.key.name, event.kind is SystemEventKind.KEY_REVOKED)
-            case SystemEventKind.DATA_KEY:
-                self._in_flight.spawn(self.encryption.load(), "read the keys of encrypted queues anew")
-            case SystemEventKind.QUEUE if event.queue is not None:
-                self._changed(event.queue)
-            case SystemEventKind.QUEUE:
-                self._gone(event.key)
-
-    def _missed_changes(self) -> None:
-        self._lifecycle.look_anew()
-        self.access.changed(None, True)
 
     def _queue_found(self, queue: Queue) -> None:
         if queue.settings.namespace is not None or queue.settings.task is not None:

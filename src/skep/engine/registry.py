@@ -45,6 +45,12 @@ class Registry:
         if queue is not None:
             queue.wake()
 
+    def look_anew(self) -> None:
+        """The store may be another than the one that was looked at: it may not know who waits here, nor they what is there."""
+        for queue in self._queues.values():
+            queue.watched_until = Instant(0)
+            queue.wake()
+
     async def drained(self) -> None:
         """Return once no store call is under way."""
         for queue in list(self._queues.values()):

@@ -1,8 +1,8 @@
 """Keeping up with other servers: what changed elsewhere reaches the caches here within a second.
 
-The store keeps changes in order, so a server that was cut off reads on where it was; one that was away for so long that some
-have aged out looks at everything anew. Reading does not wait for a connection of the pool: however busy the store, this comes
-first.
+The store keeps changes in order, so a server that was cut off reads on where it was. It looks at everything anew when it was away
+for so long that some have aged out, and when the store went back to an earlier state: a standby took over without the last commits,
+or a backup was put back. Reading does not wait for a connection of the pool: however busy the store, this comes first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import structlog
 from skep.clock import Clock, Instant, seconds
 from skep.errors import SkepError
 from skep.store.protocol import Store
-from skep.system_events import SystemEvent
+from skep.system_events import EventPosition, SystemEvent
 
 log = structlog.get_logger("skep.engine")
 
@@ -31,13 +31,13 @@ class Follower:
         on_event: Callable[[SystemEvent], None],
         on_gap: Callable[[], None],
     ) -> None:
-        """``on_gap`` hears that changes were missed for good."""
+        """``on_gap`` hears that changes were missed for good, or undone."""
         self._store = store
         self._clock = clock
         self._every = seconds(every_seconds)
         self._on_event = on_event
         self._on_gap = on_gap
-        self._position: int | None = None
+        self._position: EventPosition | None = None
         self._cut_off = False
         self._task: asyncio.Task[None] | None = None
 
@@ -70,7 +70,14 @@ class Follower:
         """Read a page; whether there may be more."""
         found = await self._store.system_events(self._position)
         if not found.complete:
-            log.warning("changes of other servers were missed; looking at everything anew", position=self._position)
+            log.warning(
+                "changes of other servers were missed, or the store went back to an earlier state; looking at everything anew",
+                position=None if self._position is None else self._position.number,
+                now_at=found.position.number,
+                timeline=found.position.timeline,
+            )
+            # Before what is held is read anew: what changes from now on is heard of.
+            self._position = found.position
             self._on_gap()
         self._position = found.position
         for event in found.events:

@@ -66,7 +66,7 @@ from skep.records import Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.records import RecordStore
-from skep.system_events import SystemEvents
+from skep.system_events import EventPosition, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
 
@@ -543,7 +543,7 @@ class Store(Protocol):
 
     # several servers
 
-    async def system_events(self, after: int | None) -> SystemEvents:
+    async def system_events(self, after: EventPosition | None) -> SystemEvents:
         """What all servers changed after a position; with None nothing, but the position to begin from.
 
         It waits for no connection that others use, however busy the store is.

@@ -208,8 +208,10 @@ WITH gone AS (DELETE FROM watcher w WHERE w.until <= $1 AND $2 > 0 RETURNING 1)
 SELECT count(*) FROM gone
 
 -- name: sweep_events
--- In the order of their positions, so the walk stops at the first young one.
-WITH first AS (SELECT e.ctid AS place, e.at FROM system_event e ORDER BY e.position LIMIT $2),
+-- In the order of their positions, so the walk stops at the first young one. The newest stays: who has read it must find it again.
+WITH first AS (SELECT e.ctid AS place, e.at FROM system_event e
+               WHERE e.position < (SELECT n.position FROM system_event n ORDER BY n.position DESC LIMIT 1)
+               ORDER BY e.position LIMIT $2),
      gone AS (DELETE FROM system_event e USING first f WHERE e.ctid = f.place AND f.at <= $1 RETURNING 1)
 SELECT count(*) FROM gone
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import asyncpg
 
 from skep.clock import Instant
@@ -9,7 +11,7 @@ from skep.model import QueueKey
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.queues import queue_of
 from skep.store.statements import load_statements
-from skep.system_events import SystemEvent, SystemEventKind, SystemEvents
+from skep.system_events import EventPosition, SystemEvent, SystemEventKind, SystemEvents
 
 SQL = load_statements(__package__, "events")
 
@@ -21,15 +23,35 @@ async def note(connection: Connection, kind: SystemEventKind, key: QueueKey, now
     await connection.execute(SQL["note"], kind, key.tenant, key.name, now)
 
 
-async def read(connection: asyncpg.Connection[asyncpg.Record], after: int | None) -> SystemEvents:
-    """What was noted after a position; with None nothing, but the position to begin from."""
+async def read(connection: asyncpg.Connection[asyncpg.Record], after: EventPosition | None) -> SystemEvents:
+    """What was noted after a position; with None nothing, but the position to begin from.
+
+    The change at the position must be the one that was read there. If not, nothing that follows it can be trusted to be all.
+    """
     if after is None:
-        return SystemEvents(await connection.fetchval(SQL["position"]), [])
-    rows = await connection.fetch(SQL["read"], after, PAGE)
-    if not rows:
-        return SystemEvents(after, [])
-    oldest = await connection.fetchval(SQL["oldest"])
-    return SystemEvents(rows[-1]["position"], [_event(row) for row in rows], complete=oldest <= after + 1)
+        return SystemEvents(await _end(connection), [])
+    rows = await connection.fetch(SQL["read"], after.number, PAGE + 1)
+    if rows[0]["timeline"] != after.timeline or not _follow(rows, after):
+        return SystemEvents(await _end(connection), [], complete=False)
+    fresh = [row for row in rows if row["position"] is not None and row["position"] > after.number]
+    return SystemEvents(_place(fresh[-1]) if fresh else after, [_event(row) for row in fresh])
+
+
+async def _end(connection: asyncpg.Connection[asyncpg.Record]) -> EventPosition:
+    row = await connection.fetchrow(SQL["position"])
+    assert row is not None
+    return _place(row)
+
+
+def _place(row: asyncpg.Record) -> EventPosition:
+    return EventPosition(row["position"] or 0, row["mark"] or "", row["timeline"])
+
+
+def _follow(rows: Sequence[asyncpg.Record], after: EventPosition) -> bool:
+    """Whether what was read follows the position: the sweep leaves the newest change, so who has read it finds it again."""
+    if not after.number:
+        return rows[0]["position"] in (None, 1)
+    return rows[0]["position"] == after.number and rows[0]["mark"] == after.mark
 
 
 def _event(row: asyncpg.Record) -> SystemEvent:

@@ -88,7 +88,7 @@ from skep.store.postgres.records import PostgresRecords
 from skep.store.postgres.schema import migrate
 from skep.store.records import RecordStore
 from skep.store.statements import load_statements
-from skep.system_events import SystemEventKind, SystemEvents
+from skep.system_events import EventPosition, SystemEventKind, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
 
@@ -566,7 +566,7 @@ class PostgresStore:
 
     # several servers
 
-    async def system_events(self, after: int | None) -> SystemEvents:
+    async def system_events(self, after: EventPosition | None) -> SystemEvents:
         with translated():
             async with self._news.connection() as connection:
                 return await events.read(connection, after)

@@ -93,7 +93,7 @@ from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_
 from skep.store.sqlite.records import SqliteRecords
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
-from skep.system_events import SystemEvents
+from skep.system_events import EventPosition, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
 
@@ -580,9 +580,9 @@ class SqliteStore:
 
     # several servers: a SQLite file has one, so nobody else pushes and there is never news
 
-    async def system_events(self, after: int | None) -> SystemEvents:
+    async def system_events(self, after: EventPosition | None) -> SystemEvents:
         """There is no other server that could change anything."""
-        return SystemEvents(after or 0, [])
+        return SystemEvents(after or EventPosition(), [])
 
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         """There is no other server that could announce a push."""
