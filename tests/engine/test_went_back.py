@@ -85,7 +85,8 @@ async def refused(gate: Gate, minted: Minted) -> bool:
     try:
         await gate.admit(minted.text.encode())
     except SkepError as error:
-        assert error.code is Code.UNAUTHENTICATED
+        if error.code is not Code.UNAUTHENTICATED:
+            raise
         return True
     return False
 
@@ -192,9 +193,7 @@ async def test_another_timeline_is_noticed_though_no_change_was_lost(
     """Commits may be lost that told nobody, such as the queue that a push made."""
     here, _ = servers
     await followed(here, clock)
-    await database.execute(
-        "CREATE OR REPLACE FUNCTION timeline() RETURNS text LANGUAGE sql AS $$ SELECT '00000002' $$"
-    )
+    await database.execute("CREATE OR REPLACE FUNCTION timeline() RETURNS text LANGUAGE sql AS $$ SELECT '00000002' $$")
 
     await looked_anew(here, clock)
 

@@ -127,7 +127,14 @@ class Engine:
         )
         self.access = Access(store, clock, self._in_flight)
         self.caches = Caches(
-            clock, self._timers, self._in_flight, self._lifecycle, self._registry, self._dispenser, self.encryption, self.access
+            clock,
+            self._timers,
+            self._in_flight,
+            self._lifecycle,
+            self._registry,
+            self._dispenser,
+            self.encryption,
+            self.access,
         )
         self._follower = Follower(store, clock, self.settings.follow_seconds, self.caches.heard, self.caches.missed)
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
