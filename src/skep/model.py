@@ -363,13 +363,14 @@ class SettleStatus(StrEnum):
 
 
 class SettleResult(Struct, frozen=True, gc=False):
-    """The answer for one settlement; REFUSED with its code means that nothing changed (I6)."""
+    """The answer for one settlement; REFUSED means that nothing changed (I6), ``repeated`` that it did when it was first made."""
 
     status: SettleStatus
     code: Code | None = None
     retry_at: Instant | None = None
     dead_letter_queue: str | None = None
     operation: QueuedOperation | None = None
+    repeated: bool = False
 
 
 class Renewal(Struct, frozen=True, kw_only=True):

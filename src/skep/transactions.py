@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import msgspec
 from msgspec import Struct, field
 
 from skep.errors import Code
-from skep.model import PushBatch, PushOutcome, Settlement, SettleResult
+from skep.model import NewMessage, PushBatch, PushOutcome, Settlement, SettleResult
 from skep.records import Effect, Receipt
+
+FINGERPRINT_BYTES = 16
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Transaction(Struct, frozen=True):
     """Settlements, pushes, effects and receipts that happen together or not at all (I15).
 
     Several effects on one entity follow one another: each is computed from the version that the one before it makes.
+    With a ``fingerprint`` its outcome is remembered for a while by the token of its first settlement.
     """
 
     settlements: list[Settlement]
     push: PushBatch
     effects: list[Effect] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
+    fingerprint: bytes = b""
 
 
 class TransactionOutcome(Struct, frozen=True):
     """Whether it was committed; when not, the results or the conflict say what stood in the way.
 
     ``conflict`` is RECEIPT_EXISTS or ENTITY_CHANGED, and ``conflict_at`` the index of the first receipt or effect it means.
+    ``repeated`` says that it was committed before, and that this is what was answered then.
     """
 
     committed: bool
@@ -32,3 +42,24 @@ class TransactionOutcome(Struct, frozen=True):
     pushed: PushOutcome
     conflict: Code | None = None
     conflict_at: int | None = None
+    repeated: bool = False
+
+
+def fingerprint_of(
+    settlements: Sequence[Settlement],
+    messages: Sequence[NewMessage],
+    effects: Sequence[Effect],
+    receipts: Sequence[Receipt],
+) -> bytes:
+    """What two tries of the same transaction have in common, and no other transaction.
+
+    Left out is what a try is given on its way: jitter, when a receipt expires, and headers, which have the trace of the request.
+    """
+    said = [
+        (s.queue, s.group, s.partition, s.seq, s.token, s.outcome, s.error, s.retry, s.retry_at) for s in settlements
+    ]
+    pushed = [
+        (m.queue, m.partition, m.transaction_id, m.content_type, m.deliver_at, m.priority, m.payload) for m in messages
+    ]
+    recorded = [(receipt.key, receipt.answer) for receipt in receipts]
+    return blake2b(_encode((said, pushed, list(effects), recorded)), digest_size=FINGERPRINT_BYTES).digest()

@@ -69,7 +69,9 @@ def test_what_is_popped_can_be_settled_by_what_was_printed(command: Command, cli
     assert acked["status"] == "completed"
     [failed] = command("ack", two["leaseId"], str(two["seq"]), "--status", "dlq", "--error", "no good").json()
     assert (failed["status"], failed["deadLetterQueue"]) == ("dead", "orders.dead")
-    stale = command("ack", one["leaseId"], str(one["seq"]))
+    [again] = command("ack", one["leaseId"], str(one["seq"])).json()
+    assert (again["status"], again["repeated"]) == ("completed", True)
+    stale = command("ack", one["leaseId"], str(one["seq"]), "--status", "dlq")
     assert stale.code == 1
     assert "STALE_LEASE" in stale.err
     assert json.loads(stale.out)[0]["status"] == "refused"

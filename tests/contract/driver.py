@@ -44,7 +44,7 @@ from skep.model import (
 )
 from skep.records import Effect, EntityEvent, EntityKey, EntityState, NewEvent, Receipt, ReceiptKey
 from skep.store.protocol import Store
-from skep.transactions import Transaction, TransactionOutcome
+from skep.transactions import Transaction, TransactionOutcome, fingerprint_of
 from skep.upkeep import Chore
 
 PLENTY = 1000
@@ -178,7 +178,8 @@ class Driver:
         effects: Sequence[Effect] = (),
         receipts: Sequence[Receipt] = (),
     ) -> TransactionOutcome:
-        transaction = Transaction(list(settlements), self.batch(*messages), list(effects), list(receipts))
+        said = (list(settlements), list(messages), list(effects), list(receipts))
+        transaction = Transaction(said[0], self.batch(*messages), said[2], said[3], fingerprint_of(*said))
         (outcome,) = await self.store.transact([transaction], self.now, create_queues)
         await self.check_accounts()
         return outcome

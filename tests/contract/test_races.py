@@ -73,9 +73,9 @@ async def test_I6_of_many_acks_at_once_one_counts(driver: Driver) -> None:
 
     results = await asyncio.gather(*(driver.ack(delivery) for _ in range(MANY)))
 
-    assert Counter(result.status for (result,) in results) == {
-        SettleStatus.COMPLETED: 1,
-        SettleStatus.REFUSED: MANY - 1,
+    assert Counter((result.status, result.repeated) for (result,) in results) == {
+        (SettleStatus.COMPLETED, False): 1,
+        (SettleStatus.COMPLETED, True): MANY - 1,
     }
     assert (await driver.stats()).completed == 1
 
@@ -95,9 +95,20 @@ async def test_I15_of_two_transactions_at_once_with_the_same_ack_one_commits(dri
     await driver.push("a")
     settlement = driver.settlement(await driver.pop_one())
 
-    outcomes = await asyncio.gather(*(driver.transact([settlement], [driver.message("out", "next")]) for _ in range(8)))
+    outcomes = await asyncio.gather(*(driver.transact([settlement], [driver.message(n, "next")]) for n in "12345678"))
 
     assert Counter(outcome.committed for outcome in outcomes) == {True: 1, False: 7}
+    assert (await driver.queue_stats("next")).last_seq == 1
+
+
+async def test_I15_of_one_transaction_that_comes_often_at_once_the_others_are_repeats(driver: Driver) -> None:
+    await driver.push("a")
+    settlement = driver.settlement(await driver.pop_one())
+
+    outcomes = await asyncio.gather(*(driver.transact([settlement], [driver.message("out", "next")]) for _ in range(8)))
+
+    assert Counter((outcome.committed, outcome.repeated) for outcome in outcomes) == {(True, False): 1, (True, True): 7}
+    assert len({outcome.pushed.results[0].id for outcome in outcomes}) == 1
     assert (await driver.queue_stats("next")).last_seq == 1
 
 

@@ -129,7 +129,7 @@ class Settled:
 
     @property
     def took_effect(self) -> bool:
-        return self.result is not None and self.result.status is not SettleStatus.REFUSED
+        return self.result is not None and self.result.status is not SettleStatus.REFUSED and not self.result.repeated
 
     @property
     def may_have_taken_effect(self) -> bool:

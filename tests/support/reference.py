@@ -29,10 +29,13 @@ from skep.model import (
     QueueKey,
     QueueSettings,
     Seq,
+    Settlement,
+    SettleResult,
     Start,
     StartMode,
     Token,
 )
+from skep.transactions import TransactionOutcome
 
 State = Literal["pending", "open", "completed", "dead", "expired"]
 UNSETTLED: tuple[State, ...] = ("pending", "open")
@@ -120,6 +123,18 @@ class Scheduled:
     id: Id
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a settlement was answered, and the transaction it was the first of, if any."""
+
+    at: int
+    group: int
+    settlement: Settlement
+    result: SettleResult
+    fingerprint: bytes = b""
+    outcome: TransactionOutcome | None = None
+
+
 @dataclass
 class Log:
     """A queue with all it holds."""
@@ -136,6 +151,7 @@ class Log:
     dead: dict[int, DeadLetter] = field(default_factory=dict)
     lease_history: list[FinishedLease] = field(default_factory=list)
     retention_history: list[RetentionPass] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
 
     @property
     def settings(self) -> QueueSettings:

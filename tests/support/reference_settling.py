@@ -19,16 +19,67 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
-from tests.support.reference import Group, Lease, Log
+from skep.transactions import TransactionOutcome
+from tests.support.reference import Answer, Group, Lease, Log
 from tests.support.reference_views import ReferenceViews
 
 JITTER_SHARE = 0.2
+REMEMBERED_SECONDS = 300
+
+
+def _same_words(first: Settlement, second: Settlement) -> bool:
+    if first.outcome is not second.outcome or first.outcome is not Outcome.NACK:
+        return first.outcome is second.outcome
+    return first.retry is second.retry and (first.retry is not Retry.AT or first.retry_at == second.retry_at)
 
 
 class ReferenceSettling(ReferenceViews):
     """The verbs that end leases, or make them last."""
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
+        results = self.settle_new(settlements, now)
+        for one, result in zip(settlements, results, strict=True):
+            self.remember(one, result, now)
+        return [
+            result if result.code is None else self._answered(one, result, now)
+            for one, result in zip(settlements, results, strict=True)
+        ]
+
+    def remember(
+        self,
+        one: Settlement,
+        result: SettleResult,
+        now: Instant,
+        fingerprint: bytes = b"",
+        outcome: TransactionOutcome | None = None,
+    ) -> None:
+        """Keep what a settlement was answered that changed something."""
+        if result.code is None:
+            log = self.logs[one.queue]
+            log.answers.append(Answer(now, log.groups[one.group].id, one, result, fingerprint, outcome))
+
+    def answers_of(self, one: Settlement, now: Instant) -> list[Answer]:
+        """What was answered to settlements of that message under that token, not long ago."""
+        log = self.logs.get(one.queue)
+        group = log.groups.get(one.group) if log else None
+        if log is None or group is None:
+            return []
+        return [
+            answer
+            for answer in log.answers
+            if (answer.group, answer.settlement.token, answer.settlement.seq) == (group.id, one.token, one.seq)
+            and (not log.is_ordered or answer.settlement.partition == one.partition)
+            and answer.at + seconds(REMEMBERED_SECONDS) > now
+        ]
+
+    def _answered(self, one: Settlement, refused: SettleResult, now: Instant) -> SettleResult:
+        for answer in self.answers_of(one, now):
+            if _same_words(answer.settlement, one):
+                return msgspec.structs.replace(answer.result, repeated=True)
+        return refused
+
+    def settle_new(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
+        """Settle what is under a lease, and refuse the rest."""
         results: dict[int, SettleResult] = {}
         indexed = list(enumerate(settlements))
         rows: dict[tuple[QueueKey, str, str], list[tuple[int, Settlement]]] = {}

@@ -345,22 +345,34 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
     async def transact(
         self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
     ) -> list[TransactionOutcome]:
-        outcomes = []
-        for transaction in transactions:
-            self.check_order(transaction.push)
-            before = copy.deepcopy(self.logs), self.recorded()
-            conflict = self.record(transaction.effects, transaction.receipts, now)
-            settled = await self.settle(transaction.settlements, now)
-            pushed = self._push(transaction.push, now, create_queues)
-            refused = pushed.refused or any(r.status is SettleStatus.REFUSED for r in settled)
-            if refused or conflict is not None:
-                self.logs = before[0]
-                self.restore(before[1])
-            if conflict is not None:
-                outcomes.append(self._in_conflict(transaction, *conflict))
-            else:
-                outcomes.append(TransactionOutcome(not refused, settled, pushed))
-        return outcomes
+        return [self._transact(transaction, now, create_queues) for transaction in transactions]
+
+    def _transact(self, transaction: Transaction, now: Instant, create_queues: bool) -> TransactionOutcome:
+        repeat = self._committed_before(transaction, now)
+        if repeat is not None:
+            return repeat
+        self.check_order(transaction.push)
+        before = copy.deepcopy(self.logs), self.recorded()
+        conflict = self.record(transaction.effects, transaction.receipts, now)
+        settled = self.settle_new(transaction.settlements, now)
+        pushed = self._push(transaction.push, now, create_queues)
+        refused = pushed.refused or any(r.status is SettleStatus.REFUSED for r in settled)
+        outcome = TransactionOutcome(not refused, settled, pushed)
+        if refused or conflict is not None:
+            self.logs = before[0]
+            self.restore(before[1])
+        else:
+            for one, result in zip(transaction.settlements, settled, strict=True):
+                self.remember(one, result, now, transaction.fingerprint, outcome)
+        return outcome if conflict is None else self._in_conflict(transaction, *conflict)
+
+    def _committed_before(self, transaction: Transaction, now: Instant) -> TransactionOutcome | None:
+        if not transaction.settlements or not transaction.fingerprint:
+            return None
+        for answer in self.answers_of(transaction.settlements[0], now):
+            if answer.fingerprint == transaction.fingerprint and answer.outcome is not None:
+                return msgspec.structs.replace(answer.outcome, repeated=True)
+        return None
 
     def _in_conflict(self, transaction: Transaction, code: Code, index: int) -> TransactionOutcome:
         settled = [SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED) for _ in transaction.settlements]

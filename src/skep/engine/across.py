@@ -94,7 +94,7 @@ class AcrossQueues:
         transactions = [transaction for transaction, _ in requests]
         outcomes = await self._store.transact(transactions, self._clock.now(), self._create_queues)
         for (transaction, deliver_at), outcome in zip(requests, outcomes, strict=True):
-            if outcome.committed:
+            if outcome.committed and not outcome.repeated:
                 self._announcer.settled(transaction.settlements, outcome.settled)
                 self._announcer.died(transaction.settlements, outcome.settled)
                 self._announcer.pushed(transaction.push, deliver_at)

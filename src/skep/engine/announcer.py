@@ -50,7 +50,7 @@ class Announcer:
         for settlement, result in zip(settlements, results, strict=True):
             if result.dead_letter_queue is not None:
                 queues.add(QueueKey(result.dead_letter_queue, settlement.queue.tenant))
-            if result.status is SettleStatus.DISCARDED:
+            if result.status is SettleStatus.DISCARDED and not result.repeated:
                 log.warning(
                     "dead letter discarded", queue=settlement.queue.name, seq=settlement.seq, group=settlement.group
                 )

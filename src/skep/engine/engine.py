@@ -75,7 +75,7 @@ from skep.model import (
 from skep.operations import Kind, QueuedReason
 from skep.records import Effect, Receipt
 from skep.store.protocol import Store
-from skep.transactions import Transaction, TransactionOutcome
+from skep.transactions import Transaction, TransactionOutcome, fingerprint_of
 from skep.upkeep import Connections
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
@@ -446,6 +446,8 @@ class Engine:
             if not (settlements or messages or effects or receipts):
                 raise SkepError(Code.INVALID_REQUEST, "a transaction settles, pushes or records something")
             _, plain = validate.check_settlements(settlements, self._limits, least=0)
+            # Of what the caller said, before anything is added to it: a repeat must be told by it.
+            fingerprint = fingerprint_of(settlements, messages, effects, receipts)
             if not plain:
                 settlements = validate.completed(settlements, self._random, self._limits)
             recorded_bytes = check_effects(effects, self._limits) + check_receipts(receipts, self._limits)
@@ -465,11 +467,11 @@ class Engine:
                 self.spool.check_nothing_ahead(batch)
             size_bytes = weight.size_bytes + recorded_bytes
             check_size(size_bytes, self._limits)
-            transaction = Transaction(settlements, batch, list(effects), list(receipts))
+            transaction = Transaction(settlements, batch, list(effects), list(receipts), fingerprint)
             outcome = await self._across.transact(transaction, size_bytes, weight.deliver_at)
             if outcome.committed or (sealed := await self.encryption.sealed_anew(batch, outcome.pushed)) is None:
                 return outcome
-            transaction = Transaction(settlements, sealed, list(effects), list(receipts))
+            transaction = Transaction(settlements, sealed, list(effects), list(receipts), fingerprint)
             return await self._across.transact(transaction, size_bytes, weight.deliver_at)
 
     async def create_queue(self, key: QueueKey, settings: QueueSettings | None = None) -> Queue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from skep.errors import Code
 from skep.model import DEFAULT_PARTITION, PushStatus, SettleStatus
@@ -122,13 +122,17 @@ class AckBatchRequest(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class AckResult(Struct, rename="camel", gc=False):
-    """What an ack did; refused, with its code, means that nothing changed."""
+    """What an ack did; refused, with its code, means that nothing changed.
+
+    ``repeated`` is there, and true, when the same was said before: this is the answer of then, and nothing changed now.
+    """
 
     seq: int
     status: SettleStatus
     code: Code | None = None
     retry_at: datetime | None = None
     dead_letter_queue: str | None = None
+    repeated: bool | UnsetType = UNSET
 
 
 class AckBatchResponse(Struct):
@@ -174,8 +178,12 @@ class TransactionRequest(Struct, rename="camel", forbid_unknown_fields=True, omi
 
 
 class TransactionResponse(Struct, rename="camel"):
-    """What a committed transaction did."""
+    """What a committed transaction did.
+
+    ``repeated`` is there, and true, when it was committed before: this is the answer of then, and nothing changed now.
+    """
 
     committed: bool
     results: list[AckResult]
     messages: list[PushedMessage]
+    repeated: bool | UnsetType = UNSET

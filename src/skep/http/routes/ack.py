@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from skep.engine import Engine
 from skep.engine.validate import check_count
@@ -156,6 +157,8 @@ def settlements(acks: Sequence[Ack], call: Call) -> list[Settlement]:
 def count_settled(meter: Meter, settled: Sequence[Settlement], done: Sequence[SettleResult]) -> None:
     """Count what settlements did."""
     for settlement, result in zip(settled, done, strict=True):
+        if result.repeated:
+            continue
         counts = meter.known_queue(settlement.queue.tenant, settlement.queue.name)
         match result.status:
             case SettleStatus.COMPLETED:
@@ -175,7 +178,7 @@ def results(acks: Sequence[Ack], settled: Sequence[SettleResult]) -> list[AckRes
     return [
         AckResult(
             ack.seq, result.status, result.code, None if result.retry_at is None else to_datetime(result.retry_at),
-            result.dead_letter_queue,
+            result.dead_letter_queue, result.repeated or UNSET,
         )
         for ack, result in zip(acks, settled, strict=True)
     ]  # fmt: skip

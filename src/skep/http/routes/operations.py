@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from skep.clock import Instant
 from skep.engine import Engine
@@ -135,7 +135,7 @@ def _result(result: Result) -> Raw:
     """What the call would have been answered."""
     if result.settled is not None:
         acks = [
-            AckResult(seq, one.status, one.code, _time(one.retry_at), one.dead_letter_queue)
+            AckResult(seq, one.status, one.code, _time(one.retry_at), one.dead_letter_queue, one.repeated or UNSET)
             for seq, one in zip(result.seqs or [], result.settled, strict=True)
         ]
         return Raw(_encode(AckBatchResponse(acks)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
@@ -39,12 +40,14 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         except SkepError as error:
             pushing.count_misfits(meter, messages, error)
             raise
-        count_settled(meter, meant, outcome.settled)
-        if messages:
-            pushing.count_pushed(meter, messages, outcome.pushed)
+        if not outcome.repeated:
+            count_settled(meter, meant, outcome.settled)
+            if messages:
+                pushing.count_pushed(meter, messages, outcome.pushed)
         told = TransactionResponse(
-            outcome.committed, results(acks, outcome.settled), pushing.pushed_messages(outcome.pushed.results)
-        )
+            outcome.committed, results(acks, outcome.settled), pushing.pushed_messages(outcome.pushed.results),
+            outcome.repeated or UNSET,
+        )  # fmt: skip
         if outcome.committed:
             return json_answer(told)
         if outcome.conflict is not None:

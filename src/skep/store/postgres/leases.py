@@ -64,7 +64,7 @@ def lease_of(row: asyncpg.Record) -> Lease:
 
 
 class Ending(Struct, frozen=True):
-    """A row for the lease history."""
+    """A row for the lease history. With a ``token`` somebody was answered, and ``answer`` keeps what (`skep.store.outcomes`)."""
 
     partition: str
     first_seq: int
@@ -74,6 +74,8 @@ class Ending(Struct, frozen=True):
     attempt: int
     leased_at: int
     outcome: str
+    token: bytes | None = None
+    answer: bytes | None = None
 
 
 class Effects(Struct):
@@ -93,6 +95,7 @@ OUTCOMES = ("expired", "retried", "dead", "released", "completed")
 REFUSED_STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
 REFUSED_NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
 COMPLETED = SettleResult(SettleStatus.COMPLETED)
+COMPLETED_BEFORE = SettleResult(SettleStatus.COMPLETED, repeated=True)
 BURIED = SettleResult(SettleStatus.DEAD)
 """Stands in until it is known where the message was buried."""
 
@@ -117,7 +120,7 @@ def settle_lease(
             errors[item.seq] = item.error
     if not fates:
         return results
-    effects.endings.append(_ending(lease, held if errors else sorted(fates), fates))
+    effects.endings.append(_ending(lease, held if errors else sorted(fates), fates, lease.token))
     _take_settled(lease, {seq for seq in fates if seq not in errors}, ends=bool(errors))
     return _rest(lease, errors, results) if errors else results
 
@@ -185,7 +188,7 @@ def undo_delivery(
         known = item.seq in unheard
         unheard.discard(item.seq)
         results.append(SettleResult(SettleStatus.RETRYING, None, now) if known else REFUSED_NOT_IN_LEASE)
-    effects.endings.append(_ending(lease, held, dict.fromkeys(held, "released")))
+    effects.endings.append(_ending(lease, held, dict.fromkeys(held, "released"), lease.token))
     if lease.attempts == 1:
         lease.delivered_seq = held[0] - 1
         lease.pending += there
@@ -232,9 +235,9 @@ def run_out(lease: Lease, settings: QueueSettings, effects: Effects, error: str)
         lease.last_error = None
 
 
-def _ending(lease: Lease, seqs: Sequence[int], fates: Mapping[int, str]) -> Ending:
+def _ending(lease: Lease, seqs: Sequence[int], fates: Mapping[int, str], token: bytes | None = None) -> Ending:
     completed = sum(fate == "completed" for fate in fates.values())
     return Ending(
         lease.partition, seqs[0], seqs[-1], len(seqs), completed, lease.attempts, lease.leased_at or 0,
-        outcome_of(fates.values()),
+        outcome_of(fates.values()), token,
     )  # fmt: skip

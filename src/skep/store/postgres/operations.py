@@ -40,8 +40,9 @@ from skep.operations import (
     lane_of,
     split,
 )
-from skep.store.postgres import dead, push, settle
+from skep.store.postgres import dead, push
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.push import EnsureQueue
 from skep.store.rules import SEQ_MAX, in_turn
 from skep.store.statements import load_statements
@@ -138,7 +139,7 @@ async def perform(
         results = [encode_pushed(outcome) for outcome in outcomes]
     else:
         asked = [one.settlements for one in todo]
-        settled = iter(await settle.settle(connection, list(chain.from_iterable(asked)), now, shard))
+        settled = iter(await settle_once(connection, list(chain.from_iterable(asked)), now, shard))
         results = [encode_settled(one, [next(settled) for _ in one]) for one in asked]
     positions = [one.position for one in todo]
     await connection.execute(SQL["complete"], positions, results, now)

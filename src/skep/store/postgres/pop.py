@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import asyncpg
+import msgspec
 from msgspec import Struct
 
 from skep.clock import Instant, seconds
@@ -110,8 +111,17 @@ async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: I
         for i, result in zip(numbers, popped, strict=True):
             results[i] = result
             if requests[i].auto_ack and result.deliveries:
-                await settle.settle(connection, [d.settlement() for d in result.deliveries], now, shard)
+                await _settle_at_once(connection, result.deliveries, now, shard)
     return [results[i] for i in range(len(requests))]
+
+
+async def _settle_at_once(connection: Connection, deliveries: Sequence[Delivery], now: Instant, shard: int) -> None:
+    """Settle what is handed out. Nobody said so under its token, so no repeat of it is to be known."""
+    ended: list[tuple[settle.Account, list[Ending]]] = []
+    await settle.settle(connection, [delivery.settlement() for delivery in deliveries], now, shard, ended)
+    for account, endings in ended:
+        told_nobody = [msgspec.structs.replace(ending, token=None, answer=None) for ending in endings]
+        await settle.end_leases(connection, account, told_nobody, now)
 
 
 def by_shape(requests: Sequence[PopRequest]) -> dict[Shape, list[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+import asyncpg
 import msgspec
 from msgspec import Struct
 
@@ -26,11 +27,13 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
+from skep.store.outcomes import kept_answers
 from skep.store.postgres import dead, queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.leases import (
     BURIED,
     COMPLETED,
+    COMPLETED_BEFORE,
     REFUSED_NOT_IN_LEASE,
     REFUSED_STALE,
     Effects,
@@ -81,7 +84,7 @@ async def settle_acks(
     for number in done or ():
         heard: set[int] = set()
         for i in taken[number - 1]:
-            results[i] = REFUSED_NOT_IN_LEASE if settlements[i].seq in heard else COMPLETED
+            results[i] = COMPLETED_BEFORE if settlements[i].seq in heard else COMPLETED
             heard.add(settlements[i].seq)
     return results
 
@@ -96,9 +99,13 @@ def is_simple(settlements: Sequence[Settlement]) -> bool:
 
 
 async def settle(
-    connection: Connection, settlements: Sequence[Settlement], now: Instant, shard: int
+    connection: Connection,
+    settlements: Sequence[Settlement],
+    now: Instant,
+    shard: int,
+    ended: list[tuple[Account, list[Ending]]] | None = None,
 ) -> list[SettleResult]:
-    """The careful way, for any settlements."""
+    """The careful way, for any settlements. With ``ended``, how leases ended goes there, for the caller to write down."""
     results: list[SettleResult] = [REFUSED_STALE] * len(settlements)
     order = sorted(range(len(settlements)), key=lambda i: (settlements[i].queue, settlements[i].group))
     settled: list[tuple[Account, list[int], Effects]] = []
@@ -116,13 +123,19 @@ async def settle(
     if len(doomed) > 1:
         await dead.open_graves(connection, doomed, now)
     for account, indexes, effects in settled:
-        buried_in = await apply(connection, account, effects, now)
+        buried_in = await bury(connection, account, effects, now)
         if effects.burials:
             status = SettleStatus.DISCARDED if buried_in is None else SettleStatus.DEAD
             grave = SettleResult(status, dead_letter_queue=None if buried_in is None else buried_in.name)
             for i in indexes:
                 if results[i] is BURIED:
                     results[i] = grave
+        endings = _answered(account, effects.endings, [(settlements[i], results[i]) for i in indexes])
+        if ended is None:
+            await end_leases(connection, account, endings, now)
+        else:
+            ended.append((account, endings))
+        await count(connection, account, effects)
     return results
 
 
@@ -147,6 +160,27 @@ async def _settle_group(
     if account.queue.settings.ordering is Ordering.UNORDERED:
         return await _settle_sets(connection, account, settlements, now, effects)
     return await _settle_partitions(connection, account, settlements, now, effects)
+
+
+def _answered(
+    account: Account, endings: Sequence[Ending], answers: Sequence[tuple[Settlement, SettleResult]]
+) -> list[Ending]:
+    """The rows for the lease history, each with what was answered under its token."""
+    unordered = account.queue.settings.ordering is Ordering.UNORDERED
+    said: dict[bytes | None, list[tuple[Settlement, SettleResult]]] = {}
+    for settlement, result in answers:
+        said.setdefault(settlement.token, []).append((settlement, result))
+    told = []
+    for ending in endings:
+        # One token may lease several partitions, and in an unordered queue several sets, whose seqs lie between each other.
+        within = [
+            (settlement, result)
+            for settlement, result in said[ending.token]
+            if ending.first_seq <= settlement.seq <= ending.last_seq
+            and (unordered or settlement.partition == ending.partition)
+        ]
+        told.append(msgspec.structs.replace(ending, answer=kept_answers(within)))
+    return told
 
 
 def _by_lease(settlements: Sequence[Settlement]) -> dict[LeaseKey, list[int]]:
@@ -268,7 +302,7 @@ async def _settle_sets(
             await _move_out(connection, account, row["id"], failed.get(row["id"], []))
             await _take_back(connection, row["id"], fates[row["id"]], now)
             await _write_set(connection, row["id"], [q for q in row["seqs"] if q not in fates[row["id"]]])
-            effects.endings.append(_set_ending(row["partition"], row["attempts"], row["leased_at"], fates[row["id"]]))
+            effects.endings.append(_set_ending(row, fates[row["id"]]))
     return results
 
 
@@ -300,28 +334,46 @@ async def _take_back(connection: Connection, set_id: int, fates: dict[int, str],
         await connection.execute(SQL["insert_released"], set_id, released, now)
 
 
-def _set_ending(partition: str, attempts: int, leased_at: int, fates: dict[int, str]) -> Ending:
+def _set_ending(row: asyncpg.Record, fates: dict[int, str]) -> Ending:
     completed = sum(fate == "completed" for fate in fates.values())
-    outcome = outcome_of(fates.values())
-    return Ending(partition, min(fates), max(fates), len(fates), completed, attempts, leased_at, outcome)
+    return Ending(
+        row["partition"], min(fates), max(fates), len(fates), completed, row["attempts"], row["leased_at"],
+        outcome_of(fates.values()), row["token"],
+    )  # fmt: skip
 
 
 async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:
     """Bury, write the history and count; where the dead letters went."""
-    buried_in = None
-    if effects.burials:
-        buried_in, missing = await dead.bury(connection, account.queue, account.group, effects.burials, now)
-        effects.dead -= missing
-        effects.expired += missing
-    if effects.endings:
-        columns = map(list, zip(*map(msgspec.structs.astuple, effects.endings), strict=True))
+    buried_in = await bury(connection, account, effects, now)
+    await end_leases(connection, account, effects.endings, now)
+    await count(connection, account, effects)
+    return buried_in
+
+
+async def bury(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:
+    """Bury what was given up on; where the dead letters went."""
+    if not effects.burials:
+        return None
+    buried_in, missing = await dead.bury(connection, account.queue, account.group, effects.burials, now)
+    effects.dead -= missing
+    effects.expired += missing
+    return buried_in
+
+
+async def end_leases(connection: Connection, account: Account, endings: Sequence[Ending], now: Instant) -> None:
+    """Write down how leases ended."""
+    if endings:
+        columns = map(list, zip(*map(msgspec.structs.astuple, endings), strict=True))
         await connection.execute(SQL["end_leases"], account.queue.id, account.group_id, now, *columns)
+
+
+async def count(connection: Connection, account: Account, effects: Effects) -> None:
+    """Add to the group's counters."""
     if effects.completed or effects.dead or effects.expired or effects.retried:
         await connection.execute(
             SQL["count_up"], account.queue.id, account.group_id, account.shard, effects.completed, effects.dead,
             effects.expired, effects.retried,
         )  # fmt: skip
-    return buried_in
 
 
 async def renew(connection: Connection, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:

@@ -75,9 +75,10 @@ FROM set_lease s WHERE s.id = $1
 
 -- name: end_leases
 INSERT INTO lease_history (queue_id, group_id, settled_at, partition, first_seq, last_seq, messages, completed, attempt,
-                           leased_at, outcome)
+                           leased_at, outcome, token, answer)
 SELECT $1, $2, $3, e.*
-FROM unnest($4::text[], $5::bigint[], $6::bigint[], $7::integer[], $8::integer[], $9::integer[], $10::bigint[], $11::text[]) e
+FROM unnest($4::text[], $5::bigint[], $6::bigint[], $7::integer[], $8::integer[], $9::integer[], $10::bigint[], $11::text[],
+            $12::uuid[], $13::bytea[]) e
 
 -- name: count_up
 SELECT count_up($1, $2, $3, $4, $5, $6, 0, $7)

@@ -84,6 +84,7 @@ from skep.store.postgres.access import PostgresAccess
 from skep.store.postgres.connection import Connection, Pool, translated
 from skep.store.postgres.log_cache import LogCache
 from skep.store.postgres.news import News
+from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.records import PostgresRecords
 from skep.store.postgres.schema import migrate
 from skep.store.records import RecordStore
@@ -227,11 +228,11 @@ class PostgresStore:
         if not settlements:
             return []
         if not settle.is_simple(settlements):
-            return await self._pool.transaction(lambda c: settle.settle(c, settlements, now, self._shard))
+            return await self._pool.transaction(lambda c: settle_once(c, settlements, now, self._shard))
         quick = await self._pool.once(lambda c: settle.settle_acks(c, settlements, now, self._shard))
         # What the fast way left alone it did not touch, so a transaction of its own decides about it.
         left = [settlement for settlement, result in zip(settlements, quick, strict=True) if result is None]
-        careful = iter(await self._pool.transaction(lambda c: settle.settle(c, left, now, self._shard)) if left else [])
+        careful = iter(await self._pool.transaction(lambda c: settle_once(c, left, now, self._shard)) if left else [])
         return [next(careful) if result is None else result for result in quick]
 
     async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
@@ -240,12 +241,7 @@ class PostgresStore:
     async def transact(
         self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
     ) -> list[TransactionOutcome]:
-        try:
-            outcomes, watched = await self._pool.transaction(
-                lambda c: transact.transact(c, transactions, now, create_queues, self._shard)
-            )
-        except transact.UndoneError as undone:
-            return [undone.outcome]
+        outcomes, watched = await transact.transact_once(self._pool, transactions, now, create_queues, self._shard)
         self._news.announce(watched)
         return outcomes
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import asyncpg
+import msgspec
 
 from skep.clock import Instant
-from skep.errors import Code
+from skep.errors import Code, SkepError
 from skep.model import PushOutcome, SettleStatus
 from skep.operations import operations_ahead
+from skep.store.outcomes import is_remembered, with_transaction
 from skep.store.postgres import entities, push, queues, receipts, settle
-from skep.store.postgres.connection import Connection
+from skep.store.postgres.connection import Connection, Pool
+from skep.store.postgres.leases import Ending
+from skep.store.postgres.outcomes import recall_transaction
 from skep.store.rules import in_conflict, undone
 from skep.transactions import Transaction, TransactionOutcome
 
@@ -26,6 +30,28 @@ class UndoneError(Exception):
     def __init__(self, outcome: TransactionOutcome) -> None:
         super().__init__("undone")
         self.outcome = outcome
+
+
+async def transact_once(
+    pool: Pool, transactions: Sequence[Transaction], now: Instant, create_queues: bool, shard: int
+) -> tuple[list[TransactionOutcome], list[int]]:
+    """Each transaction whole or not at all. One that was committed before is refused, and gets its first answer."""
+    try:
+        return await pool.transaction(lambda c: transact(c, transactions, now, create_queues, shard))
+    except UndoneError as undone:
+        refusal: UndoneError | SkepError = undone
+    except SkepError as error:
+        # Operations wait that it must not overtake; if it was committed before, it does not.
+        if error.code is not Code.OPERATIONS_AHEAD or len(transactions) > 1:
+            raise
+        refusal = error
+    async with pool.connection() as connection:
+        before = await _recall(connection, transactions[0], now, shard)
+    if before is not None:
+        return [before], []
+    if isinstance(refusal, UndoneError):
+        return [refusal.outcome], []
+    raise refusal
 
 
 async def transact(
@@ -57,10 +83,19 @@ async def transact(
                 taken.keep(receipt)
         elif len(transactions) == 1:
             raise UndoneError(outcome)
+        else:
+            outcome = await _recall(connection, transaction, now, shard) or outcome
         outcomes.append(outcome)
     await locked.write(connection, now)
     await taken.write(connection)
     return outcomes, watched
+
+
+async def _recall(
+    connection: Connection, transaction: Transaction, now: Instant, shard: int
+) -> TransactionOutcome | None:
+    """What a transaction that is refused was answered when it was committed; None when it was not."""
+    return await recall_transaction(connection, transaction, now, shard) if is_remembered(transaction) else None
 
 
 def _conflict(transaction: Transaction, taken: receipts.Taken, locked: entities.Locked) -> TransactionOutcome | None:
@@ -83,7 +118,8 @@ async def _settle_and_push(
 ) -> tuple[TransactionOutcome, list[int]]:
     if savepoint is not None:
         await savepoint.start()
-    settled = await settle.settle(connection, transaction.settlements, now, shard)
+    ended: list[tuple[settle.Account, list[Ending]]] = []
+    settled = await settle.settle(connection, transaction.settlements, now, shard, ended)
     pushed, watched = PushOutcome([], {}), list[int]()
     if transaction.push.messages:
         ensure = queues.ensure if create_queues else None
@@ -96,6 +132,25 @@ async def _settle_and_push(
         if savepoint is not None:
             await savepoint.rollback()
         return undone(transaction, settled, pushed), []
+    outcome = TransactionOutcome(True, settled, pushed)
+    for account, endings in ended:
+        await settle.end_leases(connection, account, _with_outcome(account, endings, transaction, outcome), now)
     if savepoint is not None:
         await savepoint.commit()
-    return TransactionOutcome(True, settled, pushed), watched
+    return outcome, watched
+
+
+def _with_outcome(
+    account: settle.Account, endings: Sequence[Ending], transaction: Transaction, outcome: TransactionOutcome
+) -> list[Ending]:
+    """How leases ended, the one of the transaction's first settlement with how the transaction did."""
+    told = list(endings)
+    if is_remembered(transaction):
+        first = transaction.settlements[0]
+        for index, ending in enumerate(told):
+            # One pop may have leased messages of several queues under one token.
+            if (account.queue.key, account.group, ending.token) == (first.queue, first.group, first.token):
+                answer = with_transaction(ending.answer, transaction, outcome)
+                told[index] = msgspec.structs.replace(ending, answer=answer)
+                break
+    return told

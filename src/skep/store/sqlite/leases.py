@@ -204,8 +204,8 @@ def record(
     now: Instant,
     outcome: str,
 ) -> None:
-    """Add a row to the lease history."""
-    values = (min(seqs), max(seqs), len(seqs), completed, attempt, leased_at, now, outcome)
+    """Add a row to the lease history, of something that nobody was answered."""
+    values = (min(seqs), max(seqs), len(seqs), completed, attempt, leased_at, now, outcome, None, None)
     session.add_history((queue.id, group.name, partition, *values))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.clock import Instant
 from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Start
 from skep.store.rules import check_reported, group_is_not_external
+from skep.store.sqlite import outcomes
 from skep.store.sqlite.groups import start_seq
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import count_expired, lease_of_row, save
@@ -49,13 +50,14 @@ def report_progress(session: Session, key: QueueKey, name: str, seq: int, now: I
     return group_stats(session, queue, group, now)
 
 
-def delete_group(session: Session, key: QueueKey, name: str) -> bool:
-    """Forget a group and its leases."""
+def delete_group(session: Session, key: QueueKey, name: str, now: Instant) -> bool:
+    """Forget a group, its leases, and what was settled under them."""
     queue = session.queue(key)
     group = session.find_group(queue, name)
     if group is None:
         return False
     _drop_rows(session, group)
+    outcomes.forget(session, queue, group, now)
     session.db.execute(SQL["delete_group"], (group.id,))
     session.drop_group(queue, group)
     return True

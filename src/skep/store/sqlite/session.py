@@ -161,7 +161,7 @@ class Session:
             self._history.clear()
 
     def add_history(self, row: Row) -> None:
-        """Add to the lease history, which no writing call ever reads."""
+        """Add to the lease history, which a writing call reads only after a `flush`."""
         self._history.append(row)
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Settling and renewing, fenced by the lease's token (I6): a stale one changes nothing and is told so.
 
 A call's settlements are taken together per lease: first all acks and rejects, then the nacks. Each message is settled
-on its own merits; a refused one does not hinder the others.
+on its own merits; a refused one does not hinder the others. What a lease's settlements were answered goes with its row of the history.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
+from skep.store.outcomes import kept_acks, kept_answers
 from skep.store.rules import is_exhausted, retry_time
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import (
     Lease,
-    add_history,
     count_expired,
     find_lease,
     save,
@@ -36,7 +36,8 @@ from skep.store.sqlite.leases import (
     set_leased_head,
     settle_down,
 )
-from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
+from skep.store.sqlite.outcomes import recall
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.settle_sets import renew_sets, settle_sets
 
 _COMPLETED = SettleResult(SettleStatus.COMPLETED)
@@ -73,19 +74,28 @@ class Held(Struct):
 
 
 def settle(session: Session, settlements: Sequence[Settlement], now: Instant) -> Results:
-    """Settle each message; one result for each, in order."""
+    """Settle each message; one result for each, in order. What was settled before gets its first answer."""
+    results, ended = settle_new(session, settlements, now)
+    for row in ended:
+        session.add_history(row)
+    return recall(session, settlements, results, now)
+
+
+def settle_new(session: Session, settlements: Sequence[Settlement], now: Instant) -> tuple[Results, list[Row]]:
+    """Settle what is under a lease and refuse the rest; also the rows that the lease history is to get."""
     results: Results = [_STALE] * len(settlements)
     changed: list[Lease] = []
+    ended: list[Row] = []
     for held in _by_lease(session, settlements):
         if held.queue.is_ordered:
-            lease = _settle_partition(session, held, results, now)
+            lease = _settle_partition(session, held, results, ended, now)
             if lease is not None:
                 changed.append(lease)
         else:
             items = [(item.place, item.settlement) for item in held.items]
-            settle_sets(session, held.queue, held.group, held.token, items, results, now)
+            ended += settle_sets(session, held.queue, held.group, held.token, items, results, now)
     save_all(session, changed)
-    return results
+    return results, ended
 
 
 def _by_lease(session: Session, settlements: Sequence[Settlement]) -> Iterable[Held]:
@@ -144,7 +154,7 @@ def sort_items(items: list[Item], leased: set[int], results: Results) -> Sorted:
     return found
 
 
-def _settle_partition(session: Session, held: Held, results: Results, now: Instant) -> Lease | None:
+def _settle_partition(session: Session, held: Held, results: Results, ended: list[Row], now: Instant) -> Lease | None:
     """Settle what one call says of one lease; the row as it has become, or None when nothing changed."""
     queue, group, items = held.queue, held.group, held.items
     lease = find_lease(session, group, held.partition)
@@ -155,7 +165,9 @@ def _settle_partition(session: Session, held: Held, results: Results, now: Insta
     if found.releases and len(found.releases) == lease.leased:
         there = _undoable(session, queue, group, lease)
         if there is not None:
+            given_back, before = lease.open[: lease.leased], (lease.attempts, lease.leased_at)
             _undo_delivery(session, queue, group, lease, there, found.releases, results, now)
+            ended.append(_ended(held, given_back, 0, *before, now, "released", _kept(held, results)))
             return lease
     # A release of part of a lease is a nack: somebody got that lease.
     found.nacks += [_counted(item) for item in found.releases]
@@ -170,9 +182,9 @@ def _settle_partition(session: Session, held: Held, results: Results, now: Insta
     if not settled and not retried:
         return None
     buried = len(settled) > len(found.acks)
-    given_back = lease.open[: lease.leased] if retried else list(settled)
+    given_back = lease.open[: lease.leased] if retried else sorted(settled)
     outcome = "retried" if retried else "dead" if buried else "completed"
-    add_history(session, queue, group, lease, given_back, len(found.acks), outcome, now)
+    before = (lease.attempts, lease.leased_at)
     if settled:
         lease.open = [seq for seq in lease.open if seq not in settled]
         lease.leased -= len(settled)
@@ -182,7 +194,28 @@ def _settle_partition(session: Session, held: Held, results: Results, now: Insta
         settle_down(session, queue, group, lease)
     elif lease.open[0] != head:
         set_leased_head(session, queue, lease)
+    kept = _kept(held, results) if retried or buried else kept_acks(given_back)
+    ended.append(_ended(held, given_back, len(found.acks), *before, now, outcome, kept))
     return lease
+
+
+def _kept(held: Held, results: Results) -> bytes | None:
+    return kept_answers((item.settlement, results[item.place]) for item in held.items)
+
+
+def _ended(
+    held: Held,
+    seqs: list[int],
+    completed: int,
+    attempt: int,
+    leased_at: int,
+    now: Instant,
+    outcome: str,
+    kept: bytes | None,
+) -> Row:
+    """The row of the lease history for what one call did to a lease."""
+    figures = (seqs[0], seqs[-1], len(seqs), completed, attempt, leased_at, now, outcome)
+    return (held.queue.id, held.group.name, held.partition, *figures, held.token, kept)
 
 
 def _bury_hopeless(
@@ -236,7 +269,6 @@ def _undo_delivery(
 ) -> None:
     """Give a lease back that reached nobody: what it delivered for the first time, and is still there, is pending again."""
     held = lease.open[: lease.leased]
-    add_history(session, queue, group, lease, held, 0, "released", now)
     if lease.attempts == 1:
         lease.delivered_seq = held[0] - 1
         lease.pending += there

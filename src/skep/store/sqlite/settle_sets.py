@@ -7,14 +7,14 @@ from msgspec import Struct
 from skep.clock import Instant
 from skep.errors import Code
 from skep.model import DeadReason, Outcome, Settlement, SettleResult, SettleStatus
+from skep.store.outcomes import kept_acks, kept_answers
 from skep.store.rules import is_exhausted, retry_time
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.session import GroupRow, QueueRow, Session
+from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import (
     SQL,
     SetLease,
-    add_set_history,
     refresh_age,
     save_set,
     set_of_row,
@@ -44,11 +44,14 @@ def settle_sets(
     items: list[tuple[int, Settlement]],
     results: list[SettleResult],
     now: Instant,
-) -> None:
-    """Settle what one token holds; results of a token that holds nothing stay as they are, stale."""
+) -> list[Row]:
+    """Settle what one token holds; results of a token that holds nothing stay as they are, stale.
+
+    Returns the rows that the lease history is to get.
+    """
     held = [set_of_row(row) for row in session.rows(SQL["sets_of_token"], (group.id, token))]
     if not held:
-        return
+        return []
     row_of = {seq: row for row in held for seq in row.seqs}
     touched: dict[int, Touched] = {}
     for index, settlement in items:
@@ -65,8 +68,7 @@ def settle_sets(
             results[index] = SettleResult(SettleStatus.RETRYING, retry_at=now)
         else:
             results[index] = _give_back(session, queue, group, done, settlement, now)
-    for done in touched.values():
-        _close(session, queue, group, done, now)
+    return [_close(session, queue, group, done, token, items, results, now) for done in touched.values()]
 
 
 def _give_back(
@@ -92,9 +94,19 @@ def _give_back(
     return SettleResult(SettleStatus.RETRYING, retry_at=ready_at)
 
 
-def _close(session: Session, queue: QueueRow, group: GroupRow, done: Touched, now: Instant) -> None:
-    """Take the acked out of the row and write down what this call did to it."""
+def _close(
+    session: Session,
+    queue: QueueRow,
+    group: GroupRow,
+    done: Touched,
+    token: bytes,
+    items: list[tuple[int, Settlement]],
+    results: list[SettleResult],
+    now: Instant,
+) -> Row:
+    """Take the acked out of the row; what this call did to it, for the history."""
     row = done.row
+    before = (row.attempts, row.leased_at, now)
     if done.acked:
         group.completed += len(done.acked)
         session.touch_group(group)
@@ -102,10 +114,16 @@ def _close(session: Session, queue: QueueRow, group: GroupRow, done: Touched, no
     if done.released:
         take_back(session, queue, row, sorted(done.released), now)
     outcome = "retried" if done.retried else "dead" if done.buried else "released" if done.released else "completed"
-    given_back = [*done.acked, *done.buried, *done.retried, *done.released]
-    add_set_history(session, queue, group, row, given_back, len(done.acked), outcome, now)
+    seqs = sorted([*done.acked, *done.buried, *done.retried, *done.released])
     refresh_age(session, queue, row)
     save_set(session, row)
+    if len(seqs) == len(done.acked):
+        kept = kept_acks(seqs)
+    else:
+        given_back = set(seqs)
+        kept = kept_answers((s, results[index]) for index, s in items if s.seq in given_back)
+    figures = (seqs[0], seqs[-1], len(seqs), len(done.acked), *before, outcome)
+    return (queue.id, group.name, row.partition, *figures, token, kept)
 
 
 def renew_sets(session: Session, group: GroupRow, partition: str, token: bytes, deadline: Instant) -> bool:

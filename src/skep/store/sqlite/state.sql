@@ -35,8 +35,8 @@ UPDATE queue SET floor_seq = ?2, first_seq = ?3, scheduled_count = ?4, holds_dea
 -- name: add_history
 -- Once per call for all the leases that it ended.
 INSERT INTO lease_history (queue_id, group_name, partition, first_seq, last_seq, messages, completed, attempt,
-                           leased_at, settled_at, outcome)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                           leased_at, settled_at, outcome, token, answer)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: any_operation
 -- As a rule there is none, and then this is one look into an empty index.

@@ -421,9 +421,9 @@ class SqliteStore:
         """Move an external group forward."""
         return await self._write(lambda session: progress.report_progress(session, key, group, seq, now))
 
-    async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG002 - the protocol's
+    async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:
         """Forget a group and its leases."""
-        return await self._write(lambda session: progress.delete_group(session, key, group))
+        return await self._write(lambda session: progress.delete_group(session, key, group, now))
 
     async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
         """Let the leases of a partition run out now."""

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skep.clock import Instant
-from skep.errors import Code
+from skep.errors import Code, SkepError
 from skep.model import SettleStatus
+from skep.store.outcomes import is_remembered, with_transaction
 from skep.store.rules import in_conflict, undone
 from skep.store.sqlite import entities, order, receipts
+from skep.store.sqlite.outcomes import recall_transaction
 from skep.store.sqlite.push import push_batch
-from skep.store.sqlite.session import Session
-from skep.store.sqlite.settle import settle
+from skep.store.sqlite.session import Row, Session
+from skep.store.sqlite.settle import settle_new
 from skep.transactions import Transaction, TransactionOutcome
 
 
 def transact(
     session: Session, transactions: Sequence[Transaction], now: Instant, create_queues: bool
 ) -> list[TransactionOutcome]:
-    """Each transaction in a savepoint of its own; any refusal in it undoes all of it."""
+    """Each transaction in a savepoint of its own; any refusal in it undoes all of it.
+
+    One that was committed before is refused, too, and gets its first answer.
+    """
     return [_transact_one(session, transaction, now, create_queues) for transaction in transactions]
 
 
@@ -27,13 +32,41 @@ def _transact_one(session: Session, transaction: Transaction, now: Instant, crea
         with session.savepoint():
             order.check_batch(session, transaction.push)
             _record(session, transaction, now)
-            settled = settle(session, transaction.settlements, now)
+            settled, ended = settle_new(session, transaction.settlements, now)
             pushed = push_batch(session, transaction.push, now, create_queues)
             if pushed.refused or any(result.status is SettleStatus.REFUSED for result in settled):
                 raise _RefusedError(undone(transaction, settled, pushed))
+            outcome = TransactionOutcome(True, settled, pushed)
+            _note(session, transaction, outcome, ended)
     except _RefusedError as refused:
-        return refused.outcome
-    return TransactionOutcome(True, settled, pushed)
+        outcome = refused.outcome
+    except SkepError as error:
+        # Operations wait that it must not overtake; if it was committed before, it does not.
+        if error.code is not Code.OPERATIONS_AHEAD or not is_remembered(transaction):
+            raise
+        before = recall_transaction(session, transaction, now)
+        if before is None:
+            raise
+        return before
+    if not outcome.committed and is_remembered(transaction):
+        return recall_transaction(session, transaction, now) or outcome
+    return outcome
+
+
+def _note(session: Session, transaction: Transaction, outcome: TransactionOutcome, ended: list[Row]) -> None:
+    """Write down how leases ended, and with the first of them how the transaction did."""
+    first = transaction.settlements[0] if is_remembered(transaction) else None
+    queue = None if first is None else session.find_queue(first.queue)
+    for row in ended:
+        *lease, token, kept = row
+        # One pop may have leased messages of several queues under one token.
+        if (
+            first is not None
+            and queue is not None
+            and (lease[0], lease[1], token) == (queue.id, first.group, first.token)
+        ):
+            first, kept = None, with_transaction(kept, transaction, outcome)
+        session.add_history((*lease, token, kept))
 
 
 def _record(session: Session, transaction: Transaction, now: Instant) -> None:

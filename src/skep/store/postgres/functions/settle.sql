@@ -65,9 +65,11 @@ BEGIN
         WHERE NOT j.whole AND l.partition = j.partition AND l.group_id = j.group_id
     ), history AS (
         INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
-                                   leased_at, settled_at, outcome)
+                                   leased_at, settled_at, outcome, token, seqs)
         SELECT q.id, v_group, j.partition, j.acked[1], j.acked[cardinality(j.acked)], cardinality(j.acked),
-               cardinality(j.acked), j.attempts, j.leased_at, p_now, 'completed'
+               cardinality(j.acked), j.attempts, j.leased_at, p_now, 'completed', j.token,
+               -- Without a gap the first and the last of them say it all.
+               CASE WHEN j.acked[cardinality(j.acked)] - j.acked[1] >= cardinality(j.acked) THEN j.acked END
         FROM judged j
     )
     SELECT array_agg(j.ord::integer), coalesce(sum(cardinality(j.acked)), 0) INTO v_done, v_completed FROM judged j;

@@ -1,0 +1,172 @@
+"""What settlements and transactions were answered, kept in the lease history, so that a repeat gets the first answer.
+
+Whoever did not get the answer to an ack cannot know whether it happened, and says it again. The row that the lease history gets for
+every settlement has the lease's token and what was said under it, so it is as durable as the settlement itself, and nothing more
+is written on the way. It is looked at only when a settlement is refused: with the same token, message and verdict it is a repeat,
+changes nothing, and gets the first answer, for a while. Anything else stays refused (I6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.errors import Code
+from skep.ids import Id
+from skep.model import Outcome, PushOutcome, PushResult, PushStatus, Retry, Seq, Settlement, SettleResult, SettleStatus
+from skep.transactions import Transaction, TransactionOutcome
+
+REMEMBER_SECONDS = 300
+"""For so long a repeat gets the first answer: longer than a client tries again by itself."""
+REMEMBERED_LEASES = 100_000
+"""And as long as no more leases have ended since, over all queues: so many rows are looked through at most."""
+
+LOST = frozenset({Code.STALE_LEASE, Code.NOT_IN_LEASE})
+"""What a settlement is refused with that may have happened before."""
+
+_ACK = "ack"
+_COMPLETED_BEFORE = SettleResult(SettleStatus.COMPLETED, repeated=True)
+
+
+class Said(Struct, array_like=True, frozen=True, gc=False):
+    """What was said of one message, and answered."""
+
+    seq: int
+    verdict: str
+    status: SettleStatus
+    retry_at: int | None
+    dead_letter_queue: str | None
+
+
+class Stored(Struct, array_like=True, frozen=True, gc=False):
+    """What a push of a transaction was answered."""
+
+    status: PushStatus
+    id: bytes
+    seq: int | None
+    transaction_id: str | None
+    trace_id: bytes | None
+
+
+class Committed(Struct, array_like=True, frozen=True):
+    """A whole transaction: what tells it from any other, and its answers."""
+
+    fingerprint: bytes
+    settled: list[SettleResult]
+    pushed: list[Stored]
+
+
+class Kept(Struct, array_like=True, frozen=True):
+    """What a row of the history keeps. ``acked`` None is every seq from its first to its last."""
+
+    acked: list[int] | None
+    said: list[Said]
+    transaction: Committed | None = None
+
+
+class EndedLease(Struct, frozen=True):
+    """A row of the history whose token is one of those that are looked for; ``acked`` are its seqs where it keeps no more."""
+
+    token: bytes
+    partition: str
+    first_seq: int
+    last_seq: int
+    acked: Sequence[int] | None
+    kept: bytes | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Kept).decode
+
+
+def verdict_of(settlement: Settlement) -> str:
+    """What makes two settlements of a message the same."""
+    if settlement.outcome is not Outcome.NACK:
+        return settlement.outcome
+    if settlement.retry is Retry.AT:
+        return f"nack at {settlement.retry_at}"
+    return f"nack {settlement.retry}"
+
+
+def is_run(seqs: Sequence[int]) -> bool:
+    """Whether seqs, which rise, have no gap: then the first and the last of them say it all."""
+    return seqs[-1] - seqs[0] == len(seqs) - 1
+
+
+def kept_acks(seqs: Sequence[int]) -> bytes | None:
+    """What to keep of a settlement that was acks alone, of seqs that rise."""
+    return None if is_run(seqs) else _encode(Kept(list(seqs), []))
+
+
+def kept_answers(answered: Iterable[tuple[Settlement, SettleResult]]) -> bytes | None:
+    """What to keep of a settlement of one lease; those that were refused are left out."""
+    acked: list[int] = []
+    said: list[Said] = []
+    for settlement, result in answered:
+        if result.code is None:
+            if settlement.outcome is Outcome.ACK:
+                acked.append(settlement.seq)
+            else:
+                verdict = verdict_of(settlement)
+                said.append(Said(settlement.seq, verdict, result.status, result.retry_at, result.dead_letter_queue))
+    acked.sort()
+    return _encode(Kept(acked, said)) if said else kept_acks(acked)
+
+
+def with_transaction(kept: bytes | None, transaction: Transaction, outcome: TransactionOutcome) -> bytes:
+    """What to keep of a settlement that is part of a transaction."""
+    before = Kept(None, []) if kept is None else _decode(kept)
+    pushed = [
+        Stored(result.status, result.id, result.seq, result.transaction_id, result.trace_id)
+        for result in outcome.pushed.results
+    ]
+    return _encode(Kept(before.acked, before.said, Committed(transaction.fingerprint, outcome.settled, pushed)))
+
+
+class Remembered:
+    """What was said under some tokens."""
+
+    def __init__(self, rows: Iterable[EndedLease]) -> None:
+        self._said: dict[tuple[bytes, int], tuple[str, str, SettleResult]] = {}
+        self._transactions: dict[tuple[bytes, bytes], Committed] = {}
+        for row in rows:
+            kept = Kept(None if row.acked is None else list(row.acked), []) if row.kept is None else _decode(row.kept)
+            acked = range(row.first_seq, row.last_seq + 1) if kept.acked is None else kept.acked
+            for seq in acked:
+                self._said[row.token, seq] = (row.partition, _ACK, _COMPLETED_BEFORE)
+            for said in kept.said:
+                retry_at = None if said.retry_at is None else Instant(said.retry_at)
+                result = SettleResult(said.status, None, retry_at, said.dead_letter_queue, repeated=True)
+                self._said[row.token, said.seq] = (row.partition, said.verdict, result)
+            if kept.transaction is not None:
+                self._transactions[row.token, kept.transaction.fingerprint] = kept.transaction
+
+    def answer(self, settlement: Settlement, ordered: bool) -> SettleResult | None:
+        """What the same settlement was answered before; None when it was not made."""
+        found = self._said.get((settlement.token, settlement.seq))
+        if found is None or found[1] != verdict_of(settlement):
+            return None
+        # A lease of an unordered queue is found by its token alone.
+        return None if ordered and found[0] != settlement.partition else found[2]
+
+    def outcome(self, transaction: Transaction) -> TransactionOutcome | None:
+        """What the same transaction was answered before; None when it was not made."""
+        found = self._transactions.get((transaction.settlements[0].token, transaction.fingerprint))
+        if found is None:
+            return None
+        pushed = [
+            PushResult(
+                one.status, Id(one.id), None if one.seq is None else Seq(one.seq), one.transaction_id,
+                None if one.trace_id is None else Id(one.trace_id),
+            )
+            for one in found.pushed
+        ]  # fmt: skip
+        return TransactionOutcome(True, found.settled, PushOutcome(pushed, {}), repeated=True)
+
+
+def is_remembered(transaction: Transaction) -> bool:
+    """Whether a transaction can be told from others when it comes again: by the token of its first settlement."""
+    return bool(transaction.fingerprint and transaction.settlements)

@@ -1,0 +1,93 @@
+"""Repeats: a settlement or transaction that was made before gets its first answer (`skep.store.outcomes`).
+
+Only the newest rows of the lease history are looked through, by their position, and only when something was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from skep.clock import Instant, seconds
+from skep.model import QueueKey, Settlement, SettleResult
+from skep.store.outcomes import LOST, REMEMBER_SECONDS, REMEMBERED_LEASES, EndedLease, Remembered
+from skep.store.sqlite.session import GroupRow, QueueRow, Session
+from skep.store.statements import load_statements
+from skep.transactions import Transaction, TransactionOutcome
+
+SQL = load_statements(__package__, "outcomes")
+
+_TOKENS = (1, 10, 100, 1_000)
+"""So many are looked for at once: as few as will do, the last of them repeated where there are fewer."""
+
+
+def recall(
+    session: Session, settlements: Sequence[Settlement], results: list[SettleResult], now: Instant
+) -> list[SettleResult]:
+    """The results, with the first answer in place of a refusal where a settlement repeats one that was made."""
+    lost: dict[tuple[QueueKey, str], list[int]] = {}
+    for place, result in enumerate(results):
+        if result.code in LOST:
+            lost.setdefault((settlements[place].queue, settlements[place].group), []).append(place)
+    if not lost:
+        return results
+    session.flush()  # a message may be named twice in one call
+    results = list(results)
+    for (key, name), places in lost.items():
+        queue = session.find_queue(key)
+        group = None if queue is None else session.find_group(queue, name)
+        if queue is None or group is None:
+            continue
+        found = remembered(session, queue, group, {settlements[place].token for place in places}, now)
+        for place in places:
+            answer = found.answer(settlements[place], queue.is_ordered)
+            if answer is not None:
+                results[place] = answer
+    return results
+
+
+def recall_transaction(session: Session, transaction: Transaction, now: Instant) -> TransactionOutcome | None:
+    """What was answered when the same transaction was committed; None when it was not."""
+    first = transaction.settlements[0]
+    queue = session.find_queue(first.queue)
+    group = None if queue is None else session.find_group(queue, first.group)
+    if queue is None or group is None:
+        return None
+    return remembered(session, queue, group, {first.token}, now).outcome(transaction)
+
+
+def remembered(session: Session, queue: QueueRow, group: GroupRow, tokens: Iterable[bytes], now: Instant) -> Remembered:
+    """What was said for a group under these tokens, a while ago at most."""
+    since = now - seconds(REMEMBER_SECONDS)
+    first = _first_position(session, since)
+    left = list(tokens)
+    rows: list[EndedLease] = []
+    while left:
+        size = next((size for size in _TOKENS if size >= len(left)), _TOKENS[-1])
+        some, left = left[:size], left[size:]
+        statement = SQL["remembered"].format(", ".join(["?"] * size))
+        padded = some + some[-1:] * (size - len(some))
+        found = session.rows(statement, (first, since, queue.id, group.name, *padded))
+        rows += [EndedLease(token, partition, low, high, None, kept) for token, partition, low, high, kept in found]
+    return Remembered(rows)
+
+
+def forget(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> None:
+    """A group is deleted."""
+    session.flush()
+    session.db.execute(SQL["forget"], (_first_position(session, now - seconds(REMEMBER_SECONDS)), queue.id, group.name))
+
+
+def _first_position(session: Session, since: int) -> int:
+    """The first row that ended at or after an instant, or that is among so many newest: rows are noted as leases end."""
+    newest = session.row(SQL["newest"])
+    if newest is None:
+        return 0
+    low, high = max(0, newest[0] + 1 - REMEMBERED_LEASES), newest[0] + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = session.row(SQL["ended_at"], (middle,))
+        if row is None or row[1] >= since:
+            high = middle
+        else:
+            low = row[0] + 1
+    return int(low)

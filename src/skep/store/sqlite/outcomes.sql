@@ -1,0 +1,17 @@
+-- What settlements were answered, in the newest rows of the lease history.
+
+-- name: newest
+SELECT position FROM lease_history ORDER BY position DESC LIMIT 1
+
+-- name: ended_at
+-- The table's own b-tree: the first row from a position on.
+SELECT position, settled_at FROM lease_history WHERE position >= ?1 ORDER BY position LIMIT 1
+
+-- name: remembered
+-- The table's own b-tree, from a position on to its end. The braces are the tokens.
+SELECT token, partition, first_seq, last_seq, answer FROM lease_history
+WHERE position >= ?1 AND settled_at > ?2 AND queue_id = ?3 AND group_name = ?4 AND token IN ({})
+
+-- name: forget
+-- A group that is deleted takes along what was settled for it: another one of its name is another group.
+UPDATE lease_history SET token = NULL WHERE position >= ?1 AND queue_id = ?2 AND group_name = ?3 AND token IS NOT NULL
