@@ -200,6 +200,25 @@ async def test_after_a_while_it_is_forgotten(driver: Driver, leased: list[Delive
     assert {r.code for r in await driver.ack(*leased)} == {Code.STALE_LEASE}
 
 
+async def test_only_the_newest_leases_are_looked_through(
+    driver: Driver, leased: list[Delivery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many ended: what is refused must not cost more and more."""
+    for store in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"skep.store.{store}.outcomes.REMEMBERED_LEASES", 3)
+    if type(driver.store).__name__ == "ReferenceStore":
+        return  # which looks through all
+    (first,) = await driver.ack(leased[0])
+    await driver.ack(leased[1])
+    await driver.ack(leased[2])
+    assert await driver.ack(leased[0]) == again([first])
+    await driver.push("d")
+    await driver.ack(*await driver.pop())
+
+    assert [r.code for r in await driver.ack(leased[0])] == [Code.STALE_LEASE]
+    assert [r.repeated for r in await driver.ack(leased[1])] == [True]
+
+
 async def test_a_seek_changes_nothing_about_what_was_answered(driver: Driver, leased: list[Delivery]) -> None:
     first = await driver.ack(*leased)
     await driver.seek(Start(StartMode.ALL))
@@ -279,8 +298,8 @@ async def test_a_queued_ack_that_was_done_meanwhile_is_told_the_first_answer(dri
 def transaction(driver: Driver, *settlements: Settlement, pushed: str = "out", **fields: Any) -> Transaction:
     """A transaction as a caller sends it: each time with fresh ids."""
     messages = [driver.message(pushed, "next", **fields)]
-    said = (list(settlements), messages, [], [])
-    return Transaction(list(settlements), driver.batch(*messages), [], [], fingerprint_of(*said))
+    fingerprint = fingerprint_of(settlements, messages, [], [])
+    return Transaction(list(settlements), driver.batch(*messages), [], [], fingerprint)
 
 
 async def test_I15_a_repeated_transaction_gets_the_first_outcome_and_pushes_nothing(

@@ -98,14 +98,14 @@ async def test_I15_a_transaction_whose_answer_was_lost_is_told_as_it_went_and_pu
 ) -> None:
     await link.client.push("orders", [1])
     [message] = await link.client.pop("orders")
-    item = PushItem(queue="bills", payload=Raw(b'{"amount":1}'), transaction_id=transaction_id)
+    item = PushItem("bills", Raw(b'{"amount":1}'), transaction_id=transaction_id, headers=Raw(b"{}"))
 
     told = await link.losing_the_answer(lambda: link.client.run(calls.transaction([completed(message)], [item])))
 
     assert (told.committed, bool(told.repeated)) == (True, True)
     [pushed] = told.messages
     [bill] = await link.client.pop("bills", batch=10)
-    assert (pushed.status, pushed.id, pushed.seq) == ("stored", bill.id, bill.seq)
+    assert (pushed.status, pushed.message_id, pushed.seq) == ("stored", bill.id, bill.seq)
     assert await counted(server) == (1, 0, 0)
 
 

@@ -175,8 +175,8 @@ async def test_I15_a_transaction_that_is_cut_anywhere_is_whole_or_not_at_all(
     async def prepare() -> Callable[[], Awaitable[Any]]:
         await direct.push("x", partition=direct.mint.mint().hex())
         held = await direct.pop_one()
-        said = ([behind.settlement(held)], [behind.message("y", "next")], [], [])
-        transaction = Transaction(said[0], behind.batch(*said[1]), [], [], fingerprint_of(*said))
+        acks, messages = [behind.settlement(held)], [behind.message("y", "next")]
+        transaction = Transaction(acks, behind.batch(*messages), [], [], fingerprint_of(acks, messages, [], []))
         transactions.append(transaction)
         return lambda: behind.store.transact([transaction], behind.now)
 

@@ -21,7 +21,7 @@ from skep.transactions import Transaction, TransactionOutcome
 
 REMEMBER_SECONDS = 300
 """For so long a repeat gets the first answer: longer than a client tries again by itself."""
-REMEMBERED_LEASES = 100_000
+REMEMBERED_LEASES = 20_000
 """And as long as no more leases have ended since, over all queues: so many rows are looked through at most."""
 
 LOST = frozenset({Code.STALE_LEASE, Code.NOT_IN_LEASE})

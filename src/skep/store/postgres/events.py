@@ -49,9 +49,8 @@ def _place(row: asyncpg.Record) -> EventPosition:
 
 def _follow(rows: Sequence[asyncpg.Record], after: EventPosition) -> bool:
     """Whether what was read follows the position: the sweep leaves the newest change, so who has read it finds it again."""
-    if not after.number:
-        return rows[0]["position"] in (None, 1)
-    return rows[0]["position"] == after.number and rows[0]["mark"] == after.mark
+    first: tuple[int | None, str | None] = (rows[0]["position"], rows[0]["mark"])
+    return first == (after.number, after.mark) if after.number else first[0] in (None, 1)
 
 
 def _event(row: asyncpg.Record) -> SystemEvent:

@@ -206,6 +206,7 @@ HOT = {
         "set_lease": {"set_lease_by_ready", "set_lease_pkey"},
         "message": {"message_pkey"},
     },
+    "repeated ack": {"lease_history": {"lease_history_pkey"}},
     "settle of an unordered queue": {"set_lease": {"set_lease_by_token", "set_lease_pkey"}, "message": {"message_pkey"}},
     "renew of an unordered queue": {
         "partition_lease": {"partition_lease_pkey"},
@@ -288,6 +289,7 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     held = await driver.pop(partition="a", batch=2)
     await watch("ack of a part", lambda: driver.ack(held[0]))
     await watch("ack of a whole lease", lambda: driver.ack(held[1]))
+    await watch("repeated ack", lambda: driver.ack(held[1]))
     held = await driver.pop(partition="a", batch=1)
     await watch("reject", lambda: driver.reject(held[0]))
     await watch("replay", driver.replay)
