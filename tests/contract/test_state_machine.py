@@ -256,7 +256,7 @@ class StoreMachine(RuleBasedStateMachine):
                 expected = model._pop(request, self.now, discover == "before", follow)
                 if discover == "after":
                     log = model.log(key)
-                    model.discover(log, log.groups[group])
+                    model.discover(log, log.groups[group], self.now)
                 given, wanted = brief(result.deliveries), brief(expected.deliveries)
                 assert plain(result.deliveries) == plain(expected.deliveries), (
                     f"(store, reference) give {given}, {wanted}"

@@ -79,6 +79,7 @@ class Mark:
     attempts: int = 0
     error: str | None = None
     retry_at: Instant | None = None
+    found_at: int = 0
 
 
 @dataclass
@@ -296,7 +297,7 @@ class Reference:
                 later = [e.seq for e in log.entries.values() if e.created_at >= start.value and e.seq >= log.first_seq]
                 return min(later, default=end)
 
-    def discover(self, log: Log, group: Group) -> None:
+    def discover(self, log: Log, group: Group, now: Instant) -> None:
         for seq in range(group.scan_seq + 1, log.last_seq + 1):
             entry = log.entries.get(seq)
             if entry is None:
@@ -304,7 +305,7 @@ class Reference:
             elif entry.audience not in (None, group.id):
                 group.skipped += 1
             else:
-                group.marks[seq] = Mark()
+                group.marks[seq] = Mark(found_at=now)
         group.scan_seq = log.last_seq
 
     def of_partition(self, log: Log, group: Group, partition: str, *states: State) -> list[int]:
@@ -318,6 +319,10 @@ class Reference:
     def lease_in(self, group: Group, partition: str) -> Lease | None:
         return next((lease for lease in group.leases if lease.partition == partition), None)
 
+    def counts_from(self, log: Log, group: Group, seq: int) -> int:
+        """Return when a message was created, or found, should its created_at lie ahead even of that."""
+        return min(log.written[seq].created_at, group.marks[seq].found_at)
+
     def ready_at(self, log: Log, group: Group, partition: str) -> int:
         """Return when an ordered partition may be claimed."""
         lease = self.lease_in(group, partition)
@@ -326,7 +331,9 @@ class Reference:
         if partition in group.rest_until:
             return group.rest_until[partition]
         delay = seconds(log.settings.delayed_processing_seconds)
-        created = [log.written[seq].created_at for seq in self.of_partition(log, group, partition, "open", "pending")]
+        created = [
+            self.counts_from(log, group, seq) for seq in self.of_partition(log, group, partition, "open", "pending")
+        ]
         if self.of_partition(log, group, partition, "open"):
             return created[0]
         window = seconds(log.settings.window_buffer_seconds)

@@ -38,7 +38,7 @@ class ReferenceClaims(ReferenceViews):
         if discover is None:
             discover = self._ready_count(log, group, request, now) < request.batch
         if discover or log.settings.window_buffer_seconds:
-            self.discover(log, group)
+            self.discover(log, group, now)
         if log.is_ordered:
             taken = self._claim_ordered(log, group, request, now)
         else:
@@ -65,9 +65,9 @@ class ReferenceClaims(ReferenceViews):
         if lease is not None:
             return lease.deadline
         own = group.marks[seq].retry_at
-        return (
-            own if own is not None else log.written[seq].created_at + seconds(log.settings.delayed_processing_seconds)
-        )
+        if own is not None:
+            return own
+        return self.counts_from(log, group, seq) + seconds(log.settings.delayed_processing_seconds)
 
     def _delivery(self, log: Log, group: Group, request: PopRequest, seq: int, now: Instant) -> Delivery:
         entry = log.entries[seq]
@@ -138,7 +138,7 @@ class ReferenceClaims(ReferenceViews):
         fresh = [
             seq
             for seq in self.of_partition(log, group, partition, "pending")
-            if log.entries[seq].created_at + delay <= now
+            if log.entries[seq].created_at + delay <= now or log.entries[seq].created_at > now + seconds(5)
         ]
         return fresh[: 1 if log.settings.max_attempts == 1 else wanted]
 

@@ -59,13 +59,16 @@ from skep.wire.times import to_datetime
 from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
 from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_claims import ReferenceClaims
+from tests.support.reference_clock import ReferenceClock
 from tests.support.reference_data_keys import ReferenceDataKeys
 from tests.support.reference_operations import ReferenceOperations
 from tests.support.reference_past import ReferencePast
 from tests.support.reference_settling import ReferenceSettling
 
 
-class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, ReferencePast, ReferenceDataKeys):
+class ReferenceStore(
+    ReferenceClaims, ReferenceSettling, ReferenceClock, ReferenceOperations, ReferencePast, ReferenceDataKeys
+):
     """A store in memory, naive and slow, that the real ones are compared with."""
 
     def __init__(self) -> None:
@@ -493,7 +496,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
 
     def _clear_group(self, log: Log, group: Group, scope: ClearScope, now: Instant) -> int:
         lost, skipped = group.lost, group.skipped
-        self.discover(log, group)
+        self.discover(log, group, now)
         # What was not discovered is cleared without a look at whom it is for.
         group.lost += group.skipped - skipped
         group.skipped = skipped
@@ -517,7 +520,7 @@ class ReferenceStore(ReferenceClaims, ReferenceSettling, ReferenceOperations, Re
             for lease in [lease for lease in group.leases if lease.deadline <= now]:
                 done += self._bury_worn_out(log, group, lease, now)
             if log.settings.max_age_seconds or log.settings.max_wait_seconds:
-                self.discover(log, group)
+                self.discover(log, group, now)
                 for lease in [lease for lease in group.leases if lease.deadline <= now]:
                     if any(self.is_old(log, seq, now) for seq in lease.held):
                         self.reclaim(log, group, lease, now)

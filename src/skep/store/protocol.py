@@ -495,6 +495,14 @@ class Store(Protocol):
         """Delete from the head of the log what retention and clearing allow; adds a retention history row."""
         ...
 
+    async def put_right(self, now: Instant, limit: int) -> Chore:
+        """Note the time. When it has gone back since it was last noted, put right what was written ahead of it.
+
+        Deadlines are moved in the pass that notices. Stamps, of up to ``limit`` messages a pass, are put right when the clock has
+        gone on for ten minutes since.
+        """
+        ...
+
     async def sample(self, now: Instant) -> None:
         """Note every group's counters, for rates and charts."""
         ...

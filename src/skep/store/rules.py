@@ -68,6 +68,17 @@ HISTORY_DISORDER_SECONDS = 60
 SEARCHED_LEASES = 1_000
 """How many rows of the lease history one look for a message's deliveries reads, from its creation on and from the end back."""
 
+AHEAD_MICROS = 5_000_000
+"""A stamp that lies further ahead of the clock than this was written before the clock was put back. Servers' clocks differ by less."""
+NOTICED_MICROS = 1_000_000
+"""A clock that shows so much less than it did when it was last noted was put back."""
+PROVEN_MICROS = 600 * 1_000_000
+"""How long a clock that was put back must go on before stamps are put right by it: it may be this one that is wrong."""
+OLDEST_CLOCK = 1_735_689_600 * 1_000_000
+"""2025: a clock that shows less was never set, and nothing is put right by it."""
+RECEIPT_MICROS_MAX = 366 * 86_400 * 1_000_000
+"""No receipt and no staged chunk is kept for longer."""
+
 PIPELINE_RUNS = 1_000
 """How many runs of pipelines are kept per tenant: the latest."""
 
@@ -104,6 +115,8 @@ def sought_of(batches: Sequence[PushBatch], now: Instant) -> dict[QueueKey, Soug
         if batch.tried is None:
             continue
         since, until = batch.tried.since - TRIED_BEFORE_MICROS, batch.tried.until + TRIED_AFTER_MICROS
+        if since > now:  # tried by a clock that was put back; whatever was stamped then may have been put right
+            since, until = 0, SEQ_MAX
         for message, id_ in zip(batch.messages, batch.ids, strict=True):
             one = found.setdefault(message.queue, Sought(since, until, set(), set()))
             one.since, one.until = min(one.since, since), max(one.until, until)
@@ -148,6 +161,15 @@ def ready_at(settings: QueueSettings, oldest_at: int, newest_at: int) -> Instant
     window = seconds(settings.window_buffer_seconds)
     buffered = min(newest_at + window, oldest_at + WINDOW_CAP_FACTOR * window)
     return Instant(max(oldest_at + seconds(settings.delayed_processing_seconds), buffered))
+
+
+def is_visible(created_at: int, delay: int, now: Instant) -> bool:
+    """Whether a message has waited for its delay.
+
+    The age of one that was stamped by a clock that has been put back is not known. It goes with the first of its partition or set,
+    which waits from when it was found.
+    """
+    return created_at + delay <= now or created_at > now + AHEAD_MICROS
 
 
 def is_exhausted(settings: QueueSettings, attempts: int) -> bool:

@@ -68,7 +68,7 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
     for group in groups:
         await connection.execute(SQL["share_group"], group["id"])
         if lifetime is not None:
-            await connection.fetchval(SQL["discover"], queue.id, group["id"], limit, shard)
+            await connection.fetchval(SQL["discover"], queue.id, group["id"], limit, shard, now)
     done = 0
     next_at: int | None = None
     for group in groups:

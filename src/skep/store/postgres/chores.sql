@@ -36,7 +36,7 @@ SELECT share_group($1)
 SELECT ensure_group($1, $2, 'all', 0, $3)
 
 -- name: discover
-SELECT discover($1, $2, $3, $4)
+SELECT discover($1, $2, $3, $4, $5)
 
 -- name: given_up
 SELECT coalesce(sum(c.dead + c.expired), 0)::bigint FROM group_counter c WHERE c.group_id = $1

@@ -19,7 +19,15 @@ from skep.store.postgres.connection import Connection
 from skep.store.postgres.dead import Burial
 from skep.store.postgres.leases import Effects, Ending, Lease, lease_of, release, run_out
 from skep.store.postgres.settle import Account
-from skep.store.rules import LEASE_EXPIRED, comes_alone, group_is_external, is_exhausted, is_too_old, lifetime_micros
+from skep.store.rules import (
+    AHEAD_MICROS,
+    LEASE_EXPIRED,
+    comes_alone,
+    group_is_external,
+    is_exhausted,
+    is_too_old,
+    lifetime_micros,
+)
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "pop")
@@ -167,7 +175,7 @@ async def tidy(
     for lease in examined:
         await _tidy_lease(connection, account, lease, now, effects)
     # All of them: a row's age and ready_at, taken anew from its next message, may be all that was wrong with it.
-    await settle.write_leases(connection, account, examined, effects)
+    await settle.write_leases(connection, account, examined, now, effects)
     await settle.apply(connection, account, effects, now)
 
 
@@ -262,7 +270,8 @@ async def _pop_unordered(
     effects = Effects()
     rows = await _ready_sets(connection, account, request, limit, now, effects)
     deadline = now + seconds(settings.lease_seconds if request.lease_seconds is None else request.lease_seconds)
-    visible = now - seconds(settings.delayed_processing_seconds)
+    delay = seconds(settings.delayed_processing_seconds)
+    visible, ahead = now - delay, now + AHEAD_MICROS if delay else now
     wanted = request.batch
     room_bytes = request.max_bytes
     attempts: dict[int, int] = {}
@@ -275,9 +284,9 @@ async def _pop_unordered(
             break
         if request.max_partitions and row["partition"] not in partitions and len(partitions) == request.max_partitions:
             continue
-        found = await connection.fetch(SQL["visible"], queue_id, row["seqs"], visible, 1 if is_alone else wanted)
+        found = await connection.fetch(SQL["visible"], queue_id, row["seqs"], visible, 1 if is_alone else wanted, ahead)
         if not found:
-            await _rest(connection, account, row, effects)
+            await _rest(connection, account, row, now, effects)
             rested = True
             continue
         fitting = [one for one in found if one["through"] <= room_bytes] or ([] if order else found[:1])
@@ -318,7 +327,7 @@ async def _sets_needed(connection: Connection, account: Account, request: PopReq
         needed, messages = _first_sets(ready, request.batch, settings)
         if messages >= request.batch:
             break
-        if not await connection.fetchval(SQL["discover"], queue_id, group_id, DISCOVER_ROWS, account.shard):
+        if not await connection.fetchval(SQL["discover"], queue_id, group_id, DISCOVER_ROWS, account.shard, now):
             break
     is_alone = bool(ready) and comes_alone(settings, ready[0]["attempts"])
     if not is_alone and (request.max_partitions or settings.delayed_processing_seconds):
@@ -355,7 +364,7 @@ async def _ready_sets(
     return []
 
 
-async def _rest(connection: Connection, account: Account, row: asyncpg.Record, effects: Effects) -> None:
+async def _rest(connection: Connection, account: Account, row: asyncpg.Record, now: Instant, effects: Effects) -> None:
     """A set of which nothing can be had now: its messages are still delayed, or were deleted from the log."""
     left = await connection.fetch(SQL["created"], account.queue.id, row["seqs"])
     if len(left) < len(row["seqs"]):
@@ -364,7 +373,9 @@ async def _rest(connection: Connection, account: Account, row: asyncpg.Record, e
             await connection.execute(SQL["delete_set"], row["id"])
             return
     delay = seconds(account.queue.settings.delayed_processing_seconds)
-    await connection.execute(SQL["rest_set"], row["id"], [r["seq"] for r in left], left[0]["created_at"] + delay)
+    await connection.execute(
+        SQL["rest_set"], row["id"], [r["seq"] for r in left], min(left[0]["created_at"], now) + delay
+    )
 
 
 async def _tidy_sets(connection: Connection, account: Account, now: Instant, rows: int) -> None:
@@ -408,7 +419,7 @@ async def _tidy_set(
             effects.burials.append(Burial(r["seq"], DeadReason.EXPIRED, row["last_error"], row["attempts"]))
     if left:
         await connection.execute(
-            SQL["keep_set"], row["id"], [r["seq"] for r in left], left[0]["created_at"], LEASE_EXPIRED
+            SQL["keep_set"], row["id"], [r["seq"] for r in left], min(left[0]["created_at"], now), LEASE_EXPIRED
         )
     else:
         await connection.execute(SQL["delete_set"], row["id"])

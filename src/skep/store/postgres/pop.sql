@@ -23,7 +23,7 @@ UNION ALL
 SELECT (e.q).*, e.group_id, e.state FROM enter_group($1, $2, $3, $4, $5, $6) e
 
 -- name: discover
-SELECT discover($1, $2, $3, $4)
+SELECT discover($1, $2, $3, $4, $5)
 
 -- name: ready_in_sets
 -- How much is ready, as far as the batch needs to know.
@@ -39,11 +39,13 @@ ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
 FOR UPDATE SKIP LOCKED
 
 -- name: visible
--- Which of a set's messages may be had now, oldest first, and what each has together with those before it. The length of a value
+-- Which of a set's messages may be had now (created up to $3, or so far ahead, beyond $5, that the clock must have been put back
+-- since and the age is not known), oldest first, and what each has together with those before it. The length of a value
 -- that is stored apart is known without reading it.
 SELECT v.seq, sum(v.size_bytes) OVER (ORDER BY v.seq) AS through FROM (
     SELECT m.seq, octet_length(m.payload) + coalesce(octet_length(m.headers), 0) AS size_bytes
-    FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2) AND m.created_at <= $3 ORDER BY m.seq LIMIT $4) v
+    FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2) AND (m.created_at <= $3 OR m.created_at > $5)
+    ORDER BY m.seq LIMIT $4) v
 ORDER BY v.seq
 
 -- name: created
@@ -54,7 +56,7 @@ SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = ANY 
 WITH rest AS (
     INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
     SELECT s.queue_id, s.group_id, s.partition, s.priority, $7, s.attempts, s.ready_at,
-           coalesce((SELECT m.created_at FROM message m WHERE m.queue_id = s.queue_id AND m.seq = ($7::bigint[])[1]), s.oldest_at),
+           coalesce((SELECT least(m.created_at, $4) FROM message m WHERE m.queue_id = s.queue_id AND m.seq = ($7::bigint[])[1]), s.oldest_at),
            CASE WHEN s.token IS NULL THEN s.last_error ELSE coalesce(s.last_error, $6) END
     FROM set_lease s WHERE s.id = $1 AND $7::bigint[] <> '{}'
 )

@@ -31,6 +31,7 @@ from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MessageRow, append_rows
 from skep.store.rules import (
     PIECE_BYTES,
+    SEQ_MAX,
     TRACE_SLACK_MICROS,
     are_sealed,
     holds,
@@ -257,8 +258,10 @@ async def _stored_ids(
     for key, sought in sought_of(batches, now).items():
         log = logs.get(key)
         if log is not None:
+            # Where the log's end lies ahead, since the clock was put back, everything new is stamped like it.
+            until = SEQ_MAX if log.created_at > now else sought.until
             rows = await connection.fetch(
-                SQL["ids_between"], log.queue_id, log.last_seq, sought.since, sought.until, list(sought.due_at)
+                SQL["ids_between"], log.queue_id, log.last_seq, sought.since, until, list(sought.due_at)
             )
             found |= sought.ids.intersection(row["id"] for row in rows)
     return found

@@ -210,7 +210,7 @@ async def _settle_partitions(
             outcome = settle_lease(lease, list(map(_counted, items)), account.queue.settings, now, effects)
         for i, result in zip(indexes, outcome, strict=True):
             results[i] = result
-    await write_leases(connection, account, [lease for lease in locked if lease.changed], effects)
+    await write_leases(connection, account, [lease for lease in locked if lease.changed], now, effects)
     return results
 
 
@@ -235,8 +235,13 @@ async def _undoable(connection: Connection, account: Account, lease: Lease) -> i
     return len(rows) if {row["seq"] for row in rows}.issubset(lease.open) else None
 
 
-async def write_leases(connection: Connection, account: Account, leases: Sequence[Lease], effects: Effects) -> None:
-    """Write changed rows back: delete the empty, look up what is now oldest in the others."""
+async def write_leases(
+    connection: Connection, account: Account, leases: Sequence[Lease], now: Instant, effects: Effects
+) -> None:
+    """Write changed rows back: delete the empty, look up what is now oldest in the others.
+
+    A message from ahead, since the clock was put back, counts as created now.
+    """
     left = [lease for lease in leases if not lease.is_empty]
     if left:
         heads = await connection.fetch(
@@ -245,14 +250,14 @@ async def write_leases(connection: Connection, account: Account, leases: Sequenc
         )  # fmt: skip
         for lease, head in zip(left, heads, strict=True):
             if head["created_at"] is not None:
-                lease.oldest_at = head["created_at"]
+                lease.oldest_at = min(head["created_at"], now)
                 if head["next_seq"] is not None:
                     # Up to the next message everything here is settled: with that the group's progress is exact.
                     lease.delivered_seq = head["next_seq"] - 1
                 if lease.token is not None:
                     continue
                 if not lease.open:
-                    lease.ready_at = ready_at(account.queue.settings, lease.oldest_at, lease.newest_at)
+                    lease.ready_at = ready_at(account.queue.settings, lease.oldest_at, min(lease.newest_at, now))
                 elif not lease.resting:
                     lease.ready_at = lease.oldest_at
             elif not lease.open:
@@ -261,7 +266,7 @@ async def write_leases(connection: Connection, account: Account, leases: Sequenc
                 lease.pending = 0
             elif lease.token is None and not lease.resting:
                 # The next open one has been deleted: it expires when it is claimed, which may be at once.
-                lease.ready_at = lease.oldest_at
+                lease.ready_at = min(lease.oldest_at, now)
     gone = [lease.partition for lease in leases if lease.is_empty]
     if gone:
         await connection.execute(SQL["delete_leases"], account.queue.id, account.group_id, gone)
@@ -299,7 +304,7 @@ async def _settle_sets(
             failed.setdefault(row["id"], []).append((s.seq, result, s.error))
     for row in rows:
         if row["id"] in fates:
-            await _move_out(connection, account, row["id"], failed.get(row["id"], []))
+            await _move_out(connection, account, row["id"], failed.get(row["id"], []), now)
             await _take_back(connection, row["id"], fates[row["id"]], now)
             await _write_set(connection, row["id"], [q for q in row["seqs"] if q not in fates[row["id"]]])
             effects.endings.append(_set_ending(row, fates[row["id"]]))
@@ -314,14 +319,18 @@ async def _write_set(connection: Connection, set_id: int, seqs: list[int]) -> No
 
 
 async def _move_out(
-    connection: Connection, account: Account, set_id: int, failed: Sequence[tuple[int, SettleResult, str | None]]
+    connection: Connection,
+    account: Account,
+    set_id: int,
+    failed: Sequence[tuple[int, SettleResult, str | None]],
+    now: Instant,
 ) -> None:
     """Give each failed message a row of its own."""
     if failed:
         await connection.executemany(
             SQL["insert_failed"],
             [
-                (account.queue.id, account.group_id, set_id, [seq], result.retry_at, error, seq)
+                (account.queue.id, account.group_id, set_id, [seq], result.retry_at, error, seq, now)
                 for seq, result, error in failed
             ],
         )

@@ -62,14 +62,15 @@ DELETE FROM set_lease WHERE id = $1
 -- name: insert_failed
 -- One that was purged meanwhile gets its row as well: it expires when it is claimed.
 INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
-SELECT $1, $2, s.partition, s.priority, $4, s.attempts, $5, coalesce(m.created_at, s.oldest_at), $6
+SELECT $1, $2, s.partition, s.priority, $4, s.attempts, $5, 
+       CASE WHEN m.created_at <= $8::bigint THEN m.created_at WHEN m.created_at IS NULL THEN s.oldest_at ELSE $8 END, $6
 FROM set_lease s LEFT JOIN message m ON m.queue_id = $1 AND m.seq = $7
 WHERE s.id = $3
 
 -- name: insert_released
 INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
 SELECT s.queue_id, s.group_id, s.partition, s.priority, $2, s.attempts - 1, $3,
-       coalesce((SELECT min(m.created_at) FROM message m WHERE m.queue_id = s.queue_id AND m.seq = ANY ($2)), s.oldest_at),
+       coalesce((SELECT min(least(m.created_at, $3)) FROM message m WHERE m.queue_id = s.queue_id AND m.seq = ANY ($2)), s.oldest_at),
        s.last_error
 FROM set_lease s WHERE s.id = $1
 

@@ -74,6 +74,7 @@ from skep.store.postgres import (
     past,
     pop,
     push,
+    put_right,
     queues,
     settle,
     staging,
@@ -511,6 +512,9 @@ class PostgresStore:
 
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         return await self._pool.transaction(lambda c: chores.retain(c, key, now, limit, self._shard))
+
+    async def put_right(self, now: Instant, limit: int) -> Chore:
+        return await self._pool.transaction(lambda c: put_right.put_right(c, now, limit))
 
     async def sample(self, now: Instant) -> None:
         await self._pool.transaction(lambda c: chores.sample(c, now))

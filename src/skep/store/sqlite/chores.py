@@ -105,7 +105,7 @@ def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     undiscovered = False
     for group in [group for group in session.groups(queue).values() if not group.external]:
         if queue.lifetime_micros is not None:
-            discover(session, queue, group, limit)
+            discover(session, queue, group, limit, now)
             undiscovered = undiscovered or group.scan_seq < queue.last_seq
         left -= (
             _expire_ordered(session, queue, group, left, now)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from skep.clock import Instant, seconds
 from skep.model import DeadReason, Delivery, PopRequest, PopResult
-from skep.store.rules import LEASE_EXPIRED, group_is_external, is_exhausted, is_too_old
+from skep.store.rules import LEASE_EXPIRED, group_is_external, is_exhausted, is_too_old, is_visible
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.groups import discover, open_group
 from skep.store.sqlite.leases import (
@@ -97,11 +97,11 @@ def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
     deadline = Instant(now + max(seconds(lease_seconds), SHORTEST_LEASE_MICROS))
     claim = Claim(request, deadline, [], set(), MAX_EXPIRED_PER_CLAIM, request.max_bytes)
     if queue.settings.window_buffer_seconds > 0:
-        discover(session, queue, group, DISCOVER_MESSAGES)
+        discover(session, queue, group, DISCOVER_MESSAGES, now)
     claim_ready = claim_partitions if queue.is_ordered else claim_sets
     for _ in range(MAX_ROUNDS):
         claim_ready(session, queue, group, claim, now, group.scan_seq >= queue.last_seq)
-        if claim.wanted <= 0 or claim.expiries_left <= 0 or not discover(session, queue, group, DISCOVER_MESSAGES):
+        if claim.wanted <= 0 or claim.expiries_left <= 0 or not discover(session, queue, group, DISCOVER_MESSAGES, now):
             break
     else:
         claim_ready(session, queue, group, claim, now, True)
@@ -185,7 +185,7 @@ def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease,
         claim.partitions.add(lease.partition)
         _hand_out(session, queue, group, lease, rows, claim, now)
     elif not claim.is_closed:
-        settle_down(session, queue, group, lease)
+        settle_down(session, queue, group, lease, now)
 
 
 def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
@@ -202,7 +202,7 @@ def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lea
     if is_over:
         head = lease.open.pop(0)
         bury(session, queue, group, [Burial(head, DeadReason.MAX_ATTEMPTS, error, attempts)], now)
-        settle_down(session, queue, group, lease)
+        settle_down(session, queue, group, lease, now)
     else:
         ready_at = lease.ready_at
         free(lease)
@@ -229,7 +229,7 @@ def expire_heads(session: Session, queue: QueueRow, group: GroupRow, lease: Leas
         else:
             lease.delivered_seq = lease.head_seq
             lease.pending -= 1
-        settle_down(session, queue, group, lease)
+        settle_down(session, queue, group, lease, now)
         done += 1
     return done
 
@@ -263,7 +263,7 @@ def _take_next(
         lease.pending = len(rows)
     delay = queue.delay_micros
     if delay and rows:
-        rows = [row for row in rows if row[1] + delay <= now]
+        rows = [row for row in rows if is_visible(row[1], delay, now)]
         claim.is_closed = claim.is_closed and bool(rows)
     if rows:
         lease.open = [row[0] & MAX_SEQ for row in rows]
@@ -289,6 +289,6 @@ def _hand_out(
         del lease.open[: len(rows)]
         group.completed += len(rows)
         session.touch_group(group)
-        settle_down(session, queue, group, lease)
+        settle_down(session, queue, group, lease, now)
     elif lease.head_seq != lease.open[0]:
         set_leased_head(session, queue, lease)

@@ -78,7 +78,7 @@ def _drop_open(
             lease.attempts = 1
             set_head(session, queue, group, lease)
     elif not lease.open or lease.open[0] != head:
-        settle_down(session, queue, group, lease)
+        settle_down(session, queue, group, lease, now)
 
 
 def _forget_in_sets(

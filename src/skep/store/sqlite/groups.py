@@ -37,7 +37,7 @@ def open_group(session: Session, queue: QueueRow, name: str, start: Start, now: 
     return group
 
 
-def discover(session: Session, queue: QueueRow, group: GroupRow, limit: int) -> bool:
+def discover(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> bool:
     """Walk at most ``limit`` messages from the group's scan_seq and note their partitions; whether any were walked.
 
     Seqs with no row were purged and count as expired; messages for another group are passed over.
@@ -53,14 +53,14 @@ def discover(session: Session, queue: QueueRow, group: GroupRow, limit: int) -> 
     meant = [row for row in rows if row[4] is None or row[4] == group.id]
     group.skipped += len(rows) - len(meant)
     if queue.is_ordered:
-        _note_partitions(session, queue, group, meant)
+        _note_partitions(session, queue, group, meant, now)
     else:
-        add_sets(session, queue, group, meant)
+        add_sets(session, queue, group, meant, now)
     return True
 
 
 def _note_partitions(
-    session: Session, queue: QueueRow, group: GroupRow, rows: list[tuple[int, str, int, int, int]]
+    session: Session, queue: QueueRow, group: GroupRow, rows: list[tuple[int, str, int, int, int]], now: Instant
 ) -> None:
     """One upsert per partition that was seen."""
     seen: dict[str, list[int]] = {}
@@ -78,7 +78,7 @@ def _note_partitions(
     session.db.executemany(
         LEASES_SQL["note_work"],
         [
-            (group.id, partition, first, count, oldest, newest, lifetime and oldest + lifetime, delay, window, cap)
+            (group.id, partition, first, count, oldest, newest, lifetime and oldest + lifetime, delay, window, cap, now)
             for partition, (first, count, oldest, newest) in seen.items()
         ],
     )

@@ -118,14 +118,17 @@ def read_next(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, 
     return found
 
 
-def settle_down(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -> None:
-    """Make the row free, with head, age and ready_at from its next message. What cannot be read counts as expired."""
+def settle_down(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
+    """Make the row free, with head, age and ready_at from its next message. What cannot be read counts as expired.
+
+    It does not wait for a time that lies ahead since the clock was put back: such a message counts as created now.
+    """
     free(lease)
     set_head(session, queue, group, lease)
     if lease.open:
-        lease.ready_at = lease.oldest_at
+        lease.ready_at = min(lease.oldest_at, now)
     elif lease.pending:
-        lease.ready_at = ready_at(queue.settings, lease.oldest_at, lease.newest_at)
+        lease.ready_at = ready_at(queue.settings, min(lease.oldest_at, now), min(lease.newest_at, now))
 
 
 def free(lease: Lease) -> None:

@@ -9,14 +9,15 @@ LIMIT ?3
 
 -- name: note_work
 -- A known partition gets more to do. Only a free one with nothing open is made ready anew: the window buffer counts from
--- its newest message. ?8 is the delay, ?9 the window, ?10 the most that windows may hold it back.
+-- its newest message. ?8 is the delay, ?9 the window, ?10 the most that windows may hold it back. What lies ahead of ?11, now, since
+-- the clock was put back, counts as created now: what may be had must not wait for the wrong time.
 INSERT INTO partition_lease (group_id, partition, delivered_seq, head_seq, pending, ready_at, oldest_at, newest_at, expires_at)
-VALUES (?1, ?2, ?3 - 1, ?3, ?4, max(?5 + ?8, min(?6 + ?9, ?5 + ?10)), ?5, ?6, ?7)
+VALUES (?1, ?2, ?3 - 1, ?3, ?4, max(min(?5, ?11) + ?8, min(?6 + ?9, ?11 + ?9, min(?5, ?11) + ?10)), ?5, ?6, ?7)
 ON CONFLICT (group_id, partition) DO UPDATE
 SET pending = pending + excluded.pending,
     newest_at = excluded.newest_at,
-    ready_at = CASE WHEN token IS NULL AND open IS NULL
-                    THEN max(oldest_at + ?8, min(excluded.newest_at + ?9, oldest_at + ?10))
+    ready_at = CASE WHEN ?9 > 0 AND token IS NULL AND open IS NULL
+                    THEN max(min(oldest_at, ?11) + ?8, min(excluded.newest_at + ?9, ?11 + ?9, min(oldest_at, ?11) + ?10))
                     ELSE ready_at END
 
 -- name: claim_ready

@@ -10,7 +10,7 @@ from skep.clock import Instant
 from skep.ids import Id
 from skep.model import PushBatch, PushOutcome
 from skep.records import Receipt, ReceiptKey
-from skep.store.rules import holds, receipt_after, sought_of, stored_before, was_stored
+from skep.store.rules import SEQ_MAX, holds, receipt_after, sought_of, stored_before, was_stored
 from skep.store.sqlite import order
 from skep.store.sqlite.log import first_seq_at
 from skep.store.sqlite.push import push_batch, push_batches
@@ -94,7 +94,9 @@ def _stored_ids(session: Session, batch: PushBatch, now: Instant) -> set[Id]:
     for key, sought in sought_of([batch], now).items():
         queue = session.find_queue(key)
         if queue is not None:
-            low, high = (first_seq_at(session, queue, at) for at in (sought.since, sought.until))
+            # Where the log's end lies ahead, since the clock was put back, everything new is stamped like it.
+            until = SEQ_MAX if queue.last_at > now else sought.until
+            low, high = (first_seq_at(session, queue, at) for at in (sought.since, until))
             found.update(id_ for (id_,) in session.rows(SQL["ids_between"], (queue.base | low, queue.base | high)))
             for due_at in sought.due_at:
                 found.update(id_ for (id_,) in session.rows(SQL["ids_due"], (queue.id, due_at)))

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.model import DeadReason
-from skep.store.rules import LEASE_EXPIRED, comes_alone, is_exhausted, is_too_old
+from skep.store.rules import LEASE_EXPIRED, comes_alone, is_exhausted, is_too_old, is_visible
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import count_expired, deliveries_of, pack, record, unpack
@@ -69,7 +69,7 @@ def save_set(session: Session, held: SetLease) -> None:
     session.db.execute(SQL["save_set"], (held.id, *values, held.expires_at, held.last_error))
 
 
-def add_sets(session: Session, queue: QueueRow, group: GroupRow, rows: list[Row]) -> None:
+def add_sets(session: Session, queue: QueueRow, group: GroupRow, rows: list[Row], now: Instant) -> None:
     """Rows for discovered messages, by (partition, priority)."""
     found: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for position, partition, priority, created_at, _ in rows:
@@ -77,13 +77,20 @@ def add_sets(session: Session, queue: QueueRow, group: GroupRow, rows: list[Row]
     for (partition, priority), messages in found.items():
         for start in range(0, len(messages), MAX_SET):
             part = messages[start : start + MAX_SET]
-            _insert(session, queue, group, partition, priority, [seq for seq, _ in part], part[0][1])
+            _insert(session, queue, group, partition, priority, [seq for seq, _ in part], part[0][1], now)
 
 
 def _insert(
-    session: Session, queue: QueueRow, group: GroupRow, partition: str, priority: int, seqs: list[int], oldest_at: int
+    session: Session,
+    queue: QueueRow,
+    group: GroupRow,
+    partition: str,
+    priority: int,
+    seqs: list[int],
+    oldest_at: int,
+    now: Instant,
 ) -> None:
-    ready_at = oldest_at + queue.delay_micros
+    ready_at = _from(oldest_at, now) + queue.delay_micros
     values = (
         group.id,
         partition,
@@ -97,6 +104,11 @@ def _insert(
         None,
     )
     session.db.execute(SQL["insert_set"], values)
+
+
+def _from(created_at: int, now: Instant) -> int:
+    """When the delay of a message begins. One from ahead, since the clock was put back, counts as created now."""
+    return min(created_at, now)
 
 
 def _expiry(queue: QueueRow, oldest_at: int) -> int | None:
@@ -195,11 +207,11 @@ def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLeas
         ages = read_set(session, queue, group, held)
         ages, expired = expire_set(session, queue, group, held, ages, claim.expiries_left, now)
         claim.expiries_left -= expired
-        seqs = [position & MAX_SEQ for position, created_at in ages if created_at + delay <= now]
+        seqs = [position & MAX_SEQ for position, created_at in ages if is_visible(created_at, delay, now)]
         if not seqs or claim.expiries_left <= 0:
             if ages:
                 _set_age(queue, held, ages[0][1])
-                held.ready_at = max(held.ready_at, held.oldest_at + delay)
+                held.ready_at = max(held.ready_at, _from(held.oldest_at, now) + delay)
             save_set(session, held)
             return
     taken = _take(session, queue, group, held, seqs[: 1 if is_alone else claim.wanted], claim)
@@ -211,7 +223,8 @@ def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLeas
     if rest:
         found = session.row(LEASES_SQL["created_at"], (queue.base | rest[0],))
         oldest_at = held.oldest_at if found is None else found[0]
-        split_off(session, queue, held, rest, oldest_at, max(held.ready_at, oldest_at + delay), held.last_error)
+        ready_at = max(held.ready_at, _from(oldest_at, now) + delay)
+        split_off(session, queue, held, rest, oldest_at, ready_at, held.last_error)
     claim.partitions.add(held.partition)
     claim.is_closed = claim.is_closed or is_alone
     _hand_out(session, queue, group, held, taken, claim, now)

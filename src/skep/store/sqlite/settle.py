@@ -191,7 +191,7 @@ def _settle_partition(session: Session, held: Held, results: Results, ended: lis
     if retried:
         _end_by_nack(session, queue, group, lease, head, retried, results, now)
     elif lease.leased == 0:
-        settle_down(session, queue, group, lease)
+        settle_down(session, queue, group, lease, now)
     elif lease.open[0] != head:
         set_leased_head(session, queue, lease)
     kept = _kept(held, results) if retried or buried else kept_acks(given_back)
@@ -274,7 +274,7 @@ def _undo_delivery(
         lease.pending += there
         lease.open = []
         count_expired(session, group, len(held) - there)
-        settle_down(session, queue, group, lease)
+        settle_down(session, queue, group, lease, now)
     else:
         lease.token = None
         lease.leased = 0

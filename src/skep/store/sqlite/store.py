@@ -79,6 +79,7 @@ from skep.store.sqlite import (
     operations,
     past,
     progress,
+    put_right,
     queues,
     receipts,
     retain,
@@ -537,6 +538,10 @@ class SqliteStore:
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         """Delete from the head of the log what retention and clearing allow."""
         return await self._write(lambda session: retain.retain(session, key, now, limit))
+
+    async def put_right(self, now: Instant, limit: int) -> Chore:
+        """Note the time, and put right what a clock wrote ahead of it."""
+        return await self._write(lambda session: put_right.put_right(session, now, limit))
 
     async def sample(self, now: Instant) -> None:
         """Note every group's counters."""

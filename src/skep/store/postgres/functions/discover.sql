@@ -28,7 +28,9 @@ $$;
 -- Walks the log once from where the group stopped, and notes which partitions have something to do.
 -- Who finds the group being discovered goes on without: nobody queues up behind another's commit.
 -- Rows are upserted in ascending partition order, the order in which settling locks them.
-CREATE OR REPLACE FUNCTION discover(p_queue integer, p_group integer, p_limit integer, p_shard smallint)
+-- A message whose created_at lies ahead, since the clock was put back, counts as created now: what may be had must not wait for the
+-- wrong time.
+CREATE OR REPLACE FUNCTION discover(p_queue integer, p_group integer, p_limit integer, p_shard smallint, p_now bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     q queue%ROWTYPE;
@@ -61,14 +63,14 @@ BEGIN
         ), made AS (
             INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, ready_at, oldest_at)
             SELECT q.id, p_group, n.partition, n.priority, array_agg(n.seq ORDER BY n.seq),
-                   min(n.created_at) + v_delay, min(n.created_at)
+                   least(min(n.created_at), p_now) + v_delay, least(min(n.created_at), p_now)
             FROM numbered n GROUP BY n.partition, n.priority, n.chunk ORDER BY min(n.seq)
         )
         SELECT count(*), count(*) FILTER (WHERE NOT f.mine) INTO v_rows, v_others FROM found f;
     ELSE
         WITH found AS MATERIALIZED (
             SELECT m.partition, (m.audience IS NULL OR m.audience = p_group) AS mine, count(*) AS n,
-                   min(m.seq) AS first_seq, min(m.created_at) AS oldest_at, max(m.created_at) AS newest_at
+                   min(m.seq) AS first_seq, least(min(m.created_at), p_now) AS oldest_at, least(max(m.created_at), p_now) AS newest_at
             FROM message m WHERE m.queue_id = q.id AND m.seq > v_scan AND m.seq <= v_upper
             GROUP BY 1, 2
         ), noted AS (

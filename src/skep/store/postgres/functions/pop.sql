@@ -48,7 +48,7 @@ BEGIN
     SELECT sum(b.n), max(b.n) INTO v_total, v_most FROM unnest(p_batches) b (n);
     gave_up := false;
     IF p_discover AND q.window_buffer_seconds > 0 THEN
-        PERFORM discover(q.id, p_group, c_discover, p_shard);
+        PERFORM discover(q.id, p_group, c_discover, p_shard, p_now);
     END IF;
     -- From the first few rows, and if they do not fill the batches from as many as could be needed. With delayed processing a row
     -- may have less to give than it says.
@@ -69,7 +69,7 @@ BEGIN
         v_passes := v_passes + 1;
         gave_up := v_passes > c_most_passes;
         EXIT WHEN NOT p_discover OR gave_up OR q.window_buffer_seconds > 0
-            OR discover(q.id, p_group, c_discover, p_shard) = 0;
+            OR discover(q.id, p_group, c_discover, p_shard, p_now) = 0;
         rows_to_lock := v_total;
     END LOOP;
 END
@@ -105,7 +105,7 @@ $$;
 -- Locked rows with no more pending than may be had by now, for queues with delayed processing: what a partition cannot give yet
 -- must not take the place of what others can.
 CREATE OR REPLACE FUNCTION only_visible(p_rows claimable[], p_queue integer, p_group integer, p_scan bigint, p_visible bigint,
-                                        p_most integer)
+                                        p_ahead bigint, p_most integer)
 RETURNS claimable[] LANGUAGE plpgsql AS $$
 DECLARE
     v_rows claimable[];
@@ -119,7 +119,7 @@ BEGIN
         SELECT count(*) AS n FROM (
             SELECT 1 FROM message m
             WHERE m.partition = k.partition AND m.queue_id = p_queue AND m.seq > k.delivered_seq AND m.seq <= p_scan
-              AND m.created_at <= p_visible AND (m.audience IS NULL OR m.audience = p_group)
+              AND (m.created_at <= p_visible OR m.created_at > p_ahead) AND (m.audience IS NULL OR m.audience = p_group)
             ORDER BY m.partition, m.queue_id, m.seq LIMIT p_most) x) v;
     RETURN v_rows;
 END
@@ -176,6 +176,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     c_others_busy_us CONSTANT bigint := 10000;
     e record;
+    c_ahead_us CONSTANT bigint := 5000000;
     q queue%ROWTYPE;
     v_group integer;
     v_locked claimable[];
@@ -184,7 +185,9 @@ DECLARE
     v_rows integer;
     v_doomed boolean;
     v_limit integer;
+    v_delayed boolean;
     v_visible bigint;
+    v_ahead bigint;
     v_cutoff bigint;
     v_scan bigint;
     v_deadline bigint;
@@ -202,7 +205,11 @@ BEGIN
                             NULL::bytea, NULL::bytea, 0::bigint, 0;
         RETURN;
     END IF;
+    -- Without a delay every message may be had. With one, what was created up to v_visible, and what lies so far ahead that the
+    -- clock must have been put back since: its age is not known, and the first of its partition has waited.
+    v_delayed := q.delayed_processing_seconds > 0;
     v_visible := p_now - (q.delayed_processing_seconds * 1e6)::bigint;
+    v_ahead := CASE WHEN v_delayed THEN p_now + c_ahead_us ELSE v_visible END;
     v_deadline := p_now + coalesce(p_lease_us, (q.lease_seconds * 1e6)::bigint);
     -- Messages created up to this are past max_wait or max_age.
     v_cutoff := greatest(CASE WHEN q.max_wait_seconds > 0 THEN p_now - (q.max_wait_seconds * 1e6)::bigint ELSE 0 END,
@@ -215,8 +222,8 @@ BEGIN
         v_locked := lock_claimable(q.id, v_group, p_partition, p_now, v_limit, v_cutoff, q.max_attempts);
         -- What lies beyond this may be in the log already, but is not counted in pending.
         SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = v_group;
-        IF v_visible < p_now THEN
-            v_locked := only_visible(v_locked, q.id, v_group, v_scan, v_visible, (SELECT max(b.n) FROM unnest(p_batches) b (n)));
+        IF v_delayed THEN
+            v_locked := only_visible(v_locked, q.id, v_group, v_scan, v_visible, v_ahead, (SELECT max(b.n) FROM unnest(p_batches) b (n)));
         END IF;
         SELECT t.takes, t.owners INTO v_takes, v_owners
         FROM share_out(v_locked, p_batches, p_max_partitions, q.max_attempts = 1) t;
@@ -236,7 +243,7 @@ BEGIN
                         m.headers, m.payload
                  FROM message m
                  WHERE w.open = '{}' AND m.partition = w.partition AND m.queue_id = q.id AND m.seq > w.delivered_seq AND m.seq <= v_scan
-                   AND m.created_at <= v_visible AND (m.audience IS NULL OR m.audience = v_group)
+                   AND (m.created_at <= v_visible OR m.created_at > v_ahead) AND (m.audience IS NULL OR m.audience = v_group)
                  ORDER BY m.partition, m.queue_id, m.seq LIMIT w.take)
                 UNION ALL
                 (SELECT m.seq, m.created_at, m.id, m.trace_id, m.priority, m.partition, m.transaction_id, m.content_type,

@@ -24,7 +24,7 @@ BEGIN
     -- An external group has nothing to let go of: it finds out when it reads.
     FOR g IN SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue AND NOT x.external ORDER BY x.id LOOP
         WHILE (SELECT x.scan_seq FROM consumer_group x WHERE x.id = g.id FOR UPDATE) < p_upper LOOP
-            PERFORM discover(p_queue, g.id, 10000, p_shard);
+            PERFORM discover(p_queue, g.id, 10000, p_shard, p_now);
         END LOOP;
         PERFORM 1 FROM partition_lease l
         WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND coalesce(l.open[1], l.delivered_seq + 1) <= p_upper
@@ -35,7 +35,7 @@ BEGIN
                          WHERE o.seq > p_upper OR (v.live AND o.n <= l.leased) ORDER BY o.seq) AS left_open,
                    (SELECT count(*) FROM message m WHERE m.partition = l.partition AND m.queue_id = p_queue
                       AND m.seq > l.delivered_seq AND m.seq <= p_upper AND (m.audience IS NULL OR m.audience = g.id)) AS fresh,
-                   (SELECT m.created_at FROM message m WHERE m.partition = l.partition AND m.queue_id = p_queue
+                   (SELECT least(m.created_at, p_now) FROM message m WHERE m.partition = l.partition AND m.queue_id = p_queue
                       AND m.seq > greatest(p_upper, l.delivered_seq) AND (m.audience IS NULL OR m.audience = g.id)
                     ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) AS next_at
             FROM partition_lease l

@@ -42,24 +42,25 @@ BEGIN
             token = NULL, leased_at = NULL, leased = 0, open = j.left_open, attempts = least(cardinality(j.left_open), 1),
             -- Up to the next message everything here is settled: with that the group's progress is exact.
             delivered_seq = coalesce(fresh.seq - 1, j.delivered_seq),
-            last_error = NULL, oldest_at = coalesce(n.created_at, j.newest_at),
+            last_error = NULL, oldest_at = coalesce(n.created_at, least(j.newest_at, p_now)),
+            -- Ready when its messages' times say so, but not at times from ahead of a clock that was put back.
             ready_at = CASE WHEN j.left_open = '{}'
-                            THEN ready_time(coalesce(n.created_at, j.newest_at), j.newest_at, v_delay, v_window)
-                            ELSE coalesce(n.created_at, j.oldest_at) END
+                            THEN ready_time(coalesce(n.created_at, least(j.newest_at, p_now)), least(j.newest_at, p_now), v_delay, v_window)
+                            ELSE coalesce(n.created_at, least(j.oldest_at, p_now)) END
         FROM judged j LEFT JOIN LATERAL (
-            SELECT m.seq, m.created_at FROM message m
+            SELECT m.seq, least(m.created_at, p_now) AS created_at FROM message m
             WHERE j.left_open = '{}' AND m.partition = j.partition AND m.queue_id = q.id AND m.seq > j.delivered_seq
               AND (m.audience IS NULL OR m.audience = v_group)
             ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) fresh ON true
         LEFT JOIN LATERAL (
-            SELECT coalesce(fresh.created_at, (SELECT m.created_at FROM message m
+            SELECT coalesce(fresh.created_at, (SELECT least(m.created_at, p_now) FROM message m
                 WHERE m.queue_id = q.id AND m.seq = j.left_open[1])) AS created_at) n ON true
         WHERE j.whole AND (j.left_open <> '{}' OR j.pending > 0)
           AND l.partition = j.partition AND l.group_id = j.group_id
     ), shrunk AS (
         UPDATE partition_lease l SET
             leased = l.leased - cardinality(j.acked), open = n.open,
-            oldest_at = coalesce((SELECT m.created_at FROM message m WHERE m.queue_id = q.id AND m.seq = n.open[1]), l.oldest_at)
+            oldest_at = coalesce((SELECT least(m.created_at, p_now) FROM message m WHERE m.queue_id = q.id AND m.seq = n.open[1]), l.oldest_at)
         FROM judged j CROSS JOIN LATERAL (
             SELECT array_agg(o.seq ORDER BY o.seq) AS open FROM unnest(j.open) o (seq) WHERE o.seq <> ALL (j.acked)) n
         WHERE NOT j.whole AND l.partition = j.partition AND l.group_id = j.group_id

@@ -1,0 +1,64 @@
+-- Moves deadlines back with a clock that was put back by p_back. What is left of a lease or a backoff stays, and a lease is no
+-- longer than it was asked for. Every row is looked at once; leases are locked in ascending partition order, like everywhere.
+CREATE OR REPLACE FUNCTION shift_deadlines(p_now bigint, p_back bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_done bigint;
+    v_count bigint;
+BEGIN
+    -- In the order of locks (functions/locks.sql).
+    UPDATE operation o SET ready_at = greatest(p_now, o.ready_at - p_back) WHERE o.processed_at IS NULL AND o.ready_at > p_now;
+    GET DIAGNOSTICS v_done = ROW_COUNT;
+    LOCK TABLE consumer_group IN ACCESS SHARE MODE;
+    PERFORM 1 FROM partition_lease l WHERE l.ready_at > p_now OR l.oldest_at > p_now OR l.newest_at > p_now
+    ORDER BY l.partition, l.group_id FOR UPDATE;
+    UPDATE partition_lease l SET
+        ready_at = greatest(p_now, least(l.ready_at - p_back,
+                                         CASE WHEN l.token IS NOT NULL AND l.leased_at > p_now THEN p_now + l.ready_at - l.leased_at END)),
+        leased_at = CASE WHEN l.leased_at > p_now THEN p_now ELSE l.leased_at END,
+        oldest_at = least(l.oldest_at, p_now), newest_at = least(l.newest_at, p_now)
+    WHERE l.ready_at > p_now OR l.oldest_at > p_now OR l.newest_at > p_now;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_done := v_done + v_count;
+    PERFORM 1 FROM set_lease s WHERE s.ready_at > p_now OR s.oldest_at > p_now ORDER BY s.id FOR UPDATE;
+    UPDATE set_lease s SET
+        ready_at = greatest(p_now, least(s.ready_at - p_back,
+                                         CASE WHEN s.token IS NOT NULL AND s.leased_at > p_now THEN p_now + s.ready_at - s.leased_at END)),
+        leased_at = CASE WHEN s.leased_at > p_now THEN p_now ELSE s.leased_at END, oldest_at = least(s.oldest_at, p_now)
+    WHERE s.ready_at > p_now OR s.oldest_at > p_now;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_done := v_done + v_count;
+    UPDATE endpoint e SET open_until = greatest(p_now, e.open_until - p_back) WHERE e.open_until > p_now;
+    UPDATE watcher w SET until = greatest(p_now, w.until - p_back) WHERE w.until > p_now;
+    RETURN v_done;
+END
+$$;
+
+-- Stamps the first messages of a log that lie ahead, up to p_limit, with about when they came. One that came since the clock was put
+-- back has that time in its id; those before it came no later. From the first on: created_at never falls along the log.
+-- A trace is no longer found by its id's millisecond then, so it is written out. Answers how many. The caller holds the log's lock.
+CREATE OR REPLACE FUNCTION stamp_ahead(p_queue integer, p_put_back_at bigint, p_now bigint, p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    q queue%ROWTYPE;
+    v_first bigint;
+    v_before bigint;
+    v_done bigint;
+BEGIN
+    SELECT * INTO q FROM queue k WHERE k.id = p_queue;
+    v_first := seq_at(q.id, 1, last_seq(q.id, q.floor_seq), p_now + 1);
+    SELECT m.created_at INTO v_before FROM message m WHERE m.queue_id = q.id AND m.seq < v_first
+    ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1;
+    WITH ahead AS MATERIALIZED (
+        SELECT m.seq, CASE WHEN substr(m.id::text, 15, 1) = '7'
+                           THEN ('x' || substr(replace(m.id::text, '-', ''), 1, 12))::bit(48)::bigint * 1000 ELSE p_now END AS minted_at
+        FROM message m WHERE m.queue_id = q.id AND m.seq >= v_first ORDER BY m.queue_id, m.seq LIMIT p_limit
+    ), stamped AS MATERIALIZED (
+        SELECT a.seq, greatest(v_before, least(p_now, min(greatest(a.minted_at, p_put_back_at)) OVER (
+            ORDER BY a.seq ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING))) AS at
+        FROM ahead a
+    )
+    UPDATE message m SET created_at = s.at, trace_id = coalesce(m.trace_id, m.id)
+    FROM stamped s WHERE m.queue_id = q.id AND m.seq = s.seq;
+    GET DIAGNOSTICS v_done = ROW_COUNT;
+    RETURN v_done;
+END
+$$;

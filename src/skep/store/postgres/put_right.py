@@ -1,0 +1,61 @@
+"""A clock that was ahead and is put back: its deadlines are moved at once, its stamps once the clock has proven itself.
+
+Deadlines (leases, retries, claims of operations) are short, and moving them is harmless whichever of the two times was wrong.
+Stamps decide what is too old: by a clock that has not been set yet, everything would be. So they wait for `PROVEN_MICROS`.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from skep.clock import MICROS_PER_SECOND, Instant
+from skep.store.postgres.connection import Connection
+from skep.store.rules import AHEAD_MICROS, NOTICED_MICROS, OLDEST_CLOCK, PROVEN_MICROS, RECEIPT_MICROS_MAX
+from skep.store.statements import load_statements
+from skep.upkeep import Chore
+
+SQL = load_statements(__package__, "put_right")
+
+_STAMPED = (
+    "stamp_live_operations", "stamp_operations", "stamp_leases", "stamp_traces", "stamp_events", "stamp_replays", "stamp_letters",
+    "stamp_audit", "drop_samples", "drop_past", "drop_retention", "cut_keys",
+)  # fmt: skip
+_CUT = ("cut_receipts", "cut_staged")
+
+log = structlog.get_logger("skep.store.postgres")
+
+
+async def put_right(connection: Connection, now: Instant, limit: int) -> Chore:
+    """Note the time; when it has gone back since it was last noted, put right what was written ahead of it."""
+    row = await connection.fetchrow(SQL["read"])
+    assert row is not None
+    back = row["latest_at"] - now
+    if back > NOTICED_MICROS:
+        log.warning("the clock was put back", seconds=round(back / MICROS_PER_SECOND, 3))
+        await connection.execute(SQL["put_back"], now)
+        return Chore(1 + await connection.fetchval(SQL["shift_deadlines"], now, back))
+    await connection.execute(SQL["note"], now)
+    put_back_at = row["put_back_at"]
+    if put_back_at is None or now < put_back_at + PROVEN_MICROS or now < OLDEST_CLOCK:
+        return Chore()
+    done = 0
+    for queue in await connection.fetch(SQL["queues_ahead"], now + AHEAD_MICROS):
+        await connection.execute(SQL["lock_log"], queue["id"])
+        done += await connection.fetchval(SQL["stamp_ahead"], queue["id"], put_back_at, now, limit - done)
+        if done >= limit:
+            break
+    if done:
+        # The rest is for another pass: who holds a log waits for nothing that comes before it (functions/locks.sql).
+        return Chore(done, more=True)
+    for statement in _STAMPED:
+        done += _changed(await connection.execute(SQL[statement], now))
+    for statement in _CUT:
+        done += _changed(await connection.execute(SQL[statement], now, RECEIPT_MICROS_MAX))
+    await connection.execute(SQL["all_right"])
+    log.info("what the clock had stamped ahead of time was put right", rows=done)
+    return Chore(done)
+
+
+def _changed(status: str) -> int:
+    """How many rows a command says it changed."""
+    return int(status.rsplit(" ", 1)[1])

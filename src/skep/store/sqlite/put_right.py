@@ -1,0 +1,89 @@
+"""A clock that was ahead and is put back: its deadlines are moved at once, its stamps once the clock has proven itself.
+
+Deadlines (leases, retries, claims of operations) are short, and moving them is harmless whichever of the two times was wrong.
+Stamps decide what is too old: by a clock that has not been set yet, everything would be. So they wait for `PROVEN_MICROS`.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from skep.clock import MICROS_PER_SECOND, Instant
+from skep.ids import minted_at
+from skep.model import QueueKey
+from skep.store.rules import (
+    AHEAD_MICROS,
+    NOTICED_MICROS,
+    OLDEST_CLOCK,
+    PROVEN_MICROS,
+    RECEIPT_MICROS_MAX,
+)
+from skep.store.sqlite.chores import SQL as CHORES_SQL
+from skep.store.sqlite.log import first_seq_at
+from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
+from skep.store.statements import load_statements
+from skep.upkeep import Chore
+
+SQL = load_statements(__package__, "put_right")
+
+_SHIFTED = ("shift_leases", "shift_sets", "shift_operations", "shift_endpoints")
+_STAMPED = (
+    "stamp_partition_leases", "stamp_newest", "stamp_set_leases", "stamp_leases", "stamp_traces", "stamp_replays", "stamp_letters", "stamp_live_operations", "stamp_operations",
+    "stamp_audit", "drop_samples", "drop_past", "drop_retention", "cut_keys",
+)  # fmt: skip
+_CUT = ("cut_receipts", "cut_staged")
+
+log = structlog.get_logger("skep.store.sqlite")
+
+
+def put_right(session: Session, now: Instant, limit: int) -> Chore:
+    """Note the time; when it has gone back since it was last noted, put right what was written ahead of it."""
+    session.flush()
+    row = session.row(SQL["read"])
+    assert row is not None
+    latest_at, put_back_at = row
+    back = latest_at - now
+    if back > NOTICED_MICROS:
+        log.warning("the clock was put back", seconds=round(back / MICROS_PER_SECOND, 3))
+        session.db.execute(SQL["put_back"], (now,))
+        return Chore(1 + _change(session, _SHIFTED, (now, back)))
+    session.db.execute(SQL["note"], (now,))
+    if put_back_at is None or now < put_back_at + PROVEN_MICROS or now < OLDEST_CLOCK:
+        return Chore()
+    done = 0
+    for tenant, name in session.rows(CHORES_SQL["all_queues"]):
+        queue = session.find_queue(QueueKey(name, tenant))
+        if queue is not None and queue.last_at > now + AHEAD_MICROS:
+            done += _stamp(session, queue, put_back_at, now, limit - done)
+        if done >= limit:
+            return Chore(done, more=True)
+    done += _change(session, _STAMPED, (now,)) + _change(session, _CUT, (now, RECEIPT_MICROS_MAX))
+    session.db.execute(SQL["all_right"])
+    log.info("what the clock had stamped ahead of time was put right", rows=done)
+    return Chore(done)
+
+
+def _stamp(session: Session, queue: QueueRow, put_back_at: int, now: Instant, limit: int) -> int:
+    """Stamp messages that lie ahead with about when they came. From the first on: created_at never falls along the log.
+
+    One that came since the clock was put back has that time in its id. Those before it came no later.
+    """
+    first = queue.base | first_seq_at(session, queue, now + 1)
+    before = session.row(SQL["before"], (queue.base, first - 1))
+    earliest = 0 if before is None else before[0]
+    latest: int = now
+    stamps: list[tuple[int, int]] = []
+    for position, id_ in reversed(session.rows(SQL["ahead"], (first, queue.base | MAX_SEQ, limit))):
+        latest = min(latest, max(minted_at(id_) or now, put_back_at))
+        stamps.append((position, max(earliest, latest)))
+    session.db.executemany(SQL["stamp"], stamps)
+    session.find_log_end(queue)
+    return len(stamps)
+
+
+def _change(session: Session, statements: tuple[str, ...], values: tuple[int, ...]) -> int:
+    done = 0
+    for statement in statements:
+        session.db.execute(SQL[statement], values)
+        done += session.db.changes()
+    return done

@@ -1,0 +1,94 @@
+-- Putting right what a clock has written that was put back since. ?1 is now. None of this runs unless that happened.
+
+-- name: read
+SELECT latest_at, put_back_at FROM clock
+
+-- name: note
+UPDATE clock SET latest_at = ?1 WHERE latest_at < ?1
+
+-- name: put_back
+UPDATE clock SET latest_at = ?1, put_back_at = ?1
+
+-- name: all_right
+UPDATE clock SET put_back_at = NULL
+
+-- name: shift_leases
+-- Every row is looked at once. What is left of a lease or a backoff stays, and a lease is no longer than it was asked for.
+UPDATE partition_lease SET
+    ready_at = max(?1, min(ready_at - ?2, CASE WHEN token IS NOT NULL AND leased_at > ?1 THEN ?1 + ready_at - leased_at ELSE ready_at END)),
+    leased_at = min(leased_at, ?1)
+WHERE ready_at > ?1
+
+-- name: shift_sets
+UPDATE set_lease SET
+    ready_at = max(?1, min(ready_at - ?2, CASE WHEN token IS NOT NULL AND leased_at > ?1 THEN ?1 + ready_at - leased_at ELSE ready_at END)),
+    leased_at = min(leased_at, ?1)
+WHERE ready_at > ?1
+
+-- name: shift_operations
+UPDATE operation SET ready_at = max(?1, ready_at - ?2) WHERE processed_at IS NULL AND ready_at > ?1
+
+-- name: shift_endpoints
+UPDATE endpoint SET open_until = max(?1, open_until - ?2) WHERE open_until > ?1
+
+-- name: ahead
+-- From the first message that lies ahead on: the table's own b-tree. The payload comes last in a row and is not read.
+SELECT position, id FROM message WHERE position BETWEEN ?1 AND ?2 ORDER BY position LIMIT ?3
+
+-- name: before
+SELECT created_at FROM message WHERE position BETWEEN ?1 AND ?2 ORDER BY position DESC LIMIT 1
+
+-- name: stamp
+-- Its trace is no longer found by its id's millisecond, so it is written out.
+UPDATE message SET created_at = ?2, trace_id = coalesce(trace_id, id) WHERE position = ?1
+
+-- name: stamp_partition_leases
+UPDATE partition_lease SET expires_at = expires_at - (oldest_at - ?1), oldest_at = ?1, newest_at = min(newest_at, ?1) WHERE oldest_at > ?1
+
+-- name: stamp_newest
+UPDATE partition_lease SET newest_at = ?1 WHERE newest_at > ?1
+
+-- name: stamp_set_leases
+UPDATE set_lease SET expires_at = expires_at - (oldest_at - ?1), oldest_at = ?1 WHERE oldest_at > ?1
+
+-- name: stamp_leases
+UPDATE lease_history SET settled_at = ?1, leased_at = min(leased_at, ?1) WHERE settled_at > ?1
+
+-- name: stamp_traces
+UPDATE trace_event SET at = ?1 WHERE at > ?1
+
+-- name: stamp_replays
+UPDATE replay_history SET at = ?1 WHERE at > ?1
+
+-- name: stamp_letters
+UPDATE dead_letter SET failed_at = ?1, created_at = min(created_at, ?1) WHERE failed_at > ?1
+
+-- name: stamp_live_operations
+UPDATE operation SET created_at = ?1 WHERE created_at > ?1
+
+-- name: stamp_operations
+UPDATE operation SET processed_at = ?1 WHERE processed_at > ?1
+
+-- name: stamp_audit
+UPDATE audit SET at = ?1, expires_at = ?1 + expires_at - at WHERE at > ?1
+
+-- name: drop_samples
+-- Figures of a time that has not come yet would be taken for the latest.
+DELETE FROM sample WHERE at > ?1
+
+-- name: drop_past
+DELETE FROM past WHERE at > ?1
+
+-- name: drop_retention
+DELETE FROM retention_history WHERE at > ?1
+
+-- name: cut_keys
+-- A key lives for its queue's window from now on, and no longer.
+UPDATE dedup SET expires_at = ?1 + CAST(q.dedup_window_seconds * 1000000 AS INTEGER) FROM queue AS q
+WHERE q.id = dedup.queue_id AND dedup.expires_at > ?1 + CAST(q.dedup_window_seconds * 1000000 AS INTEGER)
+
+-- name: cut_receipts
+UPDATE receipt SET expires_at = ?1 + ?2 WHERE expires_at > ?1 + ?2
+
+-- name: cut_staged
+UPDATE staged_chunk SET expires_at = ?1 + ?2 WHERE expires_at > ?1 + ?2

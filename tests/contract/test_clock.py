@@ -1,0 +1,354 @@
+"""A clock that was ahead, or behind, and is put right: nothing waits for the wrong time, and nothing is kept for it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from skep.clock import Instant, ManualClock, seconds
+from skep.ids import IdMint
+from skep.model import NO_DEAD_LETTER_QUEUE, Ordering, PushStatus, Retry, Tried
+from tests.contract.driver import Driver, payloads
+from tests.contract.queueing import Ops
+
+HOUR, DAY, YEARS = 3_600, 86_400, 10 * 365 * 86_400
+AHEAD = pytest.mark.parametrize("ahead", [HOUR, DAY, YEARS])
+ORDERINGS = pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+LIMIT = 1_000
+
+
+async def set_clock(driver: Driver, at: int) -> None:
+    """Start anew with another clock, and let the store note its time."""
+    driver.clock = ManualClock(at)
+    driver.mint = IdMint(driver.clock)
+    await put_right(driver)
+
+
+async def put_right(driver: Driver) -> None:
+    while (await driver.store.put_right(driver.now, LIMIT)).more:
+        pass
+
+
+async def prove(driver: Driver) -> None:
+    """Let the clock go on for so long that it is believed."""
+    driver.clock.advance(600)
+    await put_right(driver)
+
+
+async def stamps(driver: Driver) -> list[Instant]:
+    return [message.created_at for message in (await driver.browse(limit=1_000)).messages]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_what_is_pushed_after_the_clock_was_put_back_is_delivered_at_once(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering)
+    right = driver.now
+    driver.clock.advance(ahead)
+    await driver.push("early", partition="a")
+    await driver.ack(*await driver.pop())
+
+    driver.clock = ManualClock(right)
+    await driver.push("b1", "b2", partition="b")
+    await driver.push("a1", partition="a")
+    found = await driver.pop()
+
+    assert sorted(payloads(found)) == ["a1", "b1", "b2"]
+    await driver.ack(*found)
+    await driver.push("b3", partition="b")
+    assert payloads(await driver.pop(batch=1)) == ["b3"]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_what_was_left_by_the_clock_that_was_ahead_is_delivered_in_order(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("1", "2")
+    (first,) = await driver.pop(batch=1)
+    await driver.push("3")
+
+    await set_clock(driver, right)
+    await driver.push("4")
+    await driver.ack(first)
+    seen = []
+    while found := await driver.pop(batch=1):
+        seen += payloads(found)
+        await driver.ack(*found)
+
+    assert seen == ["2", "3", "4"]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_created_at_never_falls_along_the_log(driver: Driver, ordering: Ordering, ahead: int) -> None:
+    await driver.create(ordering=ordering)
+    right = driver.now
+    await driver.push("1")
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("2")
+    await set_clock(driver, right + seconds(1))
+    await driver.push("3")
+    assert await stamps(driver) == sorted(await stamps(driver))
+
+    await prove(driver)
+    await driver.push("4")
+
+    found = await stamps(driver)
+    assert found == sorted(found)
+    assert found[0] == right  # what was right is left alone
+    assert found[1] <= driver.now
+    assert found[3] == driver.now
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_I9_a_lease_of_the_clock_that_was_ahead_lasts_as_long_as_it_was_asked_for(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("a", "b", partition="x")
+    await driver.push("c", partition="y")
+    await driver.pop(lease_seconds=30)
+
+    await set_clock(driver, right)
+    driver.clock.advance(29)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert {delivery.attempt for delivery in await driver.pop()} == {2}
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_a_lease_that_was_renewed_ahead_of_time_lasts_no_longer_than_the_renewal(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering)
+    right = driver.now
+    await put_right(driver)
+    await driver.push("a")
+    held = await driver.pop_one(lease_seconds=10)
+    await set_clock(driver, right + seconds(ahead))
+    await driver.renew(held, lease_seconds=40)
+
+    await set_clock(driver, right)
+    driver.clock.advance(39)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_a_retry_comes_when_it_was_asked_for(driver: Driver, ordering: Ordering, ahead: int) -> None:
+    await driver.create(ordering=ordering, initial_backoff_ms=20_000, max_backoff_ms=20_000)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("a")
+    await driver.nack(await driver.pop_one(), retry=Retry.BACKOFF)
+
+    await set_clock(driver, right)
+    driver.clock.advance(19)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_a_delay_counts_from_when_the_message_is_found(driver: Driver, ordering: Ordering, ahead: int) -> None:
+    await driver.create(ordering=ordering, delayed_processing_seconds=60)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("a", partition="x")
+    await set_clock(driver, right)
+    await driver.push("b", partition="y")
+
+    assert await driver.pop() == []
+    driver.clock.advance(59)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert sorted(payloads(await driver.pop())) == ["a", "b"]
+
+
+@AHEAD
+async def test_A3_a_window_buffer_opens_although_the_log_ends_ahead(driver: Driver, ahead: int) -> None:
+    await driver.create(window_buffer_seconds=5)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("a")
+    await set_clock(driver, right)
+    await driver.push("b")
+
+    assert await driver.pop() == []
+    driver.clock.advance(5)
+    assert payloads(await driver.pop()) == ["a", "b"]
+
+
+@AHEAD
+async def test_A3_claims_and_backoffs_of_operations_do_not_wait_for_the_wrong_time(ops: Ops, ahead: int) -> None:
+    driver = ops.driver
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await ops.push("a", partition="x")
+    _, claimed = await ops.claim()
+    deadline = claimed[0].timeout_seconds
+
+    await set_clock(driver, right)
+    driver.clock.advance(deadline)
+    token, claimed = await ops.claim()
+    await ops.perform(token, claimed)
+
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_retention_goes_on(driver: Driver, ordering: Ordering, ahead: int) -> None:
+    await driver.create(ordering=ordering, retention_seconds=DAY)
+    right = driver.now
+    await driver.push("before")
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("ahead")
+    await set_clock(driver, right)
+    await prove(driver)
+    await driver.push("after")
+    await driver.ack(*await driver.pop())
+
+    driver.clock.advance(DAY + 1)
+    await driver.retain()
+
+    assert await stamps(driver) == []
+
+
+@AHEAD
+async def test_A3_retention_of_what_is_completed_goes_on(driver: Driver, ahead: int) -> None:
+    await driver.create(completed_retention_seconds=HOUR)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("ahead")
+    await driver.ack(*await driver.pop())
+    await driver.retain()
+
+    await set_clock(driver, right)
+    await prove(driver)
+    await driver.retain()
+    driver.clock.advance(HOUR)
+    await driver.retain()
+
+    assert await stamps(driver) == []
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_messages_expire_at_their_age(driver: Driver, ordering: Ordering, ahead: int) -> None:
+    await driver.create(ordering=ordering, max_age_seconds=2 * HOUR, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
+    right = driver.now
+    await driver.pop()  # there is a group that they expire for
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("ahead")
+    await set_clock(driver, right)
+    await prove(driver)
+    await driver.push("after")
+
+    driver.clock.advance(2 * HOUR - 1)
+    await driver.expire()
+    assert (await driver.stats()).expired == 0
+    driver.clock.advance(1)
+    await driver.expire()
+    assert (await driver.stats()).expired == 2
+
+
+@AHEAD
+async def test_A3_I3_a_deduplication_key_ends_with_its_window(driver: Driver, ahead: int) -> None:
+    await driver.create(dedup_window_seconds=HOUR)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("a", transaction_id="t")
+    await set_clock(driver, right)
+    await prove(driver)
+
+    driver.clock.advance(HOUR - 1)
+    assert [result.status for result in await driver.push("a", transaction_id="t")] == [PushStatus.DUPLICATE]
+    driver.clock.advance(1)
+    assert [result.status for result in await driver.push("a", transaction_id="t")] == [PushStatus.STORED]
+
+
+@AHEAD
+async def test_A3_the_lease_history_is_swept_although_its_first_row_is_from_ahead(driver: Driver, ahead: int) -> None:
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("ahead")
+    await driver.ack(*await driver.pop())
+    await set_clock(driver, right)
+    await driver.push("after")
+    await driver.ack(*await driver.pop())
+    await prove(driver)
+
+    history = [lease for _, lease in await driver.store.lease_history(driver.key(), 0, 100, None)]
+    assert len(history) == 2
+    assert all(lease.settled_at <= driver.now for lease in history)
+
+
+@AHEAD
+async def test_A3_I13_a_push_that_was_stored_ahead_of_time_is_not_stored_again(driver: Driver, ahead: int) -> None:
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("0")
+    await set_clock(driver, right)
+    batch = driver.batch(driver.message("1"))
+    await driver.store.push([batch], driver.now)  # its answer is lost
+
+    again = msgspec.structs.replace(batch, tried=Tried(driver.now, driver.now, driver.store.session))
+    await driver.store.push([again], driver.now)
+    await prove(driver)
+    await driver.store.push([again], driver.now)
+
+    assert len(await stamps(driver)) == 2
+
+
+@AHEAD
+async def test_A3_a_clock_that_is_not_proven_puts_no_stamp_right(driver: Driver, ahead: int) -> None:
+    """A machine that starts with a clock that is behind, and is set some minutes later, finds everything as it was."""
+    right = driver.now
+    await put_right(driver)
+    await driver.create(max_age_seconds=2 * HOUR)
+    await driver.push("1", transaction_id="t")
+
+    await set_clock(driver, right - seconds(ahead))
+    assert payloads(await driver.pop(lease_seconds=1)) == ["1"]
+    driver.clock.advance(599)
+    await put_right(driver)
+    await driver.push("2")
+
+    await set_clock(driver, right + seconds(60))
+    await driver.expire()
+    assert await stamps(driver) == [right, right]
+    assert [result.status for result in await driver.push("1", transaction_id="t")] == [PushStatus.DUPLICATE]
+    assert payloads(await driver.pop()) == ["1"]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_a_clock_that_was_behind_and_is_put_right_delivers_on(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    right = driver.now
+    await set_clock(driver, right - seconds(ahead))
+    await driver.create(ordering=ordering)
+    await driver.push("1")
+    await driver.pop(lease_seconds=60)
+
+    await set_clock(driver, right)
+    await driver.push("2", partition="other")
+    assert sorted((d.payload, d.attempt) for d in await driver.pop(batch=1) + await driver.pop(batch=1)) == [
+        (b"1", 2),
+        (b"2", 1),
+    ]

@@ -1,0 +1,81 @@
+"""A clock that is put back, in the reference store: everything is looked at, and whatever lies ahead is moved."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.clock import Instant, seconds
+from skep.ids import minted_at
+from skep.upkeep import Chore
+from tests.support.reference import Group, Log
+from tests.support.reference_operations import ReferenceOperations
+
+TEN_MINUTES = seconds(600)
+
+
+class ReferenceClock(ReferenceOperations):
+    """The verb that notes the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latest_at = 0
+        self.put_back_at: int | None = None
+
+    async def put_right(self, now: Instant, limit: int) -> Chore:
+        back = self.latest_at - now
+        if back > seconds(1):
+            self.latest_at = self.put_back_at = now
+            for log in self.logs.values():
+                for group in log.groups.values():
+                    self._shift(group, now, back)
+            for kept in self.living_operations:
+                if (kept.shown.ready_at or 0) > now:
+                    kept.change(ready_at=_sooner(kept.shown.ready_at or 0, now, back))
+            return Chore(1)
+        self.latest_at = max(self.latest_at, now)
+        if self.put_back_at is None or now < self.put_back_at + TEN_MINUTES:
+            return Chore()
+        put_back_at, self.put_back_at = self.put_back_at, None
+        for log in self.logs.values():
+            self._stamp(log, put_back_at, now)
+        for kept in self.ledger.kept:
+            if (kept.shown.processed_at or 0) > now:
+                kept.change(processed_at=now)
+        return Chore(1)
+
+    def _shift(self, group: Group, now: Instant, back: int) -> None:
+        for lease in group.leases:
+            asked = lease.deadline - lease.leased_at
+            if lease.deadline > now:
+                lease.deadline = _sooner(lease.deadline, now, back)
+            if lease.leased_at > now:
+                lease.leased_at = now
+                lease.deadline = Instant(min(lease.deadline, now + asked))
+        group.rest_until = {
+            partition: _sooner(at, now, back) if at > now else at for partition, at in group.rest_until.items()
+        }
+        for mark in group.marks.values():
+            mark.found_at = min(mark.found_at, now)
+            if mark.retry_at is not None and mark.retry_at > now:
+                mark.retry_at = _sooner(mark.retry_at, now, back)
+
+    def _stamp(self, log: Log, put_back_at: int, now: Instant) -> None:
+        wrong = [entry for _, entry in sorted(log.entries.items()) if entry.created_at > now]
+        right = max((entry.created_at for entry in log.entries.values() if entry.created_at <= now), default=0)
+        for place, entry in enumerate(wrong):
+            known = [max(minted_at(later.id) or now, put_back_at) for later in wrong[place:]]
+            entry.created_at = Instant(max(right, min([*known, now])))
+        log.last_created_at = max((entry.created_at for entry in log.entries.values()), default=0)
+        log.lease_history = [
+            msgspec.structs.replace(one, settled_at=min(one.settled_at, now), leased_at=min(one.leased_at, now))
+            for one in log.lease_history
+        ]
+        log.retention_history = [one for one in log.retention_history if one.at <= now]
+        window = seconds(log.settings.dedup_window_seconds)
+        log.dedup = {
+            key: (id_, seq, Instant(min(expires_at, now + window))) for key, (id_, seq, expires_at) in log.dedup.items()
+        }
+
+
+def _sooner(at: int, now: Instant, back: int) -> Instant:
+    return Instant(max(now, at - back))
