@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import NewType, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, NewType, Protocol
+
+import structlog
 
 Instant = NewType("Instant", int)
 
@@ -26,35 +29,115 @@ class Clock(Protocol):
     """Tells the time, and waits for it."""
 
     def now(self) -> Instant:
-        """The present instant."""
+        """The present instant. It goes back when a clock that was ahead is put right."""
+        ...
+
+    def steady(self) -> Instant:
+        """The present instant on a line that never goes back: for how long something has lasted in this process."""
         ...
 
     async def sleep_until(self, deadline: Instant) -> None:
-        """Return once ``deadline`` has been reached."""
+        """Return once ``deadline``, as ``now`` tells the time at this moment, has been reached. A clock put back makes it no later."""
         ...
+
+
+SLEW = 10
+"""While it is put right without a step, the clock is fast or slow by a tenth."""
+STEP_FORWARD_MICROS = 1 * MICROS_PER_SECOND
+"""By more it goes forward at once: the machine was asleep, or its clock was set."""
+STEP_BACK_MICROS = 10 * MICROS_PER_SECOND
+"""By more it goes back at once: slewing would take minutes, and wrong stamps go on meanwhile."""
+LOOK_MICROS = MICROS_PER_SECOND // 10
+"""How often it is compared with the wall clock."""
+LONGEST_SLEEP_SECONDS = 1.0
+"""The clock may have gone forward by then."""
+
+log = structlog.get_logger("skep.clock")
+
+
+class _Line(NamedTuple):
+    """How the time comes from the monotonic clock's: by an offset, and a correction that comes little by little."""
+
+    offset: int
+    correction: int
+    since: int
+    back: int
+    """By how much, all together, it went back in steps."""
+
+    def at(self, ticks: int) -> int:
+        most = (ticks - self.since) // SLEW
+        return self.offset + ticks + max(-most, min(self.correction, most))
 
 
 class SystemClock:
-    """The machine's clock, steered by an offset so that servers of one database agree on deadlines.
+    """The wall clock, or the database's where one leads it, run by the monotonic clock in between.
 
-    It advances by the monotonic clock between corrections, so a jump of the wall clock does not move deadlines.
+    It is compared with the wall clock ten times a second, as far as it is asked. What is off by little is slewed, so that the time
+    never stands still or goes back for that; what is off by much is a step. `put_right` of the store sees to what was written before one.
     """
 
-    def __init__(self) -> None:
-        self._base = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
+    def __init__(
+        self, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """``wall`` and ``monotonic`` tell nanoseconds."""
+        self._wall = wall
+        self._monotonic = monotonic
+        self._is_led = False
+        self._lock = threading.Lock()
+        self._looked_at = self._ticks()
+        # Replaced as a whole, so that who reads it needs no lock.
+        self._line = _Line(wall() // 1_000 - self._looked_at, 0, self._looked_at, 0)
 
     def now(self) -> Instant:
         """The present instant."""
-        return Instant(self._base + time.monotonic_ns() // 1_000)
+        line, ticks = self._read()
+        return Instant(line.at(ticks))
+
+    def steady(self) -> Instant:
+        """The present instant on a line that never goes back."""
+        line, ticks = self._read()
+        return Instant(line.at(ticks) + line.back)
 
     async def sleep_until(self, deadline: Instant) -> None:
-        """Return once ``deadline`` has been reached."""
-        while (left := deadline - self.now()) > 0:
-            await asyncio.sleep(left / MICROS_PER_SECOND)
+        """Return once ``deadline`` has been reached, as the time is told at this moment."""
+        end = deadline + self._read()[0].back
+        while (left := end - self.steady()) > 0:
+            await asyncio.sleep(min(left / MICROS_PER_SECOND, LONGEST_SLEEP_SECONDS))
 
-    def follow(self, reference: Instant) -> None:
-        """Agree with another clock (the database's) that shows ``reference`` at this moment."""
-        self._base = reference - time.monotonic_ns() // 1_000
+    def follow(self, reference: Instant, took: int = 0) -> None:
+        """Agree with another clock, the database's, instead of the wall clock.
+
+        It showed ``reference`` at some moment of the last ``took`` microseconds.
+        """
+        with self._lock:
+            is_first, self._is_led = not self._is_led, True
+            self._correct(reference, took, self._ticks(), at_once=is_first)
+
+    def _ticks(self) -> int:
+        return self._monotonic() // 1_000
+
+    def _read(self) -> tuple[_Line, int]:
+        ticks = self._ticks()
+        if ticks - self._looked_at >= LOOK_MICROS and not self._is_led and self._lock.acquire(blocking=False):
+            try:
+                self._correct(Instant(self._wall() // 1_000), 0, ticks, at_once=False)
+            finally:
+                self._lock.release()
+        return self._line, ticks
+
+    def _correct(self, reference: Instant, took: int, ticks: int, *, at_once: bool) -> None:
+        self._looked_at = ticks
+        line = self._line
+        shown = line.at(ticks)
+        off = reference - shown
+        if off < 0:
+            off = min(0, off + took)
+        if off > STEP_FORWARD_MICROS or off < -STEP_BACK_MICROS or (at_once and off):
+            self._line = _Line(shown + off - ticks, 0, ticks, line.back + max(0, -off))
+            if not at_once:
+                log.warning("the clock was put right", by_seconds=round(off / MICROS_PER_SECOND, 3))
+        else:
+            self._line = _Line(shown - ticks, off, ticks, line.back)
 
 
 class ManualClock:
@@ -62,6 +145,7 @@ class ManualClock:
 
     def __init__(self, start: int = 1_750_000_000 * MICROS_PER_SECOND) -> None:
         self._now = start
+        self._back = 0
         self._sleepers: list[tuple[int, asyncio.Future[None]]] = []
         self._lock = threading.Lock()
 
@@ -69,25 +153,37 @@ class ManualClock:
         """The present instant."""
         return Instant(self._now)
 
+    def steady(self) -> Instant:
+        """The present instant on a line that never goes back."""
+        return Instant(self._now + self._back)
+
     def advance(self, by_seconds: float) -> Instant:
         """Move time on and wake who slept until then."""
         with self._lock:
             self._now += seconds(by_seconds)
-            due = [future for deadline, future in self._sleepers if deadline <= self._now]
-            self._sleepers = [entry for entry in self._sleepers if entry[0] > self._now]
+            steady = self.steady()
+            due = [future for end, future in self._sleepers if end <= steady]
+            self._sleepers = [entry for entry in self._sleepers if entry[0] > steady]
         for future in due:
             if not future.done():
                 future.get_loop().call_soon_threadsafe(_finish, future)
         return Instant(self._now)
 
+    def put_back(self, by_seconds: float) -> Instant:
+        """Put the clock back, as if it had been ahead. Who sleeps sleeps no longer for that."""
+        with self._lock:
+            self._now -= seconds(by_seconds)
+            self._back += seconds(by_seconds)
+        return Instant(self._now)
+
     async def sleep_until(self, deadline: Instant) -> None:
         """Return once ``deadline`` has been reached by ``advance``."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (int(deadline), future)
         # Whether it is time and the place among the sleepers go together, or an advance in between would wake nobody.
         with self._lock:
             if deadline <= self._now:
                 return
+            entry = (deadline + self._back, future)
             self._sleepers.append(entry)
         try:
             await future

@@ -166,3 +166,18 @@ async def test_several_servers_of_one_store_push_one_message_per_firing(postgres
         for _ in range(5):
             await advance(clock, 600, *servers)
         assert await days(servers[0]) == ["12:10", "12:20", "12:30", "12:40", "12:50"]
+
+
+@pytest.mark.parametrize("ahead", [3_600, 86_400, 10 * 365 * 86_400])
+async def test_A3_a_schedule_goes_on_when_a_clock_that_was_ahead_is_put_back(
+    opened: Opened, clock: ManualClock, ahead: int
+) -> None:
+    clock.advance(ahead)
+    await apply_text(opened, SPEC)
+    await quiet(opened)
+    clock.put_back(ahead)
+    clock.advance(10)  # it looks at the clock now and then
+    await until(lambda: opened.schedules.next_at == (NOON + 600) * 1_000_000)
+    await advance(clock, 590, opened)
+
+    assert await days(opened) == ["12:10"]

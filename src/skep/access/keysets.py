@@ -88,10 +88,10 @@ class KeySource:
 
     async def keys(self, kid: str | None) -> KeySet:
         """The keys that count now; UNAUTHENTICATED when there are none."""
-        now = self._clock.now()
+        now = self._clock.steady()
         if self._keys is None or now - self._read_at >= self._keep or self._lacks(kid):
             await self._renew()
-        if self._keys is None or self._clock.now() - self._read_at >= self._keep + seconds(STALE_SECONDS):
+        if self._keys is None or self._clock.steady() - self._read_at >= self._keep + seconds(STALE_SECONDS):
             raise SkepError(Code.UNAUTHENTICATED, "the token is refused: the keys of its issuer cannot be read")
         return self._keys
 
@@ -100,8 +100,8 @@ class KeySource:
 
     async def _renew(self) -> None:
         async with self._reading:
-            now = self._clock.now()
-            if self._tried_at is not None and 0 <= now - self._tried_at < seconds(ASK_SECONDS):
+            now = self._clock.steady()
+            if self._tried_at is not None and now - self._tried_at < seconds(ASK_SECONDS):
                 return
             try:
                 await self._read()
@@ -109,14 +109,14 @@ class KeySource:
                 log.warning("the keys of tokens cannot be read", error=str(error))
 
     async def _read(self) -> None:
-        self._tried_at = self._clock.now()
+        self._tried_at = self._clock.steady()
         if is_url(self._place):
             text = await fetch(self._place)
         else:
             text = await asyncio.to_thread(_file, self._place)
         found = read_keys(text, self.algorithms)
         changed = self._keys is not None and text != self._text
-        self._keys, self._text, self._read_at = found, text, self._clock.now()
+        self._keys, self._text, self._read_at = found, text, self._clock.steady()
         if changed:
             log.info("the keys of tokens changed")
             self._on_change()

@@ -28,6 +28,9 @@ RETRY_SECONDS = 1.0
 RECEIPT_MARGIN_SECONDS = 7 * 86_400.0
 """How much longer than until the firing after the next a receipt lives."""
 
+LONGEST_SLEEP_SECONDS = 10.0
+"""Schedules look at the clock this often, to see whether it was put back."""
+
 SCOPE_CHARACTERS = 255
 
 log = structlog.get_logger("skep.schedules")
@@ -59,7 +62,7 @@ class Schedules:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is due and nothing is being pushed: what tests wait for after they moved the clock."""
-        earliest = self._earliest()
+        earliest = self.next_at
         due = earliest is not None and earliest <= self._clock.now()
         return not (self._firing or due or self._changed.is_set())
 
@@ -76,7 +79,13 @@ class Schedules:
             self._running = None
 
     async def _run(self) -> None:
+        latest = self._clock.now()
         while True:
+            if self._clock.now() < latest:
+                # The clock was put back: what was the next firing then is far away now.
+                self._waiting.clear()
+                self._changed.set()
+            latest = self._clock.now()
             if self._changed.is_set():
                 self._changed.clear()
                 self._adopt()
@@ -91,18 +100,21 @@ class Schedules:
             await self._sleep()
 
     async def _sleep(self) -> None:
-        """Until the next firing, or until the apps change."""
+        """Until the next firing, or until the apps change; not for long, as the clock may be put back."""
         waits: list[asyncio.Task[object]] = [asyncio.create_task(self._changed.wait())]
-        earliest = self._earliest()
+        earliest = self.next_at
         if earliest is not None:
-            waits.append(asyncio.create_task(self._clock.sleep_until(earliest)))
+            longest = Instant(self._clock.now() + seconds(LONGEST_SLEEP_SECONDS))
+            waits.append(asyncio.create_task(self._clock.sleep_until(min(earliest, longest))))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
 
-    def _earliest(self) -> Instant | None:
+    @property
+    def next_at(self) -> Instant | None:
+        """When it next has something to push, or tries again."""
         return min((one.try_at for one in self._waiting.values() if one.try_at is not None), default=None)
 
     def _adopt(self) -> None:

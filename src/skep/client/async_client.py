@@ -80,7 +80,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
     @property
     def circuits(self) -> dict[str, BreakerState]:
         """Every server's circuit, by URL: closed, open or half open."""
-        return self._servers.states(self.clock.now())
+        return self._servers.states(self.clock.steady())
 
     # messages
 
@@ -222,12 +222,12 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
         """All operations of a call, once they have ended; None when nobody wants to wait, or that takes too long."""
         if self.settings.queued_operation == "return":
             return None
-        deadline = self.clock.now() + seconds(self.settings.poll_timeout_seconds)
+        deadline = self.clock.steady() + seconds(self.settings.poll_timeout_seconds)
         ended = []
         for part in queued.parts:
             call = operations.operation(part.operation_id)
             while not (found := await self.run(call)).ended:
-                if self.clock.now() >= deadline:
+                if self.clock.steady() >= deadline:
                     return None
                 await asyncio.sleep(self.settings.poll_seconds)
             ended.append(found)

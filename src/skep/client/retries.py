@@ -29,7 +29,7 @@ _CERTAINLY_NOTHING = frozenset({Code.STORE_BUSY, Code.STORE_FULL, Code.SERVER_BU
 def one_round(call: Call[T], servers: Servers, clock: Clock) -> Round[T]:
     """One try of a call: ask the servers in turn until one is well. Yields a URL, wants an answer or why there is none."""
     error: SkepError | None = None
-    for index in servers.candidates(clock.now()):
+    for index in servers.candidates(clock.steady()):
         outcome = yield servers.urls[index]
         if isinstance(outcome, Answer):
             if outcome.status < SERVER_ERRORS:
@@ -40,10 +40,10 @@ def one_round(call: Call[T], servers: Servers, clock: Clock) -> Round[T]:
             error = error_of(outcome)
         else:
             error = outcome
-        servers.failed(index, clock.now())
+        servers.failed(index, clock.steady())
         if not may_repeat(call.request, error):
             break
-    raise error or servers.closed_to_all(clock.now())
+    raise error or servers.closed_to_all(clock.steady())
 
 
 def may_repeat(request: Request, error: SkepError) -> bool:

@@ -118,7 +118,7 @@ class Buffer:
         wait_ms = self._settings.wait_ms if wait_ms is None else wait_ms
         most = self._settings.messages if most is None else most
         self._check(wait_ms, most, len(batch.ids), weight.size_bytes)
-        deadline = Instant(self._clock.now() + wait_ms * MICROS_PER_MS)
+        deadline = Instant(self._clock.steady() + wait_ms * MICROS_PER_MS)
         if weight.queue is not None:
             self._add(weight.queue, batch, weight, deadline, most)
         else:
@@ -161,7 +161,8 @@ class Buffer:
     def _arm(self, key: QueueKey, queue: _QueueBuffer, deadline: Instant) -> None:
         if queue.timer is not None:
             queue.timer.cancel()
-        queue.timer = self._timers.at(deadline, lambda: self._start(key, queue))
+        left = deadline - self._clock.steady()
+        queue.timer = self._timers.at(Instant(self._clock.now() + left), lambda: self._start(key, queue))
 
     # --- those who must come after ------------------------------------------------------------------------------
 
@@ -179,7 +180,7 @@ class Buffer:
                 if load.stored is None:
                     load.stored = asyncio.Event()
                 waits.append(load.stored)
-                load.deadline = self._clock.now()
+                load.deadline = self._clock.steady()
                 if queue.task is None:
                     self._start(key, queue)
         for stored in waits:
@@ -214,7 +215,7 @@ class Buffer:
                 queue.task = None
                 del self._queues[key]
                 return
-            if len(rest.ids) < rest.most and rest.deadline > self._clock.now():
+            if len(rest.ids) < rest.most and rest.deadline > self._clock.steady():
                 queue.task = None
                 self._arm(key, queue, rest.deadline)
                 return
@@ -240,14 +241,14 @@ class Buffer:
 
         False when it was refused and is not given up, as it is the last time: nothing of it was stored.
         """
-        until = self._clock.now() + seconds(self._settings.retry_seconds)
+        until = self._clock.steady() + seconds(self._settings.retry_seconds)
         while True:
             try:
                 outcome = await self._push(batch, weight)
             except SkepError as error:
                 # Whether one that could not be reached has it nobody knows: never stored twice, so not tried again.
                 again = error.retryable and error.code is not Code.STORE_UNAVAILABLE
-                if not again or self._clock.now() >= until:
+                if not again or self._clock.steady() >= until:
                     return self._give_up(batch, str(error))
             except Exception as error:
                 log.error("a flush failed", traceback=traceback.format_exc(limit=-8))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from skep.clock import Clock, Instant, seconds
+from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.batching import Lane
 from skep.engine.inflight import InFlight
@@ -133,16 +133,17 @@ class Dispenser:
         allowed: Callable[[QueueKey], bool] | None = None,
     ) -> PopResult:
         """Messages of all queues of a namespace or task that are allowed, those of higher priority first."""
-        deadline = self._deadline(wait_seconds)
+        over_at = self._clock.steady() + seconds(wait_seconds)
         while True:
             keys = await self._matching.queues(match)
             queues = [self._queue_of(key) for key in keys if allowed is None or allowed(key)]
             if not wait_seconds:
                 return await self._take(queues, want)
             # Woken at the latest when the list of queues is no longer believed, it looks at that again.
-            until = min(deadline, self._deadline(self._settings.matching_seconds))
+            left = (over_at - self._clock.steady()) / MICROS_PER_SECOND
+            until = self._deadline(min(left, self._settings.matching_seconds))
             result = await self._wait(queues, want, until)
-            if result.deliveries or self._in_flight.closed or self._clock.now() >= deadline:
+            if result.deliveries or self._in_flight.closed or self._clock.steady() >= over_at:
                 return result
 
     async def follow(self, key: QueueKey, after: Seq, wait_seconds: float) -> LogBounds:
@@ -304,9 +305,9 @@ class Dispenser:
         if not self._settings.shared:
             return
         watch = seconds(self._settings.watch_seconds)
-        if queue.watched_until > self._clock.now() + watch // 2:
+        if queue.watched_until > self._clock.steady() + watch // 2:
             return
-        queue.watched_until = Instant(self._clock.now() + watch)
+        queue.watched_until = Instant(self._clock.steady() + watch)
         self._in_flight.spawn(self._watch_one(queue), "watch a queue for news")
 
     async def _watch_one(self, queue: LogicalQueue) -> None:

@@ -113,7 +113,7 @@ class Drain:
         """Claim and perform once; whether there was something."""
         if self._stopping:
             return False
-        started = self._clock.now()
+        started = self._clock.steady()
         token, claimed = self._unsure or await self._claim()
         if not claimed:
             return False
@@ -129,7 +129,7 @@ class Drain:
             self._unsure = None
             raise
         self._unsure = None
-        elapsed = self._clock.now() - started
+        elapsed = self._clock.steady() - started
         if elapsed > 0:
             self.rate += (len(claimed) * MICROS_PER_SECOND / elapsed - self.rate) * NEWEST_SHARE
         return True
@@ -165,12 +165,12 @@ class Drain:
 
     async def _one_by_one(self, token: Token, todo: Sequence[Claimed]) -> None:
         """Each in a transaction of its own, while the claim is fresh; nothing overtakes what could not be done."""
-        until = self._clock.now() + seconds(min(one.timeout_seconds for one in todo)) // 2
+        until = self._clock.steady() + seconds(min(one.timeout_seconds for one in todo)) // 2
         held: set[tuple[Lane, QueueKey, str]] = set()
         untried: list[Claimed] = []
         for one in todo:
             place = lane_of(one.kind), one.queue, one.partition
-            if place in held or self._stopping or self._clock.now() >= until:
+            if place in held or self._stopping or self._clock.steady() >= until:
                 held.add(place)
                 untried.append(one)
                 continue

@@ -117,6 +117,7 @@ class Lifecycle:
         self._inspections: dict[QueueKey, Timed] = {}
         self._ready: deque[Timed] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._at_work = 0
         self._stopping = False
         self._discovery = Timed("discover", self._discover)
 
@@ -125,6 +126,7 @@ class Lifecycle:
         now = self._clock.now()
         self._due(self._discovery, now)
         for name, run in (
+            ("put_right", self._put_right),
             ("sample", self._sample),
             ("sweep", self._sweep),
             ("maintain", self._maintain),
@@ -235,12 +237,20 @@ class Lifecycle:
         timed.timer = None
         timed.queued = True
         self._ready.append(timed)
-        if len(self._tasks) < self._settings.limits.chores_in_flight:
+        # Not by the tasks: one that has found nothing more to do stays among them for a moment, and takes nothing up.
+        if self._at_work < self._settings.limits.chores_in_flight:
+            self._at_work += 1
             task = asyncio.get_running_loop().create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _work(self) -> None:
+        try:
+            await self._work_off()
+        finally:
+            self._at_work -= 1
+
+    async def _work_off(self) -> None:
         while self._ready and not self._stopping:
             timed = self._ready.popleft()
             timed.queued = False
@@ -319,6 +329,15 @@ class Lifecycle:
         if not self._settings.shared:
             return Chore()
         return Chore(next_at=Instant(now + seconds(self._settings.discover_seconds)))
+
+    async def _put_right(self, now: Instant) -> Chore:
+        done = await self._store.put_right(now, self._limit)
+        if done.done:
+            # What was planned or waited for was so by another time.
+            self.look_anew()
+            for key in list(self._plans):
+                self._on_ready(key)
+        return Chore(done.done, done.more, Instant(now + seconds(self._settings.sample_seconds)))
 
     async def _sample(self, now: Instant) -> Chore:
         self._on_tick(now)

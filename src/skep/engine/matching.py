@@ -46,7 +46,7 @@ class Matching:
 
     async def queues(self, match: Match) -> list[QueueKey]:
         """The queues to look at, in order; the next call begins with another one of each priority."""
-        now = self._clock.now()
+        now = self._clock.steady()
         known = self._known.get(match)
         if known is None or known[0] <= now:
             if len(self._known) >= REMEMBERED:

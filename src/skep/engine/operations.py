@@ -183,11 +183,13 @@ class Operations:
         Else a partition that is pushed to all the time would never get out of the queue again.
         """
         quiet_since = self._busy_at + seconds(CALM_SECONDS)
-        return not self._ending and self._clock.now() >= quiet_since and self.depth <= self._settings.claim_operations
+        return (
+            not self._ending and self._clock.steady() >= quiet_since and self.depth <= self._settings.claim_operations
+        )
 
     def _note_reason(self, reason: QueuedReason) -> None:
         if reason is QueuedReason.SYSTEM_BUSY:
-            self._busy_at = self._clock.now()
+            self._busy_at = self._clock.steady()
 
     def _pass(self) -> None:
         waiting, self._waiting = self._waiting, []

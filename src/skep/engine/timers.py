@@ -1,4 +1,7 @@
-"""Callbacks at instants of the injected clock: one sleeping task, set to the earliest of them."""
+"""Callbacks at instants of the injected clock: one sleeping task, set to the earliest of them.
+
+A timer is kept by how long it is until its time: a clock that is put back makes it no later.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +47,13 @@ class Timers:
     @property
     def overdue(self) -> bool:
         """Whether a timer's time has come and it has not been called yet."""
-        return bool(self._heap) and self._heap[0][0] <= self._clock.now()
+        return bool(self._heap) and self._heap[0][0] <= self._clock.steady()
 
     def at(self, deadline: Instant, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` once ``deadline`` has been reached."""
+        """Call ``callback`` once ``deadline`` has been reached, as the clock tells the time at this moment."""
         timer = Timer(self, deadline, callback)
-        heapq.heappush(self._heap, (deadline, next(self._order), timer))
+        end = Instant(self._clock.steady() + deadline - self._clock.now())
+        heapq.heappush(self._heap, (end, next(self._order), timer))
         self._arm()
         return timer
 
@@ -79,11 +83,12 @@ class Timers:
         self._armed_for = earliest
         self._sleeper = asyncio.get_running_loop().create_task(self._sleep(earliest))
 
-    async def _sleep(self, deadline: Instant) -> None:
-        await self._clock.sleep_until(deadline)
+    async def _sleep(self, end: Instant) -> None:
+        while (left := end - self._clock.steady()) > 0:
+            await self._clock.sleep_until(Instant(self._clock.now() + left))
         self._sleeper = None
-        now = self._clock.now()
-        while self._heap and self._heap[0][0] <= now:
+        steady = self._clock.steady()
+        while self._heap and self._heap[0][0] <= steady:
             timer = heapq.heappop(self._heap)[2]
             if timer.callback is None:
                 self._cancelled = max(0, self._cancelled - 1)

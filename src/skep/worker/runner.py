@@ -233,7 +233,9 @@ class Runner:
                 await access.settle(given_up(message, error))
                 self.handled += 1
                 return Start.GIVEN_UP
-            if not await self._held_until(self._limiter.take(f"{access.tenant} {key}", self._clock.now())):
+            steady = self._clock.steady()
+            left = self._limiter.take(f"{access.tenant} {key}", steady) - steady
+            if not await self._held_until(Instant(self._clock.now() + left)):
                 return Start.NOT_YET
         breaker = self._breaker(access)
         while breaker is not None and (until := await breaker.rests_until()) is not None:

@@ -95,7 +95,7 @@ class Drain:
 
     async def learn(self, work: Sequence[Waiting]) -> None:
         """Read what must be known of the queues of some records."""
-        now = self._clock.now()
+        now = self._clock.steady()
         for key in {message.queue for one in work for message in one.record.batch.messages}:
             known = self.queues.get(key)
             if known is None or known.until <= now:
@@ -113,7 +113,7 @@ class Drain:
 
     def choose(self, work: Sequence[Waiting]) -> list[Waiting]:
         """What may be stored now, in order: nothing overtakes a record of the same partition that has to wait."""
-        now = self._clock.now()
+        now = self._clock.steady()
         chosen: list[Waiting] = []
         held: set[Group] = set()
         limited: set[QueueKey] = set()
@@ -153,7 +153,7 @@ class Drain:
         for one, outcome in zip(chosen, outcomes, strict=True):
             if outcome.held:
                 # An operation of the same partition was accepted before it, and comes first.
-                one.retry_at = Instant(now + seconds(HELD_SECONDS))
+                one.retry_at = Instant(self._clock.steady() + seconds(HELD_SECONDS))
             elif not outcome.refused:
                 stored(one, outcome)
             elif await self._sealed(one, outcome):
@@ -188,7 +188,7 @@ class Drain:
         return msgspec.structs.replace(record.batch, receipt=receipt)
 
     def _failed(self, chosen: Sequence[Waiting], error: SkepError) -> list[Given]:
-        now = self._clock.now()
+        now = self._clock.steady()
         if error.code is Code.STORE_UNAVAILABLE:
             self._link.doubt()
         alone = len(chosen) == 1
@@ -220,7 +220,7 @@ class Drain:
         return sealed is not None
 
     def _refused(self, one: Waiting, outcome: PushOutcome) -> Given | None:
-        now = self._clock.now()
+        now = self._clock.steady()
         first = next((r for r in outcome.results if r.code is not Code.BATCH_REFUSED), outcome.results[0])
         code, reason = first.code or Code.INTERNAL, first.reason or "refused"
         if code is Code.QUEUE_FULL:

@@ -243,11 +243,11 @@ class Spool:
         self._awake.set()
 
     async def _run(self) -> None:
-        adopt_at = Instant(self._clock.now() + seconds(ADOPT_SECONDS))
+        adopt_at = Instant(self._clock.steady() + seconds(ADOPT_SECONDS))
         while not self._stopping:
             self._awake.clear()
             try:
-                now = self._clock.now()
+                now = self._clock.steady()
                 if now >= adopt_at:
                     await self._adopt()
                     adopt_at = Instant(now + seconds(ADOPT_SECONDS))
@@ -255,11 +255,11 @@ class Spool:
             except SkepError as error:
                 if error.code is Code.STORE_UNAVAILABLE:
                     self._link.doubt()
-                wake_at = Instant(self._clock.now() + seconds(PAUSE_SECONDS))
+                wake_at = Instant(self._clock.steady() + seconds(PAUSE_SECONDS))
                 log.warning("draining the spool has to wait", error=str(error))
             except Exception:  # a disk that fails, say: what is in the spool must not be given up for it
                 log.error("draining the spool failed", traceback=traceback.format_exc(limit=-8))
-                wake_at = Instant(self._clock.now() + seconds(PAUSE_SECONDS))
+                wake_at = Instant(self._clock.steady() + seconds(PAUSE_SECONDS))
             if wake_at != 0:
                 await self._sleep(min(wake_at or adopt_at, adopt_at))
 
@@ -295,7 +295,7 @@ class Spool:
 
     def _next_retry(self) -> Instant:
         """When the first of those may go on that wait for a time; the others wait for them."""
-        now = self._clock.now()
+        now = self._clock.steady()
         return min(
             (one.retry_at for one in self._work if one.retry_at > now), default=Instant(now + seconds(RETRY_SECONDS))
         )
@@ -368,9 +368,10 @@ class Spool:
         self._unread = True
 
     async def _sleep(self, until: Instant) -> None:
-        """Until then, or until something happens."""
+        """Until then, on the steady line, or until something happens."""
+        left = until - self._clock.steady()
         awake = asyncio.ensure_future(self._awake.wait())
-        asleep = asyncio.ensure_future(self._clock.sleep_until(until))
+        asleep = asyncio.ensure_future(self._clock.sleep_until(Instant(self._clock.now() + left)))
         await asyncio.wait({awake, asleep}, return_when=asyncio.FIRST_COMPLETED)
         for task in (awake, asleep):
             task.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -143,7 +144,9 @@ class PostgresStore:
     async def _follow_clock(self) -> None:
         if isinstance(self._clock, SystemClock):
             async with self._pool.connection() as connection:
-                self._clock.follow(Instant(await connection.fetchval(CLOCK)))
+                asked_at = time.monotonic_ns()
+                reference = Instant(await connection.fetchval(CLOCK))
+                self._clock.follow(reference, (time.monotonic_ns() - asked_at) // 1_000)
 
     # queues
 

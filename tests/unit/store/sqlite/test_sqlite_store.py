@@ -409,6 +409,8 @@ def plan(db: apsw.Connection, sql: str) -> str:
 def test_every_statement_prepares_and_none_scans_a_table(schema: apsw.Connection, file: str) -> None:
     for name, sql in load_statements("skep.store.sqlite", file).items():
         found = plan(schema, sql)
+        if file == "put_right" and name.startswith(("shift_", "stamp_", "cut_")):
+            continue  # done once after a clock was put back: it may look at everything
         # A scan may only go from the left edge of a history, or over an index of its own.
         grows = [
             step

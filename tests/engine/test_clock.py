@@ -1,0 +1,91 @@
+"""An engine whose clock was ahead and is put right while it runs, or before it starts again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from skep.clock import ManualClock, seconds
+from skep.config import EngineSettings
+from skep.model import QueueKey
+from skep.server import open_engine
+from tests.engine.driver import ORDERS, EngineDriver, answer, message, until
+
+SAMPLE_SECONDS = EngineSettings().sample_seconds
+AHEAD = pytest.mark.parametrize("ahead", [3_600, 86_400, 10 * 365 * 86_400])
+
+
+async def put_back(driver: EngineDriver, by_seconds: float) -> None:
+    """Put the clock back, and let the store notice."""
+    await driver.quiet()
+    noted = len(driver.store.calls["put_right"])
+    driver.clock.put_back(by_seconds)
+    driver.clock.advance(SAMPLE_SECONDS)
+    await until(lambda: len(driver.store.calls["put_right"]) > noted and driver.engine.is_quiet)
+
+
+@AHEAD
+async def test_A3_pushes_are_delivered_at_once_though_the_clock_is_put_back(driver: EngineDriver, ahead: int) -> None:
+    driver.clock.advance(ahead)
+    await driver.push("1")
+    await driver.ack(await driver.pop())
+    driver.clock.put_back(ahead)
+
+    poll = await driver.polling()
+    await driver.push("2")
+
+    assert await answer(poll) == ["2"]
+
+
+@AHEAD
+async def test_A3_I9_a_lease_from_ahead_runs_out_for_a_poll_that_waits(driver: EngineDriver, ahead: int) -> None:
+    await driver.push("1")
+    await driver.quiet()
+    driver.clock.advance(ahead)
+    await driver.quiet()
+    await driver.engine.pop(ORDERS, lease_seconds=30)
+    poll = await driver.polling(wait_seconds=300)
+    await put_back(driver, ahead)
+    driver.clock.advance(30)
+
+    async with asyncio.timeout(10):
+        assert [delivery.attempt for delivery in (await poll).deliveries] == [2]
+
+
+@AHEAD
+async def test_A3_a_poll_ends_when_it_was_to_end(driver: EngineDriver, ahead: int) -> None:
+    await driver.engine.create_queue(ORDERS)
+    poll = await driver.polling(wait_seconds=30)
+    driver.clock.put_back(ahead)
+    driver.clock.advance(30)
+
+    assert await answer(poll) == []
+
+
+@AHEAD
+async def test_A3_chores_go_on_when_the_clock_is_put_back(driver: EngineDriver, ahead: int) -> None:
+    await driver.quiet()
+    driver.clock.put_back(ahead)
+    chores = ("put_right", "sample", "sweep", "maintain")
+    done = {chore: len(driver.store.calls[chore]) for chore in chores}
+    driver.clock.advance(60)
+    await until(lambda: all(len(driver.store.calls[chore]) > done[chore] for chore in chores))
+
+
+@AHEAD
+async def test_A3_an_engine_that_starts_with_the_right_clock_delivers_what_comes(tmp_path: Path, ahead: int) -> None:
+    key = QueueKey("orders")
+    right = ManualClock().now()
+    async with open_engine(str(tmp_path / "s.db"), clock=ManualClock(right + seconds(ahead))) as engine:
+        await engine.push([message("1", key)])
+        found = await engine.pop(key, batch=10)
+        await engine.settle([delivery.settlement() for delivery in found.deliveries])
+        await engine.push([message("2", key)])
+
+    async with open_engine(str(tmp_path / "s.db"), clock=ManualClock(right)) as engine:
+        await engine.push([message("3", key)])
+        found = await engine.pop(key, batch=10)
+
+    assert [delivery.payload for delivery in found.deliveries] == [b"2", b"3"]
