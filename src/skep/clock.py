@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
-from typing import NamedTuple, NewType, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, NewType, Protocol
 
 import structlog
 
@@ -98,9 +98,11 @@ class SystemClock:
         line, ticks = self._read()
         return Instant(line.at(ticks) + line.back)
 
-    async def sleep_until(self, deadline: Instant) -> None:
-        """Return once ``deadline`` has been reached, as the time is told at this moment."""
-        end = deadline + self._read()[0].back
+    def sleep_until(self, deadline: Instant) -> Coroutine[Any, Any, None]:
+        """Return once ``deadline`` has been reached, as the time is told at this moment, which is that of the call."""
+        return self._sleep(deadline + self._read()[0].back)
+
+    async def _sleep(self, end: int) -> None:
         while (left := end - self.steady()) > 0:
             await asyncio.sleep(min(left / MICROS_PER_SECOND, LONGEST_SLEEP_SECONDS))
 
@@ -176,14 +178,17 @@ class ManualClock:
             self._back += seconds(by_seconds)
         return Instant(self._now)
 
-    async def sleep_until(self, deadline: Instant) -> None:
+    def sleep_until(self, deadline: Instant) -> Coroutine[Any, Any, None]:
         """Return once ``deadline`` has been reached by ``advance``."""
+        return self._sleep(deadline + self._back)
+
+    async def _sleep(self, end: int) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (end, future)
         # Whether it is time and the place among the sleepers go together, or an advance in between would wake nobody.
         with self._lock:
-            if deadline <= self._now:
+            if end <= self.steady():
                 return
-            entry = (deadline + self._back, future)
             self._sleepers.append(entry)
         try:
             await future
