@@ -258,8 +258,12 @@ async def test_keys_rotate_without_a_restart_and_the_old_one_counts_no_longer(
     tmp_path: Path, published: Published
 ) -> None:
     issuer = Issuer(tmp_path, "RS256", published.url)
-    old = jwt.encode(issuer.claims(exp=issuer.clock.now() // MICROS_PER_SECOND + 7_200), RSA, "RS256", headers={"kid": "one"})
-    new = jwt.encode(issuer.claims(exp=issuer.clock.now() // MICROS_PER_SECOND + 7_200), OTHER_RSA, "RS256", headers={"kid": "two"})
+    old = jwt.encode(
+        issuer.claims(exp=issuer.clock.now() // MICROS_PER_SECOND + 7_200), RSA, "RS256", headers={"kid": "one"}
+    )
+    new = jwt.encode(
+        issuer.claims(exp=issuer.clock.now() // MICROS_PER_SECOND + 7_200), OTHER_RSA, "RS256", headers={"kid": "two"}
+    )
     await issuer.verified(old)
     changes: list[int] = []
     issuer.tokens.on_change(lambda: changes.append(1))
@@ -284,7 +288,9 @@ async def test_made_up_kids_do_not_make_it_ask_again_and_again(tmp_path: Path, p
 
 async def test_an_issuer_that_is_away_is_believed_for_a_while(tmp_path: Path, published: Published) -> None:
     issuer = Issuer(tmp_path, "RS256", published.url)
-    token = jwt.encode(issuer.claims(exp=issuer.clock.now() // MICROS_PER_SECOND + 7_200), RSA, "RS256", headers={"kid": "one"})
+    token = jwt.encode(
+        issuer.claims(exp=issuer.clock.now() // MICROS_PER_SECOND + 7_200), RSA, "RS256", headers={"kid": "one"}
+    )
     await issuer.verified(token)
     published.status = 503
 

@@ -49,6 +49,8 @@ WALKS = {
 ONCE = ("queues_ahead", "stamp_", "drop_", "cut_")
 """What is done once after a clock was put back may look at everything."""
 
+UNPLANNED = ("LOCK ", "TRUNCATE ")
+
 FILES = sorted(
     entry.name.removesuffix(".sql")
     for entry in resources.files("skep.store.postgres").iterdir()
@@ -148,7 +150,7 @@ async def test_no_statement_of_the_files_walks_a_table_that_grows(planner: Plann
     seen: set[tuple[str, str, str]] = set()
     for file in FILES:
         for name, sql in load_statements("skep.store.postgres", file).items():
-            if file == "put_right" and name.startswith(ONCE):
+            if sql.startswith(UNPLANNED) or (file == "put_right" and name.startswith(ONCE)):
                 continue
             found = {(file, name, scan.table): scan for scan in walks(await planner.plan(sql))}
             assert found.keys() <= WALKS.keys(), f"{file}: {name}: {found}"
