@@ -86,7 +86,7 @@ async def test_a_refused_message_is_tried_again_under_the_same_id_and_dies_of_it
     assert len({got.headers["webhook-id"] for got in there.received}) == 1
     assert len(there.received) == 10
     [letter] = place.dead("Notices")
-    assert letter.error == f"{endpoint_name(there.url)} answered 422: no such user"
+    assert letter.error == f"{endpoint_name(f'http://127.0.0.1:{there.port}/hook')} answered 422: no such user"
     assert letter.attempts == 10
     # The endpoint itself is well.
     assert list(place.client.endpoints()) == []
