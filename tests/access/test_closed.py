@@ -7,6 +7,7 @@ import os
 import pwd
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import apsw
@@ -18,6 +19,7 @@ from skep.config import AccessSettings
 from skep.engine import Engine
 from skep.keys import EVERY, Grant, Verb
 from skep.server import OPEN_ACCESS, open_engine, open_gate
+from skep.store.migrate import load_migrations
 from tests.support.serving import serving
 from tests.support.wire import Wire
 
@@ -90,14 +92,18 @@ async def test_a_store_of_before_this_was_remembered_is_closed_when_its_audit_lo
     tmp_path: Path, clock: ManualClock, action: str
 ) -> None:
     path = str(tmp_path / "skep.db")
-    async with open_engine(path, clock=clock) as engine:
-        position = await engine.access.note_audit("cli:ann", action, DAY)
-        await engine.access.finish_audit(position, "", [], "done")
     db = apsw.Connection(path)
-    db.execute("DROP TABLE access_state; DELETE FROM migration WHERE name = 'access_state'")
-    [[last]] = db.execute("SELECT max(number) FROM migration").fetchall()
-    [[count]] = db.execute("SELECT count(*) FROM migration").fetchall()
-    assert last == count, "this test stands for a store that lacks the newest migration"
+    db.execute("CREATE TABLE migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT")
+    for step in load_migrations(files("skep.store.sqlite").joinpath("migrations")):
+        if step.name == "access_state":
+            break
+        db.execute(step.sql)
+        db.execute("INSERT INTO migration VALUES (?, ?, ?)", (step.number, step.name, step.checksum))
+    now = clock.now()
+    db.execute(
+        "INSERT INTO audit (at, expires_at, tenant, actor, action, queues, outcome) VALUES (?, ?, '', 'cli:ann', ?, '[]', 'done')",
+        (now, now + seconds(DAY), action),
+    )
     db.close()
 
     async with open_engine(path, clock=clock) as engine:
