@@ -7,7 +7,9 @@ import pytest
 
 from skep.clock import Instant, ManualClock, seconds
 from skep.ids import IdMint
+from skep.keys import SessionRecord
 from skep.model import NO_DEAD_LETTER_QUEUE, Ordering, PushStatus, Retry, Tried
+from skep.records import Report
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops
 
@@ -352,3 +354,32 @@ async def test_A3_a_clock_that_was_behind_and_is_put_right_delivers_on(
         (b"1", 2),
         (b"2", 1),
     ]
+
+
+@AHEAD
+async def test_A3_a_session_from_ahead_lasts_no_longer_than_any(driver: Driver, ahead: int) -> None:
+    right = driver.now
+    id_ = driver.mint.mint().hex()
+    await set_clock(driver, right + seconds(ahead))
+    session = SessionRecord(id_, f"key:{id_}", driver.now, driver.now, driver.later(HOUR), b"{}")
+    await driver.store.access.put_session(session)
+
+    await set_clock(driver, right)
+    found = await driver.store.access.get_session(id_)
+
+    assert found is not None
+    assert (found.created_at, found.used_at, found.expires_at) == (right, right, driver.later(HOUR))
+
+
+@AHEAD
+async def test_A3_an_endpoint_rests_no_longer_than_it_was_to(driver: Driver, ahead: int) -> None:
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.store.records.report_endpoint(
+        driver.tenant, "http://a.example/", Report.FAILED, driver.now, threshold=1, open_seconds=30
+    )
+
+    await set_clock(driver, right)
+    (endpoint,) = await driver.store.records.endpoints(driver.tenant)
+
+    assert endpoint.open_until == driver.later(30)

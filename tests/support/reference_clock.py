@@ -8,6 +8,7 @@ from skep.clock import Instant, seconds
 from skep.ids import minted_at
 from skep.upkeep import Chore
 from tests.support.reference import Group, Log
+from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_operations import ReferenceOperations
 
 TEN_MINUTES = seconds(600)
@@ -15,6 +16,8 @@ TEN_MINUTES = seconds(600)
 
 class ReferenceClock(ReferenceOperations):
     """The verb that notes the time."""
+
+    access: ReferenceAccess
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,6 +34,16 @@ class ReferenceClock(ReferenceOperations):
             for kept in self.living_operations:
                 if (kept.shown.ready_at or 0) > now:
                     kept.change(ready_at=_sooner(kept.shown.ready_at or 0, now, back))
+            for at, known in self.endpoints_kept.items():
+                if (known.open_until or 0) > now:
+                    rests = _sooner(known.open_until or 0, now, back)
+                    self.endpoints_kept[at] = msgspec.structs.replace(known, open_until=rests)
+            for id_, one in self.access.sessions.items():
+                if one.used_at > now:
+                    ends = Instant(one.expires_at - max(0, one.created_at - now))
+                    self.access.sessions[id_] = msgspec.structs.replace(
+                        one, created_at=min(one.created_at, now), used_at=now, expires_at=ends
+                    )
             return Chore(1)
         self.latest_at = max(self.latest_at, now)
         if self.put_back_at is None or now < self.put_back_at + TEN_MINUTES:

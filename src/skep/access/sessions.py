@@ -29,6 +29,8 @@ REMEMBERED = 20_000
 """Sessions that are remembered; others are looked up again."""
 NOTE_SECONDS = 60.0
 """How long a use may go without being noted in the store, or a tenth of the idle time when that is less."""
+SKEW_SECONDS = 5.0
+"""A use that lies further ahead was noted before the clock was put back."""
 UNKNOWN_PER_SECOND = 20.0
 """Texts that are not known here and that the store is asked for: who makes them up does not keep it busy."""
 _OWNERS = (KEY_OWNER, "jwt:")
@@ -100,6 +102,10 @@ class Sessions:
             return None
         now = self._clock.now()
         if found.principal.is_over or found.expires_at <= now or found.used_at + self._idle <= now:
+            return None
+        if found.used_at > now + seconds(SKEW_SECONDS):
+            # The clock was put back: the store knows when it ends by the right time.
+            del self._known[found.id]
             return None
         found.used_at = max(found.used_at, now)
         if now - found.noted_at >= self._note_every and not found.is_noting:

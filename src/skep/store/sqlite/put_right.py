@@ -46,7 +46,7 @@ def put_right(session: Session, now: Instant, limit: int) -> Chore:
     if back > NOTICED_MICROS:
         log.warning("the clock was put back", seconds=round(back / MICROS_PER_SECOND, 3))
         session.db.execute(SQL["put_back"], (now,))
-        return Chore(1 + _change(session, _SHIFTED, (now, back)))
+        return Chore(1 + _change(session, _SHIFTED, (now, back)) + _change(session, ("shift_sessions",), (now,)))
     session.db.execute(SQL["note"], (now,))
     if put_back_at is None or now < put_back_at + PROVEN_MICROS or now < OLDEST_CLOCK:
         return Chore()

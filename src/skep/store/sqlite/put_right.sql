@@ -31,6 +31,11 @@ UPDATE operation SET ready_at = max(?1, ready_at - ?2) WHERE processed_at IS NUL
 -- name: shift_endpoints
 UPDATE endpoint SET open_until = max(?1, open_until - ?2) WHERE open_until > ?1
 
+-- name: shift_sessions
+-- One that began ahead of time lasts as long as any, from now on.
+UPDATE session SET expires_at = expires_at - max(0, created_at - ?1), created_at = min(created_at, ?1), used_at = min(used_at, ?1)
+WHERE used_at > ?1
+
 -- name: ahead
 -- From the first message that lies ahead on: the table's own b-tree. The payload comes last in a row and is not read.
 SELECT position, id FROM message WHERE position BETWEEN ?1 AND ?2 ORDER BY position LIMIT ?3

@@ -167,8 +167,7 @@ class SqliteStore:
         for thread in (*self._bulk_readers, self._reader, self._writer):
             if thread is not None:
                 await thread.stop()
-        self._reader = self._writer = None
-        self._bulk_readers = []
+        self._reader, self._writer, self._bulk_readers = None, None, []
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -540,7 +539,6 @@ class SqliteStore:
         return await self._write(lambda session: retain.retain(session, key, now, limit))
 
     async def put_right(self, now: Instant, limit: int) -> Chore:
-        """Note the time, and put right what a clock wrote ahead of it."""
         return await self._write(lambda session: put_right.put_right(session, now, limit))
 
     async def sample(self, now: Instant) -> None:

@@ -28,6 +28,9 @@ BEGIN
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_done := v_done + v_count;
     UPDATE endpoint e SET open_until = greatest(p_now, e.open_until - p_back) WHERE e.open_until > p_now;
+    -- A session that began ahead of time lasts as long as any, from now on.
+    UPDATE session s SET expires_at = s.expires_at - greatest(0, s.created_at - p_now), created_at = least(s.created_at, p_now), used_at = p_now
+    WHERE s.used_at > p_now;
     UPDATE watcher w SET until = greatest(p_now, w.until - p_back) WHERE w.until > p_now;
     RETURN v_done;
 END
