@@ -213,7 +213,10 @@ HOT = {
         "set_lease": {"set_lease_by_ready", "set_lease_pkey"},
         "message": {"message_pkey"},
     },
-    "repeated ack": {"lease_history": {"lease_history_pkey"}},
+    "repeated ack": {
+        "partition_lease": {"partition_lease_pkey"}, "message": {"message_by_partition", "message_pkey"},
+        "lease_history": {"lease_history_pkey"},
+    },
     "settle of an unordered queue": {"set_lease": {"set_lease_by_token", "set_lease_pkey"}, "message": {"message_pkey"}},
     "renew of an unordered queue": {
         "partition_lease": {"partition_lease_pkey"},
