@@ -15,6 +15,12 @@ from skep.system_events import SystemEventKind
 
 SQL = load_statements(__package__, "data_keys")
 
+# Whoever wants to read or add a key waits. A dump has the table for as long as it takes, and the keys with it.
+LOCK = "LOCK TABLE data_key IN ACCESS EXCLUSIVE MODE"
+# Not DELETE: it leaves its rows in the file, and so does VACUUM, which takes them off the list and does not write over them. TRUNCATE
+# gives the table a new file, and the old one is cut to nothing at commit. The rows that stay were read under the lock, and come back.
+EMPTY = "TRUNCATE data_key"
+
 
 async def put(connection: Connection, key: WrappedKey) -> None:
     """Keep a key."""
@@ -36,7 +42,7 @@ async def every(connection: Connection) -> list[WrappedKey]:
 
 async def rewrap(connection: Connection, keys: Sequence[WrappedKey], was: str) -> int:
     """Keep these keys as they are wrapped now, those that are still wrapped by ``was``; how many that were."""
-    await connection.execute(SQL["lock"])
+    await connection.execute(LOCK)
     changed = {key.id: key for key in keys}
     kept = await every(connection)
     done = [key for key in kept if key.id in changed and key.master == was]
@@ -46,7 +52,7 @@ async def rewrap(connection: Connection, keys: Sequence[WrappedKey], was: str) -
 
 async def shred(connection: Connection, tenant: str, queue: str | None, now: Instant) -> int:
     """Destroy the keys of a queue, or of all queues of a tenant, and tell all servers; how many there were."""
-    await connection.execute(SQL["lock"])
+    await connection.execute(LOCK)
     every_key = await every(connection)
     kept = [key for key in every_key if key.queue.tenant != tenant or queue not in (None, key.queue.name)]
     await _keep_only(connection, kept)
@@ -63,6 +69,6 @@ async def reserve(connection: Connection, id_: Id, messages: int) -> int | None:
 
 async def _keep_only(connection: Connection, keys: Sequence[WrappedKey]) -> None:
     """Write the table anew, into a new file."""
-    await connection.execute(SQL["empty"])
+    await connection.execute(EMPTY)
     for key in keys:
         await put(connection, key)
