@@ -172,6 +172,7 @@ async def test_a_file_that_a_killed_server_left_is_cut_when_it_is_opened(tmp_pat
         await engine.encryption.rotate(PAYMENTS)
         [doomed] = await wrapped(engine)
         db = apsw.Connection(str(whole))
+        db.set_busy_timeout(60_000)  # the engine looks after its store meanwhile
         db.execute("PRAGMA secure_delete = ON; DELETE FROM data_key").fetchall()
         for name in ("skep.db", "skep.db-wal"):
             (left.parent / name).write_bytes((tmp_path / name).read_bytes())

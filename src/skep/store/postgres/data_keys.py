@@ -53,12 +53,12 @@ async def rewrap(connection: Connection, keys: Sequence[WrappedKey], was: str) -
 async def shred(connection: Connection, tenant: str, queue: str | None, now: Instant) -> int:
     """Destroy the keys of a queue, or of all queues of a tenant, and tell all servers; how many there were."""
     await connection.execute(LOCK)
-    every_key = await every(connection)
-    kept = [key for key in every_key if key.queue.tenant != tenant or queue not in (None, key.queue.name)]
-    await _keep_only(connection, kept)
-    await connection.execute(SQL["forget_uses"])
+    found = await every(connection)
+    gone = [key for key in found if key.queue.tenant == tenant and queue in (None, key.queue.name)]
+    await _keep_only(connection, [key for key in found if key not in gone])
+    await connection.execute(SQL["forget_uses"], [key.id for key in gone])
     await note(connection, SystemEventKind.DATA_KEY, QueueKey(queue or "", tenant), now)
-    return len(every_key) - len(kept)
+    return len(gone)
 
 
 async def reserve(connection: Connection, id_: Id, messages: int) -> int | None:

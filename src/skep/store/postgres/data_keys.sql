@@ -7,7 +7,7 @@ INSERT INTO data_key (id, tenant, queue, master, wrapped, created_at) VALUES ($1
 SELECT id, tenant, queue, master, wrapped, created_at FROM data_key ORDER BY created_at, id
 
 -- name: forget_uses
-DELETE FROM data_key_use u WHERE NOT EXISTS (SELECT 1 FROM data_key k WHERE k.id = u.id)
+DELETE FROM data_key_use WHERE id = ANY ($1::uuid[])
 
 -- name: reserve
 INSERT INTO data_key_use AS u (id, sealed) SELECT k.id, $2::bigint FROM data_key k WHERE k.id = $1

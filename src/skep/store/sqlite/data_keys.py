@@ -38,11 +38,11 @@ def rewrap(session: Session, keys: Sequence[WrappedKey], was: str) -> int:
 
 def shred(session: Session, tenant: str, queue: str | None) -> int:
     """Destroy the keys of a queue, or of all queues of a tenant; how many there were."""
-    every_key = every(session)
-    kept = [key for key in every_key if key.queue.tenant != tenant or queue not in (None, key.queue.name)]
-    _keep_only(session, kept)
-    session.db.execute(SQL["forget_uses"])
-    return len(every_key) - len(kept)
+    found = every(session)
+    gone = [key for key in found if key.queue.tenant == tenant and queue in (None, key.queue.name)]
+    _keep_only(session, [key for key in found if key not in gone])
+    session.db.executemany(SQL["forget_uses"], [(key.id,) for key in gone])
+    return len(gone)
 
 
 def reserve(session: Session, id_: Id, messages: int) -> int | None:

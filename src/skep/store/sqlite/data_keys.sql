@@ -12,7 +12,7 @@ SELECT id, tenant, queue, master, wrapped, created_at FROM data_key ORDER BY cre
 DELETE FROM data_key
 
 -- name: forget_uses
-DELETE FROM data_key_use WHERE id NOT IN (SELECT id FROM data_key)
+DELETE FROM data_key_use WHERE id = ?
 
 -- name: reserve
 INSERT INTO data_key_use (id, sealed) SELECT id, ?2 FROM data_key WHERE id = ?1
