@@ -125,6 +125,10 @@ class SpoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     full_seconds: Annotated[
         float, Meta(ge=0, description="how long a spooled push waits for room in its queue before it is given up")
     ] = 60.0
+    fault_seconds: Annotated[
+        float,
+        Meta(ge=0, description="how long a spooled push is tried again that fails unexpectedly, before it is given up"),
+    ] = 21_600.0
     receipt_seconds: Annotated[
         float,
         Meta(gt=0, description="how long it is remembered that a spooled push was stored, so that it is stored once"),
@@ -158,9 +162,19 @@ class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     timeout_seconds: Annotated[
         float, Meta(gt=0, description="an operation that its server has not performed by then is another's to perform")
     ] = 30.0
-    max_retries: Annotated[int, Meta(ge=0, description="how often an operation that failed is tried again")] = 3
+    full_seconds: Annotated[
+        float, Meta(ge=0, description="how long an operation waits for room in its queue before it is given up")
+    ] = 60.0
+    fault_seconds: Annotated[
+        float,
+        Meta(ge=0, description="how long an operation is tried again that fails unexpectedly, before it is given up"),
+    ] = 21_600.0
+    max_retries: Annotated[
+        int, Meta(ge=0, description="how often it is tried again in either case, at the least, before it is given up")
+    ] = 3
     backoff_seconds: Annotated[
-        float, Meta(gt=0, description="how long an operation waits after its first failure; doubled with each")
+        float,
+        Meta(gt=0, description="how long an operation waits after a failure; then as long as it has failed already"),
     ] = 1.0
     max_backoff_seconds: Annotated[float, Meta(gt=0, description="the longest such wait")] = 30.0
     claim_operations: Annotated[int, Meta(ge=1, description="operations that are performed in one transaction")] = 500

@@ -1,7 +1,8 @@
 """Every error a caller can get, each with a stable code.
 
 Nothing below the edge knows HTTP: an error carries its code, a sentence for a person, and details for a
-program. ``retryable`` says whether the same call may succeed later without being changed.
+program. ``retryable`` says whether the same call may succeed later without being changed. ``outlook`` says what that means for
+a call that was accepted already and is brought in later (an operation, a spooled push): whether it waits, and for how long.
 """
 
 from __future__ import annotations
@@ -90,6 +91,29 @@ RETRYABLE = frozenset({
 })  # fmt: skip
 
 
+class Outlook(StrEnum):
+    """Whether a call that failed can be done later, unchanged."""
+
+    LATER = "later"
+    """The store, or this server, cannot now; nothing is wrong with the call. It waits, however long that takes."""
+    DOUBTFUL = "doubtful"
+    """Perhaps later, perhaps never: it waits for a time that is set."""
+    NEVER = "never"
+    """A rule forbids it. No number of tries changes that."""
+
+
+DOUBTFUL = frozenset({Code.QUEUE_FULL, Code.INTERNAL})
+LATER = (RETRYABLE | {Code.STORE_CORRUPT, Code.KEY_UNAVAILABLE}) - DOUBTFUL
+"""A damaged store is restored, and a missing master key is given: neither is the fault of a call that waits for it."""
+
+
+def outlook(code: Code) -> Outlook:
+    """What a failure with this code means for a call that was accepted. The one place that decides it."""
+    if code in LATER:
+        return Outlook.LATER
+    return Outlook.DOUBTFUL if code in DOUBTFUL else Outlook.NEVER
+
+
 class SkepError(Exception):
     """The one exception of Skep: a code, a message for people, details for programs."""
 
@@ -103,6 +127,11 @@ class SkepError(Exception):
     def retryable(self) -> bool:
         """Whether the same call may succeed later, unchanged."""
         return self.code in RETRYABLE
+
+    @property
+    def outlook(self) -> Outlook:
+        """Whether the call can be done later, when it was accepted already."""
+        return outlook(self.code)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"

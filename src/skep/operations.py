@@ -34,7 +34,10 @@ from skep.records import Receipt
 TIMEOUT_SECONDS = 30.0
 """How long a claim lasts: who has not performed an operation by then has lost it."""
 MAX_RETRIES = 3
-"""How often an operation that failed is tried again."""
+"""How often an operation that failed of itself is tried again, at the least, before it is given up."""
+GROWTHS = 6
+"""How often a claim's time doubles, when one after the other was lost: what kills its server must not do so all the time."""
+LOST = "the server that had it did not come back"
 STUCK_TIMEOUTS = 2
 """An operation that lives longer than this many of its timeouts is stuck."""
 
@@ -64,13 +67,20 @@ def lane_of(kind: Kind) -> Lane:
 
 
 class OperationStatus(StrEnum):
-    """How far an operation is. The first two are live: later pushes to the partition queue behind them."""
+    """How far an operation is. The first three are live: later pushes to the partition queue behind them.
+
+    A blocked one was tried and could not be done; ``code`` says why, and it is tried again.
+    """
 
     PENDING = "pending"
     PROCESSING = "processing"
+    BLOCKED = "blocked"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+LIVE = (OperationStatus.PENDING, OperationStatus.PROCESSING, OperationStatus.BLOCKED)
 
 
 class QueuedReason(StrEnum):
@@ -81,7 +91,10 @@ class QueuedReason(StrEnum):
 
 
 class NewOperations(Struct, frozen=True):
-    """One call to be queued, whole: as many operations as it has partitions. There are ids for at least as many."""
+    """One call to be queued, whole: a push to one partition, or acks, which are as many operations as they have partitions.
+
+    There are ids for at least as many.
+    """
 
     kind: Kind
     ids: list[Id]
@@ -125,7 +138,10 @@ class ClaimLimits(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """An operation that is ours to perform until its claim runs out. ``tries`` counts this one."""
+    """An operation that is ours to perform until its claim runs out. ``tries`` counts this one.
+
+    ``code`` and ``error`` are what it failed with before, and ``blocked_at`` since when it fails with that code.
+    """
 
     position: int
     id: Id
@@ -138,11 +154,18 @@ class Claimed(Struct, frozen=True):
     max_retries: int
     timeout_seconds: float
     created_at: Instant
+    blocked_at: Instant | None = None
+    code: Code | None = None
+    error: str | None = None
 
     @property
     def exhausted(self) -> bool:
-        """Whether all its tries are behind it: whoever had it the last time never came back."""
-        return self.tries > self.max_retries + 1
+        """Whether all its tries are behind it, and whoever had it the last time never came back."""
+        return self.tries > self.max_retries + 1 and self.error == LOST
+
+    def blocked_since(self, code: Code, now: Instant) -> Instant:
+        """Since when it fails with this code, when it does so now."""
+        return self.blocked_at if self.blocked_at is not None and self.code is code else now
 
     @property
     def batch(self) -> PushBatch:
@@ -169,7 +192,8 @@ class Performed(Struct, frozen=True):
 class GivenBack(Struct, frozen=True):
     """An operation that was not performed: to be tried at ``retry_at``, or given up on when that is None.
 
-    One that was not even tried (``untried``) does not lose a try.
+    One that was not even tried, or that the store could not take (``untried``), does not lose a try. ``blocked_at`` is since when it
+    fails with this code; without it, it was not tried.
     """
 
     position: int
@@ -177,6 +201,7 @@ class GivenBack(Struct, frozen=True):
     error: str | None = None
     code: Code | None = None
     untried: bool = False
+    blocked_at: Instant | None = None
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -196,6 +221,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     processed_at: Instant | None
     ready_at: Instant | None
     """When it is tried again, or when the claim on it runs out."""
+    blocked_at: Instant | None
+    """Since when it fails with ``code``."""
     worker: str | None
     timeout_seconds: float
     tries: int
@@ -233,12 +260,13 @@ class OperationPage(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """How many operations are live by kind, since when the oldest waits, how many are stuck, and when the next is ready."""
+    """How many operations are live by kind, since when the oldest waits, when the next is ready, and how many are stuck, and blocked."""
 
     depth: dict[Kind, int]
     oldest_at: Instant | None = None
     next_ready_at: Instant | None = None
     stuck: int = 0
+    blocked: int = 0
 
     @property
     def total(self) -> int:
@@ -270,7 +298,7 @@ def groups_of(keys: Iterable[tuple[QueueKey, str]]) -> dict[tuple[QueueKey, str]
 
 
 def push_groups(batch: PushBatch) -> int:
-    """How many operations a push may become."""
+    """For how many partitions a push is. Only one that is for a single one can be queued."""
     return len({(message.queue, message.partition) for message in batch.messages})
 
 
@@ -280,15 +308,17 @@ def settle_groups(settlements: Sequence[Settlement]) -> int:
 
 
 def split(request: NewOperations, is_fifo: dict[QueueKey, bool]) -> list[NewOperation]:
-    """The operations of one call: one per partition, and all of a fifo queue's messages in one, for it has just one."""
+    """The operations of one call: one for a push, and one per partition for acks. A fifo queue has just one partition.
+
+    OPERATIONS_AHEAD for a push to several: a batch happens whole (I15), and operations of different partitions do not.
+    """
     if request.push is not None:
         batch = request.push
+        if push_groups(batch) > 1:
+            raise operations_ahead()
         groups = groups_of(
             (m.queue, DEFAULT_PARTITION if is_fifo.get(m.queue) else m.partition) for m in batch.messages
         )
-        if batch.receipt is not None and len(groups) > 1:
-            # What is remembered by one receipt happens in one transaction.
-            raise operations_ahead()
         payloads = [encode_push(batch, indexes) for indexes in groups.values()]
     else:
         settlements = request.settlements or []
@@ -381,6 +411,12 @@ def decode_settlements(payload: bytes, queue: QueueKey) -> list[Settlement]:
         )
         for s in _decode_settlements(payload)
     ]  # fmt: skip
+
+
+def refusal(outcome: PushOutcome) -> tuple[Code, str]:
+    """Why a push was refused: what is wrong with the messages to blame, not what the others are told."""
+    first = next((r for r in outcome.results if r.code is not Code.BATCH_REFUSED), outcome.results[0])
+    return first.code or Code.INTERNAL, first.reason or "refused"
 
 
 def encode_pushed(outcome: PushOutcome) -> bytes:

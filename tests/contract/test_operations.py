@@ -114,30 +114,58 @@ async def test_large_and_small_pushes_are_held_alike(driver: Driver, ops: Ops, o
     assert [outcome.held for outcome in outcomes] == [True, True, True]
 
 
-async def test_000_14_one_call_becomes_one_operation_per_partition_all_or_none(driver: Driver, ops: Ops) -> None:
-    places = [("a", "P1"), ("b", "P2"), ("a", "P1"), ("a", "P2")]
-    kept = await ops.enqueue(*(driver.message(str(n), q, partition=p) for n, (q, p) in enumerate(places)))
+@pytest.mark.parametrize("places", [[("a", "P1"), ("a", "P2")], [("a", "P1"), ("b", "P1")]])
+async def test_I15_a_push_to_several_partitions_is_never_queued(
+    driver: Driver, ops: Ops, places: list[tuple[str, str]]
+) -> None:
+    await driver.create("a", ordering=Ordering.FIFO if len({q for q, _ in places}) == 1 else Ordering.PER_KEY)
 
-    assert [(o.queue.name, o.partition, o.indexes) for o in kept] == [
-        ("a", "P1", [0, 2]),
-        ("b", "P2", [1]),
-        ("a", "P2", [3]),
-    ]
+    with pytest.raises(SkepError) as refused:
+        await ops.enqueue(*(driver.message(str(n), q, partition=p) for n, (q, p) in enumerate(places)))
+
+    assert refused.value.code is Code.OPERATIONS_AHEAD
+    assert (await driver.store.waiting_operations(driver.now, 10)).total == 0
+
+
+async def test_I15_a_queued_batch_that_does_not_fit_is_not_stored_in_part(driver: Driver, ops: Ops) -> None:
+    await driver.create(max_depth=2)
+    await driver.push("0", partition="A")
+    kept = await ops.push("1", "2", partition="A")
+    token, (one,) = await ops.claim()
+
+    performed = await ops.perform(token, [one])
+    await ops.back(token, one, None, error="full", code=Code.QUEUE_FULL)
+
+    assert {code for code, _ in performed.refused.values()} == {Code.QUEUE_FULL}
+    assert (await ops.shown(kept)).dead_letter_queue == "q.dead"
+    assert payloads(await driver.pop()) == ["0"]
+    assert payloads(await driver.pop("q.dead")) == ["1", "2"]
+
+
+async def test_000_14_acks_become_one_operation_per_partition_all_or_none(driver: Driver, ops: Ops) -> None:
+    for n, partition in enumerate(["P1", "P2", "P1"]):
+        await driver.push(str(n), partition=partition)
+    deliveries = await driver.pop()
+    order = sorted(deliveries, key=lambda delivery: delivery.seq)
+
+    kept = await ops.settle(*(driver.settlement(delivery) for delivery in order))
+
+    assert [(o.partition, o.indexes) for o in kept] == [("P1", [0, 2]), ("P2", [1])]
     assert [o.position for o in kept] == sorted(o.position for o in kept)
     await ops.drain()
-    assert payloads(await driver.pop("a", partition="P1")) == ["0", "2"]
+    assert (await driver.stats()).completed == 3
 
 
-async def test_a_fifo_queue_keeps_the_order_of_a_call_over_its_partitions(driver: Driver, ops: Ops) -> None:
+async def test_a_fifo_queue_keeps_the_order_over_its_partitions(driver: Driver, ops: Ops) -> None:
     await driver.create(ordering=Ordering.FIFO)
-    kept = await ops.enqueue(*(driver.message(str(n), partition=p) for n, p in enumerate(["A", "B", "A", "C"])))
+    kept = [await ops.push(f"{n}-a", f"{n}-b", partition=p) for n, p in enumerate(["A", "B", "A", "C"])]
 
     (held,) = await driver.push_batches(driver.batch(driver.message("4", partition="D")))
     await ops.drain()
 
-    assert [(o.partition, o.indexes) for o in kept] == [("Default", [0, 1, 2, 3])]
+    assert [(o.partition, o.indexes) for o in kept] == [("Default", [0, 1])] * 4
     assert held.held
-    assert payloads(await driver.pop()) == ["0", "1", "2", "3"]
+    assert payloads(await driver.pop()) == [f"{n}-{x}" for n in range(4) for x in "ab"]
 
 
 async def test_the_ordering_of_a_queue_stays_while_operations_wait(driver: Driver, ops: Ops) -> None:
@@ -292,19 +320,41 @@ async def test_a_claim_whose_time_is_up_counts_while_nobody_else_wanted_it(drive
     assert list(performed.done) == [claimed[0].position]
 
 
-async def test_000_9_reclaiming_counts_as_a_try_and_tries_end(driver: Driver, ops: Ops) -> None:
+async def test_000_9_reclaiming_counts_as_a_try_and_each_claim_lasts_longer(driver: Driver, ops: Ops) -> None:
     await driver.create()
     kept = await ops.push("poison")
+    first = driver.now
 
     for tries in range(1, 5):
         _, (one,) = await ops.claim()
         assert (one.tries, one.exhausted) == (tries, False)
-        driver.clock.advance(30)
+        driver.clock.advance(30 * 2 ** (tries - 1) - 1)
+        assert (await ops.claim())[1] == []
+        driver.clock.advance(1)
     token, (one,) = await ops.claim()
-    assert (one.tries, one.exhausted) == (5, True)
+    assert (one.tries, one.exhausted, one.code, one.blocked_at) == (5, True, Code.INTERNAL, first)
 
     assert await ops.back(token, one, None, error="nobody came back", code=Code.INTERNAL) == [one.position]
     assert await ops.status(kept) is OperationStatus.FAILED
+
+
+async def test_a_claim_lasts_no_longer_than_64_times_its_timeout(driver: Driver, ops: Ops) -> None:
+    await ops.push("poison")
+
+    for _ in range(10):
+        assert len((await ops.claim())[1]) == 1
+        driver.clock.advance(30 * 64)
+
+
+async def test_one_that_failed_and_came_back_is_not_exhausted(driver: Driver, ops: Ops) -> None:
+    await ops.push("fails")
+    for _ in range(8):
+        token, (one,) = await ops.claim()
+        await ops.back(token, one, 0, error="it broke", code=Code.INTERNAL, blocked_at=driver.now)
+
+    _, (one,) = await ops.claim()
+
+    assert (one.tries, one.exhausted) == (9, False)
 
 
 async def test_one_that_was_tried_before_is_claimed_alone(driver: Driver, ops: Ops) -> None:
@@ -367,18 +417,57 @@ async def test_what_was_given_back_waits_and_keeps_its_error(driver: Driver, ops
     kept = await ops.push("x")
     token, (one,) = await ops.claim()
 
-    assert await ops.back(token, one, 5, error="the queue is full", code=Code.QUEUE_FULL) == [one.position]
+    since = driver.now
+    back = await ops.back(token, one, 5, error="the queue is full", code=Code.QUEUE_FULL, blocked_at=since)
+    assert back == [one.position]
     assert await ops.back(token, one, 5, error="twice") == []
 
     shown = await ops.shown(kept)
-    assert (shown.status, shown.tries, shown.error, shown.code) == (
-        OperationStatus.PENDING, 1, "the queue is full", Code.QUEUE_FULL,
+    assert (shown.status, shown.tries, shown.error, shown.code, shown.blocked_at) == (
+        OperationStatus.BLOCKED, 1, "the queue is full", Code.QUEUE_FULL, since,
     )  # fmt: skip
     assert (await ops.claim())[1] == []
     assert (await driver.store.waiting_operations(driver.now, 100)).next_ready_at == driver.later(5)
     driver.clock.advance(5)
     token, (again,) = await ops.claim()
-    assert again.tries == 2
+    assert (again.tries, again.code, again.blocked_at) == (2, Code.QUEUE_FULL, since)
+
+
+async def test_I13_what_the_store_could_not_take_is_blocked_and_loses_no_try(driver: Driver, ops: Ops) -> None:
+    kept, behind, other = await ops.push("a"), await ops.push("b"), await ops.push("c", partition="P")
+    since = driver.now
+    for _ in range(10):
+        token, claimed = await ops.claim()
+        for one in claimed:
+            if one.partition != "P":
+                await ops.back(token, one, 1, error="busy", code=Code.STORE_BUSY, untried=True, blocked_at=since)
+        shown = await ops.shown(kept)
+        assert (shown.status, shown.tries, shown.code) == (OperationStatus.BLOCKED, 0, Code.STORE_BUSY)
+        driver.clock.advance(1)
+
+    waiting = await driver.store.waiting_operations(driver.now, 10)
+    assert (waiting.total, waiting.blocked) == (3, 2)
+    token, claimed = await ops.claim()
+    assert texts(claimed) == ["a", "b"]  # together, as if they had never been tried
+    await ops.perform(token, claimed)
+    assert [await ops.status(one) for one in (kept, behind)] == [OperationStatus.COMPLETED] * 2
+    assert await ops.status(other) is OperationStatus.PROCESSING
+    assert (await ops.shown(kept)).blocked_at is None
+
+
+async def test_a_blocked_operation_can_be_cancelled(driver: Driver, ops: Ops) -> None:
+    kept, behind = await ops.push("a"), await ops.push("b")
+    token, (one, other) = await ops.claim()
+    await ops.back(token, one, 60, error="busy", code=Code.STORE_BUSY, untried=True, blocked_at=driver.now)
+    await ops.back(token, other, 0, untried=True)
+
+    assert await driver.store.cancel_operation(driver.tenant, kept.id, driver.now)
+
+    await ops.drain()
+    assert [await ops.status(one) for one in (kept, behind)] == [
+        OperationStatus.CANCELLED,
+        OperationStatus.COMPLETED,
+    ]
 
 
 async def test_what_was_not_tried_loses_no_try(driver: Driver, ops: Ops) -> None:

@@ -26,6 +26,7 @@ from tests.support.reference_store import ReferenceStore
 T = TypeVar("T")
 
 QUEUES = ["plain", "fifo", "full"]
+PLACE = st.tuples(st.sampled_from(QUEUES), st.sampled_from("AB"))
 PLACES = st.lists(st.tuples(st.sampled_from(QUEUES), st.sampled_from("AB")), min_size=1, max_size=3)
 
 
@@ -91,11 +92,14 @@ class OperationsMachine(RuleBasedStateMachine):
         ours, theirs = self.both(lambda store: store.transact([transaction], self.now))
         assert [_code(ours)] == [_code(theirs)]
 
-    @rule(places=PLACES)
+    @rule(places=st.builds(lambda place, count: [place] * count, PLACE, st.integers(1, 3)) | PLACES)
     def enqueue(self, places: list[tuple[str, str]]) -> None:
         batch = self.batch(places)
         request = NewOperations(Kind.PUSH, self.mint.mint_many(push_groups(batch)), push=batch)
         ours, theirs = self.both(lambda store: store.enqueue([request], self.now))
+        if len(set(places)) > 1:
+            assert {getattr(answer, "code", None) for answer in (ours, theirs)} == {Code.OPERATIONS_AHEAD}
+            return
         shape = [[(o.id, o.queue, o.partition, o.indexes) for o in group] for group in ours]  # type: ignore[union-attr]
         assert shape == [[(o.id, o.queue, o.partition, o.indexes) for o in group] for group in theirs]  # type: ignore[union-attr]
 
@@ -105,7 +109,7 @@ class OperationsMachine(RuleBasedStateMachine):
         ours, theirs = self.both(lambda store: store.claim_operations("w", token, limits, self.now))
         assert not isinstance(ours, SkepError)
         assert not isinstance(theirs, SkepError)
-        assert [(c.id, c.tries) for c in ours] == [(c.id, c.tries) for c in theirs]
+        assert [_claim(c) for c in ours] == [_claim(c) for c in theirs]
         if ours:
             # Positions differ between the two, so each gets its own.
             self.claims.append((token, ours))
@@ -128,17 +132,22 @@ class OperationsMachine(RuleBasedStateMachine):
             model_ids[p]: c for p, (c, _) in model.refused.items()
         }
 
-    @rule(pick=st.integers(0, 5), which=st.integers(0, 3), how=st.sampled_from(["retry", "untried", "failed"]))
+    @rule(
+        pick=st.integers(0, 5), which=st.integers(0, 3), how=st.sampled_from(["retry", "blocked", "untried", "failed"])
+    )
     def give_back(self, pick: int, which: int, how: str) -> None:
         if not self.claims:
             return
         token, mine = self.claims[pick % len(self.claims)]
         index = which % len(mine)
-        retry_at = None if how == "failed" else Instant(self.now + (5_000_000 if how == "retry" else 0))
+        retry_at = None if how == "failed" else Instant(self.now + (0 if how == "untried" else 5_000_000))
+        code = {"blocked": Code.STORE_BUSY, "untried": None}.get(how, Code.INTERNAL)
+        since = self.now if how in ("retry", "blocked") else None
         self.level(mine[index].queue.name)  # only a queue that is there has dead letters
         done = []
         for store, claimed in ((self.store, mine), (self.model, self.model_claims[token])):
-            back = GivenBack(claimed[index].position, retry_at, "no", Code.INTERNAL, untried=how == "untried")
+            untried = how in ("untried", "blocked")
+            back = GivenBack(claimed[index].position, retry_at, code and "no", code, untried, since)
             done.append(len(self.runner.run(store.give_back(token, [back], self.now))))
         assert done[0] == done[1]
 
@@ -172,6 +181,10 @@ class OperationsMachine(RuleBasedStateMachine):
             return []
         page = await store.messages(MessageFilter(queue=self.key(name), limit=1000), self.now)
         return [(message.partition, message.payload) for message in page.messages]
+
+
+def _claim(claimed: Claimed) -> tuple[object, ...]:
+    return claimed.id, claimed.tries, claimed.code, claimed.error, claimed.blocked_at
 
 
 def _code(answer: object) -> object:

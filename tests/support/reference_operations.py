@@ -123,7 +123,7 @@ class ReferenceOperations(ReferenceStaging):
         shown = Operation(
             position=self.ledger.last, id=one.id, kind=one.kind, queue=one.queue, partition=one.partition,
             priority=PRIORITY[one.kind], status=OperationStatus.PENDING, size_bytes=len(one.payload), messages=one.messages,
-            created_at=now, started_at=None, processed_at=None, ready_at=None, worker=None,
+            created_at=now, started_at=None, processed_at=None, ready_at=None, blocked_at=None, worker=None,
             timeout_seconds=one.timeout_seconds, tries=0, max_retries=one.max_retries, error=None, code=None,
             dead_letter_queue=None, result=None,
         )  # fmt: skip
@@ -153,15 +153,21 @@ class ReferenceOperations(ReferenceStaging):
             if kept.shown.tries:
                 break
         for kept in chosen:
-            deadline = Instant(now + seconds(kept.asked.timeout_seconds))
+            # Each claim that was lost before makes this one last twice as long, up to 64 times.
+            deadline = Instant(now + seconds(kept.asked.timeout_seconds) * min(64, 2**kept.shown.tries))
             kept.token = token
+            if kept.shown.status is OperationStatus.PROCESSING:
+                failing = kept.shown.code is Code.INTERNAL and kept.shown.blocked_at is not None
+                kept.change(blocked_at=kept.shown.blocked_at if failing else kept.shown.started_at)
+                kept.change(code=Code.INTERNAL, error="the server that had it did not come back")
             kept.change(status=OperationStatus.PROCESSING, worker=worker, started_at=now, ready_at=deadline)
             kept.change(tries=kept.shown.tries + 1)
         return [
             Claimed(
                 kept.shown.position, kept.asked.id, kept.asked.kind, kept.asked.queue, kept.asked.partition,
                 kept.asked.payload, kept.asked.messages, kept.shown.tries, kept.asked.max_retries,
-                kept.asked.timeout_seconds, kept.shown.created_at,
+                kept.asked.timeout_seconds, kept.shown.created_at, kept.shown.blocked_at, kept.shown.code,
+                kept.shown.error,
             )
             for kept in sorted(chosen, key=lambda kept: kept.shown.position)
         ]  # fmt: skip
@@ -189,7 +195,8 @@ class ReferenceOperations(ReferenceStaging):
             if kept.asked.kind is Kind.PUSH:
                 outcome = self._push_once(decode_push(kept.asked.payload, kept.asked.queue), now, create_queues)
                 if outcome.refused:
-                    refused[position] = outcome.results[0].code or Code.INTERNAL, "refused"
+                    codes = {result.code for result in outcome.results} - {Code.BATCH_REFUSED}
+                    refused[position] = codes.pop() or Code.INTERNAL, "refused"
                 done[position] = encode_pushed(outcome)
             else:
                 asked = decode_settlements(kept.asked.payload, kept.asked.queue)
@@ -199,7 +206,12 @@ class ReferenceOperations(ReferenceStaging):
             return Performed({}, lost, refused)
         for position, result in done.items():
             todo[position].change(
-                status=OperationStatus.COMPLETED, processed_at=now, result=result, error=None, code=None
+                status=OperationStatus.COMPLETED,
+                processed_at=now,
+                result=result,
+                error=None,
+                code=None,
+                blocked_at=None,
             )
         return Performed(done, lost, {})
 
@@ -215,8 +227,10 @@ class ReferenceOperations(ReferenceStaging):
                 kept.change(status=OperationStatus.FAILED, processed_at=now, error=one.error, code=one.code)
                 kept.change(dead_letter_queue=grave)
             else:
-                kept.change(status=OperationStatus.PENDING, ready_at=one.retry_at or None)
+                kept.change(ready_at=one.retry_at or None, blocked_at=one.blocked_at or kept.shown.blocked_at)
                 kept.change(error=one.error or kept.shown.error, code=one.code or kept.shown.code)
+                was_tried = kept.shown.blocked_at is not None
+                kept.change(status=OperationStatus.BLOCKED if was_tried else OperationStatus.PENDING)
                 kept.change(tries=kept.shown.tries - one.untried)
         return sorted(ours)
 
@@ -240,7 +254,7 @@ class ReferenceOperations(ReferenceStaging):
 
     async def cancel_operation(self, tenant: str, id_: Id, now: Instant) -> bool:
         kept = self._find(tenant, id_)
-        if kept is None or kept.shown.status is not OperationStatus.PENDING:
+        if kept is None or kept.shown.status not in (OperationStatus.PENDING, OperationStatus.BLOCKED):
             return False
         kept.change(status=OperationStatus.CANCELLED, processed_at=now)
         return True
@@ -286,6 +300,7 @@ class ReferenceOperations(ReferenceStaging):
             min((kept.shown.created_at for kept in live), default=None),
             min(ready, default=None),
             sum(kept.shown.stuck(now) for kept in live),
+            sum(kept.shown.blocked_at is not None for kept in live),
         )
 
     async def operation_figures(self, tenant: str, limit: int) -> list[OperationFigures]:

@@ -1,7 +1,8 @@
 """Performing operations: claim, do, again, until there is nothing left.
 
 What is claimed together is done in one transaction. When that fails, each is done by itself, so that one that cannot be done
-does not hold up the others; what follows it in its partition waits. An operation whose tries are used up ends as failed, with
+does not hold up the others; what follows it in its partition waits. What the store cannot take now is blocked, and waits in its
+place for as long as that takes (I13). Only what can never be done, or has failed of itself for a long time, ends as failed, with
 its messages among the dead letters. One loop per server; others share the work by claiming what this one has not.
 """
 
@@ -13,6 +14,7 @@ import socket
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -20,7 +22,8 @@ import structlog
 from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.announcer import Announcer
-from skep.errors import Code, SkepError
+from skep.engine.patience import Patience
+from skep.errors import Code, Outlook, SkepError, outlook
 from skep.ids import IdMint, id_text
 from skep.model import QueueKey, Token
 from skep.operations import (
@@ -45,6 +48,24 @@ NEWEST_SHARE = 0.3
 log = structlog.get_logger("skep.operations")
 
 
+class Failure(NamedTuple):
+    """Why an operation was not done."""
+
+    code: Code
+    reason: str
+
+
+class Blocked(NamedTuple):
+    """Operations that the store cannot take now: the one that was tried, and those that would fail for the same reason."""
+
+    operations: list[Claimed]
+    failure: Failure
+
+    def concerns(self, other: Claimed) -> bool:
+        """Whether it is another's reason, too: a busy store is one whose queue somebody holds; one that is full takes nothing."""
+        return self.failure.code is not Code.STORE_BUSY or self.operations[0].queue == other.queue
+
+
 class Drain:
     """The loop that performs operations. It has a task only while there is something to do."""
 
@@ -65,6 +86,12 @@ class Drain:
         self._limits = ClaimLimits(
             self._settings.claim_operations, self._settings.claim_messages, self._settings.claim_bytes
         )
+        self._patience = Patience(
+            self._settings.full_seconds,
+            self._settings.fault_seconds,
+            self._settings.backoff_seconds,
+            self._settings.max_backoff_seconds,
+        )
         self._announcer = announcer
         self._on_ended = on_ended
         self._worker = f"{socket.gethostname()}:{os.getpid()}"
@@ -72,6 +99,8 @@ class Drain:
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._unsure: tuple[Token, list[Claimed]] | None = None
+        self.held_up: Code | None = None
+        """Why nothing at all can be performed just now: the store takes not even a claim."""
         self.rate = FIRST_RATE
         self.completed: Counter[Kind] = Counter()
         self.failed: Counter[Kind] = Counter()
@@ -103,6 +132,7 @@ class Drain:
                     pass
         except SkepError as error:
             # Whoever looks after us wakes us again in a while.
+            self.held_up = error.code if error.outlook is Outlook.LATER else None
             log.warning("operations cannot be performed just now", error=str(error))
         except Exception:
             log.error("performing operations failed unexpectedly", traceback=traceback.format_exc(limit=-8))
@@ -115,14 +145,16 @@ class Drain:
             return False
         started = self._clock.steady()
         token, claimed = self._unsure or await self._claim()
+        self.held_up = None
         if not claimed:
             return False
-        # If the store goes away meanwhile, nobody knows what became of these. They are still ours then, and done once at most.
+        # If the store goes away meanwhile, nobody knows what became of these. They are still ours then, and done once at most. Nor is a
+        # claim lost, and counted as a try, that a busy or full store does not take back.
         self._unsure = token, claimed
         try:
             await self._work(token, claimed)
         except SkepError as error:
-            if error.code is not Code.STORE_UNAVAILABLE:
+            if error.outlook is not Outlook.LATER:
                 self._unsure = None
             raise
         except Exception:
@@ -139,74 +171,109 @@ class Drain:
         return token, await self._store.claim_operations(self._worker, token, self._limits, self._clock.now())
 
     async def _work(self, token: Token, claimed: list[Claimed]) -> None:
-        worn_out = [one for one in claimed if one.exhausted]
+        now = self._clock.now()
+        worn_out = [one for one in claimed if self._is_worn_out(one, now)]
         if worn_out:
-            error = f"given up after {worn_out[0].max_retries + 1} tries: no server that had it ever came back"
-            await self._give_up(token, worn_out, error)
-        todo = [one for one in claimed if not one.exhausted]
+            tries = worn_out[0].tries - 1
+            await self._give_up(token, worn_out, f"given up after {tries} tries: no server that had it ever came back")
+        todo = [one for one in claimed if one not in worn_out]
         if not todo:
             return
-        if len(todo) == 1:
-            await self._alone(token, todo[0])
-            return
-        try:
-            performed = await self._store.perform(token, todo, self._clock.now(), self._create_queues)
-        except SkepError as error:
-            if error.code is Code.STORE_UNAVAILABLE:
-                raise
-            log.info("operations could not be performed together", operations=len(todo), error=str(error))
-        except Exception as error:
-            _told(error)
-        else:
-            self._done(todo, performed)
-            if not performed.refused:
-                return
+        if len(todo) > 1:
+            try:
+                performed = await self._store.perform(token, todo, self._clock.now(), self._create_queues)
+            except SkepError as error:
+                if error.code is Code.STORE_UNAVAILABLE:
+                    raise
+                log.info("operations could not be performed together", operations=len(todo), error=str(error))
+            except Exception as error:
+                _told(error)
+            else:
+                self._done(todo, performed)
+                if not performed.refused:
+                    return
         await self._one_by_one(token, todo)
+
+    def _is_worn_out(self, one: Claimed, now: Instant) -> bool:
+        """Whether server after server was lost with it, for a long time: then it is what ends them."""
+        since = one.blocked_since(Code.INTERNAL, now)
+        return one.exhausted and not self._patience.lasts(Code.INTERNAL, since, now)
 
     async def _one_by_one(self, token: Token, todo: Sequence[Claimed]) -> None:
         """Each in a transaction of its own, while the claim is fresh; nothing overtakes what could not be done."""
         until = self._clock.steady() + seconds(min(one.timeout_seconds for one in todo)) // 2
         held: set[tuple[Lane, QueueKey, str]] = set()
         untried: list[Claimed] = []
+        blocked: list[Blocked] = []
         for one in todo:
             place = lane_of(one.kind), one.queue, one.partition
-            if place in held or self._stopping or self._clock.steady() >= until:
+            same = next((found for found in blocked if found.concerns(one)), None)
+            if same is not None:
+                same.operations.append(one)
+            elif place in held or self._stopping or self._clock.steady() >= until:
                 held.add(place)
                 untried.append(one)
-                continue
-            if not await self._alone(token, one):
-                held.add(place)
+            else:
+                done, failure = await self._alone(token, one)
+                if failure is not None:
+                    blocked.append(Blocked([one], failure))
+                if not done:
+                    held.add(place)
+        for found in blocked:
+            await self._block(token, *found)
         if untried:
             back = [GivenBack(one.position, Instant(0), untried=True) for one in untried]
             await self._store.give_back(token, back, self._clock.now())
             self._woken = True
 
-    async def _alone(self, token: Token, one: Claimed) -> bool:
-        """Perform one operation; whether what follows it may be."""
+    async def _alone(self, token: Token, one: Claimed) -> tuple[bool, Failure | None]:
+        """Perform one operation; whether what follows it may be done, and why the store cannot take it now, when it cannot."""
         try:
             performed = await self._store.perform(token, [one], self._clock.now(), self._create_queues)
         except SkepError as error:
             if error.code is Code.STORE_UNAVAILABLE:
                 raise
-            return await self._failed(token, one, error.code, error.message)
+            failure = Failure(error.code, error.message)
         except Exception as error:
-            return await self._failed(token, one, Code.INTERNAL, _told(error))
-        self._done([one], performed)
-        if performed.refused:
-            return await self._failed(token, one, *performed.refused[one.position])
-        return not performed.lost
+            failure = Failure(Code.INTERNAL, _told(error))
+        else:
+            self._done([one], performed)
+            if not performed.refused:
+                return not performed.lost, None
+            failure = Failure(*performed.refused[one.position])
+        if outlook(failure.code) is Outlook.LATER:
+            return False, failure
+        return await self._failed(token, one, *failure), None
 
     async def _failed(self, token: Token, one: Claimed, code: Code, reason: str) -> bool:
-        """It could not be done: again later, or never; whether what follows it may be done now."""
-        if one.tries > one.max_retries:
+        """It could not be done, and that may be its own fault: again later, or never; whether what follows it may be done now."""
+        now = self._clock.now()
+        since = one.blocked_since(code, now)
+        is_hopeless = outlook(code) is Outlook.NEVER
+        if is_hopeless or (one.tries > one.max_retries and not self._patience.lasts(code, since, now)):
             await self._give_up(token, [one], reason, code)
             return True
-        settings = self._settings
-        wait = min(settings.max_backoff_seconds, settings.backoff_seconds * 2 ** (one.tries - 1))
-        retry_at = Instant(self._clock.now() + seconds(wait))
-        log.info("operation failed, and is tried again", **_described(one), code=code, error=reason, retry_seconds=wait)
-        await self._store.give_back(token, [GivenBack(one.position, retry_at, reason, code)], self._clock.now())
+        retry_at = self._patience.retry_at(since, now)
+        log.warning(
+            "operation failed, and is tried again", **_described(one), code=code, error=reason,
+            retry_seconds=(retry_at - now) / MICROS_PER_SECOND,
+        )  # fmt: skip
+        await self._store.give_back(token, [GivenBack(one.position, retry_at, reason, code, blocked_at=since)], now)
         return False
+
+    async def _block(self, token: Token, blocked: Sequence[Claimed], failure: Failure) -> None:
+        """The store cannot take these now: that is no try of theirs, and they keep their places."""
+        now = self._clock.now()
+        back = []
+        for one in blocked:
+            since = one.blocked_since(failure.code, now)
+            retry_at = self._patience.retry_at(since, now)
+            back.append(GivenBack(one.position, retry_at, failure.reason, failure.code, untried=True, blocked_at=since))
+        log.warning(
+            "operations are blocked: the store cannot take them now", operations=len(blocked), **_described(blocked[0]),
+            code=failure.code, error=failure.reason,
+        )  # fmt: skip
+        await self._store.give_back(token, back, now)
 
     async def _give_up(self, token: Token, given_up: Sequence[Claimed], error: str, code: Code = Code.INTERNAL) -> None:
         back = [GivenBack(one.position, None, error, code) for one in given_up]

@@ -1,7 +1,8 @@
 """Which way a push goes: the one place that decides it, so that the order within a partition is decided in one place.
 
-A batch goes one way as a whole (I15). By the time it comes here it has been checked and has its ids, so whatever happens to it
-later, it is the same messages.
+A batch goes one way as a whole (I15). So one for several partitions is never queued: operations of different partitions are performed
+apart. It is stored directly however busy the store is, after those that are queued before it. By the time a batch comes here it has
+been checked and has its ids, so whatever happens to it later, it is the same messages.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from skep.engine.spooling.spool import Spool
 from skep.engine.validate import Weight
 from skep.errors import Code, SkepError
 from skep.model import PushBatch, PushOutcome
-from skep.operations import QueuedReason
+from skep.operations import QueuedReason, operations_ahead, push_groups
 
 PASSES = 20
 """How often a push that must wait tries again to go in directly."""
@@ -41,11 +42,15 @@ class Entrance:
         self._spool = spool
 
     async def push(self, batch: PushBatch, weight: Weight) -> PushOutcome:
-        """Bring a batch in, whole or not at all. OVERLOADED when too many operations wait already (000.13)."""
+        """Bring a batch in, whole or not at all. OVERLOADED when too many operations wait already (000.13).
+
+        OPERATIONS_AHEAD when it is for several partitions, and one of them has operations that take their time.
+        """
         if self._spool is not None and self._spool.takes(batch):
             return await self._spool.push(batch)
         lanes = self._across if weight.queue is None else self._registry.get(weight.queue)
-        if self._admission.decide(self._admission.push, lanes.push_wait_seconds) is Decision.QUEUE:
+        decision = self._admission.decide(self._admission.push, lanes.push_wait_seconds)
+        if decision is Decision.QUEUE and push_groups(batch) == 1:
             return await self._queue(batch, weight, QueuedReason.SYSTEM_BUSY)
         return await self._in_order(batch, weight)
 
@@ -57,10 +62,13 @@ class Entrance:
 
     async def _in_order(self, batch: PushBatch, weight: Weight) -> PushOutcome:
         """Into the log, or behind those that are on their way there."""
-        if self._operations.overtakes(batch):
+        if not self._operations.overtakes(batch):
+            outcome = await self._store(batch, weight)
+            if not outcome.held:
+                return outcome
+        elif push_groups(batch) == 1:
             return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
-        outcome = await self._store(batch, weight)
-        return await self._behind(batch, weight) if outcome.held else outcome
+        return await self._behind(batch, weight)
 
     async def _queue(self, batch: PushBatch, weight: Weight, reason: QueuedReason) -> PushOutcome:
         """Among the operations, to be performed in its turn.
@@ -77,15 +85,20 @@ class Entrance:
     async def _behind(self, batch: PushBatch, weight: Weight) -> PushOutcome:
         """A push to one of its partitions waits as an operation, and this one comes after it.
 
-        When that is a matter of moments it waits, too, and goes in directly.
+        When that is a matter of moments it waits, too, and goes in directly. One that cannot be queued waits in any case, for a second or so.
         """
+        can_queue = push_groups(batch) == 1
         for _ in range(PASSES):
-            if not self._operations.calm:
+            if self._operations.ending or (can_queue and not self._operations.calm):
                 break
             await self._operations.passed()
+            if self._operations.overtakes(batch):
+                continue
             outcome = await self._store(batch, weight)
             if not outcome.held:
                 return outcome
+        if not can_queue:
+            raise operations_ahead()
         return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
 
     async def _store(self, batch: PushBatch, weight: Weight) -> PushOutcome:

@@ -100,7 +100,7 @@ class Operations:
         self._swept_at: Instant | None = None
         self._stuck = 0
         self._busy_at = Instant(0)
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: set[asyncio.Future[None]] = set()
         self._ending = False
         self._stopping = False
 
@@ -158,6 +158,11 @@ class Operations:
         return self._stuck
 
     @property
+    def blocked(self) -> int:
+        """How many were tried and could not be done yet, as of the last look; all of them while the store takes not even a claim."""
+        return self.depth if self._drain.held_up is not None else self._looked.blocked
+
+    @property
     def depth_by_kind(self) -> dict[Kind, int]:
         """How many of each kind are yet to be done."""
         return {kind: max(0, self._depth[kind]) for kind in Kind}
@@ -192,21 +197,27 @@ class Operations:
             self._busy_at = self._clock.steady()
 
     def _pass(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, set()
         for future in waiting:
             _finish(future)
 
     async def passed(self) -> None:
         """Return once some operations were performed here, or after a moment: others may have performed some."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        self._waiting.add(future)
         timer = self._timers.at(Instant(self._clock.now() + seconds(MOMENT_SECONDS)), lambda: _finish(future))
         try:
             await future
         finally:
             timer.cancel()
+            self._waiting.discard(future)
 
     # --- queueing -------------------------------------------------------------------------------------------------
+
+    @property
+    def ending(self) -> bool:
+        """Whether nobody is to wait for operations any longer."""
+        return self._ending
 
     def overtakes(self, batch: PushBatch) -> bool:
         """Whether a push to one of these partitions is on its way into the queue at this moment."""
@@ -217,7 +228,7 @@ class Operations:
         return bool(self._queued_leases) and any((s.queue, s.token) in self._queued_leases for s in settlements)
 
     async def push(self, batch: PushBatch, size_bytes: int, reason: QueuedReason) -> PushOutcome:
-        """Queue a push, whole."""
+        """Queue a push to one partition, whole."""
         self._note_reason(reason)
         request = NewOperations(
             Kind.PUSH,
@@ -406,7 +417,7 @@ class Operations:
             if not cancelled:
                 raise SkepError(
                     Code.OPERATION_NOT_PENDING,
-                    f"the operation is {found.status.value}: only a pending one can be cancelled",
+                    f"the operation is {found.status.value}: only a pending or a blocked one can be cancelled",
                     status=found.status.value,
                 )
             self._depth[found.kind] -= 1

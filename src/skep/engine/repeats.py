@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from skep.clock import Clock
 from skep.ids import Id
-from skep.operations import Enqueued, NewOperations, OperationStatus
+from skep.operations import LIVE, Enqueued, NewOperations, OperationStatus
 from skep.records import Receipt, ReceiptKey
 from skep.store.protocol import Store
 
 REMEMBERED = 10_000
-COUNTING = (OperationStatus.PENDING, OperationStatus.PROCESSING, OperationStatus.COMPLETED)
+COUNTING = (*LIVE, OperationStatus.COMPLETED)
 """An operation that failed or was cancelled recorded nothing: its call may be made again."""
 
 

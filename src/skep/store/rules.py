@@ -7,6 +7,7 @@ Pure functions of settings and instants. `docs/log.md` is their specification.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -253,6 +254,25 @@ def holds(waiting: set[tuple[QueueKey, str]], batch: PushBatch) -> bool:
         return False
     waiting |= places
     return True
+
+
+Head = tuple[str, str, str, str]
+"""A partition as operations are kept by it: tenant, queue, lane, partition."""
+FIRST_HEAD: Head = ("", "", "", "")
+CLAIM_PASSED = 500
+"""How many operations that have to wait a claim passes over before it looks by partition."""
+CLAIM_HEADS = 1_000
+"""How many partitions one such look takes in; the next one goes on from there."""
+
+
+def ready_heads(rows: Sequence[tuple[Any, ...]], now: int) -> tuple[list[int], Head]:
+    """Of the first operations of some partitions, those that may be claimed together, which are of one lane; and where the look ended.
+
+    After the last partition comes the first again.
+    """
+    ready = [(lane, position) for _, _, lane, _, position, ready_at in rows if ready_at <= now]
+    last = rows[-1][:4] if len(rows) == CLAIM_HEADS else FIRST_HEAD
+    return [position for lane, position in ready if lane == ready[0][0]], last
 
 
 def in_turn(before: dict[int, int | None]) -> set[int]:

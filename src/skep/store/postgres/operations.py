@@ -17,6 +17,8 @@ from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import QueueKey, Token
 from skep.operations import (
+    GROWTHS,
+    LOST,
     PRIORITY,
     STUCK_TIMEOUTS,
     Claimed,
@@ -38,13 +40,14 @@ from skep.operations import (
     encode_pushed,
     encode_settled,
     lane_of,
+    refusal,
     split,
 )
 from skep.store.postgres import dead, push
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.push import EnsureQueue
-from skep.store.rules import SEQ_MAX, in_turn
+from skep.store.rules import CLAIM_HEADS, CLAIM_PASSED, FIRST_HEAD, SEQ_MAX, Head, in_turn, ready_heads
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "operations")
@@ -91,16 +94,30 @@ def _columns(operations: Sequence[NewOperation]) -> tuple[list[object], ...]:
     )
 
 
-async def claim(connection: Connection, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
-    """Take the next operations that may be performed."""
-    rows = await connection.fetch(SQL["claim"], token, worker, limits.operations, limits.messages, limits.bytes, now)
-    return sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.position)
+async def claim(
+    connection: Connection, worker: str, token: Token, limits: ClaimLimits, now: Instant, after: Head
+) -> tuple[list[Claimed], Head]:
+    """Take the next operations that may be performed: by their turn; when those that are next all have to wait, by partition.
+
+    A look by partition begins ``after`` one. Where it ended is returned.
+    """
+    bounds = (token, worker, limits.operations, limits.messages, limits.bytes, now)
+    rows = await connection.fetch(SQL["claim"], *bounds, CLAIM_PASSED, GROWTHS, LOST)
+    while not rows:
+        until = after
+        ready, after = ready_heads([tuple(r) for r in await connection.fetch(SQL["heads"], *until, CLAIM_HEADS)], now)
+        if ready:
+            rows = await connection.fetch(SQL["claim_heads"], *bounds, ready, GROWTHS, LOST)
+        if until == FIRST_HEAD or after != FIRST_HEAD:
+            break
+    return sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.position), after
 
 
 def _claimed(row: asyncpg.Record) -> Claimed:
     return Claimed(
         row["position"], row["id"], Kind(row["kind"]), QueueKey(row["queue"], row["tenant"]), row["partition"], row["payload"],
         row["messages"], row["tries"], row["max_retries"], row["timeout_seconds"], Instant(row["created_at"]),
+        row["blocked_at"], None if row["code"] is None else Code(row["code"]), row["error"],
     )  # fmt: skip
 
 
@@ -130,9 +147,7 @@ async def perform(
     if lane_of(todo[0].kind) is Lane.PUSH:
         outcomes, watched = await push.push(connection, [one.batch for one in todo], now, ensure_queue, in_turn=True)
         refused = {
-            one.position: (outcome.results[0].code or Code.INTERNAL, outcome.results[0].reason or "refused")
-            for one, outcome in zip(todo, outcomes, strict=True)
-            if outcome.refused
+            one.position: refusal(outcome) for one, outcome in zip(todo, outcomes, strict=True) if outcome.refused
         }
         if refused:
             raise RefusedError(Performed({}, lost, refused))
@@ -163,7 +178,7 @@ async def give_back(connection: Connection, token: Token, back: Sequence[GivenBa
     if again:
         await connection.execute(
             SQL["retry"], [one.position for one in again], [one.retry_at for one in again], [one.error for one in again],
-            [one.code for one in again], [int(one.untried) for one in again],
+            [one.code for one in again], [int(one.untried) for one in again], [one.blocked_at for one in again],
         )  # fmt: skip
     for one in sorted(mine, key=lambda one: one.position):
         if one.retry_at is None:
@@ -212,6 +227,7 @@ def operation_of(row: asyncpg.Record) -> Operation:
         started_at=row["started_at"],
         processed_at=row["processed_at"],
         ready_at=row["ready_at"] or None,
+        blocked_at=row["blocked_at"],
         worker=row["worker"],
         timeout_seconds=row["timeout_seconds"],
         tries=row["tries"],
@@ -246,6 +262,7 @@ async def waiting(connection: Connection, now: Instant, limit: int) -> Waiting:
         min(row["oldest_at"] for row in rows),
         min((row["next_ready"] for row in rows if row["next_ready"] is not None), default=None),
         sum(row["stuck"] for row in rows),
+        sum(row["blocked"] for row in rows),
     )
 
 

@@ -10,7 +10,27 @@ WHERE q.ordering = 'fifo'
 
 -- name: claim
 -- functions/operations.sql
-SELECT * FROM claim_operations($1, $2, $3, $4, $5, $6)
+SELECT * FROM claim_operations($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- name: heads
+-- The first live operation of each partition, from the next partition on: one look-up each, however many wait behind it.
+WITH RECURSIVE head AS (
+    (SELECT o.tenant, o.queue, o.lane, o.partition, o.position, o.ready_at, 1 AS number FROM operation o
+     WHERE o.processed_at IS NULL AND (o.tenant, o.queue, o.lane, o.partition) > ($1::text, $2::text, $3::text, $4::text)
+     ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position LIMIT 1)
+    UNION ALL
+    SELECT n.tenant, n.queue, n.lane, n.partition, n.position, n.ready_at, h.number + 1 FROM head h
+    CROSS JOIN LATERAL (
+        SELECT o.tenant, o.queue, o.lane, o.partition, o.position, o.ready_at FROM operation o
+        WHERE o.processed_at IS NULL AND (o.tenant, o.queue, o.lane, o.partition) > (h.tenant, h.queue, h.lane, h.partition)
+        ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position LIMIT 1) n
+    WHERE h.number < $5::integer
+)
+SELECT h.tenant, h.queue, h.lane, h.partition, h.position, h.ready_at FROM head h ORDER BY h.number
+
+-- name: claim_heads
+-- functions/operations.sql
+SELECT * FROM claim_heads($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: lock_claimed
 -- The fence: only what is still ours (what has ended has no token). One look-up each by the primary key, in the order given, which is
@@ -24,15 +44,18 @@ CROSS JOIN LATERAL (SELECT o.position, o.queue, o.tenant FROM operation o
 SELECT * FROM operations_before($1)
 
 -- name: complete
-UPDATE operation o SET status = 'completed', processed_at = $3, result = r.result, payload = NULL, token = NULL, error = NULL, code = NULL
+UPDATE operation o SET status = 'completed', processed_at = $3, result = r.result, payload = NULL, token = NULL, error = NULL, code = NULL,
+                       blocked_at = NULL
 FROM unnest($1::bigint[], $2::bytea[]) AS r (position, result)
 WHERE o.position = r.position
 
 -- name: retry
--- One that was not even tried does not lose a try ($5 is 1 for it).
-UPDATE operation o SET status = 'pending', token = NULL, ready_at = r.retry_at, tries = o.tries - r.untried,
-                       error = coalesce(r.error, o.error), code = coalesce(r.code, o.code)
-FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::integer[]) AS r (position, retry_at, error, code, untried)
+-- One that was not even tried, or that the store could not take, does not lose a try ($5 is 1 for it).
+UPDATE operation o SET status = CASE WHEN coalesce(r.blocked_at, o.blocked_at) IS NULL THEN 'pending' ELSE 'blocked' END, token = NULL,
+                       ready_at = r.retry_at, tries = o.tries - r.untried, error = coalesce(r.error, o.error),
+                       code = coalesce(r.code, o.code), blocked_at = coalesce(r.blocked_at, o.blocked_at)
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[])
+     AS r (position, retry_at, error, code, untried, blocked_at)
 WHERE o.position = r.position
 
 -- name: fail
@@ -46,7 +69,7 @@ SELECT o.payload, o.kind, o.tries FROM operation o WHERE o.position = $1
 
 -- name: cancel
 UPDATE operation o SET status = 'cancelled', processed_at = $3, payload = NULL
-WHERE o.id = $1 AND o.tenant = $2 AND o.status = 'pending'
+WHERE o.id = $1 AND o.tenant = $2 AND o.status IN ('pending', 'blocked')
 RETURNING 1
 
 -- name: lock_queue
@@ -77,7 +100,7 @@ SELECT * FROM operation o WHERE o.id = $1 AND o.tenant = $2
 -- Newest first by the primary key. The walk is bounded; where it ended is told with every row, and when there is none.
 WITH walk AS MATERIALIZED (
     SELECT o.position, o.id, o.kind, o.tenant, o.queue, o.partition, o.priority, o.status, o.size_bytes, o.messages, o.created_at,
-           o.started_at, o.processed_at, o.ready_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
+           o.started_at, o.processed_at, o.ready_at, o.blocked_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
            o.dead_letter_queue, NULL::bytea AS result
     FROM operation o WHERE o.position < $1 ORDER BY o.position DESC LIMIT $2
 )
@@ -93,7 +116,7 @@ LEFT JOIN LATERAL (
 -- The same along the index of those that failed or were cancelled, which are few among many.
 WITH walk AS MATERIALIZED (
     SELECT o.position, o.id, o.kind, o.tenant, o.queue, o.partition, o.priority, o.status, o.size_bytes, o.messages, o.created_at,
-           o.started_at, o.processed_at, o.ready_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
+           o.started_at, o.processed_at, o.ready_at, o.blocked_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
            o.dead_letter_queue, NULL::bytea AS result
     FROM operation o WHERE o.position < $1 AND o.status = $4 AND o.status IN ('failed', 'cancelled')
     ORDER BY o.status DESC, o.position DESC LIMIT $2
@@ -109,8 +132,9 @@ LEFT JOIN LATERAL (
 -- name: waiting
 -- Bounded: along the index of live ones, which as a rule is empty.
 SELECT w.kind, count(*) AS depth, min(w.created_at) AS oldest_at, min(w.ready_at) FILTER (WHERE w.ready_at > $3) AS next_ready,
-       count(*) FILTER (WHERE w.created_at + $2::bigint * (w.timeout_seconds * 1000000)::bigint <= $3::bigint) AS stuck
-FROM (SELECT o.kind, o.created_at, o.timeout_seconds, o.ready_at FROM operation o
+       count(*) FILTER (WHERE w.created_at + $2::bigint * (w.timeout_seconds * 1000000)::bigint <= $3::bigint) AS stuck,
+       count(*) FILTER (WHERE w.blocked_at IS NOT NULL) AS blocked
+FROM (SELECT o.kind, o.created_at, o.timeout_seconds, o.ready_at, o.blocked_at FROM operation o
       WHERE o.processed_at IS NULL ORDER BY o.priority, o.position LIMIT $1) w
 GROUP BY w.kind
 

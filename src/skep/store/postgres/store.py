@@ -90,6 +90,7 @@ from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.records import PostgresRecords
 from skep.store.postgres.schema import migrate
 from skep.store.records import RecordStore
+from skep.store.rules import FIRST_HEAD
 from skep.store.statements import load_statements
 from skep.system_events import EventPosition, SystemEventKind, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
@@ -129,6 +130,7 @@ class PostgresStore:
         self._clock = clock
         # Servers that share a shard only wait for each other a little; with sixteen they seldom do.
         self._shard = secrets.randbelow(SHARDS)
+        self._claimed_until = FIRST_HEAD
 
     async def open(self) -> None:
         """Connect, migrate, and set the clock by the database's."""
@@ -255,7 +257,10 @@ class PostgresStore:
         return await self._pool.once(lambda c: operations.enqueue(c, requests, now))
 
     async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
-        return await self._pool.once(lambda c: operations.claim(c, worker, token, limits, now))
+        claimed, self._claimed_until = await self._pool.once(
+            lambda c: operations.claim(c, worker, token, limits, now, self._claimed_until)
+        )
+        return claimed
 
     async def perform(
         self, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True

@@ -6,7 +6,7 @@ before the first one's work arrives. The effect of an operation and its end are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import msgspec
@@ -16,6 +16,8 @@ from skep.errors import Code
 from skep.ids import Id
 from skep.model import Ordering, QueueKey, Token
 from skep.operations import (
+    GROWTHS,
+    LOST,
     PRIORITY,
     STUCK_TIMEOUTS,
     Claimed,
@@ -37,9 +39,10 @@ from skep.operations import (
     encode_pushed,
     encode_settled,
     lane_of,
+    refusal,
     split,
 )
-from skep.store.rules import SEQ_MAX, in_turn
+from skep.store.rules import CLAIM_HEADS, CLAIM_PASSED, FIRST_HEAD, SEQ_MAX, in_turn, ready_heads
 from skep.store.sqlite import receipts
 from skep.store.sqlite.bury import bury_new
 from skep.store.sqlite.session import Row, Session
@@ -79,31 +82,48 @@ def _keep(session: Session, o: NewOperation, now: Instant) -> Enqueued:
 
 
 def claim(session: Session, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
-    """Take the next operations that may be performed."""
-    chosen: dict[int, None] = {}
-    lane, messages_left, bytes_left = "", limits.messages, limits.bytes
-    cursor = session.db.execute(SQL["candidates"], (now,))
-    for position, its_lane, messages, size_bytes, tries, before in cursor:
-        if before is not None and before not in chosen:
+    """Take the next operations that may be performed: by their turn; when those that are next all have to wait, by partition."""
+    candidates = session.db.execute(SQL["candidates"])
+    chosen = _choose(candidates, limits, now)
+    candidates.close()
+    while not chosen:
+        after = session.claimed_until
+        ready, session.claimed_until = ready_heads(session.rows(SQL["heads"], (*after, CLAIM_HEADS)), now)
+        following = (session.rows(SQL["partition_candidates"], (head, limits.operations)) for head in ready)
+        chosen = _choose(chain.from_iterable(following), limits, now)
+        if after == FIRST_HEAD or session.claimed_until != FIRST_HEAD:
+            break
+    rows = [session.row(SQL["claim"], (position, token, worker, now, GROWTHS, LOST)) for position in sorted(chosen)]
+    return [_claimed(row) for row in rows if row is not None]
+
+
+def _choose(candidates: Iterable[Row], limits: ClaimLimits, now: Instant) -> set[int]:
+    """The first of some candidates that can be claimed together. It reads no further than needed, and passes over a bounded number."""
+    chosen: set[int] = set()
+    lane, messages_left, bytes_left, passed = "", limits.messages, limits.bytes, 0
+    for position, its_lane, messages, size_bytes, tries, ready_at, before in candidates:
+        if ready_at > now or (before is not None and before not in chosen):
+            passed += 1
+            if passed >= CLAIM_PASSED:
+                break
             continue
         if chosen and (its_lane != lane or tries > 0 or messages > messages_left or size_bytes > bytes_left):
             break
         lane = its_lane
         messages_left -= messages
         bytes_left -= size_bytes
-        chosen[position] = None
+        chosen.add(position)
         if len(chosen) >= limits.operations or tries > 0:
             break
-    cursor.close()
-    rows = [session.row(SQL["claim"], (position, token, worker, now)) for position in sorted(chosen)]
-    return [_claimed(row) for row in rows if row is not None]
+    return chosen
 
 
 def _claimed(row: Row) -> Claimed:
-    position, id_, kind, queue, tenant, partition, payload, messages, tries, max_retries, timeout, created_at = row
+    (position, id_, kind, queue, tenant, partition, payload, messages, tries, max_retries, timeout, created_at, blocked_at, code,
+     error) = row  # fmt: skip
     return Claimed(
         position, id_, Kind(kind), QueueKey(queue, tenant), partition, payload, messages, tries, max_retries, timeout,
-        created_at,
+        created_at, blocked_at, None if code is None else Code(code), error,
     )  # fmt: skip
 
 
@@ -130,9 +150,7 @@ def _do(session: Session, todo: Sequence[Claimed], now: Instant, create_queues: 
     if lane_of(todo[0].kind) is Lane.PUSH:
         outcomes = receipts.push_in_turn(session, [one.batch for one in todo], now, create_queues)
         refused = {
-            one.position: (outcome.results[0].code or Code.INTERNAL, outcome.results[0].reason or "refused")
-            for one, outcome in zip(todo, outcomes, strict=True)
-            if outcome.refused
+            one.position: refusal(outcome) for one, outcome in zip(todo, outcomes, strict=True) if outcome.refused
         }
         if refused:
             raise _RefusedError(refused)
@@ -159,7 +177,9 @@ def give_back(session: Session, token: Token, back: Sequence[GivenBack], now: In
             continue
         mine.append(one.position)
         if one.retry_at is not None:
-            session.db.execute(SQL["retry"], (one.position, one.retry_at, one.error, one.code, one.untried))
+            session.db.execute(
+                SQL["retry"], (one.position, one.retry_at, one.error, one.code, one.untried, one.blocked_at)
+            )
             continue
         target = _bury(session, row, one.error, now)
         session.db.execute(SQL["fail"], (one.position, now, one.error, one.code, target))
@@ -216,6 +236,7 @@ def _operation(row: Row) -> Operation:
         code=None if row[19] is None else Code(row[19]),
         dead_letter_queue=row[20],
         result=row[21],
+        blocked_at=row[22],
     )
 
 
@@ -258,6 +279,7 @@ def waiting(session: Session, now: Instant, limit: int) -> Waiting:
         min(row[2] for row in rows),
         None if next_ready is None else next_ready[0],
         sum(row[3] for row in rows),
+        sum(row[4] for row in rows),
     )
 
 

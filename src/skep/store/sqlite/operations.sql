@@ -12,24 +12,58 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 
 -- name: candidates
 -- Who is next, by priority, then age, each with the live one before it in its partition. Read as far as needed.
-SELECT c.position, c.lane, c.messages, c.size_bytes, c.tries,
+SELECT c.position, c.lane, c.messages, c.size_bytes, c.tries, c.ready_at,
        (SELECT b.position FROM operation b
         WHERE b.processed_at IS NULL AND b.tenant = c.tenant AND b.queue = c.queue AND b.lane = c.lane
           AND b.partition = c.partition AND b.position < c.position
         ORDER BY b.position DESC LIMIT 1)
 FROM operation c INDEXED BY operation_turn
-WHERE c.processed_at IS NULL AND c.ready_at <= ?1
+WHERE c.processed_at IS NULL
 ORDER BY c.priority, c.position
 
+-- name: heads
+-- The first live operation of each partition, from the next partition on: one look-up each, however many wait behind it.
+WITH RECURSIVE head (tenant, queue, lane, partition, position, ready_at) AS (
+    SELECT * FROM (
+        SELECT tenant, queue, lane, partition, position, ready_at FROM operation INDEXED BY operation_partition
+        WHERE processed_at IS NULL AND (tenant, queue, lane, partition) > (?1, ?2, ?3, ?4)
+        ORDER BY tenant, queue, lane, partition, position LIMIT 1)
+    UNION ALL
+    SELECT o.tenant, o.queue, o.lane, o.partition, o.position, o.ready_at FROM head h
+    JOIN operation o ON o.position = (
+        SELECT n.position FROM operation n INDEXED BY operation_partition
+        WHERE n.processed_at IS NULL AND (n.tenant, n.queue, n.lane, n.partition) > (h.tenant, h.queue, h.lane, h.partition)
+        ORDER BY n.tenant, n.queue, n.lane, n.partition, n.position LIMIT 1)
+)
+SELECT tenant, queue, lane, partition, position, ready_at FROM head LIMIT ?5
+
+-- name: partition_candidates
+-- The first operation of a partition, and what follows it, as candidates are.
+SELECT c.position, c.lane, c.messages, c.size_bytes, c.tries, c.ready_at,
+       (SELECT b.position FROM operation b
+        WHERE b.processed_at IS NULL AND b.tenant = c.tenant AND b.queue = c.queue AND b.lane = c.lane
+          AND b.partition = c.partition AND b.position < c.position
+        ORDER BY b.position DESC LIMIT 1)
+FROM operation h JOIN operation c ON c.processed_at IS NULL AND c.tenant = h.tenant AND c.queue = h.queue AND c.lane = h.lane
+                                     AND c.partition = h.partition AND c.position >= h.position
+WHERE h.position = ?1
+ORDER BY c.position LIMIT ?2
+
 -- name: claim
+-- A claim that comes after a lost one lasts twice as long, up to a bound.
 UPDATE operation SET status = 'processing', token = ?2, worker = ?3, started_at = ?4, tries = tries + 1,
-                     ready_at = ?4 + CAST(timeout_seconds * 1000000 AS INTEGER)
+                     ready_at = ?4 + CAST(timeout_seconds * 1000000 AS INTEGER) * (1 << min(tries, ?5)),
+                     code = CASE WHEN status = 'processing' THEN 'INTERNAL' ELSE code END,
+                     error = CASE WHEN status = 'processing' THEN ?6 ELSE error END,
+                     blocked_at = CASE WHEN status = 'processing' AND (code IS NOT 'INTERNAL' OR blocked_at IS NULL)
+                                       THEN started_at ELSE blocked_at END
 WHERE position = ?1
-RETURNING position, id, kind, queue, tenant, partition, payload, messages, tries, max_retries, timeout_seconds, created_at
+RETURNING position, id, kind, queue, tenant, partition, payload, messages, tries, max_retries, timeout_seconds, created_at,
+          blocked_at, code, error
 
 -- name: release_claims
--- Nobody else has this file, so whoever had claimed these is gone.
-UPDATE operation SET ready_at = 1 WHERE processed_at IS NULL AND status = 'processing'
+-- Nobody else has this file, so whoever had claimed these is gone. One that was lost before keeps its time: it may be what ends the server.
+UPDATE operation SET ready_at = 1 WHERE processed_at IS NULL AND status = 'processing' AND tries <= 1
 
 -- name: claimed
 -- The fence, and the live one before it in its partition.
@@ -41,12 +75,14 @@ SELECT o.queue, o.tenant, o.kind, o.tries, o.payload,
 FROM operation o WHERE o.position = ?1 AND o.token = ?2 AND o.processed_at IS NULL
 
 -- name: complete
-UPDATE operation SET status = 'completed', processed_at = ?2, result = ?3, payload = NULL, token = NULL, error = NULL, code = NULL
+UPDATE operation SET status = 'completed', processed_at = ?2, result = ?3, payload = NULL, token = NULL, error = NULL, code = NULL,
+                     blocked_at = NULL
 WHERE position = ?1
 
 -- name: retry
-UPDATE operation SET status = 'pending', token = NULL, ready_at = ?2, error = coalesce(?3, error), code = coalesce(?4, code),
-                     tries = tries - ?5
+-- One that was not even tried, or that the store could not take, does not lose a try (?5 is 1 for it).
+UPDATE operation SET status = CASE WHEN coalesce(?6, blocked_at) IS NULL THEN 'pending' ELSE 'blocked' END, token = NULL, ready_at = ?2,
+                     error = coalesce(?3, error), code = coalesce(?4, code), tries = tries - ?5, blocked_at = coalesce(?6, blocked_at)
 WHERE position = ?1
 
 -- name: fail
@@ -57,7 +93,7 @@ WHERE position = ?1
 
 -- name: cancel
 UPDATE operation SET status = 'cancelled', processed_at = ?3, payload = NULL
-WHERE id = ?1 AND tenant = ?2 AND status = 'pending'
+WHERE id = ?1 AND tenant = ?2 AND status IN ('pending', 'blocked')
 
 -- name: end_queue
 UPDATE operation SET status = 'failed', processed_at = ?3, token = NULL, error = ?4, code = ?5, payload = NULL
@@ -65,25 +101,25 @@ WHERE processed_at IS NULL AND tenant = ?1 AND queue = ?2
 
 -- name: find
 SELECT position, id, kind, queue, tenant, partition, priority, status, size_bytes, messages, created_at, started_at, processed_at,
-       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, result
+       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, result, blocked_at
 FROM operation WHERE id = ?1 AND tenant = ?2
 
 -- name: list
 -- Newest first by the primary key; read as far as the page and the bound on the walk go.
 SELECT position, id, kind, queue, tenant, partition, priority, status, size_bytes, messages, created_at, started_at, processed_at,
-       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, NULL
+       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, NULL, blocked_at
 FROM operation WHERE position < ?1 ORDER BY position DESC LIMIT ?2
 
 -- name: list_status
 -- The same along the index of one status.
 SELECT position, id, kind, queue, tenant, partition, priority, status, size_bytes, messages, created_at, started_at, processed_at,
-       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, NULL
+       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, NULL, blocked_at
 FROM operation WHERE position < ?1 AND status = ?3 ORDER BY position DESC LIMIT ?2
 
 -- name: waiting
 -- Bounded: along the index of live ones, which as a rule is empty.
-SELECT kind, count(*), min(created_at), sum(created_at + ?2 * CAST(timeout_seconds * 1000000 AS INTEGER) <= ?3)
-FROM (SELECT kind, created_at, timeout_seconds FROM operation
+SELECT kind, count(*), min(created_at), sum(created_at + ?2 * CAST(timeout_seconds * 1000000 AS INTEGER) <= ?3), count(blocked_at)
+FROM (SELECT kind, created_at, timeout_seconds, blocked_at FROM operation
       WHERE processed_at IS NULL ORDER BY priority, position LIMIT ?1)
 GROUP BY kind
 

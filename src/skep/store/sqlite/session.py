@@ -17,7 +17,7 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
-from skep.store.rules import lifetime_micros
+from skep.store.rules import FIRST_HEAD, lifetime_micros
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.statements import load_statements
 
@@ -121,6 +121,8 @@ class Session:
         self._changed_groups: dict[int, GroupRow] = {}
         self._history: list[Row] = []
         self._operations: bool | None = None
+        self.claimed_until = FIRST_HEAD
+        """Where the last claim of operations ended its look by partition."""
 
     def cut_log_soon(self) -> None:
         """Something was destroyed for good: the write-ahead log must not keep it."""

@@ -51,40 +51,75 @@ BEGIN
 END
 $$;
 
+-- Takes operations that were chosen, each with the one before it in its partition, where that lives. Who is at one of these just now (its
+-- last claimer after all, or someone who cancels it) keeps it, and with it what follows. That a claim is lost with the server does no harm,
+-- so its commit does not wait for the disk. A claim that comes after a lost one lasts twice as long, up to a bound.
+CREATE OR REPLACE FUNCTION take_operations(
+    p_token uuid, p_worker text, p_positions bigint[], p_before bigint[], p_now bigint, p_growths integer, p_lost text)
+RETURNS SETOF operation LANGUAGE plpgsql AS $$
+DECLARE
+    v_locked bigint[];
+    v_taken bigint[] := '{}';
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    v_locked := ARRAY(SELECT l.position FROM unnest(p_positions) AS k (position)
+                      CROSS JOIN LATERAL (SELECT l.position, l.processed_at, l.ready_at FROM operation l
+                                          WHERE l.position = k.position FOR UPDATE SKIP LOCKED) l
+                      WHERE l.processed_at IS NULL AND l.ready_at <= p_now);
+    FOR i IN 1 .. coalesce(cardinality(p_positions), 0) LOOP
+        IF p_positions[i] = ANY (v_locked) AND (p_before[i] IS NULL OR p_before[i] = ANY (v_taken)) THEN
+            v_taken := v_taken || p_positions[i];
+        END IF;
+    END LOOP;
+    RETURN QUERY
+    UPDATE operation c SET status = 'processing', token = p_token, worker = p_worker, started_at = p_now, tries = c.tries + 1,
+                           ready_at = p_now + (c.timeout_seconds * 1000000)::bigint * (1 << least(c.tries, p_growths)),
+                           code = CASE WHEN c.status = 'processing' THEN 'INTERNAL' ELSE c.code END,
+                           error = CASE WHEN c.status = 'processing' THEN p_lost ELSE c.error END,
+                           blocked_at = CASE WHEN c.status = 'processing' AND (c.code IS DISTINCT FROM 'INTERNAL' OR c.blocked_at IS NULL)
+                                             THEN c.started_at ELSE c.blocked_at END
+    WHERE c.position = ANY (v_taken)
+    RETURNING c.*;
+END
+$$;
+
 -- Claims the next operations, all of one lane kind: by priority, then age. One is taken only when the live one before it in its
 -- partition is taken too, and one that was tried before comes alone, so that what kills its server takes no others with it. One
--- claimer at a time: who finds another at it leaves it to him. That a claim is lost with the server does no harm, so its commit
--- does not wait for the disk.
+-- claimer at a time: who finds another at it leaves it to him. It passes over so many that have to wait, and no more: when it has
+-- found none by then, they are looked for by partition (`claim_heads`).
 CREATE OR REPLACE FUNCTION claim_operations(
-    p_token uuid, p_worker text, p_most integer, p_messages bigint, p_bytes bigint, p_now bigint)
+    p_token uuid, p_worker text, p_most integer, p_messages bigint, p_bytes bigint, p_now bigint, p_passed integer, p_growths integer,
+    p_lost text)
 RETURNS SETOF operation LANGUAGE plpgsql AS $$
 DECLARE
     o record;
     v_lane text;
     v_count integer := 0;
+    v_passed integer := 0;
     v_messages bigint := 0;
     v_bytes bigint := 0;
     v_positions bigint[] := '{}';
     v_before bigint[] := '{}';
-    v_locked bigint[];
-    v_taken bigint[] := '{}';
 BEGIN
     IF NOT pg_try_advisory_xact_lock(1936418163) THEN
         RETURN;
     END IF;
-    PERFORM set_config('synchronous_commit', 'off', true);
     FOR o IN
-        SELECT c.position, c.lane, c.messages, c.size_bytes, c.tries, b.position AS before
+        SELECT c.position, c.lane, c.messages, c.size_bytes, c.tries, c.ready_at, b.position AS before
         FROM operation c
         LEFT JOIN LATERAL (
             SELECT b.position FROM operation b
             WHERE b.processed_at IS NULL AND b.tenant = c.tenant AND b.queue = c.queue AND b.lane = c.lane
               AND b.partition = c.partition AND b.position < c.position
             ORDER BY b.tenant DESC, b.queue DESC, b.lane DESC, b.partition DESC, b.position DESC LIMIT 1) b ON true
-        WHERE c.processed_at IS NULL AND c.ready_at <= p_now
+        WHERE c.processed_at IS NULL
         ORDER BY c.priority, c.position
     LOOP
-        CONTINUE WHEN o.before IS NOT NULL AND o.before <> ALL (v_positions);
+        IF o.ready_at > p_now OR (o.before IS NOT NULL AND o.before <> ALL (v_positions)) THEN
+            v_passed := v_passed + 1;
+            EXIT WHEN v_passed >= p_passed;
+            CONTINUE;
+        END IF;
         EXIT WHEN v_count > 0 AND (o.lane <> v_lane OR o.tries > 0 OR v_messages + o.messages > p_messages
                                    OR v_bytes + o.size_bytes > p_bytes);
         v_lane := o.lane;
@@ -95,20 +130,48 @@ BEGIN
         v_before := v_before || o.before;
         EXIT WHEN v_count >= p_most OR o.tries > 0;
     END LOOP;
-    -- Who is at one of these just now (its last claimer after all, or someone who cancels it) keeps it, and with it what follows.
-    v_locked := ARRAY(SELECT l.position FROM unnest(v_positions) AS k (position)
-                      CROSS JOIN LATERAL (SELECT l.position, l.processed_at, l.ready_at FROM operation l
-                                          WHERE l.position = k.position FOR UPDATE SKIP LOCKED) l
-                      WHERE l.processed_at IS NULL AND l.ready_at <= p_now);
-    FOR i IN 1 .. v_count LOOP
-        IF v_positions[i] = ANY (v_locked) AND (v_before[i] IS NULL OR v_before[i] = ANY (v_taken)) THEN
-            v_taken := v_taken || v_positions[i];
-        END IF;
+    IF v_count > 0 THEN
+        RETURN QUERY SELECT * FROM take_operations(p_token, p_worker, v_positions, v_before, p_now, p_growths, p_lost);
+    END IF;
+END
+$$;
+
+-- Claims from partitions whose first operations are given, which are ready and of one lane: those, and what follows them. The bounds are
+-- those of `claim_operations`.
+CREATE OR REPLACE FUNCTION claim_heads(
+    p_token uuid, p_worker text, p_most integer, p_messages bigint, p_bytes bigint, p_now bigint, p_heads bigint[], p_growths integer,
+    p_lost text)
+RETURNS SETOF operation LANGUAGE plpgsql AS $$
+DECLARE
+    o record;
+    v_held bigint := 0;
+    v_count integer := 0;
+    v_messages bigint := 0;
+    v_bytes bigint := 0;
+    v_positions bigint[] := '{}';
+    v_before bigint[] := '{}';
+BEGIN
+    FOR o IN
+        SELECT c.position, c.messages, c.size_bytes, c.tries, c.ready_at, h.position AS head
+        FROM unnest(p_heads) AS k (position)
+        CROSS JOIN LATERAL (SELECT h.* FROM operation h WHERE h.position = k.position LIMIT 1) h
+        CROSS JOIN LATERAL (
+            SELECT c.position, c.messages, c.size_bytes, c.tries, c.ready_at FROM operation c
+            WHERE c.processed_at IS NULL AND c.tenant = h.tenant AND c.queue = h.queue AND c.lane = h.lane
+              AND c.partition = h.partition AND c.position >= h.position
+            ORDER BY c.tenant, c.queue, c.lane, c.partition, c.position LIMIT p_most) c
+    LOOP
+        -- What follows one that is not ready waits for it; the next partition begins anew.
+        v_held := CASE WHEN o.ready_at > p_now THEN o.head ELSE v_held END;
+        CONTINUE WHEN o.head = v_held;
+        EXIT WHEN v_count > 0 AND (o.tries > 0 OR v_messages + o.messages > p_messages OR v_bytes + o.size_bytes > p_bytes);
+        v_count := v_count + 1;
+        v_messages := v_messages + o.messages;
+        v_bytes := v_bytes + o.size_bytes;
+        v_before := v_before || CASE WHEN o.position <> o.head THEN v_positions[cardinality(v_positions)] END;
+        v_positions := v_positions || o.position;
+        EXIT WHEN v_count >= p_most OR o.tries > 0;
     END LOOP;
-    RETURN QUERY
-    UPDATE operation c SET status = 'processing', token = p_token, worker = p_worker, started_at = p_now, tries = c.tries + 1,
-                           ready_at = p_now + (c.timeout_seconds * 1000000)::bigint
-    WHERE c.position = ANY (v_taken)
-    RETURNING c.*;
+    RETURN QUERY SELECT * FROM take_operations(p_token, p_worker, v_positions, v_before, p_now, p_growths, p_lost);
 END
 $$;
