@@ -24,6 +24,9 @@ class CutOff:
         """For the next pushes: "before" loses the call, "after" its answer, "" neither."""
         self.spoil: set[bytes] = set()
         """A push with one of these payloads fails, of itself."""
+        self.spoiled_by = Code.INTERNAL
+        self.no_key: SkepError | None = None
+        """Why no key can be made for a queue that is encrypted."""
         self.held: asyncio.Event | None = None
         """While it is there and not set, pushes wait, done, for their answer."""
         self.waited = 0.0
@@ -61,7 +64,7 @@ class CutOff:
         if lost == "before":
             raise SkepError(Code.STORE_UNAVAILABLE, "lost on the way")
         if any(message.payload in self.spoil for batch in batches for message in batch.messages):
-            raise SkepError(Code.INTERNAL, "a poison")
+            raise SkepError(self.spoiled_by, "a poison")
         self.pushes.append(
             [message.payload.decode(errors="replace") for batch in batches for message in batch.messages]
         )
@@ -71,6 +74,12 @@ class CutOff:
         if lost == "after":
             raise SkepError(Code.STORE_UNAVAILABLE, "lost on the way back")
         return outcomes
+
+    async def put_data_key(self, key: Any) -> None:
+        self._check()
+        if self.no_key is not None:
+            raise self.no_key
+        await self.inner.put_data_key(key)
 
     def __getattr__(self, name: str) -> Any:
         target = getattr(self.inner, name)

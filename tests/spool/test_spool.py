@@ -325,7 +325,7 @@ async def test_what_no_dead_letter_queue_takes_is_set_aside(driver: SpoolDriver,
     assert not list(driver.folder.rglob("*.spool"))
 
 
-async def test_a_record_that_makes_the_store_fail_holds_back_its_partition_and_no_other(
+async def test_I13_a_record_that_makes_the_store_fail_holds_its_partition_for_hours_and_no_other(
     driver: SpoolDriver, store: CutOff
 ) -> None:
     store.spoil = {b"poison"}
@@ -334,12 +334,78 @@ async def test_a_record_that_makes_the_store_fail_holds_back_its_partition_and_n
     await driver.push("poison")
     await driver.push("2")
     await driver.push("elsewhere", partition="b")
-    await driver.mend()
-    assert await driver.log(partition="p") == ["1", "2"]
+    store.down = False
+    await driver.until(lambda: driver.figures.flushed == 2, passing=0.5)
+    for _ in range(1_000):  # more than four hours
+        driver.clock.advance(15)
+        await asyncio.sleep(0)
+    assert (driver.figures.failed, driver.figures.pending) == (0, 2)
+    assert await driver.log(partition="p") == ["1"]
     assert await driver.log(partition="b") == ["elsewhere"]
+
+    store.spoil = set()
+    await driver.until(lambda: driver.figures.pending == 0, passing=5)
+    assert await driver.log(partition="p") == ["1", "poison", "2"]
+
+
+async def test_a_record_that_fails_of_itself_for_longer_than_is_set_becomes_a_dead_letter(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    store.spoil = {b"poison"}
+    await driver.cut()
+    await driver.push("1")
+    await driver.push("poison")
+    await driver.push("2")
+    store.down = False
+    await driver.until(lambda: driver.figures.flushed == 1, passing=0.5)
+    await driver.until(lambda: driver.figures.state is SpoolState.UP, passing=60)
+    assert await driver.log(partition="p") == ["1", "2"]
     assert driver.figures.failed == 1
     dead = await store.inner.dead_letters(DeadLetterFilter(queue=QueueKey("q.dead")), None, 10)
     assert [letter.payload for letter in dead] == [b"poison"]
+
+
+@pytest.mark.parametrize("code", [Code.STORE_BUSY, Code.STORE_FULL, Code.STORE_CORRUPT, Code.STORE_UNAVAILABLE])
+async def test_I13_what_the_store_cannot_take_now_is_never_given_up(
+    driver: SpoolDriver, store: CutOff, code: Code
+) -> None:
+    store.spoil, store.spoiled_by = {b"1"}, code
+    await driver.cut()
+    await driver.push("1")
+    await driver.push("2")
+    store.down = False
+    for _ in range(2_000):  # more than a day
+        driver.clock.advance(60)
+        await asyncio.sleep(0)
+    assert (driver.figures.failed, driver.figures.pending, driver.figures.flushed) == (0, 2, 0)
+
+    store.spoil = set()
+    await driver.drained()
+    assert await driver.log() == ["1", "2"]
+
+
+@pytest.mark.parametrize("code", [Code.STORE_BUSY, Code.KEY_UNAVAILABLE])
+async def test_I13_what_cannot_be_encrypted_now_waits_and_is_not_set_aside(
+    driver: SpoolDriver, store: CutOff, code: Code
+) -> None:
+    driver.masters = MASTERS
+    await driver.restart()
+    await driver.push("0")
+    await driver.cut()
+    await driver.push('"secret"')
+    await store.inner.update_queue(Q, QueueChanges(encryption_enabled=True), driver.clock.now())
+    store.no_key = SkepError(code, "no key now")
+    store.down = False
+    for _ in range(200):
+        driver.clock.advance(60)
+        await asyncio.sleep(0)
+    assert (driver.figures.failed, driver.figures.pending) == (0, 1)
+    assert not list(driver.folder.rglob("*.record"))
+
+    store.no_key = None
+    await driver.drained()
+    popped = await driver.engine.pop(Q, batch=3)
+    assert [delivery.payload for delivery in popped.deliveries] == [b"0", b'"secret"']
 
 
 async def test_I13_a_record_given_up_half_way_is_not_stored_after_all(driver: SpoolDriver, store: CutOff) -> None:

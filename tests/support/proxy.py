@@ -84,6 +84,13 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
 
+    def lead_to(self, dsn: str) -> None:
+        """Lead whoever connects from now on to another server; who is connected stays where he is."""
+        parts = urlsplit(dsn)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        self._target = (parts.hostname, parts.port)
+
     def stall(self) -> None:
         """Let nothing through, without a word, until `resume`."""
         self.held_back.clear()

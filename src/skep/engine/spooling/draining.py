@@ -1,8 +1,8 @@
 """From the spool into the store: in order, each record once, whatever dies when (I13).
 
-Records go in the order they were spooled in. One that cannot be stored now (its queue is full) holds back those of the same
-partitions and no others; one that cannot be stored at all goes to the dead-letter queue, or is set aside. A record is stored
-with a receipt, so doing it again does nothing; one that was tried before it was spooled is looked for in the log first.
+Records go in the order they were spooled in. One that cannot be stored now holds back those of the same partitions and no others, for
+as long as that takes. One that can never be stored, or has failed of itself for a long time (`skep.engine.patience`), goes to the
+dead-letter queue, or is set aside. A record is stored with a receipt, so doing it again does nothing; one that was tried before it was spooled is looked for in the log first.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from msgspec import Struct
 
 from skep.clock import Clock, Instant, seconds
 from skep.config import Limits, SpoolSettings
+from skep.engine.patience import Patience
 from skep.engine.spooling.kept import SCOPE, Group, Record
 from skep.engine.spooling.link import Link
-from skep.errors import Code, SkepError
+from skep.errors import Code, Outlook, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, PushBatch, PushOutcome, QueueKey
+from skep.operations import refusal
 from skep.records import Receipt, ReceiptKey
 from skep.store.protocol import Store
 
 RETRY_SECONDS = 0.5
 HELD_SECONDS = 0.1
 """How long a record waits that has an operation before it."""
-TRIES = 4
-"""How often a record is tried that makes the store fail, before it is given up."""
+LONGEST_WAIT_SECONDS = 30.0
 BELIEVED_SECONDS = 2.0
 """How long a queue's settings are believed."""
 KEPT_HERE = frozenset({Code.QUEUE_NOT_FOUND, Code.NOT_ENCRYPTED})
 """A refusal for which the messages are set aside: a queue must not be made for its dead letters, nor show what is to be secret."""
-NOW_AND_THEN = frozenset({Code.STORE_BUSY, Code.STORE_FULL})
 
 Reseal = Callable[[PushBatch, PushOutcome], Awaitable[PushBatch | None]]
 """Makes of a batch that was refused one that may be stored, when that is a matter of encryption."""
@@ -46,8 +46,9 @@ class Waiting(Struct):
 
     record: Record
     segment: Path
-    tries: int = 0
-    refused_at: Instant | None = None
+    code: Code | None = None
+    failed_at: Instant | None = None
+    """Since when it fails with this code."""
     retry_at: Instant = Instant(0)
     alone: bool = False
 
@@ -85,6 +86,7 @@ class Drain:
         self._clock = clock
         self._link = link
         self._settings = settings
+        self._patience = Patience(settings.full_seconds, settings.fault_seconds, RETRY_SECONDS, LONGEST_WAIT_SECONDS)
         self._limits = limits
         self._create_queues = create_queues
         self._reseal = reseal
@@ -156,10 +158,8 @@ class Drain:
                 one.retry_at = Instant(self._clock.steady() + seconds(HELD_SECONDS))
             elif not outcome.refused:
                 stored(one, outcome)
-            elif await self._sealed(one, outcome):
-                continue
-            elif (reason := self._refused(one, outcome)) is not None:
-                given.append(reason)
+            else:
+                given += await self._refused(one, outcome)
         return given
 
     async def _fence(self, chosen: Sequence[Waiting]) -> None:
@@ -188,47 +188,47 @@ class Drain:
         return msgspec.structs.replace(record.batch, receipt=receipt)
 
     def _failed(self, chosen: Sequence[Waiting], error: SkepError) -> list[Given]:
-        now = self._clock.steady()
         if error.code is Code.STORE_UNAVAILABLE:
             self._link.doubt()
-        alone = len(chosen) == 1
-        if error.code is Code.STORE_UNAVAILABLE or error.code in NOW_AND_THEN:
+        if error.outlook is Outlook.LATER:
+            now = self._clock.steady()
+            log.warning("storing what was spooled has to wait", records=len(chosen), error=str(error))
             for one in chosen:
                 one.retry_at = Instant(now + seconds(RETRY_SECONDS))
             return []
-        given = []
-        for one in chosen:
+        if len(chosen) > 1:
             # One of several may have spoiled it for all: from now on each is tried by itself.
-            one.alone = True
-            one.tries += alone
-            one.retry_at = Instant(now + seconds(RETRY_SECONDS) * one.tries)
-            if one.tries >= TRIES:
-                given.append(Given(one, str(error), to_dead_letters=True))
-        return given
+            for one in chosen:
+                one.alone = True
+            return []
+        return self._again_or_never(chosen[0], error.code, str(error))
 
-    async def _sealed(self, one: Waiting, outcome: PushOutcome) -> bool:
-        """Whether a record was refused since its queue is encrypted by now, and is ready to be stored so."""
-        if self._reseal is None:
-            return False
-        try:
-            sealed = await self._reseal(one.record.batch, outcome)
-        except SkepError as error:
-            log.warning("a spooled push cannot be encrypted", record=one.record.name, error=str(error))
-            return False
-        if sealed is not None:
-            one.record = msgspec.structs.replace(one.record, batch=sealed)
-        return sealed is not None
-
-    def _refused(self, one: Waiting, outcome: PushOutcome) -> Given | None:
+    def _again_or_never(self, one: Waiting, code: Code, error: str) -> list[Given]:
+        """A record that could not be stored by itself: it waits, and holds its partitions, or it is given up."""
         now = self._clock.steady()
-        first = next((r for r in outcome.results if r.code is not Code.BATCH_REFUSED), outcome.results[0])
-        code, reason = first.code or Code.INTERNAL, first.reason or "refused"
-        if code is Code.QUEUE_FULL:
-            one.refused_at = one.refused_at or now
-            if now - one.refused_at < seconds(self._settings.full_seconds):
-                one.retry_at = Instant(now + seconds(RETRY_SECONDS))
-                return None
-        return Given(one, f"{code}: {reason}", to_dead_letters=code not in KEPT_HERE)
+        one.failed_at = one.failed_at if one.code is code and one.failed_at is not None else now
+        one.code = code
+        if not self._patience.lasts(code, one.failed_at, now):
+            return [Given(one, error, to_dead_letters=code not in KEPT_HERE)]
+        one.retry_at = self._patience.retry_at(one.failed_at, now)
+        if code is not Code.QUEUE_FULL:
+            log.warning("a spooled push failed, and is tried again", record=one.record.name, error=error)
+        return []
+
+    async def _refused(self, one: Waiting, outcome: PushOutcome) -> list[Given]:
+        """A record that the store refused: it is sealed when that is what is missing, it waits, or it is given up."""
+        code, reason = refusal(outcome)
+        if self._reseal is not None:
+            try:
+                sealed = await self._reseal(one.record.batch, outcome)
+            except SkepError as error:
+                # Without its key, or a store to make one in, it cannot be sealed now; it must not be set aside for that.
+                log.warning("a spooled push cannot be encrypted", record=one.record.name, error=str(error))
+                return self._again_or_never(one, error.code, str(error))
+            if sealed is not None:
+                one.record = msgspec.structs.replace(one.record, batch=sealed)
+                return []
+        return self._again_or_never(one, code, f"{code}: {reason}")
 
     async def bury(self, given: Given) -> bool:
         """Put the messages of a record into the dead-letter queues; False when there is none that takes them.

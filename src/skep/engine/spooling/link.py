@@ -1,4 +1,4 @@
-"""Whether the store can be reached: up, or away until it answers again.
+"""Whether the store can be written to: up, or away until it can again.
 
 A call that fails, or takes too long, raises the question; a connection of its own answers it, so that one broken session, or a
 busy pool, is not taken for an outage. While the store is away no call is tried: everything fails at once, and pushes are spooled.
@@ -102,7 +102,10 @@ class Link:
             async with asyncio.timeout(self._patience):
                 await self._store.probe()
         except (SkepError, TimeoutError) as error:
-            log.warning("the store does not answer", error=str(error) or "no answer in time")
+            log.warning("the store cannot be written to", error=str(error) or "no answer in time")
+            return False
+        except Exception:  # whatever it is, it was no answer
+            log.error("asking the store failed", traceback=traceback.format_exc(limit=-8))
             return False
         return True
 

@@ -64,12 +64,28 @@ _UNAVAILABLE = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
     asyncpg.ConnectionDoesNotExistError,
+    # The whole class 57 but a cancelled statement: the database was dropped, or the session has ended for want of use.
+    asyncpg.OperatorInterventionError,
+    # A file or a disk of the server's fails (class 58).
+    asyncpg.PostgresSystemError,
+    # A standby says so of locks that it cannot take.
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    # None of the servers named is one that takes writes; or what answers is no PostgreSQL.
+    asyncpg.InternalClientError,
     # No such database or role, or no right to be there: for whoever administers them to put right, and not a fault of ours.
     asyncpg.InvalidCatalogNameError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InsufficientPrivilegeError,
     OSError,
     TimeoutError,
+)
+_READ_ONLY = asyncpg.ReadOnlySQLTransactionError
+"""A standby, `default_transaction_read_only`, or a managed service whose disk is full."""
+_LATE = (
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    asyncpg.ObjectInUseError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
 )
 _RETRIED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
@@ -92,7 +108,11 @@ END_SESSIONS = """
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE split_part(a.application_name, '.', 1) = ANY ($1) AND a.application_name <> $2
 """
-CAN_BE_WRITTEN = "SELECT NOT pg_is_in_recovery()"
+IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::boolean"
+# The least that is a write: a record in the write-ahead log that nobody reads, and a commit that is on disk, and on the standbys that
+# commits wait for, when it returns.
+WRITE = "SELECT pg_logical_emit_message(true, 'skep', 'probe')"
+READ_ONLY = "PostgreSQL is read-only: promote the standby, reset default_transaction_read_only, or give it room, whichever is the reason"
 
 
 class Pool:
@@ -208,6 +228,10 @@ class Pool:
                 pool, connection = await self._acquire()
                 try:
                     yield connection
+                except _READ_ONLY:
+                    # The others may lead to the same server, and another one takes writes by now: each is made anew at its next use.
+                    await pool.expire_connections()
+                    raise
                 finally:
                     with suppress(asyncpg.InterfaceError):  # the pool was given up meanwhile
                         await pool.release(connection)
@@ -271,8 +295,10 @@ class Pool:
 
 
 async def _check_writable(connection: Connection | asyncpg.Connection[asyncpg.Record]) -> None:
-    if not await connection.fetchval(CAN_BE_WRITTEN):
-        raise SkepError(Code.STORE_UNAVAILABLE, "PostgreSQL is a standby that cannot be written to")
+    """Write something, and wait until it is as safe as everything else that is written."""
+    if await connection.fetchval(IS_READ_ONLY):
+        raise SkepError(Code.STORE_UNAVAILABLE, READ_ONLY)
+    await connection.fetchval(WRITE)
 
 
 async def _leave_pool(pool: asyncpg.Pool[asyncpg.Record]) -> None:
@@ -312,9 +338,13 @@ def _translate(error: BaseException) -> SkepError | None:
     text = str(error) or type(error).__name__
     if isinstance(error, _RETRIED):
         return SkepError(Code.STORE_BUSY, f"PostgreSQL kept finding this transaction in conflict with others: {text}")
-    if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.QueryCanceledError):
+    if isinstance(error, _LATE):
         return SkepError(Code.STORE_BUSY, f"PostgreSQL did not get to this in time: {text}")
-    if isinstance(error, asyncpg.DiskFullError | asyncpg.OutOfMemoryError):
+    if isinstance(error, _READ_ONLY):
+        return SkepError(Code.STORE_UNAVAILABLE, f"{READ_ONLY} ({text})")
+    if isinstance(error, asyncpg.TooManyConnectionsError):
+        return SkepError(Code.STORE_UNAVAILABLE, f"PostgreSQL cannot be used: {text}")
+    if isinstance(error, asyncpg.InsufficientResourcesError):
         return SkepError(Code.STORE_FULL, f"PostgreSQL has no room left: {text}")
     if isinstance(error, asyncpg.DataCorruptedError | asyncpg.IndexCorruptedError):
         return SkepError(Code.STORE_CORRUPT, f"PostgreSQL reports damaged data: {text}")
