@@ -57,7 +57,7 @@ def test_one_is_shown_and_cancelled_once(command: Command, client: skep.Client) 
     assert (shown["id"], shown["kind"], shown["queue"], shown["partition"]) == (id_, "push", "orders", "Default")
     assert (shown["status"], shown["tries"], shown["result"]) == ("pending", 0, None)
     assert (cancelled["id"], cancelled["status"]) == (id_, "cancelled")
-    assert (again.code != 0, "only a pending one can be cancelled" in again.err) == (True, True)
+    assert (again.code != 0, "only a pending or a blocked one can be cancelled" in again.err) == (True, True)
     assert (absent.code != 0, "there is no such operation" in absent.err) == (True, True)
 
 
@@ -70,7 +70,7 @@ def test_people_see_tables(command: Command, client: skep.Client) -> None:
 
     assert "orders" in listed
     assert re.search(r"status\s+pending", shown)
-    assert re.search(r"tries\s+0 of 4", shown)
+    assert re.search(r"tries\s+0", shown)
     assert re.search(r"push\s+pending\s+1", stats)
     assert "performed a second" in stats
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
-from skep.clock import Instant
+from skep.clock import Instant, ManualClock
 from skep.config import EngineSettings, OperationSettings
+from skep.engine import Engine
 from skep.engine.patience import Patience
 from skep.errors import Code, Outlook, SkepError, outlook
-from skep.model import DeadLetterFilter, QueueKey, QueueSettings, SettleStatus, Token
+from skep.ids import Id, IdMint
+from skep.model import (
+    DeadLetterFilter,
+    MessageFilter,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    SettleStatus,
+    Token,
+)
 from skep.operations import ClaimLimits, Kind, OperationStatus, decode_result
 from tests.engine.driver import ORDERS, EngineDriver, message, settlement, until
 from tests.engine.recording import RecordingStore
+from tests.engine.test_encryption import MASTERS
 from tests.engine.test_operations import BUSY, payloads, queue, shown
 
 WAITS = [Code.STORE_BUSY, Code.STORE_FULL, Code.STORE_UNAVAILABLE, Code.STORE_CORRUPT, Code.KEY_UNAVAILABLE]
@@ -315,3 +327,56 @@ async def test_a_full_queue_that_is_emptied_in_time_takes_what_was_queued(driver
     await driver.advance(31)
 
     assert await payloads(driver, small) == ["1"]
+
+
+async def test_a_flush_of_qos_0_waits_behind_operations_and_loses_nothing(
+    driver: EngineDriver, store: RecordingStore
+) -> None:
+    await driver.engine.create_queue(ORDERS)
+    store.hold("claim_operations")
+    await queue(driver, "0", partition="A")
+    await driver.engine.push_buffered([message("1", partition="A"), message("2", partition="B")])
+    await driver.engine.push_buffered([message("3", partition="C")])
+
+    async with asyncio.timeout(10):
+        while driver.engine.buffer.figures().pending:
+            driver.clock.advance(0.05)
+            await asyncio.sleep(0)
+    store.let_go("claim_operations")
+    await driver.quiet()
+    await driver.advance(1)
+
+    assert driver.engine.buffer.figures().lost == 0
+    assert await payloads(driver, partition="A") == ["0", "1"]
+    assert await payloads(driver, partition="B") == ["2"]
+    assert await payloads(driver, partition="C") == ["3"]
+
+
+@pytest.mark.parametrize(
+    "error", [None, SkepError(Code.STORE_BUSY, "not now"), SkepError(Code.KEY_UNAVAILABLE, "no key")]
+)
+async def test_a_push_whose_queue_was_encrypted_while_it_waited_is_stored_encrypted(
+    store: RecordingStore, clock: ManualClock, error: SkepError | None
+) -> None:
+    engine = Engine(store.as_store, clock, IdMint(clock), Random(7), EngineSettings(), masters=MASTERS)
+    await engine.start()
+    driver = EngineDriver(engine, clock, store)
+    await engine.create_queue(ORDERS)
+    store.hold("claim_operations")
+    outcome = await queue(driver, '"secret"')
+    # By another server, of which this one hears nothing.
+    await store.inner.update_queue(ORDERS, QueueChanges(encryption_enabled=True), clock.now())
+    if error is not None:
+        store.fail_next("put_data_key", error)
+    store.let_go("claim_operations")
+    await driver.quiet()
+    await driver.advance(2)
+
+    found = await store.inner.operation("default", outcome.operations[0].id if outcome.operations else Id(b""))
+    page = await store.inner.messages(MessageFilter(queue=ORDERS), clock.now())
+    opened = await payloads(driver)
+    await engine.stop()
+    assert found is not None
+    assert (found.status, found.code) == (OperationStatus.COMPLETED, None)
+    assert [b"secret" in m.payload for m in page.messages] == [False]
+    assert opened == ['"secret"']

@@ -56,25 +56,64 @@ def api(server: RunningServer) -> Iterator[Api]:
 
 
 def test_a_queued_push_is_answered_202_with_an_entry_for_every_item(api: Api) -> None:
-    items = [{"queue": "q", "partition": p, "payload": n, "transactionId": f"t{n}"} for n, p in enumerate("ABA")]
+    items = [{"queue": "q", "partition": "A", "payload": n, "transactionId": f"t{n}"} for n in range(3)]
 
     reply = api.post("/api/v1/push", {"items": items})
 
     told = reply.json
     assert reply.status == 202
-    first, second = (group["operationId"] for group in told["operations"])
+    (group,) = told["operations"]
     assert (told["pushed"], told["status"], told["operationId"], told["reason"]) == (
-        True,
-        "queued",
-        first,
-        "system_busy",
-    )
-    assert [group["queuePosition"] for group in told["operations"]] == [1, 2]
-    assert [group["items"] for group in told["operations"]] == [[0, 2], [1]]
+        True, "queued", group["operationId"], "system_busy",
+    )  # fmt: skip
+    assert (group["queuePosition"], group["items"]) == (1, [0, 1, 2])
     assert [(m["transaction_id"], m["status"], m["operationId"]) for m in told["messages"]] == [
-        ("t0", "queued", first), ("t1", "queued", second), ("t2", "queued", first),
-    ]  # fmt: skip
+        (f"t{n}", "queued", group["operationId"]) for n in range(3)
+    ]
     assert told["estimatedWait"] > 0
+
+
+def test_I15_a_push_to_several_partitions_is_stored_at_once_or_refused_and_never_queued(api: Api) -> None:
+    items = [{"queue": "q", "partition": p, "payload": n} for n, p in enumerate("ABA")]
+
+    stored = api.post("/api/v1/push", {"items": items})
+    ahead = api.push("q", 3, partition="B")
+    refused = api.post("/api/v1/push", {"items": items})
+
+    assert (stored.status, ahead.status) == (201, 202)
+    assert (refused.status, refused.code, refused.headers["retry-after"]) == (429, "OPERATIONS_AHEAD", "1")
+    assert log(api) == [0, 1, 2]
+
+
+def test_what_is_blocked_shows_in_listings_health_metrics_and_statistics() -> None:
+    clock = ManualClock()
+    with running_server(settings=EngineSettings(), clock=clock) as server:
+        api = Api(server, "tenant")
+        api.post("/api/v1/configure", {"queue": "q", "settings": {"max_depth": 1}})
+        api.push("q", 0)
+        busy(server)
+        id_ = api.push("q", 1).json["operationId"]
+        server.run(_told_blocked(server, clock))
+
+        shown = api.get(f"/api/v1/operations/{id_}").json
+        assert (shown["status"], shown["code"]) == ("blocked", "QUEUE_FULL")
+        assert shown["blockedAt"] is not None
+        assert [one["id"] for one in api.get("/api/v1/operations?status=blocked").json["operations"]] == [id_]
+        assert api.get("/health").json["warnings"] == [
+            "1 queued operations are blocked: they could not be done, and are tried again"
+        ]
+        assert "skep_operations_blocked 1.0" in api.get("/metrics").body.decode()
+        assert api.get("/api/v1/operations/stats").json["blocked"] == 1
+        assert "1 operation blocked" in api.get("/operations?tenant=tenant").body.decode()
+        assert api.delete(f"/api/v1/operations/{id_}").json["status"] == "cancelled"
+        api.close()
+
+
+async def _told_blocked(server: RunningServer, clock: ManualClock) -> None:
+    async with asyncio.timeout(10):
+        while server.engine.operations.blocked != 1:
+            clock.advance(0.05)
+            await asyncio.sleep(0)
 
 
 def test_who_would_overtake_is_queued_or_refused(server: RunningServer, api: Api) -> None:

@@ -23,7 +23,7 @@ LISTED = 100
 @operations_app.command(name="list")
 def list_operations(
     *,
-    status: Literal["pending", "processing", "completed", "failed", "cancelled"] | None = None,
+    status: Literal["pending", "processing", "blocked", "completed", "failed", "cancelled"] | None = None,
     kind: Literal["push", "ack_batch", "ack_single"] | None = None,
     queue: str | None = None,
     partition: str | None = None,
@@ -73,7 +73,7 @@ def show(operation: str, /, *, to: Connection | None = None) -> None:
 
 @operations_app.command
 def cancel(operation: str, /, *, to: Connection | None = None) -> None:
-    """Cancel one that nobody has begun to perform.
+    """Cancel one that nobody performs just now: it is pending or blocked.
 
     For example:
         skep ops cancel 0198c6f1-7b1f-7000-8000-1f2e3d4c5b6a
@@ -109,6 +109,7 @@ COLUMNS: Columns[OperationView] = {
     "messages": lambda one: one.messages,
     "created": lambda one: one.created_at,
     "tries": lambda one: one.tries,
+    "code": lambda one: one.code,
     "error": lambda one: one.error_message,
 }
 FIGURES: Columns[OperationFiguresView] = {
@@ -133,8 +134,9 @@ def _show(one: OperationView) -> None:
         "started": one.started_at,
         "processed": one.processed_at,
         "ready": one.ready_at,
+        "blocked since": one.blocked_at,
         "worker": one.worker,
-        "tries": f"{one.tries} of {one.max_retries + 1}",
+        "tries": one.tries,
         "error": one.error_message if one.code is None else f"{one.code}: {one.error_message}",
         "dead letters": one.dead_letter_queue,
         "result": bytes(one.result).decode(),
@@ -147,6 +149,7 @@ def _show_stats(to: Connection, found: OperationStatsResponse) -> None:
             "waiting": found.depth,
             "oldest": duration(found.oldest_age_seconds or 0.0),
             "stuck": found.stuck,
+            "blocked": found.blocked,
             "performed a second": found.drain_rate,
             "connections": f"{found.pool.active} at work, {found.pool.waiting} waited for, load {found.pool.utilisation:.0%}",
         })  # fmt: skip

@@ -14,7 +14,7 @@ from skep.client.exchange import OK, Answer, Call, Request, path_part
 from skep.client.pushed import Pushed, Queued
 from skep.client.reading import reader
 from skep.errors import Code, SkepError
-from skep.operations import OperationStatus
+from skep.operations import LIVE, OperationStatus
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Operation(Struct, rename="camel"):
     @property
     def ended(self) -> bool:
         """Whether it is done, one way or the other."""
-        return self.status not in (OperationStatus.PENDING, OperationStatus.PROCESSING)
+        return self.status not in LIVE
 
 
 _operation = reader(Operation)

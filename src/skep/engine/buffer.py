@@ -22,6 +22,7 @@ from skep.engine.validate import Weight
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import NewMessage, PushBatch, PushOutcome, QueueKey
+from skep.operations import groups_of, push_groups
 
 RETRY_SECONDS = 0.1
 BUFFER_MS_MAX = 60_000
@@ -247,6 +248,8 @@ class Buffer:
                 outcome = await self._push(batch, weight)
             except SkepError as error:
                 # Whether one that could not be reached has it nobody knows: never stored twice, so not tried again.
+                if error.code is Code.OPERATIONS_AHEAD and push_groups(batch) > 1:
+                    return last and await self._stored_apart(batch, weight)
                 again = error.retryable and error.code is not Code.STORE_UNAVAILABLE
                 if not again or self._clock.steady() >= until:
                     return self._give_up(batch, str(error))
@@ -259,6 +262,17 @@ class Buffer:
                 self._flushed += len(batch.ids)
                 return True
             await self._clock.sleep_until(Instant(self._clock.now() + seconds(RETRY_SECONDS)))
+
+    async def _stored_apart(self, batch: PushBatch, weight: Weight) -> bool:
+        """Store the partitions of a push each by itself: what is queued before some of them must not cost the others.
+
+        That a push is whole is not promised here.
+        """
+        groups = groups_of((message.queue, message.partition) for message in batch.messages)
+        for indexes in groups.values():
+            part = PushBatch([batch.messages[i] for i in indexes], [batch.ids[i] for i in indexes])
+            await self._stored(part, Weight(size_of(part.messages), weight.queue, weight.deliver_at), last=True)
+        return True
 
     def _give_up(self, batch: PushBatch, error: str) -> bool:
         self._lost += len(batch.ids)

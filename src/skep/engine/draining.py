@@ -13,7 +13,7 @@ import os
 import socket
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +25,7 @@ from skep.engine.announcer import Announcer
 from skep.engine.patience import Patience
 from skep.errors import Code, Outlook, SkepError, outlook
 from skep.ids import IdMint, id_text
-from skep.model import QueueKey, Token
+from skep.model import PushBatch, PushOutcome, PushResult, PushStatus, QueueKey, Token
 from skep.operations import (
     Claimed,
     ClaimLimits,
@@ -34,12 +34,15 @@ from skep.operations import (
     Lane,
     Performed,
     decode_result,
+    encode_push,
     lane_of,
 )
 from skep.store.protocol import Store
 
 Lease = tuple[QueueKey, Token]
 OnEnded = Callable[[Counter[Kind], Iterable[Lease]], None]
+Reseal = Callable[[PushBatch, PushOutcome], Awaitable[PushBatch | None]]
+"""Makes of a batch that was refused one that may be stored, when that is a matter of encryption."""
 
 FIRST_RATE = 100.0
 """How many operations a second are reckoned with before any was performed."""
@@ -77,6 +80,7 @@ class Drain:
         settings: EngineSettings,
         announcer: Announcer,
         on_ended: OnEnded,
+        reseal: Reseal,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -94,6 +98,7 @@ class Drain:
         )
         self._announcer = announcer
         self._on_ended = on_ended
+        self._reseal = reseal
         self._worker = f"{socket.gethostname()}:{os.getpid()}"
         self._woken = False
         self._stopping = False
@@ -241,9 +246,26 @@ class Drain:
             if not performed.refused:
                 return not performed.lost, None
             failure = Failure(*performed.refused[one.position])
+        if failure.code is Code.NOT_ENCRYPTED:
+            try:
+                sealed = await self._sealed(one)
+            except SkepError as error:
+                failure = Failure(error.code, error.message)
+            else:
+                if sealed is not None:
+                    return await self._alone(token, sealed)
         if outlook(failure.code) is Outlook.LATER:
             return False, failure
         return await self._failed(token, one, *failure), None
+
+    async def _sealed(self, one: Claimed) -> Claimed | None:
+        """A push whose queue was encrypted while it waited, encrypted; None when it is so already."""
+        batch = one.batch
+        refused = [PushResult(PushStatus.REFUSED, id_, None, None, id_, Code.NOT_ENCRYPTED) for id_ in batch.ids]
+        sealed = await self._reseal(batch, PushOutcome(refused, {}))
+        if sealed is None:
+            return None
+        return msgspec.structs.replace(one, payload=encode_push(sealed, range(len(sealed.ids))))
 
     async def _failed(self, token: Token, one: Claimed, code: Code, reason: str) -> bool:
         """It could not be done, and that may be its own fault: again later, or never; whether what follows it may be done now."""

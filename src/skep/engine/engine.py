@@ -138,7 +138,16 @@ class Engine:
         )
         self._follower = Follower(store, clock, self.settings.follow_seconds, self.caches.heard, self.caches.missed)
         self._across = AcrossQueues(store, clock, self.settings, self._announcer)
-        self.operations = Operations(store, clock, ids, self._timers, self._in_flight, self.settings, self._announcer)
+        self.operations = Operations(
+            store,
+            clock,
+            ids,
+            self._timers,
+            self._in_flight,
+            self.settings,
+            self._announcer,
+            self.encryption.sealed_anew,
+        )
         self.admission = Admission(
             self.settings.admission,
             Recent(store.connections),

@@ -91,6 +91,7 @@ def _operations(engine: Engine) -> OperationGauges:
         {kind.value: kept.failed[kind] for kind in kept.depth_by_kind},
         0.0 if kept.oldest_at is None else max(0, engine.now() - kept.oldest_at) / 1_000_000,
         kept.stuck,
+        kept.blocked,
     )
 
 

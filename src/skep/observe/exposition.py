@@ -47,6 +47,7 @@ class OperationGauges(Struct, frozen=True):
     failed: dict[str, int] = {}
     oldest_seconds: float = 0.0
     stuck: int = 0
+    blocked: int = 0
 
 
 class Gauges(Struct, frozen=True, kw_only=True):
@@ -206,6 +207,8 @@ def _operation_gauges(operations: OperationGauges) -> Iterator[Metric]:
     yield GaugeMetricFamily("skep_operations_oldest_seconds", oldest, value=operations.oldest_seconds)
     stuck = "Queued calls older than twice their timeout"
     yield GaugeMetricFamily("skep_operations_stuck", stuck, value=operations.stuck)
+    blocked = "Queued calls that were tried, could not be done, and are tried again"
+    yield GaugeMetricFamily("skep_operations_blocked", blocked, value=operations.blocked)
 
 
 def _server_gauges(gauges: Gauges) -> Iterator[Metric]:

@@ -265,14 +265,20 @@ CLAIM_HEADS = 1_000
 """How many partitions one such look takes in; the next one goes on from there."""
 
 
-def ready_heads(rows: Sequence[tuple[Any, ...]], now: int) -> tuple[list[int], Head]:
+def ready_heads(rows: Sequence[tuple[Any, ...]], now: int, most: int) -> tuple[list[int], Head]:
     """Of the first operations of some partitions, those that may be claimed together, which are of one lane; and where the look ended.
 
     After the last partition comes the first again.
     """
-    ready = [(lane, position) for _, _, lane, _, position, ready_at in rows if ready_at <= now]
-    last = rows[-1][:4] if len(rows) == CLAIM_HEADS else FIRST_HEAD
-    return [position for lane, position in ready if lane == ready[0][0]], last
+    ready: list[int] = []
+    lane = None
+    for row in rows:
+        if row[5] <= now and lane in (None, row[2]):
+            lane = row[2]
+            ready.append(row[4])
+            if len(ready) == most:
+                return ready, row[:4]
+    return ready, rows[-1][:4] if len(rows) == CLAIM_HEADS else FIRST_HEAD
 
 
 def in_turn(before: dict[int, int | None]) -> set[int]:

@@ -95,6 +95,8 @@ class OperationView(Struct, rename="camel"):
     processed_at: datetime | None
     ready_at: datetime | None
     """When it is tried again, or when the claim on it runs out."""
+    blocked_at: datetime | None
+    """Since when it fails with `code`."""
     worker: str | None
     timeout_seconds: float
     tries: int
@@ -143,5 +145,6 @@ class OperationStatsResponse(Struct, rename="camel"):
     depth: int | None = None
     oldest_age_seconds: float | None = None
     stuck: int | None = None
+    blocked: int | None = None
     drain_rate: float | None = None
     pool: PoolView | None = None

@@ -59,6 +59,7 @@ class Place(NamedTuple):
     messages: int
     oldest_at: Instant
     is_stuck: bool
+    is_blocked: bool
 
 
 def thresholds(engine: Engine) -> list[Threshold]:
@@ -114,15 +115,19 @@ class Waiting(NamedTuple):
     operations: int
     oldest_seconds: float
     stuck: int
+    blocked: int
 
 
 def _waiting(engine: Engine, own: Sequence[Operation], *, is_servers: bool) -> Waiting:
     now = engine.now()
     if is_servers:
         kept = engine.operations
-        return Waiting(kept.depth, 0.0 if kept.oldest_at is None else age_seconds(kept.oldest_at, now), kept.stuck)
+        return Waiting(
+            kept.depth, 0.0 if kept.oldest_at is None else age_seconds(kept.oldest_at, now), kept.stuck, kept.blocked
+        )
     oldest_at = min((one.created_at for one in own), default=now)
-    return Waiting(len(own), age_seconds(oldest_at, now), sum(one.stuck(now) for one in own))
+    blocked = sum(one.status is OperationStatus.BLOCKED for one in own)
+    return Waiting(len(own), age_seconds(oldest_at, now), sum(one.stuck(now) for one in own), blocked)
 
 
 async def operations(site: Site, call: Call) -> Answer:
@@ -133,10 +138,10 @@ async def operations(site: Site, call: Call) -> Answer:
         OperationFilter(tenant=place.tenant, status=status, queue=place.query.get("queue") or None),
         parameters.position(place.query, "after"), PAGE_ROWS,
     )  # fmt: skip
-    waiting = await engine.operations.page(
-        OperationFilter(tenant=place.tenant, status=OperationStatus.PENDING), None, LOOKED_AT
-    )
-    own = [one for one in waiting.operations if sees(one.queue)]
+    own: list[Operation] = []
+    for waits in (OperationStatus.BLOCKED, OperationStatus.PENDING):
+        found = await engine.operations.page(OperationFilter(tenant=place.tenant, status=waits), None, LOOKED_AT)
+        own += [one for one in found.operations if sees(one.queue)]
     figures = await engine.operations.figures(place.tenant) if call.sees_all else []
     now = engine.now()
     return site.page(
@@ -158,12 +163,13 @@ def _places(waiting: Sequence[Operation], now: Instant) -> list[Place]:
         found[at] = Place(
             *at, (known.operations if known else 0) + 1, (known.messages if known else 0) + one.messages,
             min(known.oldest_at, one.created_at) if known else one.created_at, (known is not None and known.is_stuck) or one.stuck(now),
+            (known is not None and known.is_blocked) or one.status is OperationStatus.BLOCKED,
         )  # fmt: skip
     return sorted(found.values(), key=lambda place: place.oldest_at)[:PLACES]
 
 
 async def cancel(site: Site, call: Call, fields: Fields) -> str:  # noqa: ARG001 - a deed's
-    """Cancel an operation that nobody has begun to perform."""
+    """Cancel an operation that nobody performs just now."""
     place, id_ = site.place(call), wanted_id(call.path("operation"))
     call.check((await site.engine.operations.find(place.tenant, id_)).queue)
     await site.engine.operations.cancel(place.tenant, id_)

@@ -39,6 +39,11 @@ async def overview(site: Site, call: Call) -> Answer:
         worries.insert(
             0, Worry(True, "stuck", "", f"{site.engine.operations.stuck:,} operations have waited for too long")
         )
+    if call.sees_server and site.engine.operations.blocked:
+        blocked = (
+            f"{site.engine.operations.blocked:,} operations are blocked: they could not be done, and are tried again"
+        )
+        worries.insert(0, Worry(True, "stuck", "", blocked))
     if site.engine.store_away:  # anyone may know: `/ready` says so, too
         worries.insert(0, Worry(True, "away", "", "the store is away: pushes are kept on this machine's disk"))
     span = place.query.get("range", "1h")

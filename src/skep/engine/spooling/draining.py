@@ -8,7 +8,7 @@ dead-letter queue, or is set aside. A record is stored with a receipt, so doing 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from skep.clock import Clock, Instant, seconds
 from skep.config import Limits, SpoolSettings
+from skep.engine.draining import Reseal
 from skep.engine.patience import Patience
 from skep.engine.spooling.kept import SCOPE, Group, Record
 from skep.engine.spooling.link import Link
@@ -34,9 +35,6 @@ BELIEVED_SECONDS = 2.0
 """How long a queue's settings are believed."""
 KEPT_HERE = frozenset({Code.QUEUE_NOT_FOUND, Code.NOT_ENCRYPTED})
 """A refusal for which the messages are set aside: a queue must not be made for its dead letters, nor show what is to be secret."""
-
-Reseal = Callable[[PushBatch, PushOutcome], Awaitable[PushBatch | None]]
-"""Makes of a batch that was refused one that may be stored, when that is a matter of encryption."""
 
 log = structlog.get_logger("skep.spool")
 

@@ -23,8 +23,9 @@ from msgspec import Struct
 from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.batching import Lane
+from skep.engine.draining import Reseal
 from skep.engine.spooling import kept
-from skep.engine.spooling.draining import RETRY_SECONDS, Drain, Given, Reseal, Waiting
+from skep.engine.spooling.draining import RETRY_SECONDS, Drain, Given, Waiting
 from skep.engine.spooling.kept import Group, Record, groups_of
 from skep.engine.spooling.link import Link
 from skep.engine.spooling.reading import SpoolReader, Taken

@@ -50,5 +50,10 @@ def operations(engine: Engine) -> list[Operation]:
 
 
 def _warnings(engine: Engine) -> list[str]:
-    stuck = engine.operations.stuck
-    return [f"{stuck} queued operations are stuck: they wait for more than twice their timeout"] if stuck else []
+    stuck, blocked = engine.operations.stuck, engine.operations.blocked
+    told = []
+    if stuck:
+        told.append(f"{stuck} queued operations are stuck: they wait for more than twice their timeout")
+    if blocked:
+        told.append(f"{blocked} queued operations are blocked: they could not be done, and are tried again")
+    return told

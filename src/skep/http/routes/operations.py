@@ -78,7 +78,7 @@ def operations(engine: Engine) -> list[Operation]:
         pool = engine.connections()
         return json_answer(
             OperationStatsResponse(
-                figures, kept.depth, _age(engine), kept.stuck, round(kept.drain_rate, 3),
+                figures, kept.depth, _age(engine), kept.stuck, kept.blocked, round(kept.drain_rate, 3),
                 PoolView(round(pool.utilisation, 3), pool.active, pool.idle, pool.waiting),
             )
         )  # fmt: skip
@@ -106,7 +106,7 @@ def operations(engine: Engine) -> list[Operation]:
         ),
         Operation(
             method="DELETE", path="/api/v1/operations/{operation}", handler=cancel, tag=TAG, parameters=(OPERATION,),
-            access=ADMIN, answers={200: OperationView}, summary="Cancel a queued call that nobody has begun to perform",
+            access=ADMIN, answers={200: OperationView}, summary="Cancel a queued call that nobody performs just now",
             description="409 with OPERATION_NOT_PENDING when it is too late.",
         ),
     ]  # fmt: skip
@@ -117,7 +117,7 @@ def view(one: Kept, now: Instant) -> OperationView:
     return OperationView(
         id_text(one.id), one.kind, one.queue.name, one.partition, one.priority, one.status, one.messages, one.size_bytes,
         to_datetime(one.created_at), _time(one.started_at), _time(one.processed_at), _time(one.ready_at) if one.live else None,
-        one.worker, one.timeout_seconds, one.tries, one.max_retries, one.stuck(now), one.error, one.code,
+        _time(one.blocked_at), one.worker, one.timeout_seconds, one.tries, one.max_retries, one.stuck(now), one.error, one.code,
         one.dead_letter_queue, NULL if one.result is None else _result(decode_result(one.result)),
     )  # fmt: skip
 

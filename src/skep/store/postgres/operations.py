@@ -103,13 +103,13 @@ async def claim(
     """
     bounds = (token, worker, limits.operations, limits.messages, limits.bytes, now)
     rows = await connection.fetch(SQL["claim"], *bounds, CLAIM_PASSED, GROWTHS, LOST)
-    while not rows:
-        until = after
-        ready, after = ready_heads([tuple(r) for r in await connection.fetch(SQL["heads"], *until, CLAIM_HEADS)], now)
+    rounds = 1 if after == FIRST_HEAD else 2
+    while not rows and rounds:
+        heads = [tuple(row) for row in await connection.fetch(SQL["heads"], *after, CLAIM_HEADS)]
+        ready, after = ready_heads(heads, now, limits.operations)
         if ready:
             rows = await connection.fetch(SQL["claim_heads"], *bounds, ready, GROWTHS, LOST)
-        if until == FIRST_HEAD or after != FIRST_HEAD:
-            break
+        rounds -= after == FIRST_HEAD
     return sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.position), after
 
 

@@ -86,13 +86,13 @@ def claim(session: Session, worker: str, token: Token, limits: ClaimLimits, now:
     candidates = session.db.execute(SQL["candidates"])
     chosen = _choose(candidates, limits, now)
     candidates.close()
-    while not chosen:
-        after = session.claimed_until
-        ready, session.claimed_until = ready_heads(session.rows(SQL["heads"], (*after, CLAIM_HEADS)), now)
+    rounds = 1 if session.claimed_until == FIRST_HEAD else 2
+    while not chosen and rounds:
+        heads = session.rows(SQL["heads"], (*session.claimed_until, CLAIM_HEADS))
+        ready, session.claimed_until = ready_heads(heads, now, limits.operations)
         following = (session.rows(SQL["partition_candidates"], (head, limits.operations)) for head in ready)
         chosen = _choose(chain.from_iterable(following), limits, now)
-        if after == FIRST_HEAD or session.claimed_until != FIRST_HEAD:
-            break
+        rounds -= session.claimed_until == FIRST_HEAD
     rows = [session.row(SQL["claim"], (position, token, worker, now, GROWTHS, LOST)) for position in sorted(chosen)]
     return [_claimed(row) for row in rows if row is not None]
 

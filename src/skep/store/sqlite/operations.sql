@@ -22,20 +22,27 @@ WHERE c.processed_at IS NULL
 ORDER BY c.priority, c.position
 
 -- name: heads
--- The first live operation of each partition, from the next partition on: one look-up each, however many wait behind it.
+-- The first live operation of each partition, from the next partition on: a few look-ups each, however many wait behind it. SQLite
+-- would walk an index for a comparison of several columns at once, so each is looked for by itself.
 WITH RECURSIVE head (tenant, queue, lane, partition, position, ready_at) AS (
-    SELECT * FROM (
-        SELECT tenant, queue, lane, partition, position, ready_at FROM operation INDEXED BY operation_partition
-        WHERE processed_at IS NULL AND (tenant, queue, lane, partition) > (?1, ?2, ?3, ?4)
-        ORDER BY tenant, queue, lane, partition, position LIMIT 1)
+    SELECT ?1, ?2, ?3, ?4, 0, 0
     UNION ALL
     SELECT o.tenant, o.queue, o.lane, o.partition, o.position, o.ready_at FROM head h
-    JOIN operation o ON o.position = (
-        SELECT n.position FROM operation n INDEXED BY operation_partition
-        WHERE n.processed_at IS NULL AND (n.tenant, n.queue, n.lane, n.partition) > (h.tenant, h.queue, h.lane, h.partition)
-        ORDER BY n.tenant, n.queue, n.lane, n.partition, n.position LIMIT 1)
+    JOIN operation o ON o.position = coalesce(
+        (SELECT n.position FROM operation n INDEXED BY operation_partition
+         WHERE n.processed_at IS NULL AND n.tenant = h.tenant AND n.queue = h.queue AND n.lane = h.lane AND n.partition > h.partition
+         ORDER BY n.partition, n.position LIMIT 1),
+        (SELECT n.position FROM operation n INDEXED BY operation_partition
+         WHERE n.processed_at IS NULL AND n.tenant = h.tenant AND n.queue = h.queue AND n.lane > h.lane
+         ORDER BY n.lane, n.partition, n.position LIMIT 1),
+        (SELECT n.position FROM operation n INDEXED BY operation_partition
+         WHERE n.processed_at IS NULL AND n.tenant = h.tenant AND n.queue > h.queue
+         ORDER BY n.queue, n.lane, n.partition, n.position LIMIT 1),
+        (SELECT n.position FROM operation n INDEXED BY operation_partition
+         WHERE n.processed_at IS NULL AND n.tenant > h.tenant
+         ORDER BY n.tenant, n.queue, n.lane, n.partition, n.position LIMIT 1))
 )
-SELECT tenant, queue, lane, partition, position, ready_at FROM head LIMIT ?5
+SELECT tenant, queue, lane, partition, position, ready_at FROM head LIMIT ?5 OFFSET 1
 
 -- name: partition_candidates
 -- The first operation of a partition, and what follows it, as candidates are.

@@ -18,6 +18,7 @@ from skep.server import open_engine
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.connection import translated
 from tests.contract.driver import Driver
+from tests.engine.driver import until
 from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.proxy import Proxy
 
@@ -167,7 +168,7 @@ async def test_connections_to_a_server_that_became_read_only_are_made_anew() -> 
 
 async def wait_until_read_only(server: PostgresServer) -> None:
     async with asyncio.timeout(20):
-        while server.execute("SHOW transaction_read_only") != "on":
+        while await asyncio.to_thread(server.execute, "SHOW transaction_read_only") != "on":
             pass
 
 
@@ -189,16 +190,13 @@ async def test_pushes_to_a_read_only_postgres_are_spooled_and_stored_in_order_wh
         try:
             statuses = {await push(str(n)) for n in range(2, 6)}
             assert engine.spool is not None
-            async with asyncio.timeout(20):
-                while engine.spool.figures().state is not SpoolState.AWAY:
-                    await asyncio.sleep(0)
+            spool = engine.spool
+            await until(lambda: spool.figures().state is SpoolState.AWAY)
             assert await push("6") is PushStatus.BUFFERED
         finally:
             server.execute("ALTER SYSTEM RESET default_transaction_read_only")
             server.execute("SELECT pg_reload_conf()")
-        async with asyncio.timeout(30):
-            while engine.spool.figures().pending:
-                await asyncio.sleep(0.01)
+        await until(lambda: not spool.figures().pending)
 
         assert statuses == {PushStatus.BUFFERED}
         assert engine.spool.figures().failed == 0
