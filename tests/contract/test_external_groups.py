@@ -94,7 +94,9 @@ async def test_retention_waits_for_an_external_group(driver: Driver, ordering: O
 
 
 @BOTH
-async def test_what_retention_took_without_asking_counts_as_passed(driver: Driver, ordering: Ordering) -> None:
+async def test_I12_what_retention_took_without_asking_counts_as_expired_at_once(
+    driver: Driver, ordering: Ordering
+) -> None:
     await driver.create(ordering=ordering, retention_seconds=10.0, retention_ignores_groups=True)
     await driver.push("a", "b")
     await report(driver, 0)
@@ -102,9 +104,12 @@ async def test_what_retention_took_without_asking_counts_as_passed(driver: Drive
     await driver.retain()
     await driver.push("c")
 
-    stats = await report(driver, 3)
+    stats = await driver.stats(group="spark")
+    assert (stats.completed, stats.expired, stats.pending) == (0, 2, 1)
+    assert (await driver.queue_stats()).depth == 1
 
-    assert (stats.completed, stats.expired, stats.pending) == (3, 0, 0)
+    stats = await report(driver, 3)
+    assert (stats.completed, stats.expired, stats.pending) == (1, 2, 0)
 
 
 @BOTH

@@ -97,6 +97,7 @@ class Group:
     skipped: int = 0
     retried: int = 0
     lost: int = 0
+    counted: set[int] = field(default_factory=set)  # beyond scan_seq, gone from the log, in the account already
     external: bool = False
     passed: int = 0  # by an external group, which has no marks
     samples: list[tuple[Instant, tuple[int, int, int, int]]] = field(default_factory=list)
@@ -171,7 +172,12 @@ class Log:
     @property
     def depth(self) -> int:
         backlogs = [self.backlog(group) for group in self.groups.values()]
-        return max(backlogs, default=self.last_seq - self.first_seq + 1) + len(self.scheduled)
+        return max(backlogs, default=len(self.logical)) + len(self.scheduled)
+
+    @property
+    def logical(self) -> list[Entry]:
+        """What one who begins at the beginning would read."""
+        return [entry for seq, entry in self.entries.items() if seq >= self.first_seq]
 
 
 class ClosedLogs(dict[QueueKey, Log]):
@@ -216,6 +222,7 @@ class Reference:
     def make_dead_letter_queue(self, name: str, tenant: str, now: Instant) -> Log:
         key = QueueKey(name, tenant)
         if key in self.logs:
+            self.logs[key].queue = msgspec.structs.replace(self.logs[key].queue, holds_dead_letters=True)
             return self.logs[key]
         settings = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
         return self.make(key, settings, now, holds_dead_letters=True)
@@ -282,7 +289,40 @@ class Reference:
             at = self.position(log, start) - 1
             self.ids += 1
             log.groups[name] = Group(id=self.ids, name=name, start_seq=at, scan_seq=at, created_at=now)
+            self.pass_over_gone(log, log.groups[name])
         return log.groups[name]
+
+    def pass_over_gone(self, log: Log, group: Group) -> None:
+        """What is gone before a group begins was never there for it."""
+        group.counted = set(range(group.start_seq + 1, log.last_seq + 1)) - set(log.entries)
+        group.skipped = len(group.counted)
+
+    def take_away(self, log: Log, seq: int, now: Instant) -> None:
+        """Remove a message from the log, and from all who have not settled it, unless somebody holds it."""
+        entry = log.entries.pop(seq)
+        log.dead.pop(seq, None)
+        for group in log.groups.values():
+            if seq > group.scan_seq:
+                group.counted.add(seq)
+                if group.external or entry.audience in (None, group.id):
+                    group.lost += 1
+                else:
+                    group.skipped += 1
+            mark, lease = group.marks.get(seq), group.lease_of(seq)
+            if mark is not None and mark.state in UNSETTLED and (lease is None or lease.deadline <= now):
+                mark.state = "expired"
+                if lease is not None:
+                    lease.held.remove(seq)
+                    if not lease.held:
+                        group.leases.remove(lease)
+            self.forget_rest(log, group, entry.partition)
+
+    def drop_gone(self, log: Log, group: Group) -> None:
+        """Settle what is no longer in the log and in nobody's hands."""
+        for seq in group.unsettled():
+            if seq not in log.entries and group.lease_of(seq) is None:
+                group.marks[seq].state = "expired"
+                self.forget_rest(log, group, log.written[seq].partition)
 
     def position(self, log: Log, start: Start) -> int:
         end = log.last_seq + 1
@@ -301,12 +341,13 @@ class Reference:
         for seq in range(group.scan_seq + 1, log.last_seq + 1):
             entry = log.entries.get(seq)
             if entry is None:
-                group.lost += 1
+                assert seq in group.counted, f"{seq} went without a word to {group.name}"
             elif entry.audience not in (None, group.id):
                 group.skipped += 1
             else:
                 group.marks[seq] = Mark(found_at=now)
         group.scan_seq = log.last_seq
+        group.counted.clear()
 
     def of_partition(self, log: Log, group: Group, partition: str, *states: State) -> list[int]:
         return sorted(
@@ -441,10 +482,10 @@ class Reference:
                 group.marks[seq].state = "expired"
                 continue
             age = now - log.entries[seq].created_at
-            if 0 < seconds(log.settings.max_wait_seconds) <= age:
-                group.marks[seq].state = "expired"
-            elif 0 < seconds(log.settings.max_age_seconds) <= age:
+            if 0 < seconds(log.settings.max_age_seconds) <= age:
                 self.bury(log, group, seq, DeadReason.EXPIRED, group.marks[seq].error, now)
+            elif 0 < seconds(log.settings.max_wait_seconds) <= age:
+                group.marks[seq].state = "expired"
             else:
                 continue
             done += 1

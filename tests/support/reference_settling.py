@@ -139,6 +139,7 @@ class ReferenceSettling(ReferenceViews):
             mine = {int(one.seq): results[index] for index, (one, owner) in good.items() if owner is lease}
             if mine:
                 self._shrink_lease(log, group, lease, mine, now)
+        self.drop_gone(log, group)
         return results
 
     def _undo_deliveries(

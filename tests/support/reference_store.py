@@ -20,13 +20,14 @@ from skep.histories import RetentionPass
 from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
+    FROM_BEGINNING,
     FROM_NOW,
     NO_DEAD_LETTER_QUEUE,
     NO_GROUP,
+    QUEUE_MODE_GROUP,
     Appended,
     Cleared,
     ClearScope,
-    DeadLetter,
     DeadLetterFilter,
     DeadReason,
     Depth,
@@ -149,7 +150,7 @@ class ReferenceStore(
             raise SkepError(Code.QUEUE_EXISTS, f"there is a queue {key.name} already")
         self.check_dead_letter_rules(key, settings.dead_letter_queue)
         self._make_named(key, settings, now)
-        return self.make(key, settings, now).queue
+        return self.make(key, settings, now, holds_dead_letters=self.is_used(key)).queue
 
     async def update_queue(self, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
         log = self.log(key)
@@ -409,31 +410,15 @@ class ReferenceStore(
                 content_type=letter.content_type if edited is None else edited.content_type,
             )
             entry = self.append(log, message, id_, now, audience=None if group is None else group.id)
-            self._remove_letter(grave, letter, now)
+            self.take_away(grave, int(letter.seq), now)
             replayed.append(Replayed(letter.seq, log.queue.key, id_, Seq(entry.seq)))
         return replayed
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
         letters = self._matching(wanted)[:limit]
         for letter in letters:
-            self._remove_letter(self.log(wanted.queue), letter, now)
+            self.take_away(self.log(wanted.queue), int(letter.seq), now)
         return len(letters)
-
-    def _remove_letter(self, grave: Log, letter: DeadLetter, now: Instant) -> None:
-        partition = grave.entries[letter.seq].partition
-        for group in grave.groups.values():
-            mark = group.marks.get(letter.seq)
-            lease = group.lease_of(letter.seq)
-            live = lease is not None and lease.deadline > now
-            if mark is not None and mark.state in ("pending", "open") and not live:
-                mark.state = "expired"
-                if lease is not None:
-                    lease.held.remove(letter.seq)
-                    if not lease.held:
-                        group.leases.remove(lease)
-            self.forget_rest(grave, group, partition)
-        del grave.entries[letter.seq]
-        del grave.dead[letter.seq]
 
     # groups
 
@@ -450,6 +435,7 @@ class ReferenceStore(
             created_at=found.created_at if found else now,
             external=found is not None and found.external,
         )
+        self.pass_over_gone(log, log.groups[group])
         return self.group_stats(log, log.groups[group], now)
 
     async def report_progress(self, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
@@ -463,7 +449,9 @@ class ReferenceStore(
         if not found.external:
             raise SkepError(Code.GROUP_NOT_EXTERNAL, "messages are leased to it")
         if seq > found.scan_seq:
-            found.passed += seq - found.scan_seq
+            passed = set(range(found.scan_seq + 1, seq + 1))
+            found.passed += len(passed - found.counted)
+            found.counted -= passed
             found.scan_seq = seq
         return self.group_stats(log, found, now)
 
@@ -481,7 +469,7 @@ class ReferenceStore(
 
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         log = self.log(key)
-        taken = 0 if log.groups else log.last_seq - log.first_seq + 1
+        taken = 0 if log.groups else len(log.logical)
         dropped = 0
         if scope is not ClearScope.SCHEDULED:
             for group in log.groups.values():
@@ -516,9 +504,15 @@ class ReferenceStore(
     async def expire(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         log = self.log(key)
         done = 0
+        if log.settings.max_age_seconds and not log.groups and log.logical and not self._goes_at_its_age(log):
+            self.group(log, QUEUE_MODE_GROUP, FROM_BEGINNING, now)
         for group in [group for group in log.groups.values() if not group.external]:
             for lease in [lease for lease in group.leases if lease.deadline <= now]:
                 done += self._bury_worn_out(log, group, lease, now)
+            for lease in [lease for lease in group.leases if lease.deadline <= now]:
+                if not set(lease.held) <= set(log.entries):
+                    self.reclaim(log, group, lease, now)
+            self.drop_gone(log, group)
             if log.settings.max_age_seconds or log.settings.max_wait_seconds:
                 self.discover(log, group, now)
                 for lease in [lease for lease in group.leases if lease.deadline <= now]:
@@ -531,6 +525,10 @@ class ReferenceStore(
                 for partition in list(group.rest_until):
                     self.forget_rest(log, group, partition)
         return Chore(done, done == limit, self._next_expiry(log))
+
+    def _goes_at_its_age(self, log: Log) -> bool:
+        """Whether retention takes what is past max_age, and nothing has to be buried for that."""
+        return log.queue.holds_dead_letters and self.grave_name(log.queue.key) is None
 
     def _bury_worn_out(self, log: Log, group: Group, lease: Lease, now: Instant) -> int:
         limit = log.settings.max_attempts
@@ -556,45 +554,35 @@ class ReferenceStore(
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         log, settings = self.log(key), self.log(key).settings
         settled = min((self.progress(group) for group in log.groups.values()), default=0)
-        old = {seq for seq, e in log.entries.items() if e.created_at < now - seconds(settings.retention_seconds)}
-        done_before = max(
-            (
-                p.settled_seq
-                for p in log.retention_history
-                if p.at <= now - seconds(settings.completed_retention_seconds)
-            ),
-            default=0,
-        )
         needed = {seq for group in log.groups.values() for seq in group.unsettled()}
         doomed = {seq for seq in log.entries if seq < log.first_seq and seq not in needed}
+        until = 0
         if settings.retention_seconds:
-            doomed |= old if settings.retention_ignores_groups else {seq for seq in old if seq <= settled}
+            old = self._last_older(log, now - seconds(settings.retention_seconds))
+            until = max(until, old if settings.retention_ignores_groups else min(old, settled))
         if settings.completed_retention_seconds:
-            doomed |= {seq for seq in log.entries if seq <= done_before}
+            long_ago = now - seconds(settings.completed_retention_seconds)
+            passes = [p.settled_seq for p in log.retention_history if p.at <= long_ago]
+            until = max(until, min(settled, max(passes, default=0)))
+        has_age = log.queue.holds_dead_letters and settings.max_age_seconds
+        if has_age:
+            old = self._last_older(log, now - seconds(settings.max_age_seconds))
+            poppers = [self.progress(group) for group in log.groups.values() if not group.external]
+            until = max(until, old if self._goes_at_its_age(log) else min(old, min(poppers, default=0)))
+        doomed |= {seq for seq in log.entries if seq <= until}
         victims = sorted(doomed)[:limit]
-        self._delete(log, victims)
-        if settings.retention_seconds or settings.completed_retention_seconds:
+        for seq in victims:
+            self.take_away(log, seq, now)
+        more = len(doomed) > len(victims)
+        log.first_seq = max(log.first_seq, (victims[-1] if more else until) + 1)
+        if settings.retention_seconds or settings.completed_retention_seconds or has_age:
             settled_seq, first_seq = Seq(settled), Seq(log.first_seq)
             log.retention_history.append(
                 RetentionPass(queue=key, at=now, deleted=len(victims), first_seq=first_seq, settled_seq=settled_seq)
             )
-        return Chore(len(victims), len(doomed) > len(victims))
+        oldest = min((entry.created_at for entry in log.entries.values()), default=now)
+        return Chore(len(victims), more, Instant(oldest + seconds(settings.max_age_seconds)) if has_age else None)
 
-    def _delete(self, log: Log, victims: list[int]) -> None:
-        for group in log.groups.values():
-            for seq in victims:
-                mark = group.marks.get(seq)
-                lease = group.lease_of(seq)
-                if mark is not None and mark.state in ("pending", "open"):
-                    mark.state = "expired"
-                if lease is not None:
-                    lease.held.remove(seq)
-                    if not lease.held:
-                        group.leases.remove(lease)
-        for seq in victims:
-            log.dead.pop(seq, None)
-            for group in log.groups.values():
-                self.forget_rest(log, group, log.entries[seq].partition)
-            del log.entries[seq]
-        if victims:
-            log.first_seq = max(log.first_seq, victims[-1] + 1)
+    def _last_older(self, log: Log, than: int) -> int:
+        """The last seq before the first message that is younger."""
+        return min((seq for seq, e in log.entries.items() if e.created_at > than), default=log.last_seq + 1) - 1

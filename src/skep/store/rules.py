@@ -197,6 +197,19 @@ def is_too_old(settings: QueueSettings, created_at: int, now: Instant) -> bool:
     return 0 < seconds(settings.max_age_seconds) <= now - created_at
 
 
+def removal_age(settings: QueueSettings, holds_dead_letters: bool) -> int | None:
+    """The age at which a message leaves the log whoever has read it: max_age of a dead-letter queue. None: at no age.
+
+    In any other queue max_age settles what is unsettled, and retention decides about the log.
+    """
+    return seconds(settings.max_age_seconds) if holds_dead_letters and settings.max_age_seconds > 0 else None
+
+
+def may_lose_messages(settings: QueueSettings, holds_dead_letters: bool) -> bool:
+    """Whether messages may leave the log before every group has settled them: then some under a lease may be gone."""
+    return holds_dead_letters or settings.retention_ignores_groups
+
+
 def dead_letter_target(name: str, settings: QueueSettings, holds_dead_letters: bool) -> str | None:
     """The queue that takes what ``name`` gives up on, or None when that is discarded."""
     if settings.dead_letter_queue == NO_DEAD_LETTER_QUEUE:

@@ -5,6 +5,8 @@ Several servers may run the same pass at once; locks make that safe, and what on
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from skep.clock import Instant, seconds
 from skep.model import DEFAULT_PARTITION, QUEUE_MODE_GROUP, Ordering, Queue, QueueKey
 from skep.store.postgres import pop, queues, settle
@@ -12,11 +14,21 @@ from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
 from skep.store.postgres.groups import take_all
 from skep.store.postgres.push import open_logs
-from skep.store.rules import PAST_SECONDS, TRACE_EVENTS, TRACE_EVENTS_SECONDS, is_exhausted, lifetime_micros
+from skep.store.rules import (
+    PAST_SECONDS,
+    TRACE_EVENTS,
+    TRACE_EVENTS_SECONDS,
+    dead_letter_target,
+    is_exhausted,
+    lifetime_micros,
+    may_lose_messages,
+    removal_age,
+)
 from skep.store.statements import load_statements
 from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "chores")
+DEAD = load_statements(__package__, "dead")
 
 LEASE_HISTORY_SECONDS = 7 * 86_400
 SAMPLE_SECONDS = 2 * 86_400
@@ -24,6 +36,8 @@ RETENTION_HISTORY_SECONDS = 30 * 86_400
 REPLAY_HISTORY_SECONDS = 90 * 86_400
 EVENT_SECONDS = 86_400
 SAMPLE_EVERY_SECONDS = 10
+LOOK_AGAIN_SECONDS = 60.0
+"""How long retention waits, at most, before it looks again at a log that it could not finish with."""
 
 
 async def promote(connection: Connection, key: QueueKey, now: Instant, limit: int) -> Chore:
@@ -56,10 +70,11 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
     """Tidy every group of a queue once."""
     queue = await queues.need(connection, key)
     lifetime = lifetime_micros(queue.settings)
-    if lifetime is None and not queue.settings.max_attempts:
+    may_lose = may_lose_messages(queue.settings, queue.holds_dead_letters)
+    if lifetime is None and not queue.settings.max_attempts and not may_lose:
         return Chore()
     groups = await connection.fetch(SQL["groups"], queue.id)
-    if not groups and queue.settings.max_age_seconds:
+    if not groups and queue.settings.max_age_seconds and _keeps(queue) and await _has_messages(connection, queue):
         # Messages that nobody reads expire too; the group of those who name none stands for nobody.
         await connection.execute(SQL["ensure_group"], queue.id, QUEUE_MODE_GROUP, now)
         groups = await connection.fetch(SQL["groups"], queue.id)
@@ -75,10 +90,12 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
         account = settle.Account(queue, group["id"], group["name"], shard)
         before = await connection.fetchval(SQL["given_up"], group["id"])
         await pop.tidy(connection, account, now, rows=limit, readable=True)
+        if may_lose:
+            await pop.tidy_gone(connection, account, now, limit)
         done += await connection.fetchval(SQL["given_up"], group["id"]) - before
         due = await connection.fetchrow(SQL["next_expiry"], queue.id, group["id"], now)
         assert due is not None
-        times = [due["deadline"]] if is_exhausted(queue.settings, queue.settings.max_attempts) else []
+        times = [due["deadline"]] if may_lose or is_exhausted(queue.settings, queue.settings.max_attempts) else []
         if lifetime is not None:
             times += [at + lifetime for at in (due["oldest_at"], due["undiscovered_at"]) if at is not None]
         next_at = min([t for t in [next_at, *times] if t is not None], default=None)
@@ -86,23 +103,52 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
     return Chore(done, more, None if next_at is None else Instant(max(next_at, now)))
 
 
+def _keeps(queue: Queue) -> bool:
+    """Whether what nobody reads has to be settled at its age: from a dead-letter queue retention takes it as it is."""
+    target = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
+    return removal_age_of(queue) is None or target is not None
+
+
+async def _has_messages(connection: Connection, queue: Queue) -> bool:
+    return await connection.fetchval(SQL["oldest_at"], queue.id) is not None
+
+
 async def retain(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
     """Delete from the head of the log what may go."""
     queue = await queues.need(connection, key)
     settings = queue.settings
-    takes = settings.retention_ignores_groups and await _is_ahead(connection, queue, now)
+    takes = await _is_ahead(connection, queue, now)
     if takes:
         await take_all(connection, queue.id)
     else:
         await connection.execute(SQL["lock_log"], queue.id)
+    may_go = await _may_go(connection, queue, now)
+    upper = may_go.upper if takes else min(may_go.upper, may_go.safe)
+    upper, more = await _bounded(connection, queue.id, upper, limit)
+    if upper > may_go.safe:
+        gone = [row["seq"] for row in await connection.fetch(SQL["doomed"], queue.id, upper)]
+        if gone:
+            await connection.execute(DEAD["withdraw"], queue.id, gone, now, shard)
+    deleted = await connection.fetchval(SQL["delete_head"], queue.id, upper) if upper else 0
+    if settings.retention_seconds or settings.completed_retention_seconds or removal_age_of(queue):
+        await connection.execute(SQL["note_retention"], queue.id, now, deleted, may_go.settled or 0)
+    return Chore(deleted, more, await _next_pass(connection, queue, now))
+
+
+class MayGo(Struct, frozen=True):
+    """What retention may delete: up to ``upper``, of which no group needs what lies up to ``safe``; and what all have settled."""
+
+    upper: int
+    safe: int
+    settled: int | None
+
+
+async def _may_go(connection: Connection, queue: Queue, now: Instant) -> MayGo:
+    settings = queue.settings
     head = await connection.fetchrow(SQL["log_head"], queue.id)
     assert head is not None
     settled: int | None = head["settled_seq"]
-    aged = (
-        await connection.fetchval(SQL["seq_before"], queue.id, now - seconds(settings.retention_seconds))
-        if settings.retention_seconds
-        else 0
-    )
+    aged = await _seq_before(connection, queue, seconds(settings.retention_seconds), now)
     completed = (
         await connection.fetchval(SQL["settled_since"], queue.id, now - seconds(settings.completed_retention_seconds))
         if settings.completed_retention_seconds
@@ -110,18 +156,9 @@ async def retain(connection: Connection, key: QueueKey, now: Instant, limit: int
     ) or 0
     allowed = head["last_seq"] if settled is None else settled
     upper = max(min(head["first_seq"] - 1, allowed), min(aged, settled or 0), min(completed, settled or 0))
-    if takes or (settled is None and settings.retention_ignores_groups):
+    if settings.retention_ignores_groups:
         upper = max(upper, aged)
-    upper, more = await _bounded(connection, queue.id, upper, limit)
-    if takes and (settled is not None and upper > settled):
-        await connection.execute(SQL["release_below"], queue.id, upper, now, shard)
-    deleted = await connection.fetchval(SQL["delete_head"], queue.id, upper) if upper else 0
-    kept = settings.retention_seconds or settings.completed_retention_seconds
-    if kept:
-        await connection.execute(SQL["note_retention"], queue.id, now, deleted, settled or 0)
-    soonest = min((s for s in (settings.retention_seconds, settings.completed_retention_seconds) if s), default=0)
-    pause = seconds(min(max(soonest / 10, 1.0), 60.0))
-    return Chore(deleted, more, Instant(now + pause) if kept else None)
+    return MayGo(max(upper, await _past_age(connection, queue, now)), allowed, settled)
 
 
 async def _is_ahead(connection: Connection, queue: Queue, now: Instant) -> bool:
@@ -129,11 +166,43 @@ async def _is_ahead(connection: Connection, queue: Queue, now: Instant) -> bool:
 
     A look without locks, as most passes need none. What it missed, the next pass finds.
     """
-    if not queue.settings.retention_seconds:
+    if not may_lose_messages(queue.settings, queue.holds_dead_letters):
         return False
-    aged = await connection.fetchval(SQL["seq_before"], queue.id, now - seconds(queue.settings.retention_seconds))
-    head = await connection.fetchrow(SQL["log_head"], queue.id)
-    return head is not None and aged > (aged if head["settled_seq"] is None else head["settled_seq"])
+    may_go = await _may_go(connection, queue, now)
+    return may_go.upper > may_go.safe
+
+
+def removal_age_of(queue: Queue) -> int | None:
+    """The age at which a queue's messages leave its log whoever has read them."""
+    return removal_age(queue.settings, queue.holds_dead_letters)
+
+
+async def _seq_before(connection: Connection, queue: Queue, age: int, now: Instant) -> int:
+    """The last seq whose message has this age; 0 when the age is 0, which stands for none."""
+    return int(await connection.fetchval(SQL["seq_before"], queue.id, now - age)) if age else 0
+
+
+async def _past_age(connection: Connection, queue: Queue, now: Instant) -> int:
+    """The last seq that is past the age at which it leaves the log, once it is buried where that has to be."""
+    old = await _seq_before(connection, queue, removal_age_of(queue) or 0, now)
+    if old and dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters) is not None:
+        return min(old, await connection.fetchval(SQL["settled_by_poppers"], queue.id) or 0)
+    return old
+
+
+async def _next_pass(connection: Connection, queue: Queue, now: Instant) -> Instant | None:
+    settings = queue.settings
+    times: list[int] = []
+    kept = [s for s in (settings.retention_seconds, settings.completed_retention_seconds) if s]
+    if kept:
+        times.append(now + seconds(min(max(min(kept) / 10, 1.0), LOOK_AGAIN_SECONDS)))
+    age = removal_age_of(queue)
+    if age is not None:
+        # Letters come without a word to whoever runs the passes, and the next one to come is not older than this.
+        oldest_at = await connection.fetchval(SQL["oldest_at"], queue.id)
+        due = age + (now if oldest_at is None else oldest_at)
+        times.append(due if due > now else now + seconds(LOOK_AGAIN_SECONDS))
+    return Instant(min(times)) if times else None
 
 
 async def _bounded(connection: Connection, queue_id: int, upper: int, limit: int) -> tuple[int, bool]:

@@ -57,7 +57,13 @@ SELECT least((SELECT l.ready_at FROM partition_lease l WHERE l.queue_id = $1 AND
 SELECT lock_log($1)
 
 -- name: log_head
-SELECT q.first_seq, last_seq(q.id, q.floor_seq) AS last_seq, settled_seq(q.id) AS settled_seq FROM queue q WHERE q.id = $1
+SELECT q.first_seq, last_seq(q.id, q.floor_seq) AS last_seq, settled_seq(q.id, false) AS settled_seq FROM queue q WHERE q.id = $1
+
+-- name: settled_by_poppers
+SELECT settled_seq($1, true)
+
+-- name: oldest_at
+SELECT m.created_at FROM message m WHERE m.queue_id = $1 ORDER BY m.queue_id, m.seq LIMIT 1
 
 -- name: seq_before
 -- The last seq created before an instant.
@@ -74,14 +80,18 @@ ORDER BY r.queue_id DESC, r.at DESC LIMIT 1
 -- name: nth_from_head
 SELECT m.seq FROM message m WHERE m.queue_id = $1 ORDER BY m.queue_id, m.seq OFFSET $2 - 1 LIMIT 1
 
--- name: release_below
-SELECT release_below($1, $2, $3, $4)
+-- name: doomed
+SELECT m.seq FROM message m WHERE m.queue_id = $1 AND m.seq <= $2 ORDER BY m.queue_id, m.seq
 
 -- name: delete_head
--- The floor keeps the last seq when the whole log goes; dead letters go with their messages.
+-- The floor keeps the last seq when the whole log goes; dead letters go with their messages. Gaps that the log now begins behind
+-- are no longer its own.
 WITH gone AS (DELETE FROM message m WHERE m.queue_id = $1 AND m.seq <= $2 RETURNING m.seq),
      letters AS (DELETE FROM dead_letter d WHERE d.queue_id = $1 AND d.seq <= $2),
-     moved AS (UPDATE queue q SET first_seq = greatest(q.first_seq, $2::bigint + 1), floor_seq = greatest(q.floor_seq, $2::bigint) WHERE q.id = $1)
+     moved AS (
+         UPDATE queue q SET first_seq = greatest(q.first_seq, $2::bigint + 1), floor_seq = greatest(q.floor_seq, $2::bigint),
+             gaps = q.gaps - greatest(0, $2::bigint - q.first_seq + 1) + (SELECT count(*) FROM gone g WHERE g.seq >= q.first_seq)
+         WHERE q.id = $1)
 SELECT count(*) FROM gone
 
 -- name: note_retention
@@ -107,7 +117,7 @@ ON CONFLICT DO NOTHING
 -- Only by the server that took the sample, and in order: rows of a minute are written again and again.
 WITH figures AS MATERIALIZED (
     SELECT q.tenant, q.id, q.holds_dead_letters, x.last_seq, c.completed, c.retried, c.dead,
-           log_depth(q.id, q.first_seq, x.last_seq) + q.scheduled_count AS depth
+           log_depth(q.id, q.first_seq, x.last_seq, q.gaps) + q.scheduled_count AS depth
     FROM queue q
     CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x
     CROSS JOIN LATERAL (

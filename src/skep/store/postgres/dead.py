@@ -291,9 +291,8 @@ async def _remove(connection: Connection, queue: Queue, seqs: list[int], now: In
     if not seqs:
         return
     await connection.execute(SQL["take_groups"], queue.id, False)
-    for group in await connection.fetch(SQL["groups"], queue.id):
-        await connection.execute(SQL["withdraw"], queue.id, group["id"], seqs, now, shard)
-    await connection.execute(SQL["raise_floor"], queue.id, max(seqs))
+    await connection.execute(SQL["withdraw"], queue.id, seqs, now, shard)
+    await connection.execute(SQL["leave_gaps"], queue.id, seqs)
     await connection.execute(SQL["delete"], queue.id, seqs)
 
 

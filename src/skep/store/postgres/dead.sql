@@ -96,16 +96,17 @@ SELECT lock_log($1)
 -- functions/locks.sql
 SELECT take_groups($1, $2)
 
--- name: groups
-SELECT id FROM consumer_group WHERE queue_id = $1 ORDER BY id
-
 -- name: withdraw
--- What a group of this queue had discovered and not settled, and does not hold under a live lease, counts as expired.
-SELECT withdraw($1, $2, $3, $4, $5)
+-- What a group of this queue had not settled, and does not hold under a live lease, counts as expired. In the order in which
+-- everyone takes groups (functions/locks.sql).
+SELECT withdraw($1, g.id, $2, $3, $4)
+FROM (SELECT x.id FROM consumer_group x WHERE x.queue_id = $1 ORDER BY x.queue_id, x.name) g
 
--- name: raise_floor
--- No seq is given out twice, even when the newest messages are deleted.
-UPDATE queue SET floor_seq = $2 WHERE id = $1 AND floor_seq < $2
+-- name: leave_gaps
+-- No seq is given out twice, even when the newest messages are deleted; and nobody counts the letters.
+UPDATE queue q SET floor_seq = greatest(q.floor_seq, ($2::bigint[])[cardinality($2::bigint[])]),
+    gaps = q.gaps + (SELECT count(*) FROM unnest($2::bigint[]) k (seq) WHERE k.seq >= q.first_seq)
+WHERE q.id = $1
 
 -- name: delete
 -- The order keeps the look-ups to the primary key: all indexes of dead_letter begin with the queue, and the others lead through

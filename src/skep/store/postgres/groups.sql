@@ -46,6 +46,9 @@ DELETE FROM group_counter WHERE group_id = $1
 UPDATE consumer_group g SET start_seq = p.position, scan_seq = p.position
 FROM (SELECT start_position($2, $3, $4) AS position) p WHERE g.id = $1
 
+-- name: pass_over_gaps
+SELECT pass_over_gaps($1, $2)
+
 -- name: report_progress
 SELECT state, last FROM report_progress($1, $2, $3, $4, $5)
 

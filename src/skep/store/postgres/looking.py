@@ -119,7 +119,7 @@ def _group_stats(row: asyncpg.Record, queue: Queue, last_seq: int, now: Instant)
         progress_seq=row["progress_seq"],
         pushed=last_seq - row["start_seq"] - row["skipped"],
         completed=row["completed"],
-        pending=last_seq - row["scan_seq"] + row["unsettled"] - in_flight,
+        pending=last_seq - row["scan_seq"] - row["gaps"] + row["unsettled"] - in_flight,
         in_flight=in_flight,
         dead=row["dead"],
         expired=row["expired"],

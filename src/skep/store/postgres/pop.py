@@ -179,6 +179,35 @@ async def tidy(
     await settle.apply(connection, account, effects, now)
 
 
+async def tidy_gone(connection: Connection, account: Account, now: Instant, rows: int) -> None:
+    """End leases that ran out and hold messages that are no longer in the log; those count as expired."""
+    effects = Effects()
+    if account.queue.settings.ordering is Ordering.UNORDERED:
+        for row in await connection.fetch(SQL["lock_gone_sets"], account.queue.id, account.group_id, now, rows):
+            effects.endings.append(_set_run_out(row, "expired"))
+            effects.retried += len(row["seqs"])
+            left = await connection.fetch(SQL["created"], account.queue.id, row["seqs"])
+            effects.expired += len(row["seqs"]) - len(left)
+            await _keep_set(connection, row["id"], left, now)
+    else:
+        found = await connection.fetch(SQL["lock_gone"], account.queue.id, account.group_id, now, rows)
+        leases = [lease_of(row) for row in found]
+        for lease in leases:
+            run_out(lease, account.queue.settings, effects, LEASE_EXPIRED)
+        await settle.write_leases(connection, account, leases, now, effects)
+    await settle.apply(connection, account, effects, now)
+
+
+async def _keep_set(connection: Connection, set_id: int, left: Sequence[asyncpg.Record], now: Instant) -> None:
+    """Free a set with what is left of it."""
+    if left:
+        await connection.execute(
+            SQL["keep_set"], set_id, [r["seq"] for r in left], min(left[0]["created_at"], now), LEASE_EXPIRED
+        )
+    else:
+        await connection.execute(SQL["delete_set"], set_id)
+
+
 def _is_doomed(lease: Lease, settings: QueueSettings, now: Instant) -> bool:
     lifetime = lifetime_micros(settings)
     if lifetime is not None and lease.oldest_at <= now - lifetime:
@@ -417,12 +446,7 @@ async def _tidy_set(
     for r in created:
         if is_too_old(settings, r["created_at"], now):
             effects.burials.append(Burial(r["seq"], DeadReason.EXPIRED, row["last_error"], row["attempts"]))
-    if left:
-        await connection.execute(
-            SQL["keep_set"], row["id"], [r["seq"] for r in left], min(left[0]["created_at"], now), LEASE_EXPIRED
-        )
-    else:
-        await connection.execute(SQL["delete_set"], row["id"])
+    await _keep_set(connection, row["id"], left, now)
 
 
 def _set_run_out(row: asyncpg.Record, outcome: str) -> Ending:

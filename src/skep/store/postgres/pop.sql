@@ -9,6 +9,23 @@ WHERE l.queue_id = $1 AND l.group_id::bigint = $2 AND l.ready_at <= $3 AND ($5::
 ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT $4
 FOR UPDATE SKIP LOCKED
 
+-- name: lock_gone
+-- Leases that ran out and hold a message that is gone. Never for a pop.
+SELECT l.* FROM partition_lease l
+WHERE l.queue_id = $1 AND l.group_id::bigint = $2 AND l.ready_at <= $3 AND l.token IS NOT NULL
+  AND EXISTS (SELECT 1 FROM unnest(l.open) AS o (seq)
+              WHERE (SELECT m.seq FROM message m WHERE m.queue_id = $1 AND m.seq = o.seq LIMIT 1) IS NULL)
+ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT $4
+FOR UPDATE SKIP LOCKED
+
+-- name: lock_gone_sets
+SELECT s.* FROM set_lease s
+WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND s.token IS NOT NULL
+  AND EXISTS (SELECT 1 FROM unnest(s.seqs) AS o (seq)
+              WHERE (SELECT m.seq FROM message m WHERE m.queue_id = $1 AND m.seq = o.seq LIMIT 1) IS NULL)
+ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
+FOR UPDATE SKIP LOCKED
+
 -- name: unsettled
 -- The first unsettled messages of a partition: the open ones, then those beyond what was delivered.
 (SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($4) ORDER BY m.seq)

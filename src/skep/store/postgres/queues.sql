@@ -58,7 +58,7 @@ WHERE id = $1
 RETURNING *
 
 -- name: begin_anew
-UPDATE queue SET first_seq = last_seq(id, floor_seq) + 1 WHERE id = $1
+UPDATE queue SET first_seq = last_seq(id, floor_seq) + 1, gaps = 0 WHERE id = $1
 
 -- name: mark_deleted
 UPDATE queue SET deleted_at = $2 WHERE id = $1
@@ -78,6 +78,6 @@ LIMIT 1
 -- Whether any group has something left to do, or, without groups, whether there is anything in the log.
 SELECT EXISTS (SELECT 1 FROM consumer_group g JOIN partition_lease l ON l.group_id::bigint = g.id WHERE g.queue_id = q.id)
     OR EXISTS (SELECT 1 FROM set_lease s WHERE s.queue_id = q.id)
-    OR EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue_id = q.id AND g.scan_seq < last_seq(q.id, q.floor_seq))
-    OR (NOT EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue_id = q.id) AND last_seq(q.id, q.floor_seq) >= q.first_seq)
+    OR EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue_id = q.id AND g.scan_seq + g.gaps < last_seq(q.id, q.floor_seq))
+    OR (NOT EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue_id = q.id) AND last_seq(q.id, q.floor_seq) - q.gaps >= q.first_seq)
 FROM queue q WHERE q.id = $1

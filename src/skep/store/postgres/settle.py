@@ -46,7 +46,7 @@ from skep.store.postgres.leases import (
     settle_lease,
     undo_delivery,
 )
-from skep.store.rules import is_seq, ready_at
+from skep.store.rules import is_seq, may_lose_messages, ready_at
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "settle")
@@ -242,6 +242,7 @@ async def write_leases(
 
     A message from ahead, since the clock was put back, counts as created now.
     """
+    await _drop_gone(connection, account, leases, effects)
     left = [lease for lease in leases if not lease.is_empty]
     if left:
         heads = await connection.fetch(
@@ -282,6 +283,29 @@ async def write_leases(
         )  # fmt: skip
 
 
+async def _drop_gone(connection: Connection, account: Account, leases: Sequence[Lease], effects: Effects) -> None:
+    """Take what is no longer in the log out of rows whose lease is over; it counts as expired."""
+    if not may_lose_messages(account.queue.settings, account.queue.holds_dead_letters):
+        return
+    over = [lease for lease in leases if lease.token is None and lease.open]
+    there = await _present(connection, account, [seq for lease in over for seq in lease.open])
+    for lease in over:
+        head, before = lease.open[0], len(lease.open)
+        lease.open = [seq for seq in lease.open if seq in there]
+        effects.expired += before - len(lease.open)
+        if not lease.open or lease.open[0] != head:
+            lease.attempts = 1 if lease.open else 0
+            lease.last_error = None
+        lease.resting = lease.resting and bool(lease.open)
+
+
+async def _present(connection: Connection, account: Account, seqs: Sequence[int]) -> set[int]:
+    """Which of some messages are still in the log."""
+    if not seqs:
+        return set()
+    return {row["seq"] for row in await connection.fetch(SQL["present"], account.queue.id, seqs)}
+
+
 async def _settle_sets(
     connection: Connection, account: Account, settlements: Sequence[Settlement], now: Instant, effects: Effects
 ) -> list[SettleResult]:
@@ -302,10 +326,14 @@ async def _settle_sets(
         fates.setdefault(row["id"], {})[s.seq] = fate
         if fate == "retried":
             failed.setdefault(row["id"], []).append((s.seq, result, s.error))
+    again = [seq for fate in fates.values() for seq, name in fate.items() if name in ("retried", "released")]
+    there = await _present(connection, account, again)
+    effects.expired += len(again) - len(there)
     for row in rows:
         if row["id"] in fates:
-            await _move_out(connection, account, row["id"], failed.get(row["id"], []), now)
-            await _take_back(connection, row["id"], fates[row["id"]], now)
+            left = [one for one in failed.get(row["id"], []) if one[0] in there]
+            await _move_out(connection, account, row["id"], left, now)
+            await _take_back(connection, row["id"], fates[row["id"]], there, now)
             await _write_set(connection, row["id"], [q for q in row["seqs"] if q not in fates[row["id"]]])
             effects.endings.append(_set_ending(row, fates[row["id"]]))
     return results
@@ -336,9 +364,9 @@ async def _move_out(
         )
 
 
-async def _take_back(connection: Connection, set_id: int, fates: dict[int, str], now: Instant) -> None:
+async def _take_back(connection: Connection, set_id: int, fates: dict[int, str], there: set[int], now: Instant) -> None:
     """Give the messages that reached nobody a row of their own, which does not count this delivery."""
-    released = sorted(seq for seq, fate in fates.items() if fate == "released")
+    released = sorted(seq for seq, fate in fates.items() if fate == "released" and seq in there)
     if released:
         await connection.execute(SQL["insert_released"], set_id, released, now)
 

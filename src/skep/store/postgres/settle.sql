@@ -40,6 +40,11 @@ SELECT m.seq FROM message m
 WHERE m.partition = $3 AND m.queue_id = $1 AND m.seq >= $4 AND m.seq <= $5 AND (m.audience IS NULL OR m.audience = $2)
 ORDER BY m.partition, m.queue_id, m.seq LIMIT $6
 
+-- name: present
+-- By the primary key, one look-up each.
+SELECT k.seq FROM unnest($2::bigint[]) AS k (seq)
+CROSS JOIN LATERAL (SELECT 1 FROM message m WHERE m.queue_id = $1 AND m.seq = k.seq ORDER BY m.queue_id, m.seq LIMIT 1) m
+
 -- name: delete_leases
 DELETE FROM partition_lease WHERE queue_id = $1 AND group_id = $2 AND partition = ANY ($3)
 
@@ -60,7 +65,6 @@ UPDATE set_lease SET seqs = $2 WHERE id = $1
 DELETE FROM set_lease WHERE id = $1
 
 -- name: insert_failed
--- One that was purged meanwhile gets its row as well: it expires when it is claimed.
 INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
 SELECT $1, $2, s.partition, s.priority, $4, s.attempts, $5, 
        CASE WHEN m.created_at <= $8::bigint THEN m.created_at WHEN m.created_at IS NULL THEN s.oldest_at ELSE $8 END, $6

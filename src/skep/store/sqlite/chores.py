@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, QueueKey
-from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted
+from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, dead_letter_target, is_exhausted, removal_age
 from skep.store.sqlite import past
 from skep.store.sqlite.claim import close_run_out, expire_heads
 from skep.store.sqlite.groups import discover
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.leases import lease_of_row, save
+from skep.store.sqlite.leases import drop_gone, lease_of_row, save
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, next_place
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
-from skep.store.sqlite.sets import close_run_out_set, expire_set, read_set, save_set, set_of_row
+from skep.store.sqlite.sets import close_run_out_set, expire_set, read_set, refresh_age, save_set, set_of_row
 from skep.store.sqlite.stats import group_counters, queue_counters
 from skep.store.statements import load_statements
 from skep.upkeep import Chore
@@ -99,7 +99,7 @@ def promote(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
 def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     """Settle messages past max_age or max_wait, and bury those whose attempts ran out with their lease."""
     queue = session.queue(key)
-    if queue.settings.max_age_seconds > 0 and not session.groups(queue) and queue.last_seq >= queue.first_seq:
+    if queue.settings.max_age_seconds > 0 and not session.groups(queue) and session.unsettled(queue) and _keeps(queue):
         session.make_group(queue, QUEUE_MODE_GROUP, queue.first_seq - 1, now)
     left = limit
     undiscovered = False
@@ -116,6 +116,13 @@ def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     return Chore(done, left <= 0 or undiscovered, _next_expiry(session, queue, now))
 
 
+def _keeps(queue: QueueRow) -> bool:
+    """Whether what nobody reads has to be settled at its age: from a dead-letter queue retention takes it as it is."""
+    if removal_age(queue.settings, queue.holds_dead_letters) is None:
+        return True
+    return dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters) is not None
+
+
 def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> int:
     done = 0
     if queue.settings.max_attempts > 0:
@@ -124,6 +131,13 @@ def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: i
             close_run_out(session, queue, group, lease, now)
             save(session, lease)
         done += len(rows)
+    if queue.may_lose:
+        for lease in map(lease_of_row, session.rows(LEASES_SQL["run_out_leases"], (group.id, now, 0, limit - done))):
+            if any(session.row(LEASES_SQL["created_at"], (queue.base | seq,)) is None for seq in lease.open):
+                close_run_out(session, queue, group, lease, now)
+                drop_gone(session, queue, group, lease, now)
+                save(session, lease)
+                done += 1
     if queue.lifetime_micros is None:
         return done
     for lease in map(lease_of_row, session.rows(LEASES_SQL["expiring_leases"], (group.id, now, limit - done))):
@@ -146,6 +160,14 @@ def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, limit: int,
             done += len(held.seqs)
             close_run_out_set(session, queue, group, held, now)
             save_set(session, held)
+    if queue.may_lose and done < limit:
+        for held in map(set_of_row, session.rows(SETS_SQL["run_out_sets"], (group.id, now, 0, limit - done))):
+            if any(session.row(LEASES_SQL["created_at"], (queue.base | seq,)) is None for seq in held.seqs):
+                close_run_out_set(session, queue, group, held, now)
+                read_set(session, queue, group, held)
+                refresh_age(session, queue, held)
+                save_set(session, held)
+                done += 1
     if queue.lifetime_micros is None or done >= limit:
         return min(done, limit)
     for held in map(set_of_row, session.rows(SETS_SQL["expiring_sets"], (group.id, now, limit - done))):

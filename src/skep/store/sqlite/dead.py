@@ -144,6 +144,8 @@ def _remove(session: Session, queue: QueueRow, rows: list[Row], now: Instant) ->
         return
     session.db.executemany(SQL["delete_message"], [(row[0],) for row in rows])
     session.db.executemany(SQL["delete_dead_letter"], [(row[0],) for row in rows])
-    queue.floor_seq = max(queue.floor_seq, rows[-1][0] & MAX_SEQ)
+    gone = [Gone(row[0] & MAX_SEQ, row[18], row[17]) for row in rows]
+    queue.floor_seq = max(queue.floor_seq, gone[-1].seq)
+    queue.gaps += sum(one.seq >= queue.first_seq for one in gone)
     session.touch_queue(queue)
-    forget_messages(session, queue, [Gone(row[0] & MAX_SEQ, row[18], row[17]) for row in rows], now)
+    forget_messages(session, queue, gone, now)

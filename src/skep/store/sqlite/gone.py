@@ -1,7 +1,7 @@
 """Correcting groups when messages leave the log before a group settled them: purge, replay, careless retention.
 
-A message that was discovered and not settled leaves its row and counts as expired. One under a live lease stays with
-that lease, whose settlement counts as usual. What was not discovered yet is counted when discovery finds the gap.
+A message that was not settled counts as expired at once, discovered or not; one that was discovered leaves its row. One
+under a live lease stays with that lease, whose settlement counts as usual.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from skep.store.sqlite.leases import (
     Lease,
     count_expired,
     find_lease,
+    lose_head,
     save,
     set_head,
-    settle_down,
 )
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
@@ -34,10 +34,20 @@ def forget_messages(session: Session, queue: QueueRow, gone: list[Gone], now: In
     """Correct every group of the queue; the messages are deleted already."""
     for group in session.groups(queue).values():
         by_partition: dict[str, set[int]] = {}
+        ahead = others = 0
         for seq, partition, audience in gone:
-            if group.start_seq < seq <= group.scan_seq and audience in (None, group.id):
+            is_meant = audience in (None, group.id) or group.external
+            if seq > group.scan_seq:
+                ahead += 1
+                others += not is_meant
+            elif group.start_seq < seq and is_meant:
                 name = queue.stored_partition(partition) if queue.is_ordered else partition
                 by_partition.setdefault(name, set()).add(seq)
+        if ahead:
+            group.gaps += ahead
+            group.skipped += others
+            group.expired += ahead - others
+            session.touch_group(group)
         for partition, seqs in by_partition.items():
             if queue.is_ordered:
                 _forget_in_partition(session, queue, group, partition, seqs, now)
@@ -78,7 +88,7 @@ def _drop_open(
             lease.attempts = 1
             set_head(session, queue, group, lease)
     elif not lease.open or lease.open[0] != head:
-        settle_down(session, queue, group, lease, now)
+        lose_head(session, queue, group, lease, now)
 
 
 def _forget_in_sets(

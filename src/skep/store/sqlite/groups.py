@@ -40,14 +40,17 @@ def open_group(session: Session, queue: QueueRow, name: str, start: Start, now: 
 def discover(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> bool:
     """Walk at most ``limit`` messages from the group's scan_seq and note their partitions; whether any were walked.
 
-    Seqs with no row were purged and count as expired; messages for another group are passed over.
+    Seqs with no row were counted when their messages went; messages for another group are passed over.
     """
     if group.scan_seq >= queue.last_seq:
         return False
     after, until = queue.base | group.scan_seq, queue.base | queue.last_seq
     rows = session.rows(LEASES_SQL["discover"], (after, until, limit))
     reached = rows[-1][0] & MAX_SEQ if len(rows) == limit else queue.last_seq
-    group.expired += reached - group.scan_seq - len(rows)
+    gaps = reached - group.scan_seq - len(rows)
+    known = min(gaps, group.gaps)
+    group.gaps -= known
+    group.expired += gaps - known
     group.scan_seq = reached
     session.touch_group(group)
     meant = [row for row in rows if row[4] is None or row[4] == group.id]

@@ -161,6 +161,27 @@ def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -
         _set_age(queue, lease, found[0] & MAX_SEQ, found[1])
 
 
+def lose_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
+    """Make the row free without its head, which has gone: what was delivered with it waits for the same retry."""
+    retry_at = lease.ready_at
+    settle_down(session, queue, group, lease, now)
+    if lease.open:
+        lease.ready_at = retry_at
+
+
+def drop_gone(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> bool:
+    """Take what is no longer in the log out of a row whose lease is over; whether anything was. It counts as expired."""
+    gone = [seq for seq in lease.open if session.row(SQL["created_at"], (queue.base | seq,)) is None]
+    if not gone:
+        return False
+    head = lease.open[0]
+    lease.open = [seq for seq in lease.open if seq not in gone]
+    count_expired(session, group, len(gone))
+    if not lease.open or lease.open[0] != head:
+        lose_head(session, queue, group, lease, now)
+    return True
+
+
 def set_leased_head(session: Session, queue: QueueRow, lease: Lease) -> None:
     """Take head and age from the first open message. One that was purged stays, until it is to be handed out again."""
     found = session.row(SQL["created_at"], (queue.base | lease.open[0],))

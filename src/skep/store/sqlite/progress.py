@@ -28,7 +28,8 @@ def seek(session: Session, key: QueueKey, name: str, start: Start, now: Instant)
     else:
         _drop_rows(session, group)
         group.start_seq = group.scan_seq = before
-        group.completed = group.dead = group.expired = group.skipped = group.retried = 0
+        group.completed = group.dead = group.expired = group.retried = 0
+        group.skipped = group.gaps = session.gaps_after(queue, before)
         session.touch_group(group)
     return group_stats(session, queue, group, now)
 
@@ -43,8 +44,11 @@ def report_progress(session: Session, key: QueueKey, name: str, seq: int, now: I
     elif not group.external:
         raise group_is_not_external(key.name, name)
     elif seq > group.scan_seq:
-        # Whoever reads the raw log has seen all of it, whomever it is for, and what is gone it need not see any more.
-        group.completed += seq - group.scan_seq
+        # Whoever reads the raw log has seen all of it, whomever it is for; what was gone before is counted already.
+        gaps = seq - group.scan_seq - session.messages_between(queue, group.scan_seq, seq) if group.gaps else 0
+        known = min(gaps, group.gaps)
+        group.completed += seq - group.scan_seq - known
+        group.gaps -= known
         group.scan_seq = seq
         session.touch_group(group)
     return group_stats(session, queue, group, now)
@@ -69,10 +73,10 @@ def clear(session: Session, key: QueueKey, scope: ClearScope, now: Instant) -> C
     taken = dropped = 0
     if scope is not ClearScope.SCHEDULED:
         groups = session.groups(queue).values()
-        taken = 0 if groups else max(0, queue.last_seq - queue.first_seq + 1)
+        taken = 0 if groups else session.unsettled(queue)
         for group in groups:
             taken += _clear_group(session, queue, group, scope is ClearScope.ALL, now)
-        queue.first_seq = queue.last_seq + 1
+        queue.first_seq, queue.gaps = queue.last_seq + 1, 0
     if scope is not ClearScope.PENDING:
         dropped = queue.scheduled
         session.db.execute(SQL["delete_scheduled"], (queue.id,))
@@ -91,7 +95,7 @@ def _clear_group(session: Session, queue: QueueRow, group: GroupRow, leased_too:
         kept = _keep_live_partitions(session, queue, group, now)
     else:
         kept = _keep_live_sets(session, group, now)
-    group.scan_seq = queue.last_seq
+    group.scan_seq, group.gaps = queue.last_seq, 0
     session.touch_group(group)
     count_expired(session, group, unsettled - kept)
     return unsettled - kept

@@ -74,7 +74,7 @@ def update_queue(session: Session, key: QueueKey, changes: QueueChanges, now: In
             session.db.execute(SQL["set_set_expiry"], (group.id, lifetime_micros(settings)))
     if settings.ordering is not queue.settings.ordering:
         # No group may go back to messages that were kept in another order.
-        queue.first_seq = queue.last_seq + 1
+        queue.first_seq, queue.gaps = queue.last_seq + 1, 0
         session.touch_queue(queue)
     queue.apply(settings)
     queue.updated_at = now

@@ -1,12 +1,14 @@
 """Retention: deleting from the head of the log what its settings and earlier clearing allow.
 
-It asks the slowest group, unless the queue says otherwise; then what a group had not settled counts as expired for it.
+It asks the slowest group, unless the queue says otherwise, or the message is a dead letter past its age; then what a group
+had not settled counts as expired for it.
 """
 
 from __future__ import annotations
 
 from skep.clock import Instant, seconds
 from skep.model import QueueKey
+from skep.store.rules import dead_letter_target, removal_age
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.log import first_seq_at, message_at_or_after
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
@@ -15,6 +17,9 @@ from skep.store.statements import load_statements
 from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "retain")
+
+LOOK_AGAIN_SECONDS = 60.0
+"""How long a pass waits for what is past its age and has to be buried first."""
 
 
 def retain(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
@@ -25,8 +30,9 @@ def retain(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
         _cleared_until(queue, settled),
         _old_until(session, queue, settled, now),
         _completed_until(session, queue, settled, now),
+        _past_age_until(session, queue, now),
     )
-    deleted, more = _delete(session, queue, until, limit, now)
+    deleted, more = _delete(session, queue, until, settled, limit, now)
     _record(session, queue, deleted, settled or 0, now)
     return Chore(deleted, more, None if more else _next_pass(session, queue, settled, now))
 
@@ -61,30 +67,52 @@ def _completed_until(session: Session, queue: QueueRow, settled: int | None, now
     return 0 if found is None else min(found[0], settled)
 
 
-def _delete(session: Session, queue: QueueRow, until: int, limit: int, now: Instant) -> tuple[int, bool]:
-    """Delete the oldest messages up to a seq; how many, and whether some are left."""
+def _past_age_until(session: Session, queue: QueueRow, now: Instant) -> int:
+    """What is past the age at which it leaves the log, once it is buried where that has to be."""
+    age = removal_age(queue.settings, queue.holds_dead_letters)
+    if age is None:
+        return 0
+    old = first_seq_at(session, queue, now - age + 1) - 1
+    if dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters) is None:
+        return old
+    popping = [group for group in session.groups(queue).values() if not group.external]
+    return min(old, min((progress_of(session, queue, group) for group in popping), default=0))
+
+
+def _delete(
+    session: Session, queue: QueueRow, until: int, settled: int | None, limit: int, now: Instant
+) -> tuple[int, bool]:
+    """Delete the oldest messages up to a seq, and begin the log behind them; how many, and whether some are left."""
     if until <= 0 or limit <= 0:
         return 0, False
     rows = session.rows(SQL["doomed"], (queue.base, queue.base | until, limit + 1))
-    doomed = rows[:limit]
-    if not doomed:
-        return 0, False
-    first, last = doomed[0][0], doomed[-1][0]
-    session.db.execute(SQL["delete_range"], (first, last))
-    if queue.holds_dead_letters:
-        session.db.execute(SQL["delete_dead_range"], (first, last))
-    queue.floor_seq = max(queue.floor_seq, last & MAX_SEQ)
-    queue.first_seq = max(queue.first_seq, (last & MAX_SEQ) + 1)
-    session.touch_queue(queue)
-    if queue.settings.retention_ignores_groups:
-        gone = [Gone(position & MAX_SEQ, partition, audience) for position, partition, audience in doomed]
-        forget_messages(session, queue, gone, now)
-    return len(doomed), len(rows) > limit
+    gone = [Gone(position & MAX_SEQ, partition, audience) for position, partition, audience in rows[:limit]]
+    more = len(rows) > limit
+    if gone:
+        first, last = queue.base | gone[0].seq, queue.base | gone[-1].seq
+        session.db.execute(SQL["delete_range"], (first, last))
+        if queue.holds_dead_letters:
+            session.db.execute(SQL["delete_dead_range"], (first, last))
+        queue.floor_seq = max(queue.floor_seq, gone[-1].seq)
+        session.touch_queue(queue)
+        if settled is not None and gone[-1].seq > settled:
+            forget_messages(session, queue, gone, now)
+    reached = gone[-1].seq if more else until
+    if reached >= queue.first_seq:
+        queue.gaps -= reached - queue.first_seq + 1 - sum(one.seq >= queue.first_seq for one in gone)
+        queue.first_seq = reached + 1
+        session.touch_queue(queue)
+    return len(gone), more
 
 
 def _record(session: Session, queue: QueueRow, deleted: int, settled: int, now: Instant) -> None:
     """Add a row to the history when something was deleted or the settled part grew."""
-    if queue.settings.retention_seconds <= 0 and queue.settings.completed_retention_seconds <= 0:
+    settings = queue.settings
+    if not (
+        settings.retention_seconds
+        or settings.completed_retention_seconds
+        or removal_age(settings, queue.holds_dead_letters)
+    ):
         return
     latest = session.row(SQL["latest_pass"], (queue.id,))
     if deleted or latest is None or latest[0] != settled:
@@ -95,9 +123,14 @@ def _next_pass(session: Session, queue: QueueRow, settled: int | None, now: Inst
     """When a message that may go will be old enough, as far as that is known."""
     settings = queue.settings
     oldest = message_at_or_after(session, queue, 1)
-    if oldest is None:
-        return None
     known: list[int] = []
+    age = removal_age(settings, queue.holds_dead_letters)
+    if age is not None:
+        # Letters come without a word to whoever runs the passes, and the next one to come is not older than this.
+        due = age + (now if oldest is None else oldest[1])
+        known.append(due if due > now else now + seconds(LOOK_AGAIN_SECONDS))
+    if oldest is None:
+        return Instant(min(known)) if known else None
     may_go = settings.retention_ignores_groups or (settled is not None and oldest[0] <= settled)
     if settings.retention_seconds > 0 and may_go:
         known.append(oldest[1] + seconds(settings.retention_seconds))

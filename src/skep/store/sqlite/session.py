@@ -17,7 +17,7 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
-from skep.store.rules import FIRST_HEAD, lifetime_micros
+from skep.store.rules import FIRST_HEAD, lifetime_micros, may_lose_messages
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.statements import load_statements
 
@@ -44,6 +44,8 @@ class QueueRow(Struct):
     floor_seq: int
     first_seq: int
     scheduled: int
+    gaps: int
+    """How many seqs from ``first_seq`` on have no message any more."""
     created_at: Instant
     updated_at: Instant
     last_seq: int = 0
@@ -66,6 +68,11 @@ class QueueRow(Struct):
     def is_ordered(self) -> bool:
         """Whether the queue's leases are rows of `partition_lease`."""
         return self.settings.ordering is not Ordering.UNORDERED
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether messages may be gone that somebody holds a lease on."""
+        return may_lose_messages(self.settings, self.holds_dead_letters)
 
     def stored_partition(self, partition: str) -> str:
         """The partition a message is kept in: a fifo queue has one, whatever a push names."""
@@ -99,6 +106,8 @@ class GroupRow(Struct):
     retried: int
     created_at: Instant
     external: int
+    gaps: int = 0
+    """How many seqs beyond ``scan_seq`` have no message any more: they are settled, and counted."""
 
     def pushed(self, last_seq: int) -> int:
         """How many messages the group has ever had to deal with."""
@@ -144,7 +153,7 @@ class Session:
             self.db.executemany(
                 SQL["save_group"],
                 [
-                    (g.id, g.start_seq, g.scan_seq, g.completed, g.dead, g.expired, g.skipped, g.retried)
+                    (g.id, g.start_seq, g.scan_seq, g.completed, g.dead, g.expired, g.skipped, g.retried, g.gaps)
                     for g in self._changed_groups.values()
                 ],
             )
@@ -153,7 +162,7 @@ class Session:
             self.db.executemany(
                 SQL["save_queue_state"],
                 [
-                    (q.id, q.floor_seq, q.first_seq, q.scheduled, q.holds_dead_letters)
+                    (q.id, q.floor_seq, q.first_seq, q.scheduled, q.holds_dead_letters, q.gaps)
                     for q in self._changed_queues.values()
                 ],
             )
@@ -269,11 +278,29 @@ class Session:
 
     def make_group(self, queue: QueueRow, name: str, after_seq: int, now: Instant, external: bool = False) -> GroupRow:
         """A new group that has everything up to ``after_seq`` behind it."""
-        self.db.execute(SQL["insert_group"], (queue.id, name, after_seq, now, external))
+        gaps = self.gaps_after(queue, after_seq)
+        self.db.execute(SQL["insert_group"], (queue.id, name, after_seq, now, external, gaps))
         id_ = self.db.last_insert_rowid()
-        group = GroupRow(id_, queue.id, name, after_seq, after_seq, 0, 0, 0, 0, 0, now, external)
+        group = GroupRow(id_, queue.id, name, after_seq, after_seq, 0, 0, 0, gaps, 0, now, external, gaps)
         self.groups(queue)[name] = group
         return group
+
+    def gaps_after(self, queue: QueueRow, seq: int) -> int:
+        """How many seqs beyond ``seq`` have no message: what a group that starts there never had to deal with.
+
+        Only a start amid the log of a queue that has gaps counts rows.
+        """
+        if not queue.gaps or seq >= queue.last_seq:
+            return 0
+        if seq < queue.first_seq:
+            return queue.gaps
+        return queue.last_seq - seq - self.messages_between(queue, seq, queue.last_seq)
+
+    def messages_between(self, queue: QueueRow, after_seq: int, last_seq: int) -> int:
+        """How many messages lie beyond one seq, up to another."""
+        row = self.row(SQL["messages_between"], (queue.base | after_seq, queue.base | last_seq))
+        assert row is not None
+        return int(row[0])
 
     def drop_group(self, queue: QueueRow, group: GroupRow) -> None:
         """Forget one group: its row is gone."""
@@ -288,7 +315,7 @@ class Session:
         """How many messages of the log the slowest group has yet to settle; all of the log without groups."""
         groups = self.groups(queue)
         if not groups:
-            return max(0, queue.last_seq - queue.first_seq + 1)
+            return max(0, queue.last_seq - queue.first_seq + 1 - queue.gaps)
         return max(group.unsettled(queue.last_seq) for group in groups.values())
 
     def depth(self, queue: QueueRow) -> int:
@@ -303,7 +330,7 @@ def queue_of_row(row: Row) -> QueueRow:
     values["retention_ignores_groups"] = bool(values["retention_ignores_groups"])
     values["paused"] = bool(values["paused"])
     values["encryption_enabled"] = bool(values["encryption_enabled"])
-    holds, floor_seq, first_seq, scheduled, created_at, updated_at = row[_AFTER_SETTINGS:]
+    holds, floor_seq, first_seq, scheduled, gaps, created_at, updated_at = row[_AFTER_SETTINGS:]
     queue = QueueRow(
         id=row[0],
         key=QueueKey(name=row[2], tenant=row[1]),
@@ -312,6 +339,7 @@ def queue_of_row(row: Row) -> QueueRow:
         floor_seq=floor_seq,
         first_seq=first_seq,
         scheduled=scheduled,
+        gaps=gaps,
         created_at=created_at,
         updated_at=updated_at,
     )

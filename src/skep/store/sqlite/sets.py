@@ -129,13 +129,19 @@ def split_off(
     session.db.execute(SQL["insert_set"], values)
 
 
-def take_back(session: Session, queue: QueueRow, held: SetLease, seqs: list[int], now: Instant) -> None:
+def take_back(
+    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, seqs: list[int], now: Instant
+) -> None:
     """Move ``seqs``, which reached nobody, into a free row that does not count this delivery."""
-    found = session.row(LEASES_SQL["created_at"], (queue.base | seqs[0],))
-    oldest_at = held.oldest_at if found is None else found[0]
-    held.attempts -= 1
-    split_off(session, queue, held, seqs, oldest_at, now, held.last_error)
-    held.attempts += 1
+    rows = list(session.db.executemany(LEASES_SQL["age_at"], [(queue.base | seq,) for seq in seqs]))
+    if len(rows) < len(seqs):
+        there = {row[0] & MAX_SEQ for row in rows}
+        held.seqs = [seq for seq in held.seqs if seq in there or seq not in seqs]
+        count_expired(session, group, len(seqs) - len(rows))
+    if rows:
+        held.attempts -= 1
+        split_off(session, queue, held, [row[0] & MAX_SEQ for row in rows], rows[0][1], now, held.last_error)
+        held.attempts += 1
 
 
 def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant, is_all: bool) -> None:

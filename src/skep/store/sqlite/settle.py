@@ -30,6 +30,7 @@ from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import (
     Lease,
     count_expired,
+    drop_gone,
     find_lease,
     save,
     save_all,
@@ -280,6 +281,8 @@ def _undo_delivery(
         lease.leased = 0
         lease.attempts -= 1
         lease.ready_at = now
+        if queue.may_lose:
+            drop_gone(session, queue, group, lease, now)
     for item in releases:
         results[item.place] = SettleResult(SettleStatus.RETRYING, retry_at=now)
 
@@ -313,6 +316,8 @@ def _end_by_nack(
         set_leased_head(session, queue, lease)
     for item in nacks:
         results[item.place] = SettleResult(SettleStatus.RETRYING, retry_at=Instant(lease.ready_at))
+    if queue.may_lose:
+        drop_gone(session, queue, group, lease, now)
     group.retried += len(nacks)
     session.touch_group(group)
 

@@ -11,6 +11,7 @@ from skep.store.outcomes import kept_acks, kept_answers
 from skep.store.rules import is_exhausted, retry_time
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
+from skep.store.sqlite.leases import count_expired
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import (
     SQL,
@@ -86,8 +87,11 @@ def _give_back(
         return SettleResult(status, dead_letter_queue=name)
     ready_at = retry_time(queue.settings, settlement, row.attempts, now)
     found = session.row(LEASES_SQL["created_at"], (queue.base | seq,))
-    oldest_at = row.oldest_at if found is None else found[0]
-    split_off(session, queue, row, [seq], oldest_at, ready_at, settlement.error)
+    if found is None:
+        row.seqs.remove(seq)
+        count_expired(session, group, 1)
+    else:
+        split_off(session, queue, row, [seq], found[0], ready_at, settlement.error)
     done.retried.add(seq)
     group.retried += 1
     session.touch_group(group)
@@ -112,7 +116,7 @@ def _close(
         session.touch_group(group)
         row.seqs = [seq for seq in row.seqs if seq not in done.acked]
     if done.released:
-        take_back(session, queue, row, sorted(done.released), now)
+        take_back(session, queue, group, row, sorted(done.released), now)
     outcome = "retried" if done.retried else "dead" if done.buried else "released" if done.released else "completed"
     seqs = sorted([*done.acked, *done.buried, *done.retried, *done.released])
     refresh_age(session, queue, row)

@@ -5,7 +5,7 @@
 SELECT id, tenant, name, namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms,
        max_backoff_ms, dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
        retention_ignores_groups, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
-       dedup_window_seconds, paused, encryption_enabled, holds_dead_letters, floor_seq, first_seq, scheduled_count, created_at, updated_at
+       dedup_window_seconds, paused, encryption_enabled, holds_dead_letters, floor_seq, first_seq, scheduled_count, gaps, created_at, updated_at
 FROM queue
 WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL
 
@@ -15,22 +15,27 @@ SELECT position, created_at FROM message WHERE position BETWEEN ?1 AND ?2 ORDER 
 
 -- name: groups_of_queue
 -- Unique index (queue_id, name). A queue has few groups, and depth looks at all of them.
-SELECT id, queue_id, name, start_seq, scan_seq, completed, dead, expired, skipped, retried, created_at, external
+SELECT id, queue_id, name, start_seq, scan_seq, completed, dead, expired, skipped, retried, created_at, external, gaps
 FROM consumer_group
 WHERE queue_id = ?1
 
 -- name: insert_group
-INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, external)
-VALUES (?1, ?2, ?3, ?3, ?4, ?5)
+-- What is gone from the log before a group begins was never there for it.
+INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, external, skipped, gaps)
+VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?6)
+
+-- name: messages_between
+-- The table's own b-tree. Never for a push, pop or settlement.
+SELECT count(*) FROM message WHERE position > ?1 AND position <= ?2
 
 -- name: save_group
 -- One write per group and call, whatever the call did: counters are summed in memory first.
 UPDATE consumer_group
-SET start_seq = ?2, scan_seq = ?3, completed = ?4, dead = ?5, expired = ?6, skipped = ?7, retried = ?8
+SET start_seq = ?2, scan_seq = ?3, completed = ?4, dead = ?5, expired = ?6, skipped = ?7, retried = ?8, gaps = ?9
 WHERE id = ?1
 
 -- name: save_queue_state
-UPDATE queue SET floor_seq = ?2, first_seq = ?3, scheduled_count = ?4, holds_dead_letters = ?5 WHERE id = ?1
+UPDATE queue SET floor_seq = ?2, first_seq = ?3, scheduled_count = ?4, holds_dead_letters = ?5, gaps = ?6 WHERE id = ?1
 
 -- name: add_history
 -- Once per call for all the leases that it ended.

@@ -15,8 +15,8 @@ BEGIN
     v_last := last_seq(q.id, q.floor_seq);
     FOR g IN SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue ORDER BY x.id LOOP
         -- What is undiscovered is passed over without a look, however much it is.
-        SELECT v_last - x.scan_seq INTO v_undiscovered FROM consumer_group x WHERE x.id = g.id FOR UPDATE;
-        UPDATE consumer_group x SET scan_seq = v_last WHERE x.id = g.id;
+        SELECT v_last - x.scan_seq - x.gaps INTO v_undiscovered FROM consumer_group x WHERE x.id = g.id FOR UPDATE;
+        UPDATE consumer_group x SET scan_seq = v_last, gaps = 0 WHERE x.id = g.id;
         PERFORM 1 FROM partition_lease l WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id ORDER BY l.partition FOR UPDATE;
         WITH gone AS (
             DELETE FROM partition_lease l
@@ -43,7 +43,7 @@ BEGIN
         END IF;
         v_cleared := coalesce(v_cleared, 0) + v_expired;
     END LOOP;
-    UPDATE queue SET first_seq = v_last + 1 WHERE id = p_queue;
-    RETURN coalesce(v_cleared, v_last - q.first_seq + 1);
+    UPDATE queue SET first_seq = v_last + 1, gaps = 0 WHERE id = p_queue;
+    RETURN coalesce(v_cleared, v_last - q.first_seq + 1 - q.gaps);
 END
 $$;

@@ -35,13 +35,15 @@ RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     q queue%ROWTYPE;
     v_scan bigint;
+    v_gaps bigint;
+    v_known bigint;
     v_upper bigint;
     v_rows bigint;
     v_others bigint;
     v_delay bigint;
     v_window bigint;
 BEGIN
-    SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = p_group FOR UPDATE SKIP LOCKED;
+    SELECT g.scan_seq, g.gaps INTO v_scan, v_gaps FROM consumer_group g WHERE g.id = p_group FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
@@ -87,9 +89,11 @@ BEGIN
         )
         SELECT coalesce(sum(f.n), 0), coalesce(sum(f.n) FILTER (WHERE NOT f.mine), 0) INTO v_rows, v_others FROM found f;
     END IF;
-    UPDATE consumer_group g SET scan_seq = v_upper WHERE g.id = p_group;
-    IF v_others > 0 OR v_rows < v_upper - v_scan THEN
-        PERFORM count_up(q.id, p_group, p_shard, 0, 0, v_upper - v_scan - v_rows, v_others, 0);
+    -- Gaps were counted when their messages went.
+    v_known := least(v_gaps, v_upper - v_scan - v_rows);
+    UPDATE consumer_group g SET scan_seq = v_upper, gaps = v_gaps - v_known WHERE g.id = p_group;
+    IF v_others > 0 OR v_rows + v_known < v_upper - v_scan THEN
+        PERFORM count_up(q.id, p_group, p_shard, 0, 0, v_upper - v_scan - v_rows - v_known, v_others, 0);
     END IF;
     RETURN v_upper - v_scan;
 END

@@ -41,15 +41,46 @@ BEGIN
 END
 $$;
 
+-- How many seqs beyond one have no message: what a group that starts there never had to deal with. Only a start amid the log of a
+-- queue that has gaps counts rows, by the primary key. The caller holds the log's lock, or the group's.
+CREATE OR REPLACE FUNCTION gaps_after(p_queue integer, p_seq bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    q queue%ROWTYPE;
+    v_last bigint;
+BEGIN
+    SELECT * INTO q FROM queue k WHERE k.id = p_queue;
+    IF q.gaps = 0 OR p_seq < q.first_seq THEN
+        RETURN q.gaps;
+    END IF;
+    v_last := last_seq(q.id, q.floor_seq);
+    RETURN v_last - p_seq - (SELECT count(*) FROM message m WHERE m.queue_id = q.id AND m.seq > p_seq);
+END
+$$;
+
+-- Notes what is gone from the log before a group begins: it was never there for it.
+CREATE OR REPLACE FUNCTION pass_over_gaps(p_queue integer, p_group integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_gaps bigint;
+BEGIN
+    SELECT gaps_after(p_queue, g.scan_seq) INTO v_gaps FROM consumer_group g WHERE g.id = p_group;
+    UPDATE consumer_group g SET gaps = v_gaps WHERE g.id = p_group AND g.gaps <> v_gaps;
+    IF v_gaps > 0 THEN
+        PERFORM count_up(p_queue, p_group, 0::smallint, 0, 0, 0, v_gaps, 0);
+    END IF;
+END
+$$;
+
 -- Moves an external group forward, never back, making it where it is said to be. Answers 'ok', 'beyond' with the log's end (the
--- log has no such seq), 'popping' (messages are leased to that group), or 'missing' (the queue was deleted meanwhile). It counts all it passes as completed: whoever reads the
--- raw log has seen all of it, whomever it is for, and what is gone it need not see any more.
+-- log has no such seq), 'popping' (messages are leased to that group), or 'missing' (the queue was deleted meanwhile). It counts all
+-- it passes as completed, but for what went before and is counted already: whoever reads the raw log has seen all of it, whomever it
+-- is for.
 CREATE OR REPLACE FUNCTION report_progress(p_queue integer, p_name text, p_seq bigint, p_now bigint, p_shard smallint,
                                            OUT state text, OUT last bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     q queue%ROWTYPE;
     g consumer_group%ROWTYPE;
+    v_known bigint;
 BEGIN
     SELECT * INTO q FROM queue k WHERE k.id = p_queue;
     last := last_seq(q.id, q.floor_seq);
@@ -69,13 +100,21 @@ BEGIN
         INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, external)
         SELECT p_queue, p_name, s.seq, s.seq, p_now, true FROM (SELECT greatest(p_seq, q.first_seq - 1) AS seq) s
         ON CONFLICT (queue_id, name) DO NOTHING;
+        IF FOUND THEN
+            PERFORM pass_over_gaps(p_queue, (SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue AND x.name = p_name));
+        END IF;
         SELECT * INTO g FROM consumer_group x WHERE x.queue_id = p_queue AND x.name = p_name FOR UPDATE;
     END IF;
     IF NOT g.external THEN
         state := 'popping';
     ELSIF p_seq > g.scan_seq THEN
-        UPDATE consumer_group x SET scan_seq = p_seq WHERE x.id = g.id;
-        PERFORM count_up(p_queue, g.id, p_shard, p_seq - g.scan_seq, 0, 0, 0, 0);
+        v_known := 0;
+        IF g.gaps > 0 THEN
+            v_known := least(g.gaps, p_seq - g.scan_seq - (
+                SELECT count(*) FROM message m WHERE m.queue_id = p_queue AND m.seq > g.scan_seq AND m.seq <= p_seq));
+        END IF;
+        UPDATE consumer_group x SET scan_seq = p_seq, gaps = g.gaps - v_known WHERE x.id = g.id;
+        PERFORM count_up(p_queue, g.id, p_shard, p_seq - g.scan_seq - v_known, 0, 0, 0, 0);
     END IF;
 END
 $$;
@@ -103,7 +142,12 @@ BEGIN
     v_start := start_position(p_queue, p_mode, p_value);
     INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at)
     VALUES (p_queue, p_name, v_start, v_start, p_now)
-    ON CONFLICT (queue_id, name) DO NOTHING;
+    ON CONFLICT (queue_id, name) DO NOTHING
+    RETURNING id INTO v_id;
+    IF v_id IS NOT NULL THEN
+        PERFORM pass_over_gaps(p_queue, v_id);
+        RETURN v_id;
+    END IF;
     SELECT g.id INTO v_id FROM consumer_group g WHERE g.queue_id = p_queue AND g.name = p_name;
     RETURN v_id;
 END

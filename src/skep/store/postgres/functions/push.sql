@@ -12,14 +12,14 @@ $$;
 
 -- Depth without counting rows: what the slowest group has yet to settle, from its counters. Volatile, like all that reads the
 -- tables that are compacted: it must look with a snapshot taken after it got their locks (functions/compact.sql).
-CREATE OR REPLACE FUNCTION log_depth(p_queue integer, p_first bigint, p_last bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION log_depth(p_queue integer, p_first bigint, p_last bigint, p_gaps bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_depth bigint;
 BEGIN
     SELECT max(p_last - g.start_seq - coalesce(
         (SELECT sum(c.completed + c.dead + c.expired + c.skipped) FROM group_counter c WHERE c.group_id = g.id), 0))
     INTO v_depth FROM consumer_group g WHERE g.queue_id = p_queue;
-    RETURN coalesce(v_depth, p_last - p_first + 1);
+    RETURN coalesce(v_depth, p_last - p_first + 1 - p_gaps);
 END
 $$;
 
@@ -69,7 +69,7 @@ BEGIN
         FROM message m WHERE m.queue_id = q.id ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1;
         last_seq := coalesce(last_seq, q.floor_seq);
         last_created_at := coalesce(last_created_at, 0);
-        depth := log_depth(q.id, q.first_seq, last_seq) + q.scheduled_count;
+        depth := log_depth(q.id, q.first_seq, last_seq, q.gaps) + q.scheduled_count;
         watched := EXISTS (SELECT 1 FROM watcher w WHERE w.queue_id = q.id AND w.until > p_now);
         operations := has_operations(q.tenant, q.name);
         encrypted := q.encryption_enabled;
@@ -134,7 +134,7 @@ BEGIN
     FROM unnest(p_ids, p_partitions, p_priorities, p_content_types, p_headers, p_payloads)
          WITH ORDINALITY AS n (id, partition, priority, content_type, headers, payload, ord);
     v_last := v_last + cardinality(p_ids);
-    RETURN QUERY SELECT q.id, v_last, log_depth(q.id, q.first_seq, v_last) + q.scheduled_count,
+    RETURN QUERY SELECT q.id, v_last, log_depth(q.id, q.first_seq, v_last, q.gaps) + q.scheduled_count,
                         EXISTS (SELECT 1 FROM watcher w WHERE w.queue_id = q.id AND w.until > p_now);
 END
 $$;

@@ -32,7 +32,9 @@ BEGIN
             WHERE l.partition = x.partition AND l.group_id = v_group AND l.token = x.token FOR UPDATE) l
     ), judged AS MATERIALIZED (
         SELECT k.*, k.acked = k.open[1:k.leased] AS whole, k.open[k.leased + 1:] AS left_open
-        FROM locked k WHERE k.acked = k.open[1:k.leased] OR k.acked <@ k.open[1:k.leased]
+        FROM locked k WHERE (k.acked = k.open[1:k.leased] OR k.acked <@ k.open[1:k.leased])
+          -- What else is open may have left the log meanwhile, where that can be.
+          AND NOT ((q.holds_dead_letters OR q.retention_ignores_groups) AND cardinality(k.open) > k.leased)
     ), gone AS (
         DELETE FROM partition_lease l USING judged j
         WHERE j.whole AND j.left_open = '{}' AND j.pending = 0

@@ -1,62 +1,105 @@
--- Takes messages that are about to be deleted out of a group's leases, and counts them as expired. What is under a live
--- lease stays with it; what the group has not discovered yet is counted when it walks over the gap.
+-- Takes messages that are about to be deleted (p_seqs, ascending) out of a group, and counts at once as expired what it had not
+-- settled, discovered or not. What is under a live lease stays with it. A message from ahead, since the clock was put back, counts as
+-- created now.
 CREATE OR REPLACE FUNCTION withdraw(p_queue integer, p_group integer, p_seqs bigint[], p_now bigint, p_shard smallint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    v_scan bigint;
-    v_count bigint := 0;
-    v_more bigint;
+    q queue%ROWTYPE;
+    g record;
+    v_ahead bigint := 0;
+    v_others bigint := 0;
+    v_leased bigint := 0;
+    v_sets bigint := 0;
+    v_delay bigint;
+    v_window bigint;
 BEGIN
     -- Waits for a discovery that runs, so that none of the messages is discovered in between.
-    SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = p_group FOR UPDATE;
-    PERFORM 1 FROM partition_lease l
-    WHERE l.queue_id = p_queue AND l.group_id::bigint = p_group
-      AND l.partition IN (SELECT m.partition FROM message m WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs))
-    ORDER BY l.partition FOR UPDATE;
-    WITH target AS MATERIALIZED (
-        SELECT l.partition, l.group_id, count(*) AS n,
-               count(*) FILTER (WHERE m.seq > l.delivered_seq) AS fresh,
-               array_agg(m.seq) AS seqs
-        FROM message m CROSS JOIN LATERAL (
-            SELECT l.* FROM partition_lease l WHERE l.partition = m.partition AND l.group_id = p_group LIMIT 1) l
-        WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs) AND m.seq <= v_scan
-          AND (m.audience IS NULL OR m.audience = p_group)
-          AND ((m.seq > l.delivered_seq)
-            OR (m.seq = ANY (l.open) AND NOT (l.token IS NOT NULL AND l.ready_at > p_now AND m.seq = ANY (l.open[1:l.leased]))))
-        GROUP BY l.partition, l.group_id
-    ), kept AS MATERIALIZED (
-        SELECT l.partition, l.group_id, t.n, l.pending - t.fresh AS pending, l.leased, l.token, l.attempts, l.open[1] AS head,
-               ARRAY(SELECT o.seq FROM unnest(l.open) o (seq) WHERE o.seq <> ALL (t.seqs) ORDER BY o.seq) AS open,
-               cardinality(ARRAY(SELECT o.seq FROM unnest(l.open[1:l.leased]) o (seq) WHERE o.seq <> ALL (t.seqs))) AS still_leased
-        FROM target t JOIN partition_lease l ON l.partition = t.partition AND l.group_id = t.group_id
-    ), gone AS (
-        DELETE FROM partition_lease l USING kept k
-        WHERE k.open = '{}' AND k.pending = 0 AND l.partition = k.partition AND l.group_id = k.group_id
-    ), changed AS (
-        UPDATE partition_lease l SET pending = k.pending, open = k.open, leased = k.still_leased,
-            token = CASE WHEN k.still_leased > 0 THEN l.token END,
-            attempts = CASE WHEN k.open = '{}' THEN 0 WHEN k.open[1] = k.head THEN k.attempts ELSE 1 END
-        FROM kept k
-        WHERE NOT (k.open = '{}' AND k.pending = 0)
-          AND l.partition = k.partition AND l.group_id = k.group_id
-    )
-    SELECT coalesce(sum(k.n), 0) INTO v_count FROM kept k;
-
-    WITH kept AS MATERIALIZED (
-        SELECT s.id, cardinality(s.seqs) AS before,
-               ARRAY(SELECT o.seq FROM unnest(s.seqs) o (seq) WHERE o.seq <> ALL (p_seqs) ORDER BY o.seq) AS seqs
-        FROM set_lease s
-        WHERE s.queue_id = p_queue AND s.group_id = p_group AND s.seqs && p_seqs AND NOT (s.token IS NOT NULL AND s.ready_at > p_now)
-        ORDER BY s.id FOR UPDATE
-    ), gone AS (
-        DELETE FROM set_lease s USING kept k WHERE s.id = k.id AND k.seqs = '{}'
-    ), changed AS (
-        UPDATE set_lease s SET seqs = k.seqs FROM kept k WHERE s.id = k.id AND k.seqs <> '{}'
-    )
-    SELECT coalesce(sum(k.before - cardinality(k.seqs)), 0) INTO v_more FROM kept k;
-    IF v_count + v_more > 0 THEN
-        PERFORM count_up(p_queue, p_group, p_shard, 0, 0, v_count + v_more, 0, 0);
+    SELECT x.scan_seq, x.external INTO g FROM consumer_group x WHERE x.id = p_group FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 0;
     END IF;
-    RETURN v_count + v_more;
+    IF p_seqs[cardinality(p_seqs)] > g.scan_seq THEN
+        SELECT count(*), count(*) FILTER (WHERE m.audience <> p_group AND NOT g.external) INTO v_ahead, v_others
+        FROM message m WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs) AND m.seq > g.scan_seq;
+        UPDATE consumer_group x SET gaps = x.gaps + v_ahead WHERE x.id = p_group;
+    END IF;
+    IF NOT g.external AND p_seqs[1] <= g.scan_seq THEN
+        SELECT * INTO q FROM queue k WHERE k.id = p_queue;
+        v_delay := (q.delayed_processing_seconds * 1e6)::bigint;
+        v_window := (q.window_buffer_seconds * 1e6)::bigint;
+        PERFORM 1 FROM partition_lease l
+        WHERE l.queue_id = p_queue AND l.group_id::bigint = p_group
+          AND l.partition IN (SELECT m.partition FROM message m WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs))
+        ORDER BY l.partition FOR UPDATE;
+        WITH target AS MATERIALIZED (
+            SELECT l.partition, l.group_id, count(*) AS n,
+                   count(*) FILTER (WHERE m.seq > l.delivered_seq) AS fresh,
+                   array_agg(m.seq) AS seqs
+            FROM message m CROSS JOIN LATERAL (
+                SELECT l.* FROM partition_lease l WHERE l.partition = m.partition AND l.group_id = p_group LIMIT 1) l
+            WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs) AND m.seq <= g.scan_seq
+              AND (m.audience IS NULL OR m.audience = p_group)
+              AND ((m.seq > l.delivered_seq)
+                OR (m.seq = ANY (l.open) AND NOT (l.token IS NOT NULL AND l.ready_at > p_now AND m.seq = ANY (l.open[1:l.leased]))))
+            GROUP BY l.partition, l.group_id
+        ), kept AS MATERIALIZED (
+            SELECT l.partition, l.group_id, t.n, l.pending - t.fresh AS pending, l.leased, l.token, l.attempts, l.open[1] AS head,
+                   l.delivered_seq, l.newest_at,
+                   ARRAY(SELECT o.seq FROM unnest(l.open) o (seq) WHERE o.seq <> ALL (t.seqs) ORDER BY o.seq) AS open,
+                   cardinality(ARRAY(SELECT o.seq FROM unnest(l.open[1:l.leased]) o (seq) WHERE o.seq <> ALL (t.seqs))) AS still_leased
+            FROM target t JOIN partition_lease l ON l.partition = t.partition AND l.group_id = t.group_id
+        ), headed AS MATERIALIZED (
+            -- With what is first now, where that has changed: the first open one, or the next beyond what was delivered.
+            SELECT k.*, m.seq AS next_seq, least(m.created_at, p_now) AS next_at
+            FROM kept k LEFT JOIN LATERAL (
+                (SELECT m.seq, m.created_at FROM message m
+                 WHERE k.open = '{}' AND m.partition = k.partition AND m.queue_id = p_queue AND m.seq > k.delivered_seq
+                   AND m.seq <> ALL (p_seqs) AND m.seq <= g.scan_seq AND (m.audience IS NULL OR m.audience = p_group)
+                 ORDER BY m.partition, m.queue_id, m.seq LIMIT 1)
+                UNION ALL
+                (SELECT m.seq, m.created_at FROM message m
+                 WHERE k.open[1] <> k.head AND m.queue_id = p_queue AND m.seq = k.open[1] LIMIT 1)) m ON true
+        ), gone AS (
+            DELETE FROM partition_lease l USING kept k
+            WHERE k.open = '{}' AND k.pending = 0 AND l.partition = k.partition AND l.group_id = k.group_id
+        ), changed AS (
+            UPDATE partition_lease l SET pending = k.pending, open = k.open, leased = k.still_leased,
+                token = CASE WHEN k.still_leased > 0 THEN l.token END,
+                leased_at = CASE WHEN k.still_leased > 0 THEN l.leased_at END,
+                attempts = CASE WHEN k.open = '{}' THEN 0 WHEN k.open[1] = k.head THEN k.attempts ELSE 1 END,
+                last_error = CASE WHEN k.open[1] = k.head THEN l.last_error END,
+                oldest_at = coalesce(k.next_at, l.oldest_at),
+                -- Up to the next message everything here is settled: with that the group's progress is exact.
+                delivered_seq = CASE WHEN k.open = '{}' THEN coalesce(k.next_seq - 1, l.delivered_seq) ELSE l.delivered_seq END,
+                -- What was delivered with a head that has gone waits for the same retry.
+                ready_at = CASE WHEN k.open = '{}' AND k.next_seq IS NOT NULL
+                                THEN ready_time(k.next_at, l.newest_at, v_delay, v_window) ELSE l.ready_at END
+            FROM headed k
+            WHERE NOT (k.open = '{}' AND k.pending = 0)
+              AND l.partition = k.partition AND l.group_id = k.group_id
+        )
+        SELECT coalesce(sum(k.n), 0) INTO v_leased FROM kept k;
+
+        WITH kept AS MATERIALIZED (
+            SELECT s.id, cardinality(s.seqs) AS before,
+                   ARRAY(SELECT o.seq FROM unnest(s.seqs) o (seq) WHERE o.seq <> ALL (p_seqs) ORDER BY o.seq) AS seqs
+            FROM set_lease s
+            WHERE s.queue_id = p_queue AND s.group_id = p_group AND s.seqs[1] <= p_seqs[cardinality(p_seqs)]
+              AND s.seqs[cardinality(s.seqs)] >= p_seqs[1] AND s.seqs && p_seqs AND NOT (s.token IS NOT NULL AND s.ready_at > p_now)
+            ORDER BY s.id FOR UPDATE
+        ), gone AS (
+            DELETE FROM set_lease s USING kept k WHERE s.id = k.id AND k.seqs = '{}'
+        ), changed AS (
+            UPDATE set_lease s SET seqs = k.seqs, oldest_at = coalesce(
+                (SELECT least(m.created_at, p_now) FROM message m WHERE m.queue_id = p_queue AND m.seq = ANY (k.seqs)
+                 ORDER BY m.queue_id, m.seq LIMIT 1), s.oldest_at)
+            FROM kept k WHERE s.id = k.id AND k.seqs <> '{}'
+        )
+        SELECT coalesce(sum(k.before - cardinality(k.seqs)), 0) INTO v_sets FROM kept k;
+    END IF;
+    IF v_ahead + v_leased + v_sets > 0 THEN
+        PERFORM count_up(p_queue, p_group, p_shard, 0, 0, v_ahead - v_others + v_leased + v_sets, v_others, 0);
+    END IF;
+    RETURN v_ahead + v_leased + v_sets;
 END
 $$;
