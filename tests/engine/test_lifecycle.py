@@ -11,8 +11,8 @@ from skep.config import EngineSettings, Limits
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
-from skep.model import PushBatch, QueueChanges, QueueKey, QueueSettings
-from tests.engine.driver import ORDERS, EngineDriver, answer, message, until
+from skep.model import DeadLetterFilter, Outcome, PushBatch, QueueChanges, QueueKey, QueueSettings
+from tests.engine.driver import ORDERS, EngineDriver, answer, message, settlement, until
 from tests.engine.recording import RecordingStore
 
 
@@ -166,3 +166,39 @@ async def test_a_push_to_a_queue_made_by_it_learns_its_settings(driver: EngineDr
     driver.clock.advance(30)
 
     assert await answer(poll) == ["1"]
+
+
+DEAD = QueueKey("orders.dead")
+
+
+async def test_dead_letters_leave_at_their_age_though_nobody_touches_their_queue(driver: EngineDriver) -> None:
+    await driver.engine.create_queue(DEAD, QueueSettings(max_age_seconds=604_800))
+    await driver.engine.create_queue(ORDERS, QueueSettings(max_age_seconds=60))
+    await calm(driver)
+    await calm(driver, DEAD)
+    await driver.push("1")
+    await driver.advance(60)
+    assert (await driver.engine.look.queue_stats(DEAD)).depth == 1
+
+    await driver.advance(604_799)
+    assert (await driver.engine.look.queue_stats(DEAD)).dead_letters == 1
+    await driver.advance(1)
+
+    stats = await driver.engine.look.queue_stats(DEAD)
+    assert (stats.depth, stats.dead_letters, stats.first_seq) == (0, 0, 2)
+
+
+async def test_I12_a_letter_purged_under_a_lease_is_gone_when_that_runs_out(driver: EngineDriver) -> None:
+    await driver.engine.create_queue(ORDERS)
+    await calm(driver)
+    await driver.push("1")
+    [delivery] = await driver.pop()
+    await driver.engine.settle([settlement(delivery, Outcome.REJECT)])
+    await calm(driver, DEAD)
+    await driver.pop(queue=DEAD, lease_seconds=30)
+    await driver.engine.dead_letters.purge(DeadLetterFilter(queue=DEAD))
+    assert (await driver.engine.look.queue_stats(DEAD)).depth == 1
+
+    await driver.advance(30)
+
+    assert (await driver.engine.look.queue_stats(DEAD)).depth == 0

@@ -17,8 +17,9 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.timers import Timer, Timers
 from skep.errors import Code, SkepError
-from skep.model import DEAD_LETTER_SUFFIX, Queue, QueueKey
+from skep.model import Queue, QueueKey
 from skep.store.protocol import Store
+from skep.store.rules import dead_letter_target, may_lose_messages
 from skep.upkeep import Chore
 
 FIRST_BACKOFF = seconds(1)
@@ -54,7 +55,7 @@ class Plan:
         "dead_letters",
         "expire",
         "expire_after",
-        "has_attempts",
+        "looks_after_leases",
         "promote",
         "queue_id",
         "retain",
@@ -68,7 +69,7 @@ class Plan:
         self.retain = retain
         self.dead_letters: QueueKey | None = None
         self.queue_id = 0
-        self.has_attempts = True
+        self.looks_after_leases = True
         self.expire_after: int | None = None
         self.retain_after: int | None = None
         self.settled_after: int | None = None
@@ -76,12 +77,13 @@ class Plan:
     def learn(self, queue: Queue) -> None:
         """Take over a queue's settings."""
         settings = queue.settings
-        name = settings.dead_letter_queue or queue.key.name + DEAD_LETTER_SUFFIX
-        self.dead_letters = QueueKey(name, queue.key.tenant)
+        name = dead_letter_target(queue.key.name, settings, queue.holds_dead_letters)
+        self.dead_letters = None if name is None else QueueKey(name, queue.key.tenant)
         self.queue_id = queue.id
-        self.has_attempts = settings.max_attempts > 0
+        self.looks_after_leases = settings.max_attempts > 0 or may_lose_messages(settings, queue.holds_dead_letters)
         self.expire_after = _shortest(settings.max_age_seconds, settings.max_wait_seconds)
-        self.retain_after = _shortest(settings.retention_seconds)
+        # Also by age: the queue may have become a dead-letter queue since.
+        self.retain_after = _shortest(settings.retention_seconds, settings.max_age_seconds)
         completed = _shortest(settings.completed_retention_seconds)
         self.settled_after = None if completed is None else min(completed, RETENTION_SPACING)
 
@@ -166,11 +168,11 @@ class Lifecycle:
             self._due(plan.retain, Instant(now + plan.retain_after))
 
     def leased(self, key: QueueKey, deadline: Instant) -> None:
-        """Messages were leased until ``deadline``; if it runs out, some may have to be given up on."""
+        """Messages were leased until ``deadline``; if it runs out, some may have to be given up on, or be gone."""
         plan = self._plans.get(key)
         if plan is None:
             self.inspect(key)
-        elif plan.has_attempts:
+        elif plan.looks_after_leases:
             self._due(plan.expire, deadline)
 
     def settled(self, key: QueueKey, now: Instant) -> None:
@@ -292,6 +294,7 @@ class Lifecycle:
             self._on_ready(timed.key)
             plan = self._plans.get(timed.key)
             if plan is not None and timed is plan.expire and plan.dead_letters is not None:
+                self.pushed(plan.dead_letters, now)
                 self._on_ready(plan.dead_letters)
         if chore.more:
             return now
