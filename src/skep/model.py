@@ -65,6 +65,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     retention_seconds: float = 0.0
     completed_retention_seconds: float = 0.0
     retention_ignores_groups: bool = False
+    group_idle_seconds: float = 0.0
     delayed_processing_seconds: float = 0.0
     window_buffer_seconds: float = 0.0
     max_wait_seconds: float = 0.0
@@ -90,6 +91,7 @@ class QueueChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     retention_seconds: float | UnsetType = UNSET
     completed_retention_seconds: float | UnsetType = UNSET
     retention_ignores_groups: bool | UnsetType = UNSET
+    group_idle_seconds: float | UnsetType = UNSET
     delayed_processing_seconds: float | UnsetType = UNSET
     window_buffer_seconds: float | UnsetType = UNSET
     max_wait_seconds: float | UnsetType = UNSET
@@ -515,7 +517,10 @@ class Rates(Struct, frozen=True):
 
 
 class GroupStats(Struct, frozen=True, kw_only=True):
-    """A group's account. I12: pushed = completed + pending + in_flight + dead + expired. Nobody pops for an external one."""
+    """A group's account. I12: pushed = completed + pending + in_flight + dead + expired. Nobody pops for an external one.
+
+    ``active_at`` is when somebody last used it, to the minute. An ``idle`` one holds back neither retention nor max_depth.
+    """
 
     queue: QueueKey
     group: str
@@ -534,6 +539,9 @@ class GroupStats(Struct, frozen=True, kw_only=True):
     rates: Rates
     created_at: Instant
     external: bool = False
+    active_at: Instant
+    inactive_seconds: float
+    idle: bool = False
 
     @property
     def lag_messages(self) -> int:
@@ -542,7 +550,7 @@ class GroupStats(Struct, frozen=True, kw_only=True):
 
 
 class QueueStats(Struct, frozen=True, kw_only=True):
-    """A queue's figures: its log, what waits to enter it, and every group's account."""
+    """A queue's figures: its log, what waits to enter it, and every group's account. ``gaps`` are seqs without a message."""
 
     queue: QueueKey
     first_seq: Seq
@@ -554,6 +562,7 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     oldest_age_seconds: float
     rates: Rates
     groups: list[GroupStats]
+    gaps: int = 0
 
 
 class PartitionStats(Struct, frozen=True, kw_only=True):

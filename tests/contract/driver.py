@@ -287,11 +287,25 @@ class Driver:
         # One at a time: of two looks at once, the one that is answered first may be the younger.
         async with self._checking:
             for queue in await self.store.list_queues(self.tenant, limit=PLENTY):
-                for group in (await self.store.queue_stats(queue.key, self.now)).groups:
+                stats = await self.store.queue_stats(queue.key, self.now)
+                check_depth(stats)
+                if queue.holds_dead_letters and not stats.groups:
+                    there = await self.store.messages(MessageFilter(queue=queue.key, limit=PLENTY), self.now)
+                    whole = there.after is None
+                    count = len(there.messages) + stats.scheduled
+                    assert stats.depth == count or not whole, f"I12: not all of it is there: {stats}"
+                for group in stats.groups:
                     check_account(group)
                     known = (queue.id, group.group, group.created_at)
                     assert group.progress_seq >= self._progress.get(known, 0), f"I7: progress fell: {group}"
                     self._progress[known] = group.progress_seq
+
+
+def check_depth(stats: QueueStats) -> None:
+    """Depth and lag agree: it is that of the slowest group in use, or of the slowest when none is."""
+    lags = [group.lag_messages for group in stats.groups if not group.idle]
+    lags = lags or [group.lag_messages for group in stats.groups]
+    assert not lags or stats.depth == max(lags) + stats.scheduled, f"I12: the depth is not that of a group: {stats}"
 
 
 def check_account(group: GroupStats) -> None:

@@ -53,7 +53,7 @@ from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from skep.transactions import Transaction
-from tests.contract.driver import check_account, check_entity
+from tests.contract.driver import check_account, check_depth, check_entity
 from tests.support.reference import EXPIRED_LEASE, Group, Log
 from tests.support.reference_store import ReferenceStore
 
@@ -526,8 +526,8 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         there, wanted = [[int(message.seq) for message in page.messages] for page in pages]
         assert there == wanted, f"{key.name}: (store, reference) hold {there}, {wanted}"
-        lags = [group.lag_messages for group in stats.groups]
-        assert stats.depth == max(lags, default=len(there)) + stats.scheduled, f"{key.name}: the depth of {stats}"
+        check_depth(stats)
+        assert stats.groups or stats.depth == len(there) + stats.scheduled, f"{key.name}: the depth of {stats}"
         for group in stats.groups:
             if model.log(key).groups[group.group].leases:
                 continue  # what is held may be gone
@@ -561,7 +561,17 @@ def figures(stats: GroupStats, log: Log, now: int) -> dict[str, object]:
     Nor how old a message is that was deleted while it was leased.
     """
     group: Group = log.groups[stats.group]
-    names = ["progress_seq", "pushed", "completed", "dead", "expired", "lag_messages", "created_at"]
+    names = [
+        "progress_seq",
+        "pushed",
+        "completed",
+        "dead",
+        "expired",
+        "lag_messages",
+        "created_at",
+        "active_at",
+        "idle",
+    ]
     if log.entries.keys() >= set(group.unsettled()):
         names.append("oldest_at")
     if not any(lease.deadline <= now for lease in group.leases) and log.is_ordered:

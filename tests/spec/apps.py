@@ -91,7 +91,7 @@ settings = st.fixed_dictionaries(
         "lease_seconds": durations, "max_attempts": st.integers(0, 9), "initial_backoff_ms": st.integers(0, 99_999),
         "max_backoff_ms": st.integers(0, 99_999), "dead_letter_queue": queue_names, "max_depth": st.integers(0, 10**15),
         "max_age_seconds": durations, "retention_seconds": durations, "completed_retention_seconds": durations,
-        "retention_ignores_groups": st.booleans(), "delayed_processing_seconds": durations,
+        "retention_ignores_groups": st.booleans(), "group_idle_seconds": durations, "delayed_processing_seconds": durations,
         "window_buffer_seconds": durations, "max_wait_seconds": durations, "dedup_window_seconds": durations,
         "paused": st.booleans(),
     },

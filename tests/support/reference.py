@@ -100,7 +100,14 @@ class Group:
     counted: set[int] = field(default_factory=set)  # beyond scan_seq, gone from the log, in the account already
     external: bool = False
     passed: int = 0  # by an external group, which has no marks
+    active_at: int = 0
+    idle: bool = False
     samples: list[tuple[Instant, tuple[int, int, int, int]]] = field(default_factory=list)
+
+    def used(self, now: Instant) -> None:
+        """Somebody uses it; that is known to the minute."""
+        if self.idle or now - self.active_at >= seconds(60):
+            self.active_at, self.idle = now, False
 
     def count(self, state: State) -> int:
         return sum(mark.state == state for mark in self.marks.values()) + (self.passed if state == "completed" else 0)
@@ -171,8 +178,12 @@ class Log:
 
     @property
     def depth(self) -> int:
-        backlogs = [self.backlog(group) for group in self.groups.values()]
+        backlogs = [self.backlog(group) for group in self.in_use]
         return max(backlogs, default=len(self.logical)) + len(self.scheduled)
+
+    @property
+    def in_use(self) -> list[Group]:
+        return [group for group in self.groups.values() if not group.idle] or list(self.groups.values())
 
     @property
     def logical(self) -> list[Entry]:
@@ -288,7 +299,7 @@ class Reference:
         if name not in log.groups:
             at = self.position(log, start) - 1
             self.ids += 1
-            log.groups[name] = Group(id=self.ids, name=name, start_seq=at, scan_seq=at, created_at=now)
+            log.groups[name] = Group(id=self.ids, name=name, start_seq=at, scan_seq=at, created_at=now, active_at=now)
             self.pass_over_gone(log, log.groups[name])
         return log.groups[name]
 

@@ -33,6 +33,7 @@ class ReferenceClaims(ReferenceViews):
         group = self.group(log, request.group, request.start, now)
         if group.external:
             raise SkepError(Code.GROUP_EXTERNAL, "nobody pops for an external group")
+        group.used(now)
         if log.settings.paused:
             return PopResult([])
         if discover is None:

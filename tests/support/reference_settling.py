@@ -100,6 +100,7 @@ class ReferenceSettling(ReferenceViews):
         results: dict[int, SettleResult] = {}
         if log is None or group is None:
             return {index: SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE) for index, _ in items}
+        group.used(now)
         leases = [lease for lease in group.leases if not log.is_ordered or lease.partition == partition]
         good: dict[int, tuple[Settlement, Lease]] = {}
         for index, one in items:

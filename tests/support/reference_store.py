@@ -6,6 +6,7 @@ Popping is in `reference_claims`, settling in `reference_settling`, what only lo
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
@@ -78,6 +79,7 @@ class ReferenceStore(
         self.records = self
         self.wrapped = []
         self.seals = {}
+        self.passes: list[Instant] = []
 
     async def open(self) -> None:
         """Nothing to connect to."""
@@ -434,6 +436,7 @@ class ReferenceStore(
             scan_seq=at,
             created_at=found.created_at if found else now,
             external=found is not None and found.external,
+            active_at=now,
         )
         self.pass_over_gone(log, log.groups[group])
         return self.group_stats(log, log.groups[group], now)
@@ -453,6 +456,7 @@ class ReferenceStore(
             found.passed += len(passed - found.counted)
             found.counted -= passed
             found.scan_seq = seq
+        found.used(now)
         return self.group_stats(log, found, now)
 
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:
@@ -553,7 +557,8 @@ class ReferenceStore(
 
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         log, settings = self.log(key), self.log(key).settings
-        settled = min((self.progress(group) for group in log.groups.values()), default=0)
+        self._mark_idle(log, now)
+        settled = min((self.progress(group) for group in log.in_use), default=0)
         needed = {seq for group in log.groups.values() for seq in group.unsettled()}
         doomed = {seq for seq in log.entries if seq < log.first_seq and seq not in needed}
         until = 0
@@ -582,6 +587,20 @@ class ReferenceStore(
             )
         oldest = min((entry.created_at for entry in log.entries.values()), default=now)
         return Chore(len(victims), more, Instant(oldest + seconds(settings.max_age_seconds)) if has_age else None)
+
+    def _mark_idle(self, log: Log, now: Instant) -> None:
+        """Whoever was not used for too long is idle, unless nobody was used since."""
+        self.passes = [at for at in self.passes if at <= now] + [now]
+        # An hour of passes, none of them far apart, is enough for everybody to show up.
+        breaks = [later for at, later in itertools.pairwise(self.passes) if later - at > seconds(7200)]
+        attended = now - (breaks[-1] if breaks else self.passes[0]) >= seconds(3600)
+        limit = log.settings.group_idle_seconds
+        order = sorted(log.groups.values(), key=lambda group: (group.active_at, group.id))
+        for group in order:
+            is_held = any(lease.deadline > now for lease in group.leases)
+            is_long_ago = group.active_at + max(seconds(limit), seconds(120)) <= now
+            idle = bool(limit) and is_long_ago and not is_held and group is not order[-1]
+            group.idle = idle and (group.idle or attended)
 
     def _last_older(self, log: Log, than: int) -> int:
         """The last seq before the first message that is younger."""

@@ -84,6 +84,9 @@ class ReferenceViews(Reference):
             rates=self.rates(log, group, now),
             created_at=group.created_at,
             external=group.external,
+            active_at=Instant(group.active_at),
+            inactive_seconds=max(0, now - group.active_at) / MICROS_PER_SECOND,
+            idle=group.idle,
         )
 
     def counters(self, log: Log, group: Group) -> tuple[int, int, int, int]:
@@ -115,6 +118,7 @@ class ReferenceViews(Reference):
             oldest_age_seconds=max(ages, default=0.0),
             rates=Rates(),
             groups=groups,
+            gaps=log.last_seq - log.first_seq + 1 - len(log.logical),
         )
 
     async def stats_of(self, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:

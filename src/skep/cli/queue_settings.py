@@ -43,6 +43,8 @@ class QueueFlags:
     """Messages are deleted so long after every group has settled them; 0 keeps them."""
     retention_ignores_groups: bool | None = None
     """Retention deletes what groups have not settled, too."""
+    group_idle_seconds: float | None = None
+    """A group that nobody used for so long holds back neither retention nor max_depth; 0 is never."""
     delayed_processing_seconds: float | None = None
     """Every message rests so long after it was pushed."""
     window_buffer_seconds: float | None = None

@@ -32,6 +32,7 @@ _SECONDS: dict[str, float] = {
     "max_age_seconds": DURATION_SECONDS_MAX,
     "retention_seconds": DURATION_SECONDS_MAX,
     "completed_retention_seconds": DURATION_SECONDS_MAX,
+    "group_idle_seconds": DURATION_SECONDS_MAX,
     "delayed_processing_seconds": DURATION_SECONDS_MAX,
     "window_buffer_seconds": DURATION_SECONDS_MAX,
     "max_wait_seconds": DURATION_SECONDS_MAX,

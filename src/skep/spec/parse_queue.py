@@ -32,7 +32,7 @@ from skep.spec.values import read_amount, read_bool, read_duration, read_int, re
 OF_QUEUE = ("namespace", "task", "priority", "ordering", "paused")
 OF_RETENTION = (
     "max_age_seconds", "max_depth", "retention_seconds", "completed_retention_seconds", "retention_ignores_groups",
-    "max_wait_seconds",
+    "group_idle_seconds", "max_wait_seconds",
 )  # fmt: skip
 OF_DELIVERY = (
     "lease_seconds", "max_attempts", "initial_backoff_ms", "max_backoff_ms", "dead_letter_queue",

@@ -134,6 +134,7 @@ def _change(wanted: QueueChanges, name: str, known: QueueSettings | None) -> Cha
 _SHORTER = {
     "retention_seconds": "messages older than this are deleted",
     "completed_retention_seconds": "settled messages older than this are deleted",
+    "group_idle_seconds": "messages are deleted though a group that nobody used for so long has not settled them",
     "max_age_seconds": "waiting messages older than this expire",
     "max_wait_seconds": "waiting messages older than this are skipped",
     "max_depth": "pushes are refused while there are more messages than this",

@@ -23,6 +23,7 @@ NUMBERS: dict[str, tuple[float, float]] = {
     "max_age_seconds": (0, DURATION_SECONDS_MAX),
     "retention_seconds": (0, DURATION_SECONDS_MAX),
     "completed_retention_seconds": (0, DURATION_SECONDS_MAX),
+    "group_idle_seconds": (0, DURATION_SECONDS_MAX),
     "delayed_processing_seconds": (0, DURATION_SECONDS_MAX),
     "window_buffer_seconds": (0, DURATION_SECONDS_MAX),
     "max_wait_seconds": (0, DURATION_SECONDS_MAX),

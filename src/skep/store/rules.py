@@ -86,6 +86,18 @@ PIPELINE_RUNS = 1_000
 QUEUE_DELETED = "the queue was deleted while this waited"
 """The error of operations that a deleted queue took with it."""
 
+ACTIVE_EVERY_MICROS = 60_000_000
+"""How exactly it is known when a group was last used."""
+
+ATTENDANCE_MICROS = 3_600_000_000
+"""For how long after a start no group is idle."""
+
+ATTENDANCE_BREAK_MICROS = 2 * ATTENDANCE_MICROS
+"""Passes that are further apart mean that nobody looked after the queues in between."""
+
+LOOK_FOR_IDLE_MICROS = ATTENDANCE_MICROS // 2
+"""How often a queue whose groups may be idle gets a pass, at least."""
+
 _MAX_DOUBLINGS = 40
 
 DEAD_LETTER_SETTINGS = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
@@ -207,7 +219,35 @@ def removal_age(settings: QueueSettings, holds_dead_letters: bool) -> int | None
 
 def may_lose_messages(settings: QueueSettings, holds_dead_letters: bool) -> bool:
     """Whether messages may leave the log before every group has settled them: then some under a lease may be gone."""
-    return holds_dead_letters or settings.retention_ignores_groups
+    return holds_dead_letters or settings.retention_ignores_groups or settings.group_idle_seconds > 0
+
+
+def idle_micros(settings: QueueSettings) -> int | None:
+    """How long a group may be unused before it is idle; None when it never is."""
+    limit = seconds(settings.group_idle_seconds)
+    return max(limit, 2 * ACTIVE_EVERY_MICROS) if limit else None
+
+
+class Attendance(Struct):
+    """How long somebody has looked after the queues without a break, by the passes of retention.
+
+    While nobody does, groups are unused for no fault of theirs: after a start, or a long break, none is idle for an hour.
+    """
+
+    since: int | None = None
+    latest: int = 0
+
+    def is_settled(self, now: Instant) -> bool:
+        """Note a pass; whether groups that were not used until now have had the time for it."""
+        if self.since is None or not 0 <= now - self.latest <= ATTENDANCE_BREAK_MICROS:
+            self.since = now
+        self.latest = now
+        return now - self.since >= ATTENDANCE_MICROS
+
+
+def wants_mark(active_at: int, idle: bool, now: Instant) -> bool:
+    """Whether a call that uses a group has to note that: once a minute, so that not every call writes."""
+    return idle or now - active_at >= ACTIVE_EVERY_MICROS
 
 
 def dead_letter_target(name: str, settings: QueueSettings, holds_dead_letters: bool) -> str | None:

@@ -5,6 +5,7 @@ Several servers may run the same pass at once; locks make that safe, and what on
 
 from __future__ import annotations
 
+import structlog
 from msgspec import Struct
 
 from skep.clock import Instant, seconds
@@ -15,10 +16,12 @@ from skep.store.postgres.copying import append_rows
 from skep.store.postgres.groups import take_all
 from skep.store.postgres.push import open_logs
 from skep.store.rules import (
+    LOOK_FOR_IDLE_MICROS,
     PAST_SECONDS,
     TRACE_EVENTS,
     TRACE_EVENTS_SECONDS,
     dead_letter_target,
+    idle_micros,
     is_exhausted,
     lifetime_micros,
     may_lose_messages,
@@ -29,6 +32,8 @@ from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "chores")
 DEAD = load_statements(__package__, "dead")
+
+log = structlog.get_logger("skep.store.postgres")
 
 LEASE_HISTORY_SECONDS = 7 * 86_400
 SAMPLE_SECONDS = 2 * 86_400
@@ -136,7 +141,7 @@ async def retain(connection: Connection, key: QueueKey, now: Instant, limit: int
 
 
 class MayGo(Struct, frozen=True):
-    """What retention may delete: up to ``upper``, of which no group needs what lies up to ``safe``; and what all have settled."""
+    """What retention may delete: up to ``upper``, of which no group needs what lies up to ``safe``; and what all in use settled."""
 
     upper: int
     safe: int
@@ -158,7 +163,8 @@ async def _may_go(connection: Connection, queue: Queue, now: Instant) -> MayGo:
     upper = max(min(head["first_seq"] - 1, allowed), min(aged, settled or 0), min(completed, settled or 0))
     if settings.retention_ignores_groups:
         upper = max(upper, aged)
-    return MayGo(max(upper, await _past_age(connection, queue, now)), allowed, settled)
+    by_all = head["last_seq"] if head["settled_by_all"] is None else head["settled_by_all"]
+    return MayGo(max(upper, await _past_age(connection, queue, now)), by_all, settled)
 
 
 async def _is_ahead(connection: Connection, queue: Queue, now: Instant) -> bool:
@@ -170,6 +176,22 @@ async def _is_ahead(connection: Connection, queue: Queue, now: Instant) -> bool:
         return False
     may_go = await _may_go(connection, queue, now)
     return may_go.upper > may_go.safe
+
+
+async def mark_idle(connection: Connection, key: QueueKey, now: Instant, idle_too: bool) -> None:
+    """Find the groups that nobody used for too long, and say so; unless ``idle_too``, only those that are idle no longer.
+
+    In a transaction of its own: who holds a log waits for no group.
+    """
+    queue = await queues.need(connection, key)
+    limit = idle_micros(queue.settings)
+    since = None if limit is None else now - limit
+    for row in await connection.fetch(SQL["mark_idle"], queue.id, since, now, idle_too):
+        if row["idle"]:
+            log.warning(
+                "group is idle: retention and max_depth no longer wait for it",
+                queue=queue.key.name, group=row["name"], last_active_at=row["active_at"],
+            )  # fmt: skip
 
 
 def removal_age_of(queue: Queue) -> int | None:
@@ -202,6 +224,9 @@ async def _next_pass(connection: Connection, queue: Queue, now: Instant) -> Inst
         oldest_at = await connection.fetchval(SQL["oldest_at"], queue.id)
         due = age + (now if oldest_at is None else oldest_at)
         times.append(due if due > now else now + seconds(LOOK_AGAIN_SECONDS))
+    limit = idle_micros(settings)
+    if limit is not None:
+        times.append(now + min(limit, LOOK_FOR_IDLE_MICROS))
     return Instant(min(times)) if times else None
 
 

@@ -57,10 +57,25 @@ SELECT least((SELECT l.ready_at FROM partition_lease l WHERE l.queue_id = $1 AND
 SELECT lock_log($1)
 
 -- name: log_head
-SELECT q.first_seq, last_seq(q.id, q.floor_seq) AS last_seq, settled_seq(q.id, false) AS settled_seq FROM queue q WHERE q.id = $1
+SELECT q.first_seq, last_seq(q.id, q.floor_seq) AS last_seq, settled_seq(q.id, 'in use') AS settled_seq,
+       settled_seq(q.id, 'all') AS settled_by_all
+FROM queue q WHERE q.id = $1
+
+-- name: mark_idle
+-- Groups that nobody used since $2, except the one that was used last, and those with a live lease; and the other way round. $2 is
+-- null where none ever is idle; with $4 false none becomes so. The row itself is asked: who uses a group at this moment has it.
+UPDATE consumer_group g SET idle = NOT g.idle
+WHERE g.queue_id = $1 AND ($4::boolean OR g.idle) AND g.idle <> (
+    coalesce(g.active_at <= $2, false)
+    AND g.id <> (SELECT l.id FROM consumer_group l WHERE l.queue_id = $1 ORDER BY l.active_at DESC, l.id DESC LIMIT 1)
+    AND (SELECT 1 FROM partition_lease l
+         WHERE l.queue_id = $1 AND l.group_id::bigint = g.id AND l.ready_at > $3 AND l.token IS NOT NULL LIMIT 1) IS NULL
+    AND (SELECT 1 FROM set_lease s
+         WHERE s.queue_id = $1 AND s.group_id = g.id AND s.ready_at > $3 AND s.token IS NOT NULL LIMIT 1) IS NULL)
+RETURNING g.name, g.idle, g.active_at
 
 -- name: settled_by_poppers
-SELECT settled_seq($1, true)
+SELECT settled_seq($1, 'popping')
 
 -- name: oldest_at
 SELECT m.created_at FROM message m WHERE m.queue_id = $1 ORDER BY m.queue_id, m.seq LIMIT 1

@@ -23,7 +23,7 @@ async def seek(connection: Connection, key: QueueKey, group: str, start: Start, 
         group_id = await connection.fetchval(SQL["take_group"], queue.id, group, False)
     await _forget_leases(connection, queue.id, group_id)
     await connection.execute(SQL["reset_counters"], group_id)
-    await connection.execute(SQL["move"], group_id, queue.id, start.mode.value, start.value)
+    await connection.execute(SQL["move"], group_id, queue.id, start.mode.value, start.value, now)
     await connection.execute(SQL["pass_over_gaps"], queue.id, group_id)
 
 

@@ -43,7 +43,7 @@ DELETE FROM set_lease WHERE queue_id = $1 AND group_id = $2
 DELETE FROM group_counter WHERE group_id = $1
 
 -- name: move
-UPDATE consumer_group g SET start_seq = p.position, scan_seq = p.position
+UPDATE consumer_group g SET start_seq = p.position, scan_seq = p.position, active_at = $5, idle = false
 FROM (SELECT start_position($2, $3, $4) AS position) p WHERE g.id = $1
 
 -- name: pass_over_gaps

@@ -97,6 +97,7 @@ def _queue_stats(queue: Queue, head: asyncpg.Record, rows: Sequence[asyncpg.Reco
             dead=sum(group.rates.dead for group in groups),
         ),
         groups=groups,
+        gaps=head["gaps"],
     )
 
 
@@ -136,6 +137,9 @@ def _group_stats(row: asyncpg.Record, queue: Queue, last_seq: int, now: Instant)
         ),
         created_at=row["created_at"],
         external=row["external"],
+        active_at=row["active_at"],
+        inactive_seconds=max(0, now - row["active_at"]) / MICROS_PER_SECOND,
+        idle=row["idle"],
     )
 
 

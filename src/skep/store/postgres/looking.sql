@@ -4,7 +4,7 @@ SELECT last_seq(q.id, q.floor_seq) FROM queue q WHERE q.id = $1
 -- name: queue_figures
 -- Of many queues at once, each by its own look-ups. The sample is the one nearest to a minute ago, or the oldest there is. Dead
 -- letters are those it holds, and its own elsewhere: two sums of changes, so that they are not counted.
-SELECT q.id, q.first_seq, x.last_seq, q.scheduled_count, log_depth(q.id, q.first_seq, x.last_seq, q.gaps) + q.scheduled_count AS depth,
+SELECT q.id, q.first_seq, x.last_seq, q.gaps, q.scheduled_count, log_depth(q.id, q.first_seq, x.last_seq, q.gaps) + q.scheduled_count AS depth,
        ((SELECT coalesce(sum(d.change), 0) FROM dead_letter_change d WHERE d.queue_id = q.id)
         + (SELECT coalesce(sum(d.change), 0) FROM dead_letter_change d WHERE d.source_queue = q.name AND d.queue_id = (
              SELECT t.id FROM queue t
@@ -26,7 +26,7 @@ WHERE q.deleted_at IS NULL
 
 -- name: group_figures
 -- Counters, and one walk over the rows of unsettled partitions: as many as there are partitions with work.
-SELECT g.id, g.queue_id, g.name, g.start_seq, g.scan_seq, g.gaps, g.created_at, g.external, c.completed, c.dead, c.expired, c.skipped, c.retried,
+SELECT g.id, g.queue_id, g.name, g.start_seq, g.scan_seq, g.gaps, g.active_at, g.idle, g.created_at, g.external, c.completed, c.dead, c.expired, c.skipped, c.retried,
        l.unsettled + s.unsettled AS unsettled, l.in_flight + s.in_flight AS in_flight,
        l.partitions + s.partitions AS partitions, l.leased_partitions + s.leased_partitions AS leased_partitions,
        least(l.oldest_at, s.oldest_at) AS oldest_at,

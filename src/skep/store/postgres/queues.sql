@@ -41,10 +41,10 @@ SELECT take_groups($1, $2)
 INSERT INTO queue (tenant, name, holds_dead_letters, created_at, updated_at,
     namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms, max_backoff_ms,
     dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
-    retention_ignores_groups, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
+    retention_ignores_groups, group_idle_seconds, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
     dedup_window_seconds, paused, encryption_enabled)
 VALUES ($1, $2, $3, $4, $4,
-    $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
+    $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)
 RETURNING *
 
 -- name: update
@@ -52,8 +52,8 @@ UPDATE queue SET updated_at = $2,
     namespace = $3, task = $4, priority = $5, ordering = $6, lease_seconds = $7, max_attempts = $8,
     initial_backoff_ms = $9, max_backoff_ms = $10, dead_letter_queue = $11, max_depth = $12, max_age_seconds = $13,
     retention_seconds = $14, completed_retention_seconds = $15, retention_ignores_groups = $16,
-    delayed_processing_seconds = $17, window_buffer_seconds = $18, max_wait_seconds = $19, dedup_window_seconds =
-    $20, paused = $21, encryption_enabled = $22
+    group_idle_seconds = $17, delayed_processing_seconds = $18, window_buffer_seconds = $19, max_wait_seconds = $20,
+    dedup_window_seconds = $21, paused = $22, encryption_enabled = $23
 WHERE id = $1
 RETURNING *
 

@@ -46,7 +46,7 @@ from skep.store.postgres.leases import (
     settle_lease,
     undo_delivery,
 )
-from skep.store.rules import is_seq, may_lose_messages, ready_at
+from skep.store.rules import is_seq, may_lose_messages, ready_at, wants_mark
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "settle")
@@ -61,6 +61,8 @@ class Account(Struct, frozen=True):
     group_id: int
     group: str
     shard: int
+    active_at: int = 0
+    idle: bool = False
 
 
 async def settle_acks(
@@ -113,6 +115,8 @@ async def settle(
         indexes = sorted(run)
         account = await find_account(connection, key, group, shard)
         if account is not None:
+            if wants_mark(account.active_at, account.idle, now):
+                await connection.execute(SQL["mark_active"], account.group_id, now)
             effects = Effects()
             outcome = await _settle_group(connection, account, [settlements[i] for i in indexes], now, effects)
             settled.append((account, indexes, effects))
@@ -151,7 +155,11 @@ async def share_groups(connection: Connection, settlements: Iterable[Settlement]
 async def find_account(connection: Connection, key: QueueKey, group: str, shard: int) -> Account | None:
     """The queue and group, or None when there is no such queue or group. Nobody takes its leases away until we are done."""
     row = await connection.fetchrow(SQL["account"], key.tenant, key.name, group)
-    return None if row is None else Account(queues.queue_of(row), row["group_id"], group, shard)
+    return (
+        None
+        if row is None
+        else Account(queues.queue_of(row), row["group_id"], group, shard, row["active_at"], row["idle"])
+    )
 
 
 async def _settle_group(

@@ -5,7 +5,7 @@ SELECT settle_acks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 -- name: account
 -- A queue and one of its groups, by their unique indexes; the group is shared (functions/locks.sql). What was deleted while we waited for
 -- that has no leases left to be found.
-SELECT q.*, g.id AS group_id, share_group(g.id) FROM queue q JOIN consumer_group g ON g.queue_id = q.id
+SELECT q.*, g.id AS group_id, g.active_at, g.idle, share_group(g.id) FROM queue q JOIN consumer_group g ON g.queue_id = q.id
 WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL AND g.name = $3
 
 -- name: share_groups
@@ -14,6 +14,9 @@ SELECT share_group(g.id) FROM unnest($1::text[], $2::text[], $3::text[]) AS k (t
 CROSS JOIN LATERAL (
     SELECT q.id FROM queue q WHERE q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL LIMIT 1) q
 CROSS JOIN LATERAL (SELECT g.id FROM consumer_group g WHERE g.queue_id = q.id AND g.name = k.group_name LIMIT 1) g
+
+-- name: mark_active
+SELECT mark_active($1, $2)
 
 -- name: lock_leases
 -- Given, and so locked, in ascending partition order, like everywhere.

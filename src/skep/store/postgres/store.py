@@ -90,7 +90,7 @@ from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.records import PostgresRecords
 from skep.store.postgres.schema import migrate
 from skep.store.records import RecordStore
-from skep.store.rules import FIRST_HEAD
+from skep.store.rules import FIRST_HEAD, Attendance
 from skep.store.statements import load_statements
 from skep.system_events import EventPosition, SystemEventKind, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
@@ -131,6 +131,7 @@ class PostgresStore:
         # Servers that share a shard only wait for each other a little; with sixteen they seldom do.
         self._shard = secrets.randbelow(SHARDS)
         self._claimed_until = FIRST_HEAD
+        self._attendance = Attendance()
 
     async def open(self) -> None:
         """Connect, migrate, and set the clock by the database's."""
@@ -519,6 +520,8 @@ class PostgresStore:
         return await self._pool.transaction(lambda c: chores.expire(c, key, now, limit, self._shard))
 
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
+        idle_too = self._attendance.is_settled(now)
+        await self._pool.transaction(lambda c: chores.mark_idle(c, key, now, idle_too))
         return await self._pool.transaction(lambda c: chores.retain(c, key, now, limit, self._shard))
 
     async def put_right(self, now: Instant, limit: int) -> Chore:

@@ -91,6 +91,7 @@ def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
     group = open_group(session, queue, request.group, request.start, now)
     if group.external:
         raise group_is_external(request.queue.name, request.group)
+    session.mark_active(group, now)
     if queue.settings.paused or request.batch <= 0:
         return PopResult([])
     lease_seconds = request.lease_seconds if request.lease_seconds is not None else queue.settings.lease_seconds

@@ -28,6 +28,7 @@ def seek(session: Session, key: QueueKey, name: str, start: Start, now: Instant)
     else:
         _drop_rows(session, group)
         group.start_seq = group.scan_seq = before
+        group.active_at, group.idle = now, 0
         group.completed = group.dead = group.expired = group.retried = 0
         group.skipped = group.gaps = session.gaps_after(queue, before)
         session.touch_group(group)
@@ -51,6 +52,7 @@ def report_progress(session: Session, key: QueueKey, name: str, seq: int, now: I
         group.gaps -= known
         group.scan_seq = seq
         session.touch_group(group)
+    session.mark_active(group, now)
     return group_stats(session, queue, group, now)
 
 

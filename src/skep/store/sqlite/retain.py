@@ -6,17 +6,23 @@ had not settled counts as expired for it.
 
 from __future__ import annotations
 
+import structlog
+
 from skep.clock import Instant, seconds
 from skep.model import QueueKey
-from skep.store.rules import dead_letter_target, removal_age
+from skep.store.rules import LOOK_FOR_IDLE_MICROS, dead_letter_target, idle_micros, removal_age
 from skep.store.sqlite.gone import Gone, forget_messages
+from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.log import first_seq_at, message_at_or_after
-from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
+from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.stats import progress_of
 from skep.store.statements import load_statements
 from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "retain")
+
+log = structlog.get_logger(__name__)
 
 LOOK_AGAIN_SECONDS = 60.0
 """How long a pass waits for what is past its age and has to be buried first."""
@@ -25,6 +31,7 @@ LOOK_AGAIN_SECONDS = 60.0
 def retain(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     """One pass over one queue."""
     queue = session.queue(key)
+    _mark_idle(session, queue, now)
     settled = settled_seq(session, queue)
     until = max(
         _cleared_until(queue, settled),
@@ -32,15 +39,38 @@ def retain(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
         _completed_until(session, queue, settled, now),
         _past_age_until(session, queue, now),
     )
-    deleted, more = _delete(session, queue, until, settled, limit, now)
+    deleted, more = _delete(session, queue, until, limit, now)
     _record(session, queue, deleted, settled or 0, now)
     return Chore(deleted, more, None if more else _next_pass(session, queue, settled, now))
 
 
 def settled_seq(session: Session, queue: QueueRow) -> int | None:
-    """The least progress over all groups; None without groups."""
-    groups = session.groups(queue).values()
-    return min((progress_of(session, queue, group) for group in groups), default=None)
+    """The least progress over all groups that hold back anything; None without groups."""
+    return min((progress_of(session, queue, group) for group in session.holding_groups(queue)), default=None)
+
+
+def _mark_idle(session: Session, queue: QueueRow, now: Instant) -> None:
+    """Find the groups that nobody used for too long. The one that was used last never is one of them."""
+    is_settled = session.attendance.is_settled(now)
+    limit = idle_micros(queue.settings)
+    groups = sorted(session.groups(queue).values(), key=lambda group: (group.active_at, group.id))
+    for group in groups:
+        idle = limit is not None and group is not groups[-1] and group.active_at <= now - limit
+        if bool(group.idle) == (idle and not _has_live_lease(session, queue, group, now)) or (idle and not is_settled):
+            continue
+        group.idle = int(not group.idle)
+        session.touch_group(group)
+        if group.idle:
+            log.warning(
+                "group is idle: retention and max_depth no longer wait for it",
+                queue=queue.key.name, group=group.name, last_active_at=group.active_at,
+                unsettled=group.unsettled(queue.last_seq),
+            )  # fmt: skip
+
+
+def _has_live_lease(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> bool:
+    statement = LEASES_SQL["next_deadline"] if queue.is_ordered else SETS_SQL["next_set_deadline"]
+    return session.row(statement, (group.id, now)) is not None
 
 
 def _cleared_until(queue: QueueRow, settled: int | None) -> int:
@@ -79,9 +109,7 @@ def _past_age_until(session: Session, queue: QueueRow, now: Instant) -> int:
     return min(old, min((progress_of(session, queue, group) for group in popping), default=0))
 
 
-def _delete(
-    session: Session, queue: QueueRow, until: int, settled: int | None, limit: int, now: Instant
-) -> tuple[int, bool]:
+def _delete(session: Session, queue: QueueRow, until: int, limit: int, now: Instant) -> tuple[int, bool]:
     """Delete the oldest messages up to a seq, and begin the log behind them; how many, and whether some are left."""
     if until <= 0 or limit <= 0:
         return 0, False
@@ -95,7 +123,7 @@ def _delete(
             session.db.execute(SQL["delete_dead_range"], (first, last))
         queue.floor_seq = max(queue.floor_seq, gone[-1].seq)
         session.touch_queue(queue)
-        if settled is not None and gone[-1].seq > settled:
+        if any(gone[-1].seq > progress_of(session, queue, group) for group in session.groups(queue).values()):
             forget_messages(session, queue, gone, now)
     reached = gone[-1].seq if more else until
     if reached >= queue.first_seq:
@@ -129,6 +157,9 @@ def _next_pass(session: Session, queue: QueueRow, settled: int | None, now: Inst
         # Letters come without a word to whoever runs the passes, and the next one to come is not older than this.
         due = age + (now if oldest is None else oldest[1])
         known.append(due if due > now else now + seconds(LOOK_AGAIN_SECONDS))
+    limit = idle_micros(settings)
+    if limit is not None:
+        known.append(now + min(limit, LOOK_FOR_IDLE_MICROS))
     if oldest is None:
         return Instant(min(known)) if known else None
     may_go = settings.retention_ignores_groups or (settled is not None and oldest[0] <= settled)

@@ -17,7 +17,7 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
-from skep.store.rules import FIRST_HEAD, lifetime_micros, may_lose_messages
+from skep.store.rules import FIRST_HEAD, Attendance, lifetime_micros, may_lose_messages, wants_mark
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.statements import load_statements
 
@@ -108,6 +108,8 @@ class GroupRow(Struct):
     external: int
     gaps: int = 0
     """How many seqs beyond ``scan_seq`` have no message any more: they are settled, and counted."""
+    active_at: int = 0
+    idle: int = 0
 
     def pushed(self, last_seq: int) -> int:
         """How many messages the group has ever had to deal with."""
@@ -130,6 +132,7 @@ class Session:
         self._changed_groups: dict[int, GroupRow] = {}
         self._history: list[Row] = []
         self._operations: bool | None = None
+        self.attendance = Attendance()
         self.claimed_until = FIRST_HEAD
         """Where the last claim of operations ended its look by partition."""
 
@@ -153,7 +156,19 @@ class Session:
             self.db.executemany(
                 SQL["save_group"],
                 [
-                    (g.id, g.start_seq, g.scan_seq, g.completed, g.dead, g.expired, g.skipped, g.retried, g.gaps)
+                    (
+                        g.id,
+                        g.start_seq,
+                        g.scan_seq,
+                        g.completed,
+                        g.dead,
+                        g.expired,
+                        g.skipped,
+                        g.retried,
+                        g.gaps,
+                        g.active_at,
+                        g.idle,
+                    )
                     for g in self._changed_groups.values()
                 ],
             )
@@ -281,7 +296,7 @@ class Session:
         gaps = self.gaps_after(queue, after_seq)
         self.db.execute(SQL["insert_group"], (queue.id, name, after_seq, now, external, gaps))
         id_ = self.db.last_insert_rowid()
-        group = GroupRow(id_, queue.id, name, after_seq, after_seq, 0, 0, 0, gaps, 0, now, external, gaps)
+        group = GroupRow(id_, queue.id, name, after_seq, after_seq, 0, 0, 0, gaps, 0, now, external, gaps, now)
         self.groups(queue)[name] = group
         return group
 
@@ -311,6 +326,17 @@ class Session:
         """Note that the group's progress or counters changed."""
         self._changed_groups[group.id] = group
 
+    def mark_active(self, group: GroupRow, now: Instant) -> None:
+        """Note that somebody uses the group, when that was not noted in the last minute."""
+        if wants_mark(group.active_at, bool(group.idle), now):
+            group.active_at, group.idle = max(group.active_at, now), 0
+            self.touch_group(group)
+
+    def holding_groups(self, queue: QueueRow) -> list[GroupRow]:
+        """The groups that retention and max_depth go by: those in use. When none is, all."""
+        groups = list(self.groups(queue).values())
+        return [group for group in groups if not group.idle] or groups
+
     def unsettled(self, queue: QueueRow) -> int:
         """How many messages of the log the slowest group has yet to settle; all of the log without groups."""
         groups = self.groups(queue)
@@ -320,7 +346,9 @@ class Session:
 
     def depth(self, queue: QueueRow) -> int:
         """How full the queue is."""
-        return self.unsettled(queue) + queue.scheduled
+        groups = self.holding_groups(queue)
+        unsettled = max(group.unsettled(queue.last_seq) for group in groups) if groups else self.unsettled(queue)
+        return unsettled + queue.scheduled
 
 
 def queue_of_row(row: Row) -> QueueRow:

@@ -87,7 +87,7 @@ def settle_new(session: Session, settlements: Sequence[Settlement], now: Instant
     results: Results = [_STALE] * len(settlements)
     changed: list[Lease] = []
     ended: list[Row] = []
-    for held in _by_lease(session, settlements):
+    for held in _by_lease(session, settlements, now):
         if held.queue.is_ordered:
             lease = _settle_partition(session, held, results, ended, now)
             if lease is not None:
@@ -99,7 +99,7 @@ def settle_new(session: Session, settlements: Sequence[Settlement], now: Instant
     return results, ended
 
 
-def _by_lease(session: Session, settlements: Sequence[Settlement]) -> Iterable[Held]:
+def _by_lease(session: Session, settlements: Sequence[Settlement], now: Instant) -> Iterable[Held]:
     """Settlements by lease, those of unknown queues and groups left out. One lease's mostly come in a row."""
     leases: dict[tuple[int, str, bytes], Held] = {}
     previous: Settlement | None = None
@@ -112,14 +112,14 @@ def _by_lease(session: Session, settlements: Sequence[Settlement]) -> Iterable[H
             or s.group != previous.group
             or s.queue != previous.queue
         ):
-            held = _held_by(session, s, leases)
+            held = _held_by(session, s, leases, now)
         if held is not None:
             held.items.append(Item(place, s))
         previous = s
     return leases.values()
 
 
-def _held_by(session: Session, s: Settlement, leases: dict[tuple[int, str, bytes], Held]) -> Held | None:
+def _held_by(session: Session, s: Settlement, leases: dict[tuple[int, str, bytes], Held], now: Instant) -> Held | None:
     """What the settlements of this one's lease are gathered in."""
     queue = session.find_queue(s.queue)
     group = None if queue is None else session.find_group(queue, s.group)
@@ -130,6 +130,7 @@ def _held_by(session: Session, s: Settlement, leases: dict[tuple[int, str, bytes
     key = (group.id, partition, s.token)
     held = leases.get(key)
     if held is None:
+        session.mark_active(group, now)
         held = leases[key] = Held(queue, group, partition, s.token, [])
     return held
 

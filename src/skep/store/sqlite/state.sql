@@ -4,7 +4,7 @@
 -- Unique index queue_name; the partial index wants its condition repeated.
 SELECT id, tenant, name, namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms,
        max_backoff_ms, dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
-       retention_ignores_groups, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
+       retention_ignores_groups, group_idle_seconds, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
        dedup_window_seconds, paused, encryption_enabled, holds_dead_letters, floor_seq, first_seq, scheduled_count, gaps, created_at, updated_at
 FROM queue
 WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL
@@ -15,14 +15,14 @@ SELECT position, created_at FROM message WHERE position BETWEEN ?1 AND ?2 ORDER 
 
 -- name: groups_of_queue
 -- Unique index (queue_id, name). A queue has few groups, and depth looks at all of them.
-SELECT id, queue_id, name, start_seq, scan_seq, completed, dead, expired, skipped, retried, created_at, external, gaps
+SELECT id, queue_id, name, start_seq, scan_seq, completed, dead, expired, skipped, retried, created_at, external, gaps, active_at, idle
 FROM consumer_group
 WHERE queue_id = ?1
 
 -- name: insert_group
 -- What is gone from the log before a group begins was never there for it.
-INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, external, skipped, gaps)
-VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?6)
+INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, external, skipped, gaps, active_at)
+VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?6, ?4)
 
 -- name: messages_between
 -- The table's own b-tree. Never for a push, pop or settlement.
@@ -31,7 +31,8 @@ SELECT count(*) FROM message WHERE position > ?1 AND position <= ?2
 -- name: save_group
 -- One write per group and call, whatever the call did: counters are summed in memory first.
 UPDATE consumer_group
-SET start_seq = ?2, scan_seq = ?3, completed = ?4, dead = ?5, expired = ?6, skipped = ?7, retried = ?8, gaps = ?9
+SET start_seq = ?2, scan_seq = ?3, completed = ?4, dead = ?5, expired = ?6, skipped = ?7, retried = ?8, gaps = ?9,
+    active_at = ?10, idle = ?11
 WHERE id = ?1
 
 -- name: save_queue_state

@@ -52,6 +52,7 @@ def queue_stats(session: Session, key: QueueKey, now: Instant) -> QueueStats:
         oldest_age_seconds=age,
         rates=_rates(session, queue, _QUEUE_ITSELF, queue_counters(session, queue), now),
         groups=groups,
+        gaps=queue.gaps,
     )
 
 
@@ -89,6 +90,9 @@ def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant
         rates=_rates(session, queue, group.id, group_counters(queue, group), now),
         created_at=group.created_at,
         external=bool(group.external),
+        active_at=Instant(group.active_at),
+        inactive_seconds=max(0, now - group.active_at) / MICROS_PER_SECOND,
+        idle=bool(group.idle),
     )
 
 

@@ -70,6 +70,16 @@ BEGIN
 END
 $$;
 
+-- Notes that somebody uses a group. Who finds it locked leaves that to whoever has it, and waits for nobody.
+CREATE OR REPLACE FUNCTION mark_active(p_group integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM consumer_group g WHERE g.id = p_group FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        UPDATE consumer_group g SET active_at = greatest(g.active_at, p_now), idle = false WHERE g.id = p_group;
+    END IF;
+END
+$$;
+
 -- Moves an external group forward, never back, making it where it is said to be. Answers 'ok', 'beyond' with the log's end (the
 -- log has no such seq), 'popping' (messages are leased to that group), or 'missing' (the queue was deleted meanwhile). It counts all
 -- it passes as completed, but for what went before and is counted already: whoever reads the raw log has seen all of it, whomever it
@@ -97,8 +107,8 @@ BEGIN
             state := 'missing';
             RETURN;
         END IF;
-        INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, external)
-        SELECT p_queue, p_name, s.seq, s.seq, p_now, true FROM (SELECT greatest(p_seq, q.first_seq - 1) AS seq) s
+        INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, active_at, external)
+        SELECT p_queue, p_name, s.seq, s.seq, p_now, p_now, true FROM (SELECT greatest(p_seq, q.first_seq - 1) AS seq) s
         ON CONFLICT (queue_id, name) DO NOTHING;
         IF FOUND THEN
             PERFORM pass_over_gaps(p_queue, (SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue AND x.name = p_name));
@@ -113,8 +123,11 @@ BEGIN
             v_known := least(g.gaps, p_seq - g.scan_seq - (
                 SELECT count(*) FROM message m WHERE m.queue_id = p_queue AND m.seq > g.scan_seq AND m.seq <= p_seq));
         END IF;
-        UPDATE consumer_group x SET scan_seq = p_seq, gaps = g.gaps - v_known WHERE x.id = g.id;
+        UPDATE consumer_group x SET scan_seq = p_seq, gaps = g.gaps - v_known, active_at = greatest(x.active_at, p_now), idle = false
+        WHERE x.id = g.id;
         PERFORM count_up(p_queue, g.id, p_shard, p_seq - g.scan_seq - v_known, 0, 0, 0, 0);
+    ELSE
+        PERFORM mark_active(g.id, p_now);
     END IF;
 END
 $$;
@@ -140,8 +153,8 @@ BEGIN
         RETURN NULL;
     END IF;
     v_start := start_position(p_queue, p_mode, p_value);
-    INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at)
-    VALUES (p_queue, p_name, v_start, v_start, p_now)
+    INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, active_at)
+    VALUES (p_queue, p_name, v_start, v_start, p_now, p_now)
     ON CONFLICT (queue_id, name) DO NOTHING
     RETURNING id INTO v_id;
     IF v_id IS NOT NULL THEN

@@ -88,17 +88,25 @@ CREATE OR REPLACE FUNCTION enter_group(
     OUT q queue, OUT group_id integer, OUT state text)
 LANGUAGE plpgsql AS $$
 DECLARE
+    c_active_every_us CONSTANT bigint := 60000000;
     v_queue integer;
     v_paused boolean;
     v_external boolean;
+    v_unmarked boolean;
 BEGIN
     LOOP
-        SELECT k.id, k.paused, x.id, x.external INTO v_queue, v_paused, group_id, v_external
+        SELECT k.id, k.paused, x.id, x.external, x.idle OR p_now - x.active_at >= c_active_every_us
+        INTO v_queue, v_paused, group_id, v_external, v_unmarked
         FROM queue k LEFT JOIN LATERAL (
-            SELECT x.id, x.external FROM consumer_group x WHERE x.queue_id = k.id AND x.name = p_group_name LIMIT 1) x ON true
+            SELECT x.id, x.external, x.active_at, x.idle FROM consumer_group x
+            WHERE x.queue_id = k.id AND x.name = p_group_name LIMIT 1) x ON true
         WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
         state := CASE WHEN v_queue IS NULL THEN 'missing' WHEN v_paused THEN 'paused' WHEN v_external THEN 'external' END;
         IF state IS NOT NULL THEN
+            -- Who asks in vain uses the group all the same.
+            IF v_paused AND v_unmarked AND NOT v_external THEN
+                PERFORM mark_active(group_id, p_now);
+            END IF;
             RETURN;
         END IF;
         IF group_id IS NULL THEN
@@ -117,6 +125,9 @@ BEGIN
         -- Both may have been deleted, or changed, while we waited.
         SELECT k.* INTO q FROM consumer_group x JOIN queue k ON k.id = x.queue_id WHERE x.id = group_id;
         IF FOUND AND q.deleted_at IS NULL THEN
+            IF v_unmarked THEN
+                PERFORM mark_active(group_id, p_now);
+            END IF;
             state := 'ok';
             RETURN;
         END IF;

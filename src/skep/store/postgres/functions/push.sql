@@ -10,16 +10,19 @@ BEGIN
 END
 $$;
 
--- Depth without counting rows: what the slowest group has yet to settle, from its counters. Volatile, like all that reads the
+-- Depth without counting rows: what the slowest group in use has yet to settle (when none is, the slowest), from its counters. Volatile, like all that reads the
 -- tables that are compacted: it must look with a snapshot taken after it got their locks (functions/compact.sql).
 CREATE OR REPLACE FUNCTION log_depth(p_queue integer, p_first bigint, p_last bigint, p_gaps bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_depth bigint;
+    v_any bigint;
 BEGIN
-    SELECT max(p_last - g.start_seq - coalesce(
-        (SELECT sum(c.completed + c.dead + c.expired + c.skipped) FROM group_counter c WHERE c.group_id = g.id), 0))
-    INTO v_depth FROM consumer_group g WHERE g.queue_id = p_queue;
-    RETURN coalesce(v_depth, p_last - p_first + 1 - p_gaps);
+    SELECT max(b.n) FILTER (WHERE NOT g.idle), max(b.n) INTO v_depth, v_any
+    FROM consumer_group g CROSS JOIN LATERAL (
+        SELECT p_last - g.start_seq - coalesce(
+            (SELECT sum(c.completed + c.dead + c.expired + c.skipped) FROM group_counter c WHERE c.group_id = g.id), 0) AS n) b
+    WHERE g.queue_id = p_queue;
+    RETURN coalesce(v_depth, v_any, p_last - p_first + 1 - p_gaps);
 END
 $$;
 

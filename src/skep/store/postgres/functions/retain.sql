@@ -1,6 +1,6 @@
--- How far every group of a queue has come, or (p_popping) every one that pops: everything up to it is settled for all of them. NULL
--- without such groups.
-CREATE OR REPLACE FUNCTION settled_seq(p_queue integer, p_popping boolean) RETURNS bigint LANGUAGE plpgsql AS $$
+-- How far groups of a queue have come: everything up to it is settled for all of them. Those 'in use' (when none is, all), all
+-- that are 'popping', or 'all'. NULL without such groups.
+CREATE OR REPLACE FUNCTION settled_seq(p_queue integer, p_which text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_settled bigint;
 BEGIN
@@ -8,7 +8,11 @@ BEGIN
         (SELECT min(coalesce(l.open[1] - 1, l.delivered_seq)) FROM partition_lease l
          WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id), g.scan_seq), coalesce(
         (SELECT min(s.seqs[1]) - 1 FROM set_lease s WHERE s.queue_id = p_queue AND s.group_id = g.id), g.scan_seq)))
-    INTO v_settled FROM consumer_group g WHERE g.queue_id = p_queue AND NOT (p_popping AND g.external);
+    INTO v_settled FROM consumer_group g
+    WHERE g.queue_id = p_queue AND CASE p_which
+        WHEN 'popping' THEN NOT g.external
+        WHEN 'in use' THEN NOT g.idle OR NOT EXISTS (SELECT 1 FROM consumer_group o WHERE o.queue_id = p_queue AND NOT o.idle)
+        ELSE true END;
     RETURN v_settled;
 END
 $$;

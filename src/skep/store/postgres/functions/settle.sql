@@ -10,17 +10,23 @@ CREATE OR REPLACE FUNCTION settle_acks(
     p_now bigint, p_shard smallint)
 RETURNS integer[] LANGUAGE plpgsql AS $$
 DECLARE
+    c_active_every_us CONSTANT bigint := 60000000;
     q queue%ROWTYPE;
     v_group integer;
+    v_unmarked boolean;
     v_delay bigint;
     v_window bigint;
     v_done integer[];
     v_completed bigint;
 BEGIN
     SELECT * INTO q FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
-    SELECT g.id INTO v_group FROM consumer_group g WHERE g.queue_id = q.id AND g.name = p_group_name;
+    SELECT g.id, g.idle OR p_now - g.active_at >= c_active_every_us INTO v_group, v_unmarked
+    FROM consumer_group g WHERE g.queue_id = q.id AND g.name = p_group_name;
     IF v_group IS NULL OR q.ordering = 'unordered' THEN
         RETURN NULL;
+    END IF;
+    IF v_unmarked THEN
+        PERFORM mark_active(v_group, p_now);
     END IF;
     v_delay := (q.delayed_processing_seconds * 1e6)::bigint;
     v_window := (q.window_buffer_seconds * 1e6)::bigint;
@@ -34,7 +40,7 @@ BEGIN
         SELECT k.*, k.acked = k.open[1:k.leased] AS whole, k.open[k.leased + 1:] AS left_open
         FROM locked k WHERE (k.acked = k.open[1:k.leased] OR k.acked <@ k.open[1:k.leased])
           -- What else is open may have left the log meanwhile, where that can be.
-          AND NOT ((q.holds_dead_letters OR q.retention_ignores_groups) AND cardinality(k.open) > k.leased)
+          AND NOT ((q.holds_dead_letters OR q.retention_ignores_groups OR q.group_idle_seconds > 0) AND cardinality(k.open) > k.leased)
     ), gone AS (
         DELETE FROM partition_lease l USING judged j
         WHERE j.whole AND j.left_open = '{}' AND j.pending = 0
