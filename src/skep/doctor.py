@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +37,8 @@ EXTRAS = {"postgres": "asyncpg", "arrow": "pyarrow"}
 JAVA_SECONDS = 20.0
 HEALTH_SECONDS = 10.0
 HEALTH_BYTES = 64 * 1024
+UNUSED_SECONDS = 7 * 86_400
+UNUSED_NAMED = 5
 
 
 class Finding(Struct, frozen=True):
@@ -64,7 +66,7 @@ async def examine(settings: ServerSettings) -> list[Finding]:
 
 def file(path: Path) -> list[Finding]:
     """Everything about an SQLite file."""
-    return [*folder(path.parent), *fsync(path.parent), *sqlite_schema(path)]
+    return [*folder(path.parent), *fsync(path.parent), *sqlite_schema(path), *sqlite_groups(path)]
 
 
 def sqlite_path(settings: ServerSettings) -> Path:
@@ -176,6 +178,48 @@ def sqlite_schema(path: Path) -> Iterable[Finding]:
         yield Finding("store", "fail", f"{path}: {error}", "restore a backup, or move the file away")
         return
     yield schema("skep.store.sqlite", {int(str(number)): str(checksum) for number, checksum in rows}, str(path))
+
+
+def sqlite_groups(path: Path) -> Iterable[Finding]:
+    """Whether groups that nobody uses hold back their queues. Nothing is said of a database that is not up to date."""
+    if not path.exists():
+        return
+    try:
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            rows = db.execute(_UNUSED_GROUPS, (time.time_ns() // 1_000 - UNUSED_SECONDS * 1_000_000,)).fetchall()
+        finally:
+            db.close()
+    except apsw.Error:
+        return
+    yield unused_groups([(str(queue), str(group), int(str(held))) for queue, group, held in rows])
+
+
+_UNUSED_GROUPS = """
+    SELECT q.name, g.name, max(q.floor_seq, coalesce((
+               SELECT m.position & 1099511627775 FROM message AS m
+               WHERE m.position BETWEEN q.id << 40 AND (q.id << 40) + 1099511627775 ORDER BY m.position DESC LIMIT 1), 0))
+           - g.start_seq - g.skipped - g.completed - g.dead - g.expired AS held
+    FROM queue AS q JOIN consumer_group AS g ON g.queue_id = q.id
+    WHERE q.deleted_at IS NULL AND NOT g.idle AND g.active_at <= ?1
+      AND (q.max_depth > 0 OR q.retention_seconds > 0 OR q.completed_retention_seconds > 0)
+    ORDER BY held DESC
+"""
+
+
+def unused_groups(found: Sequence[tuple[str, str, int]]) -> Finding:
+    """What to say of groups that nobody used for long, with what each has yet to settle, the most first."""
+    holding = [(queue, group, held) for queue, group, held in found if held > 0]
+    if not holding:
+        return Finding("groups", "ok", "none that nobody uses holds back its queue")
+    named = ", ".join(f"{group!r} of {queue!r} ({held:,} messages)" for queue, group, held in holding[:UNUSED_NAMED])
+    more = f" and {len(holding) - UNUSED_NAMED} more" if len(holding) > UNUSED_NAMED else ""
+    return Finding(
+        "groups",
+        "warn",
+        f"nobody has used {named}{more} for {UNUSED_SECONDS // 86_400} days; retention and max_depth wait for them",
+        "skep group delete QUEUE GROUP if nobody needs it, or set group_idle_seconds",
+    )
 
 
 def schema(package: str, applied: Mapping[int, str], place: str) -> Finding:

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-from skep.doctor import Finding, schema
+from skep.doctor import UNUSED_SECONDS, Finding, schema, unused_groups
 from skep.settings import hide_password
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ async def postgres(url: str) -> list[Finding]:
             _durability(str(await connection.fetchval("SELECT current_setting('fsync')"))),
             await _schema(connection),
             await _clock(connection),
+            *await _groups(connection),
         ]
     finally:
         await connection.close()
@@ -92,6 +93,31 @@ async def _schema(connection: Connection) -> Finding:
     # Number 0 stands for the functions, which are replaced whenever they differ.
     rows = await connection.fetch("SELECT number, checksum FROM skep.migration WHERE number > 0")
     return schema("skep.store.postgres", {row["number"]: row["checksum"] for row in rows}, place)
+
+
+async def _groups(connection: Connection) -> list[Finding]:
+    """Whether groups that nobody uses hold back their queues. Nothing is said of a schema that is not up to date."""
+    is_current = await connection.fetchval(
+        "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('skep.consumer_group') AND attname = 'active_at'"
+    )
+    if not is_current:
+        return []
+    rows = await connection.fetch(_UNUSED_GROUPS, UNUSED_SECONDS)
+    return [unused_groups([(row["queue"], row["group"], row["held"]) for row in rows])]
+
+
+_UNUSED_GROUPS = """
+    SELECT q.name AS queue, g.name AS group,
+           (greatest(q.floor_seq, (SELECT m.seq FROM skep.message m WHERE m.queue_id = q.id
+                                   ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1))
+            - g.start_seq - coalesce((SELECT sum(c.completed + c.dead + c.expired + c.skipped) FROM skep.group_counter c
+                                      WHERE c.group_id = g.id), 0))::bigint AS held
+    FROM skep.queue q JOIN skep.consumer_group g ON g.queue_id = q.id
+    WHERE q.deleted_at IS NULL AND NOT g.idle
+      AND g.active_at <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $1::bigint * 1000000
+      AND (q.max_depth > 0 OR q.retention_seconds > 0 OR q.completed_retention_seconds > 0)
+    ORDER BY held DESC
+"""
 
 
 async def _clock(connection: Connection) -> Finding:

@@ -43,6 +43,22 @@ def test_groups_are_listed_with_their_lag_queue_by_queue(api: Api) -> None:
     assert listed("?after=a") == [("b", "fast", 0)]
 
 
+def test_a_group_tells_when_it_was_used_and_what_waits_for_it_alone(api: Api) -> None:
+    api.push("a", 1, 2, 3)
+    drain(api, "a", "fast")
+    api.ack(api.pop("a", batch=1, query="&consumerGroup=slow")[0])
+
+    def held(group: dict[str, Any]) -> tuple[str, int, int]:
+        assert group["idle"] is False
+        assert group["activeAt"] >= group["createdAt"]
+        assert group["inactiveSeconds"] >= 0
+        return group["consumerGroup"], group["heldMessages"], group["heldDepth"]
+
+    groups = [("fast", 0, 0), ("slow", 2, 2)]
+    assert [held(group) for group in api.get("/api/v1/consumer-groups?queue=a").json["consumerGroups"]] == groups
+    assert [held(group) for group in api.get("/api/v1/consumer-groups/slow").json["queues"]] == groups[1:]
+
+
 def test_a_group_is_shown_in_all_queues_that_it_reads(api: Api) -> None:
     api.push("a", 1, 2)
     api.push("b", 3)

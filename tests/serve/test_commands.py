@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import asyncpg
 import pytest
 
+from skep.clock import ManualClock
 from skep.doctor import is_skep
 from skep.settings import all_settings
+from skep.store.postgres import PostgresStore
+from skep.store.protocol import Store
+from skep.store.sqlite import SqliteStore
+from tests.contract.driver import Driver
 from tests.support.serving import serving
 
 UNREACHABLE = "postgresql://me:s3cret@127.0.0.1:1/none"
@@ -171,6 +177,52 @@ def test_a_store_of_another_skep_is_a_failure(tmp_path: Path, change: str, hint:
 
     store = findings(run)["store"]
     assert (run.returncode, store["state"], hint in store["hint"]) == (2, "fail", True)
+
+
+UNUSED = "UPDATE {schema}consumer_group SET active_at = 1"
+
+
+async def hold_back(store: Store) -> None:
+    """A queue with retention, and a group in it that has read one of three messages."""
+    await store.open()
+    driver = Driver(store, ManualClock(), "default")
+    await driver.create("orders", retention_seconds=60)
+    await driver.push("a", "b", "c", queue="orders")
+    await driver.ack(*await driver.pop("orders", group="mistyped", batch=1))
+    await store.close()
+
+
+def told_of_unused_groups(store: str, folder: Path) -> tuple[str, str, str]:
+    groups = findings(skep("doctor", "--store", store, "--port", free_port(), folder=folder))["groups"]
+    return groups["state"], groups["found"], groups["hint"]
+
+
+async def test_a_group_of_a_file_that_nobody_uses_and_that_holds_back_its_queue_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "skep.db"
+    await hold_back(SqliteStore(path))
+    db = apsw.Connection(str(path))
+    db.execute(UNUSED.format(schema=""))
+
+    state, found, hint = await asyncio.to_thread(told_of_unused_groups, "skep.db", tmp_path)
+    assert (state, "'mistyped' of 'orders' (2 messages)" in found) == ("warn", True)
+    assert "group_idle_seconds" in hint
+    db.execute("UPDATE consumer_group SET idle = 1")
+    db.close()
+    assert (await asyncio.to_thread(told_of_unused_groups, "skep.db", tmp_path))[0] == "ok"
+
+
+async def test_a_group_in_postgresql_that_nobody_uses_and_that_holds_back_its_queue_is_told(
+    tmp_path: Path, postgres_dsn: str
+) -> None:
+    await hold_back(PostgresStore(postgres_dsn))
+    connection = await asyncpg.connect(postgres_dsn)
+    await connection.execute(UNUSED.format(schema="skep."))
+
+    state, found, _ = await asyncio.to_thread(told_of_unused_groups, postgres_dsn, tmp_path)
+    assert (state, "'mistyped' of 'orders' (2 messages)" in found) == ("warn", True)
+    await connection.execute("UPDATE skep.consumer_group SET idle = true")
+    await connection.close()
+    assert (await asyncio.to_thread(told_of_unused_groups, postgres_dsn, tmp_path))[0] == "ok"
 
 
 def test_postgresql_is_looked_at(tmp_path: Path, postgres_dsn: str) -> None:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from skep.cli.output import duration
+
 if TYPE_CHECKING:
     from skep.cli.output import Columns
     from skep.wire.groups import GroupFigures
+
+
+def last_used(group: GroupFigures) -> str:
+    """How long ago somebody used a group, and whether that is too long."""
+    return f"{duration(group.inactive_seconds)} ago" + (" (idle)" if group.idle else "")
+
 
 ACCOUNT: Columns[GroupFigures] = {
     "group": lambda one: one.consumer_group,
@@ -17,6 +25,8 @@ ACCOUNT: Columns[GroupFigures] = {
     "dead": lambda one: one.dead,
     "expired": lambda one: one.expired,
     "retried": lambda one: one.retried,
+    "last used": lambda one: last_used(one),
+    "holds": lambda one: one.held_messages or 0,
 }
 """A table within one queue."""
 

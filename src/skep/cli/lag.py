@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from skep.cli.accounts import last_used
 from skep.cli.connection import Connection
 from skep.cli.output import Columns, duration, print_rows
 
@@ -44,4 +45,6 @@ COLUMNS: Columns[GroupFigures] = {
     "partitions": lambda one: one.partitions_pending,
     "leased": lambda one: one.partitions_leased,
     "done/s": lambda one: one.rates.completed,
+    "last used": last_used,
+    "holds": lambda one: one.held_messages or 0,
 }

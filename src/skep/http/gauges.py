@@ -11,6 +11,7 @@ from skep.config import HttpLimits
 from skep.engine import Engine
 from skep.engine.spooling.spool import SpoolFigures
 from skep.errors import SkepError
+from skep.http.shown import held_by
 from skep.http.survey import Surveyed, survey
 from skep.observe.exposition import Gauges, GroupGauges, OperationGauges, QueueGauges
 
@@ -108,7 +109,10 @@ def _buffered(engine: Engine) -> dict[str, int | bool]:
 
 def _group_gauges(seen: list[Surveyed]) -> list[GroupGauges]:
     return [
-        GroupGauges(group.queue.tenant, group.queue.name, group.group, group.lag_messages, group.lag_seconds)
+        GroupGauges(
+            group.queue.tenant, group.queue.name, group.group, group.lag_messages, group.lag_seconds, group.inactive_seconds,
+            group.idle, *held_by(group, one.stats),
+        )
         for one in seen
         for group in one.stats.groups
-    ]
+    ]  # fmt: skip

@@ -78,7 +78,7 @@ def queue_detail(queue: Queue, stats: QueueStats) -> QueueDetail:
     return QueueDetail(
         queue.key.name, queue.settings, queue.holds_dead_letters,
         to_datetime(queue.created_at), to_datetime(queue.updated_at),
-        queue_figures(stats), [group_figures(group) for group in stats.groups],
+        queue_figures(stats), [group_figures(group, stats) for group in stats.groups],
     )  # fmt: skip
 
 
@@ -90,8 +90,26 @@ def queue_figures(stats: QueueStats) -> QueueFigures:
     )  # fmt: skip
 
 
-def group_figures(stats: GroupStats) -> GroupFigures:
-    """A group's account."""
+class Held(NamedTuple):
+    """What one group alone holds back: messages from retention, and by how much the queue is deeper for it."""
+
+    messages: int
+    depth: int
+
+
+def held_by(group: GroupStats, stats: QueueStats) -> Held:
+    """What a group of a queue holds back; an idle one nothing."""
+    if group.idle:
+        return Held(0, 0)
+    others = [one for one in stats.groups if one is not group and not one.idle]
+    settled = min((one.progress_seq for one in others), default=stats.last_seq)
+    depth = max((one.lag_messages for one in others), default=0)
+    return Held(max(0, settled - group.progress_seq), max(0, group.lag_messages - depth))
+
+
+def group_figures(stats: GroupStats, queue: QueueStats | None = None) -> GroupFigures:
+    """A group's account; what it holds back is known where its queue is given."""
+    held = None if queue is None else held_by(stats, queue)
     return GroupFigures(
         queue=stats.queue.name, consumer_group=stats.group, lag=stats.lag_messages, lag_seconds=stats.lag_seconds,
         progress_seq=stats.progress_seq, pushed=stats.pushed, completed=stats.completed, pending=stats.pending,
@@ -99,6 +117,8 @@ def group_figures(stats: GroupStats) -> GroupFigures:
         partitions_pending=stats.partitions_pending, partitions_leased=stats.partitions_leased,
         oldest_at=None if stats.oldest_at is None else to_datetime(stats.oldest_at),
         created_at=to_datetime(stats.created_at), rates=stats.rates, external=stats.external,
+        active_at=to_datetime(stats.active_at), inactive_seconds=stats.inactive_seconds, idle=stats.idle,
+        held_messages=None if held is None else held.messages, held_depth=None if held is None else held.depth,
     )  # fmt: skip
 
 

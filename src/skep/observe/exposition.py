@@ -37,6 +37,10 @@ class GroupGauges(Struct, frozen=True):
     group: str
     lag: int
     lag_seconds: float
+    inactive_seconds: float
+    idle: bool
+    held_messages: int
+    held_depth: int
 
 
 class OperationGauges(Struct, frozen=True):
@@ -172,6 +176,10 @@ def _group_gauges(gauges: Gauges) -> Iterator[Metric]:
     for name, attribute, meaning in (
         ("skep_group_lag_messages", "lag", "Messages that the group has yet to settle"),
         ("skep_group_lag_seconds", "lag_seconds", "Age of the oldest message that the group has yet to settle"),
+        ("skep_group_inactive_seconds", "inactive_seconds", "How long nobody has used the group"),
+        ("skep_group_idle", "idle", "Whether the group was unused for too long and holds back nothing"),
+        ("skep_group_held_messages", "held_messages", "Messages that retention keeps for this group alone"),
+        ("skep_group_held_depth", "held_depth", "By how much the queue is deeper for this group alone"),
     ):
         family = GaugeMetricFamily(name, meaning, labels=GROUP_LABELS)
         for group in gauges.groups:

@@ -13,7 +13,10 @@ from skep.model import Rates
 class GroupFigures(Struct, rename="camel"):
     """A group's account in one queue: pushed = completed + pending + inFlight + dead + expired. ``lag`` is in messages.
 
-    An ``external`` group reads the raw log and tells its progress; nobody pops for it.
+    An ``external`` group reads the raw log and tells its progress; nobody pops for it. ``activeAt`` is when somebody last used the
+    group, to the minute. An ``idle`` one was not used for longer than the queue's ``group_idle_seconds``, and holds back nothing.
+    ``heldMessages`` are those that every other group has settled: retention waits for this one alone. ``heldDepth`` is by how
+    much the queue is deeper for it. Both are null where only one group was looked at.
     """
 
     queue: str
@@ -33,7 +36,12 @@ class GroupFigures(Struct, rename="camel"):
     oldest_at: datetime | None
     created_at: datetime
     rates: Rates
+    active_at: datetime
+    inactive_seconds: float
     external: bool = False
+    idle: bool = False
+    held_messages: int | None = None
+    held_depth: int | None = None
 
 
 class GroupsResponse(Struct, rename="camel"):

@@ -19,6 +19,7 @@ from skep.http.need import READ
 from skep.http.producer import stamped_messages
 from skep.http.routes.groups import reached, start_of
 from skep.http.routes.queues import check_burial
+from skep.http.shown import held_by
 from skep.keys import Verb
 from skep.model import (
     DEAD_LETTER_SUFFIX,
@@ -37,7 +38,7 @@ from skep.wire.groups import SeekRequest, SeekTo
 PARTITIONS = 25
 MESSAGES = 8
 _TIMES = {
-    "lease_seconds", "max_age_seconds", "retention_seconds", "completed_retention_seconds", "delayed_processing_seconds",
+    "lease_seconds", "max_age_seconds", "retention_seconds", "completed_retention_seconds", "group_idle_seconds", "delayed_processing_seconds",
     "window_buffer_seconds", "max_wait_seconds", "dedup_window_seconds",
 }  # fmt: skip
 _HIDDEN_FIELDS = ("paused",)
@@ -65,6 +66,7 @@ async def queue(site: Site, call: Call) -> Answer:
         call, "queue.html", screen="queues", queue=found, stats=stats, group=group, range=place.query.get("range", "1h"),
         partitions=partitions[:PARTITIONS], more_partitions=len(partitions) > PARTITIONS, after=after,
         charts=charts(moments[0]), dead_letter_queue=dead_letter_queue(found),
+        held={one.group: held_by(one, stats) for one in stats.groups},
         newest=[(message, one_line(message.payload, message.content_type)) for message in newest.messages],
     )  # fmt: skip
 
@@ -161,7 +163,8 @@ async def seek_form(site: Site, call: Call) -> Answer:
         to_seq = await reached(site.engine, key, stats, start)
         again = max(0, before.progress_seq - to_seq) if before is not None else 0
         skipped = max(0, to_seq - before.progress_seq) if before is not None else 0
-        preview = {"to_seq": to_seq, "pending": stats.last_seq - to_seq, "again": again, "skipped": skipped}
+        pending = stats.last_seq - to_seq - (stats.gaps if to_seq < stats.first_seq else 0)
+        preview = {"to_seq": to_seq, "pending": pending, "again": again, "skipped": skipped}
     return site.page(
         call, "queue_seek.html", screen="queues", queue=found, group=group, stats=stats, before=before, preview=preview,
         to=place.query.get("to", "end"), time=place.query.get("time", ""), seq=place.query.get("seq", ""),

@@ -41,19 +41,20 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def list_groups(call: Call) -> Answer:
         seen, after = await _page(engine, call)
-        return json_answer(GroupsResponse([group_figures(group) for stats in seen for group in stats.groups], after))
+        return json_answer(
+            GroupsResponse([group_figures(group, stats) for stats in seen for group in stats.groups], after)
+        )
 
     async def show(call: Call) -> Answer:
         name = call.path("group")
         seen = await _in_question(engine, call)
-        found = [group for one in seen.queues for group in one.stats.groups if group.group == name]
+        found = [
+            group_figures(group, one.stats) for one in seen.queues for group in one.stats.groups if group.group == name
+        ]
         if not found:
             raise _no_group(name)
         lag_seconds = max(group.lag_seconds for group in found)
-        lag = sum(group.lag_messages for group in found)
-        return json_answer(
-            GroupDetail(name, lag, lag_seconds, [group_figures(group) for group in found], seen.complete)
-        )
+        return json_answer(GroupDetail(name, sum(group.lag for group in found), lag_seconds, found, seen.complete))
 
     async def seek(call: Call) -> Answer:
         name = call.path("group")
@@ -64,7 +65,8 @@ def operations(engine: Engine) -> list[Operation]:
         before = _group(stats, name)
         if request.dry_run:
             to_seq = await reached(engine, key, stats, start)
-            pending = stats.last_seq - to_seq
+            # What lies amid a log with gaps is not counted for a look.
+            pending = stats.last_seq - to_seq - (stats.gaps if to_seq < stats.first_seq else 0)
         else:
             moved = await engine.groups.seek(key, name, start)
             to_seq, pending = moved.progress_seq, moved.lag_messages
