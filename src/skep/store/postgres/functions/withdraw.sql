@@ -73,7 +73,7 @@ BEGIN
                 delivered_seq = CASE WHEN k.open = '{}' THEN coalesce(k.next_seq - 1, l.delivered_seq) ELSE l.delivered_seq END,
                 -- What was delivered with a head that has gone waits for the same retry.
                 ready_at = CASE WHEN k.open = '{}' AND k.next_seq IS NOT NULL
-                                THEN ready_time(k.next_at, l.newest_at, v_delay, v_window) ELSE l.ready_at END
+                                THEN ready_time(k.next_at, least(l.newest_at, p_now), v_delay, v_window) ELSE l.ready_at END
             FROM headed k
             WHERE NOT (k.open = '{}' AND k.pending = 0)
               AND l.partition = k.partition AND l.group_id = k.group_id
