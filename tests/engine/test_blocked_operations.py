@@ -206,13 +206,13 @@ async def test_another_reason_begins_anew(driver: EngineDriver, store: Recording
 
 async def test_what_can_never_be_done_is_given_up_at_the_first_try(driver: EngineDriver, store: RecordingStore) -> None:
     await driver.engine.create_queue(ORDERS)
-    store.fail_next("perform", SkepError(Code.NOT_ENCRYPTED, "it is to be encrypted"))
+    store.fail_next("perform", SkepError(Code.QUEUE_NOT_FOUND, "it is gone"))
 
     outcome = await queue(driver, "1")
     await driver.quiet()
 
     found = await shown(driver, outcome)
-    assert (found.status, found.tries, found.code) == (OperationStatus.FAILED, 1, Code.NOT_ENCRYPTED)
+    assert (found.status, found.tries, found.code) == (OperationStatus.FAILED, 1, Code.QUEUE_NOT_FOUND)
 
 
 async def test_an_operation_whose_servers_died_is_not_given_up_within_minutes(
