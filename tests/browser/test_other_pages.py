@@ -93,7 +93,8 @@ def test_a_name_that_was_rebound_shows_nothing(
 ) -> None:
     allowed.append(f"http://evil.example:{server.port}")
 
-    answer = page.goto(f"http://evil.example:{server.port}/")
+    with page.expect_console_message():
+        answer = page.goto(f"http://evil.example:{server.port}/")
 
     assert answer is not None
     assert answer.status == 421

@@ -83,7 +83,8 @@ def test_settling_several_tells_of_each(client: skep.Client) -> None:
 
     results = client.ack(*messages)
 
-    assert [result.status for result in results] == ["refused", "completed", "completed"]
+    assert [result.status for result in results] == ["completed", "completed", "completed"]
+    assert [result.repeated is True for result in results] == [True, False, False]
     assert [message.settled for message in messages] == ["completed", "completed", "completed"]
     assert client.ack() == []
 
@@ -230,7 +231,7 @@ async def test_the_asynchronous_client_consumes_alike(async_client: skep.AsyncCl
 def test_what_failed_in_a_block_is_raised_though_the_lease_is_lost(client: skep.Client) -> None:
     client.push("orders", 1)
     [message] = client.pop("orders")
-    message.nack()
+    message.ack()
 
     def work() -> None:
         message.settled = None

@@ -455,8 +455,8 @@ class Engine:
             if not (settlements or messages or effects or receipts):
                 raise SkepError(Code.INVALID_REQUEST, "a transaction settles, pushes or records something")
             _, plain = validate.check_settlements(settlements, self._limits, least=0)
-            # Of what the caller said, before anything is added to it: a repeat must be told by it.
-            fingerprint = fingerprint_of(settlements, messages, effects, receipts)
+            # What the caller said, before anything is added to it: a repeat is told by it.
+            said, asked = settlements, messages
             if not plain:
                 settlements = validate.completed(settlements, self._random, self._limits)
             recorded_bytes = check_effects(effects, self._limits) + check_receipts(receipts, self._limits)
@@ -476,6 +476,7 @@ class Engine:
                 self.spool.check_nothing_ahead(batch)
             size_bytes = weight.size_bytes + recorded_bytes
             check_size(size_bytes, self._limits)
+            fingerprint = fingerprint_of(said, asked, effects, receipts)
             transaction = Transaction(settlements, batch, list(effects), list(receipts), fingerprint)
             outcome = await self._across.transact(transaction, size_bytes, weight.deliver_at)
             if outcome.committed or (sealed := await self.encryption.sealed_anew(batch, outcome.pushed)) is None:
