@@ -62,6 +62,7 @@ SETTINGS = {
 }
 CHECKED = (Q, U, NEXT)
 UNDOING = ("power", "lie")
+PIECE_BYTES = 64 * 1024
 LIMIT = 100
 
 
@@ -368,8 +369,9 @@ class CrashingFile(apsw.VFSFile):
 
     def undo(self) -> None:
         for offset, before, size in reversed(self.unsynced):
-            if before:
-                super().xWrite(before, offset)
+            # In pieces: SQLite's own files take no more than 128 KiB at once, and a log that was cut may have more.
+            for start in range(0, len(before), PIECE_BYTES):
+                super().xWrite(before[start : start + PIECE_BYTES], offset + start)
             super().xTruncate(size)
 
 
