@@ -513,8 +513,8 @@ class StoreMachine(RuleBasedStateMachine):
             expected_letters = self.run(model.dead_letters(DeadLetterFilter(queue=key), None, PLENTY))
             assert len(letters) == len(expected_letters), f"(store, reference) hold {letters}, {expected_letters}"
             expected_letters = [
-                # A partition remembers the error of its head alone.
-                msgspec.structs.replace(wanted, error=found.error if found.error == EXPIRED_LEASE else wanted.error)
+                # A partition remembers the error of its head alone, so of a lease that ran out others may not tell.
+                msgspec.structs.replace(wanted, error=error_of(found, wanted))
                 for found, wanted in zip(letters, expected_letters, strict=True)
             ]
             assert plain(letters) == plain(expected_letters), f"(store, reference) hold {letters}, {expected_letters}"
@@ -548,6 +548,13 @@ class StoreMachine(RuleBasedStateMachine):
         keys = [ReceiptKey("machine", key, self.tenant) for key in RECEIPTS]
         receipts = [self.run(store.records.receipts(keys, self.now)) for store in (self.store, model)]
         assert receipts[0] == receipts[1], f"(store, reference) hold {receipts}"
+
+
+def error_of(found: DeadLetter, wanted: DeadLetter) -> str | None:
+    """Return the error that the found dead letter should tell."""
+    if found.error == EXPIRED_LEASE or (found.error is None and wanted.error == EXPIRED_LEASE):
+        return found.error
+    return wanted.error
 
 
 def which(letter: DeadLetter) -> tuple[object, ...]:
