@@ -228,7 +228,7 @@ async def test_I13_what_a_process_left_behind_is_taken_over(driver: SpoolDriver,
     store.down = False
     await driver.until(lambda: driver.figures.flushed == 1, passing=0.5)
     assert await driver.log() == ["left"]
-    assert not list(driver.folder.rglob("*.spool"))
+    await driver.until(lambda: not list(driver.folder.rglob("*.spool")), passing=0.5)
 
 
 async def test_a_cancelled_push_is_stored_whole_or_not_at_all_and_diverts_nothing_for_good(
