@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from playwright.sync_api import Page, expect
 
@@ -47,13 +49,18 @@ def everything(api: Api, evil: str) -> None:
     assert api.request("PUT", f"/api/v1/pipelines/{quoted}", json.dumps(report).encode()).status == 200
 
 
-def put_off(api: Api, server: RunningServer, evil: str) -> None:
-    """A push that waits as an operation, with an error that names its queue: that is full."""
+@contextmanager
+def put_off(api: Api, server: RunningServer, evil: str) -> Iterator[None]:
+    """A push that waits as an operation, with an error that names its queue: that is full. It does not outlast the test."""
     api.post("/api/v1/configure", {"queue": evil + "2", "settings": {"max_depth": 1}})
     api.push(evil + "2", 1)
     engine = server.engine
     message = NewMessage(QueueKey(evil + "2", api.tenant), b"2", partition=evil)
     server.run(engine.operations.push(PushBatch([message], engine._ids.mint_many(1)), 1, QueuedReason.SYSTEM_BUSY))
+    yield
+    (operation,) = api.get("/api/v1/operations").json["operations"]
+    while api.delete(f"/api/v1/operations/{operation['id']}").status != 200:
+        pass  # it is tried just now
 
 
 def api_quoted(text: str) -> str:
@@ -70,43 +77,43 @@ def pages(page: Page) -> list[str]:
 
 def test_nothing_that_others_write_runs_in_a_page(screen: Screen, api: Api, server: RunningServer) -> None:
     everything(api, EVIL)
-    put_off(api, server, EVIL[:200])
-    seen: set[str] = set()
-    quoted = api_quoted(EVIL)
-    for path in (
-        "/",
-        "/queues",
-        "/messages",
-        "/traces",
-        "/dead-letters",
-        "/operations",
-        "/operations/audit",
-        "/pipelines",
-        f"/queues/{quoted}",
-    ):
-        screen.open(path, **({"show": "all"} if path == "/queues" else {"id": TRACE} if path == "/traces" else {}))
-        seen |= set(pages(screen.page))
-        assert screen.page.evaluate("window.evil") is None
-    assert len(seen) > 20
-    # One page of each shape: what follows the tenant and the names differs, what is shown does not.
-    shapes = {
-        link.split("?")[0]
-        + "?"
-        + "&".join(sorted(part.split("=")[0] for part in link.partition("?")[2].split("&"))): link
-        for link in seen
-    }
-    for link in sorted(shapes.values()):
-        response = screen.page.goto(link)
-        assert response is not None
-        assert response.status == 200, link
-        assert screen.page.evaluate("window.evil") is None, link
-        assert (
-            screen.page.locator(
-                "main script, main iframe, main object, main [onerror], main [onload], main [style]:not(.plot *)"
-            ).count()
-            == 0
-        ), link
-        assert screen.page.locator('main a[href^="javascript" i]').count() == 0, link
+    with put_off(api, server, EVIL[:200]):
+        seen: set[str] = set()
+        quoted = api_quoted(EVIL)
+        for path in (
+            "/",
+            "/queues",
+            "/messages",
+            "/traces",
+            "/dead-letters",
+            "/operations",
+            "/operations/audit",
+            "/pipelines",
+            f"/queues/{quoted}",
+        ):
+            screen.open(path, **({"show": "all"} if path == "/queues" else {"id": TRACE} if path == "/traces" else {}))
+            seen |= set(pages(screen.page))
+            assert screen.page.evaluate("window.evil") is None
+        assert len(seen) > 20
+        # One page of each shape: what follows the tenant and the names differs, what is shown does not.
+        shapes = {
+            link.split("?")[0]
+            + "?"
+            + "&".join(sorted(part.split("=")[0] for part in link.partition("?")[2].split("&"))): link
+            for link in seen
+        }
+        for link in sorted(shapes.values()):
+            response = screen.page.goto(link)
+            assert response is not None
+            assert response.status == 200, link
+            assert screen.page.evaluate("window.evil") is None, link
+            assert (
+                screen.page.locator(
+                    "main script, main iframe, main object, main [onerror], main [onload], main [style]:not(.plot *)"
+                ).count()
+                == 0
+            ), link
+            assert screen.page.locator('main a[href^="javascript" i]').count() == 0, link
 
 
 def test_a_link_cannot_put_words_into_a_notice(screen: Screen, api: Api) -> None:
