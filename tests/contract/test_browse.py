@@ -191,3 +191,18 @@ async def test_messages_in_a_state_are_found_behind_many_that_are_not(driver: Dr
 
     assert await found(MessageState.PENDING, descending=False) == list(range(441, 451))
     assert await found(MessageState.SETTLED, descending=True) == list(range(440, 428, -1))
+
+
+async def test_what_was_replayed_for_one_group_is_not_listed_as_anothers(driver: Driver) -> None:
+    await driver.push("died")
+    await driver.reject(*await driver.pop(group="billing"))
+    await driver.pop(group="audit")
+    await driver.replay(group="billing")
+    await driver.pop(group="audit")
+
+    async def waiting(group: str) -> list[str]:
+        page = await driver.browse(group=group, state=MessageState.PENDING)
+        return [message.payload.decode() for message in page.messages]
+
+    assert await waiting("billing") == ["died"]
+    assert await waiting("audit") == []

@@ -185,6 +185,12 @@ class Log:
     def in_use(self) -> list[Group]:
         return [group for group in self.groups.values() if not group.idle] or list(self.groups.values())
 
+    def for_others(self, name: str) -> int:
+        """How many messages a group has not come by yet that are for another one."""
+        group = self.groups[name]
+        ahead = [entry for seq, entry in self.entries.items() if seq > group.scan_seq and not group.external]
+        return sum(entry.audience not in (None, group.id) for entry in ahead)
+
     @property
     def logical(self) -> list[Entry]:
         """What one who begins at the beginning would read."""

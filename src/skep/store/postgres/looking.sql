@@ -189,7 +189,7 @@ WHERE q.id = $1 AND m.id = $2 AND m.trace_id IS NULL
 -- How far a group has come with each message of a page; null when it is for another group only. A dead letter is known by its id
 -- too: an earlier queue of that name may have left letters with the same seqs. What expired is not counted as dead.
 WITH viewer AS MATERIALIZED (
-    SELECT g.id, g.name, g.scan_seq, q.name AS queue_name,
+    SELECT g.id, g.name, g.scan_seq, g.external, q.name AS queue_name,
            (SELECT t.id FROM queue t WHERE t.tenant = q.tenant AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead')
               AND t.deleted_at IS NULL) AS grave
     FROM consumer_group g JOIN queue q ON q.id = g.queue_id WHERE g.id = $2
@@ -205,7 +205,7 @@ WITH viewer AS MATERIALIZED (
     GROUP BY x.seq HAVING count(x.ord) > 0
 )
 SELECT CASE
-    WHEN k.audience <> v.id THEN NULL
+    WHEN k.audience <> v.id AND NOT v.external THEN NULL
     WHEN d.seq IS NOT NULL THEN 'dead'
     WHEN k.seq > v.scan_seq OR k.seq > l.delivered_seq THEN 'pending'
     WHEN k.seq = ANY (l.open) THEN

@@ -50,7 +50,7 @@ def messages(session: Session, wanted: MessageFilter) -> MessagePage:
     walked = _walk(session, queue, wanted, low, high)
     shown: list[StoredMessage] = []
     for index, row in enumerate(walked):
-        state = view.state(row[0] & MAX_SEQ, row[1]) if view is not None and _matches(row, wanted) else None
+        state = view.state(row[0] & MAX_SEQ, row[1], row[5]) if view is not None and _matches(row, wanted) else None
         if _matches(row, wanted) and wanted.state in (None, state):
             shown += _show(session, wanted.queue, row[0], wanted.preview_bytes, state)
         if len(shown) == wanted.limit:
@@ -90,7 +90,7 @@ def _walk(session: Session, queue: QueueRow, wanted: MessageFilter, low: int, hi
 
 
 def _matches(row: Row, wanted: MessageFilter) -> bool:
-    _, partition, id_, transaction_id, trace_id = row
+    _, partition, id_, transaction_id, trace_id, _ = row
     return (
         wanted.transaction_id in (None, transaction_id)
         and wanted.trace_id in (None, trace_id or id_)
@@ -175,8 +175,10 @@ class _View:
         self._waiting: dict[str, set[int]] = {}
         self._delivered: dict[str, int] = {}
 
-    def state(self, seq: int, partition: str) -> MessageState:
-        """How far the group has come with one message."""
+    def state(self, seq: int, partition: str, audience: int | None) -> MessageState | None:
+        """How far the group has come with one message; None when it is for another group only."""
+        if audience not in (None, self._group.id) and not self._group.external:
+            return None
         if seq > self._group.scan_seq:
             return MessageState.PENDING
         name = self._queue.stored_partition(partition) if self._queue.is_ordered else partition

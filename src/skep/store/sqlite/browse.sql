@@ -2,39 +2,39 @@
 
 -- name: walk_up
 -- The table's own b-tree.
-SELECT position, partition, id, transaction_id, trace_id FROM message
+SELECT position, partition, id, transaction_id, trace_id, audience FROM message
 WHERE position BETWEEN ?1 AND ?2
 ORDER BY position
 LIMIT ?3
 
 -- name: walk_down
-SELECT position, partition, id, transaction_id, trace_id FROM message
+SELECT position, partition, id, transaction_id, trace_id, audience FROM message
 WHERE position BETWEEN ?1 AND ?2
 ORDER BY position DESC
 LIMIT ?3
 
 -- name: walk_partition_up
 -- Index message_partition, in the order of position.
-SELECT position, partition, id, transaction_id, trace_id FROM message
+SELECT position, partition, id, transaction_id, trace_id, audience FROM message
 WHERE queue_id = ?4 AND partition = ?5 AND position BETWEEN ?1 AND ?2
 ORDER BY position
 LIMIT ?3
 
 -- name: walk_partition_down
-SELECT position, partition, id, transaction_id, trace_id FROM message
+SELECT position, partition, id, transaction_id, trace_id, audience FROM message
 WHERE queue_id = ?4 AND partition = ?5 AND position BETWEEN ?1 AND ?2
 ORDER BY position DESC
 LIMIT ?3
 
 -- name: walk_transaction_id_up
 -- Index message_transaction_id, in the order of position.
-SELECT position, partition, id, transaction_id, trace_id FROM message
+SELECT position, partition, id, transaction_id, trace_id, audience FROM message
 WHERE queue_id = ?4 AND transaction_id = ?5 AND position BETWEEN ?1 AND ?2
 ORDER BY position
 LIMIT ?3
 
 -- name: walk_transaction_id_down
-SELECT position, partition, id, transaction_id, trace_id FROM message
+SELECT position, partition, id, transaction_id, trace_id, audience FROM message
 WHERE queue_id = ?4 AND transaction_id = ?5 AND position BETWEEN ?1 AND ?2
 ORDER BY position DESC
 LIMIT ?3
