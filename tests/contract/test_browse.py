@@ -198,7 +198,6 @@ async def test_what_was_replayed_for_one_group_is_not_listed_as_anothers(driver:
     await driver.reject(*await driver.pop(group="billing"))
     await driver.pop(group="audit")
     await driver.replay(group="billing")
-    await driver.pop(group="audit")
 
     async def waiting(group: str) -> list[str]:
         page = await driver.browse(group=group, state=MessageState.PENDING)

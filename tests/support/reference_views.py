@@ -209,7 +209,7 @@ class ReferenceViews(Reference):
         )
 
     def _state(self, group: Group | None, entry: Entry) -> MessageState | None:
-        if group is None:
+        if group is None or (entry.audience not in (None, group.id) and not group.external):
             return None
         if entry.seq > group.scan_seq:
             return MessageState.PENDING
