@@ -1,9 +1,10 @@
-"""Fixtures for all kinds of tests, the rule that slow ones run only with --all, and which of them share a worker."""
+"""Fixtures for all kinds of tests, the rules that slow and random ones run only with --all, and which of them share a worker."""
 
 import asyncio
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -41,6 +42,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolde
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the tests marked slow, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let generated examples be the same in every run, so that a failure is the commit's; with --all they are new each time."""
+    hypothesis.settings.register_profile("same", derandomize=True)
+    hypothesis.settings.register_profile("new", derandomize=False)
+    hypothesis.settings.load_profile("new" if config.getoption("--all") else "same")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -28,6 +28,7 @@ from skep.model import (
     ClearScope,
     DeadLetter,
     DeadLetterFilter,
+    DeadReason,
     Delivery,
     GroupStats,
     MessageFilter,
@@ -513,7 +514,6 @@ class StoreMachine(RuleBasedStateMachine):
             expected_letters = self.run(model.dead_letters(DeadLetterFilter(queue=key), None, PLENTY))
             assert len(letters) == len(expected_letters), f"(store, reference) hold {letters}, {expected_letters}"
             expected_letters = [
-                # A partition remembers the error of its head alone, so of a lease that ran out others may not tell.
                 msgspec.structs.replace(wanted, error=error_of(found, wanted))
                 for found, wanted in zip(letters, expected_letters, strict=True)
             ]
@@ -553,8 +553,11 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def error_of(found: DeadLetter, wanted: DeadLetter) -> str | None:
-    """Return the error that the found dead letter should tell."""
-    if found.error == EXPIRED_LEASE or (found.error is None and wanted.error == EXPIRED_LEASE):
+    """Return the error that the found dead letter should tell.
+
+    A partition remembers the error of its head alone, so what dies of its age behind the head may tell of none.
+    """
+    if found.error == EXPIRED_LEASE or (found.error is None and wanted.reason is DeadReason.EXPIRED):
         return found.error
     return wanted.error
 

@@ -308,7 +308,8 @@ class ReferenceStore(
                 )
                 for message, id_ in zip(batch.messages, batch.ids, strict=True)
             ]
-        return PushOutcome(results, {m.queue: self._depth(m.queue) for m in batch.messages if m.queue in self.logs})
+        queues = dict.fromkeys(message.queue for message in batch.messages)
+        return PushOutcome(results, {key: self._depth(key) for key in queues if key in self.logs})
 
     def _same_size(self, before: Log | None, after: Log) -> bool:
         was = (before.last_seq, len(before.scheduled)) if before else (0, 0)
