@@ -79,10 +79,18 @@ KEY_OWNER = "key:"
 """What the owner of a session begins with when it is a key: its id follows."""
 
 
+class Signer(Struct, frozen=True):
+    """Who signed a token: its issuer, and the thumbprint of the key that verified it."""
+
+    issuer: str
+    key: str
+
+
 class SessionDetail(Struct, frozen=True):
-    """What a session of a token grants; one of a key grants what its key does."""
+    """What a session of a token grants, as long as its signer is trusted; one of a key grants what its key does."""
 
     grants: tuple[Grant, ...] = ()
+    signer: Signer | None = None
 
 
 class SessionRecord(Struct, frozen=True):

@@ -71,6 +71,41 @@ def test_under_a_path_of_its_own_the_cookie_goes_to_no_other_path(door: Door, st
     assert "; Path=/ops/skep/; HttpOnly; SameSite=Strict; Secure" in cookie
 
 
+@pytest.mark.parametrize("prefix", [{}, {"X-Forwarded-Prefix": "/ops/skep"}], ids=["at the root", "under a path"])
+def test_over_tls_only_the_cookie_name_that_a_login_sets_there_counts(
+    door: Door, stranger: Caller, prefix: dict[str, str]
+) -> None:
+    """Any neighbour under the same domain can set `__Secure-` cookies, so at the root they count for nothing."""
+    headers = {"X-Forwarded-Proto": "https", **prefix}
+    own, theirs = door.key(*ALL), door.key(*ALL)
+    right, wrong = ("__Secure-", "__Host-") if prefix else ("__Host-", "__Secure-")
+
+    def page(*cookies: str) -> Reply:
+        return stranger.request("GET", "/queues", None, {**headers, "Cookie": "; ".join(cookies)})
+
+    cookie = door.session(own.text, **headers)
+    planted = door.session(theirs.text, **headers).replace(right, wrong)
+
+    assert cookie.startswith(right)
+    assert page(planted).status == 401
+    beside = page(planted, cookie)
+    assert (beside.status, own.record.id.encode() in beside.body) == (200, True)
+    assert stranger.request("GET", "/docs", None, {**headers, "Cookie": cookie}).status == 200
+
+
+def test_where_the_proxy_is_silent_about_tls_the_guarded_cookie_counts_before_the_plain_one(
+    door: Door, stranger: Caller
+) -> None:
+    cookie = door.session(door.key(*ALL).text, Origin="https://skep.example", Host="skep.example")
+    planted = door.session(door.key(*ALL).text)
+    host, secure = cookie, cookie.replace("__Host-", "__Secure-")
+
+    assert stranger.request("GET", "/queues", None, {"Cookie": f"{planted}; {host}"}).status == 200
+    stranger.request("POST", "/logout", b"", {**OWN, "Cookie": planted})
+    assert stranger.request("GET", "/queues", None, {"Cookie": f"{planted}; {host}"}).status == 200
+    assert stranger.request("GET", "/queues", None, {"Cookie": secure}).status == 401
+
+
 @pytest.mark.parametrize(
     "goal", ["//evil.example", "/\\evil.example", "https://evil.example", "/\r\nSet-Cookie: a=b", ""]
 )

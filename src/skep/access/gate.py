@@ -17,7 +17,7 @@ from skep.access import keys
 from skep.access.limits import Bucket
 from skep.access.principal import Principal
 from skep.access.scopes import role_grant
-from skep.access.sessions import Sessions, grants_of, is_session_id
+from skep.access.sessions import Sessions, detail_of, ended_session, is_session_id
 from skep.clock import Clock, Instant
 from skep.config import AccessSettings
 from skep.engine.access import Access
@@ -59,7 +59,7 @@ class Gate:
         self._unknown = Bucket(UNKNOWN_PER_SECOND, clock.now())
         self._refusals = Bucket(REFUSALS_PER_SECOND, clock.now())
         self._untold = 0
-        self.sessions = Sessions(access, clock, settings, self._of_session)
+        self.sessions = Sessions(access, clock, settings, self._of_session, self._is_trusted)
         access.on_change(self._changed)
         if tokens is not None:
             tokens.on_change(self._keys_rotated)
@@ -108,7 +108,14 @@ class Gate:
         """Who was let in with this before, if that still counts."""
         digest = hashlib.sha256(credential).digest()
         principal = self._known.get(digest) or self._own.get(digest)
-        return None if principal is None or not self._loaded or principal.is_over else principal
+        if principal is None or not self._loaded or principal.is_over or not self._is_trusted(principal):
+            return None
+        return principal
+
+    def _is_trusted(self, principal: Principal) -> bool:
+        """Whether the signer of a principal's token is still trusted; so is everyone who showed no token."""
+        signer = principal.signer
+        return signer is None or (self._tokens is not None and self._tokens.trusts(signer))
 
     async def admit(self, credential: bytes) -> Principal:
         """Who shows this; UNAUTHENTICATED when it is nobody."""
@@ -137,7 +144,7 @@ class Gate:
         name = f"jwt:{found.subject}"
         return Principal(
             name, found.grants, self._clock, expires_at=found.expires_at,
-            bucket=self._bucket(name, self._settings.requests_per_second),
+            bucket=self._bucket(name, self._settings.requests_per_second), signer=found.signer,
         )  # fmt: skip
 
     async def _of_key(self, text: str) -> Principal:
@@ -167,14 +174,20 @@ class Gate:
         return principal
 
     async def _of_session(self, session: SessionRecord) -> Principal:
-        """Who a session is of. A key is looked at anew, so that its session ends with it and grants no more than it."""
+        """Who a session is of. A key is looked at anew, so that its session ends with it and grants no more than it.
+
+        A session of a token ends when the key that signed the token is trusted no longer.
+        """
         if not self._loaded:
             await self.load()
         if not session.owner.startswith(KEY_OWNER):
-            bucket = self._bucket(session.owner, self._settings.requests_per_second)
+            detail = detail_of(session)
+            if self._tokens is None or detail.signer is None or not await self._tokens.still_trusts(detail.signer):
+                raise ended_session()
             return Principal(
-                session.owner, grants_of(session).grants, self._clock, expires_at=session.expires_at, bucket=bucket
-            )
+                session.owner, detail.grants, self._clock, expires_at=session.expires_at,
+                bucket=self._bucket(session.owner, self._settings.requests_per_second), signer=detail.signer,
+            )  # fmt: skip
         record = await self._record(session.owner.removeprefix(KEY_OWNER))
         if record is None:
             raise _nobody()
@@ -248,10 +261,13 @@ class Gate:
         del self._by_key[id_]
 
     def _keys_rotated(self) -> None:
-        """Tokens are looked at anew; who waits on behalf of one does so until that expires."""
+        """Tokens are looked at anew, and whoever waits on behalf of one waits no longer when its key is trusted no longer."""
         for digest, principal in list(self._known.items()):
-            if principal.name.startswith("jwt:"):
+            if principal.signer is not None:
                 del self._known[digest]
+                if not self._is_trusted(principal):
+                    principal.revoke()
+        self.sessions.drop_untrusted()
 
 
 def _nobody() -> SkepError:

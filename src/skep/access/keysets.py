@@ -1,12 +1,15 @@
 """The keys of tokens' issuer: a secret, a public key or a set of them (JWKS), from a file or a URL that the settings name.
 
 Each key is bound to one algorithm when it is read, so that a public key is never taken for a secret. A set from a URL is asked
-for at most every so often, whatever kids tokens make up; when the issuer cannot be reached, the last set counts for a while.
+for at most every so often, whatever kids tokens make up; when the issuer cannot be reached, the last set counts for a while. Tokens and
+sessions that were let in before are held to it by the thumbprint of their key, and let it be read anew in the background.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import structlog
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 from msgspec import Struct
 
 from skep.access.fetching import check_url, fetch, is_url
@@ -56,6 +59,17 @@ class KeySet(Struct, frozen=True):
         fitting = [key for key in given if key.algorithm_name == algorithm]
         return fitting[0] if len(fitting) == 1 else None
 
+    def thumbprints(self) -> frozenset[str]:
+        """Those of all keys."""
+        return frozenset(thumbprint(key) for key in (*self.by_kid.values(), *self.nameless))
+
+
+def thumbprint(key: jwt.PyJWK) -> str:
+    """What tells a key from all others. Of a secret it says no more than a token that was signed with it."""
+    if isinstance(key.key, bytes):
+        return hmac.new(key.key, b"skep thumbprint", hashlib.sha256).hexdigest()
+    return hashlib.sha256(key.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
 
 class KeySource:
     """Where the keys come from, and those it gave last."""
@@ -67,10 +81,12 @@ class KeySource:
         self._clock = clock
         self._keep = seconds(settings.jwt_keys_seconds)
         self._keys: KeySet | None = None
+        self._thumbprints: frozenset[str] = frozenset()
         self._text = b""
         self._read_at = Instant(0)
         self._tried_at: Instant | None = None
         self._reading = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
         self._on_change: Callable[[], None] = lambda: None
 
     def on_change(self, callback: Callable[[], None]) -> None:
@@ -91,9 +107,36 @@ class KeySource:
         now = self._clock.steady()
         if self._keys is None or now - self._read_at >= self._keep or self._lacks(kid):
             await self._renew()
-        if self._keys is None or self._clock.steady() - self._read_at >= self._keep + seconds(STALE_SECONDS):
+        if self._keys is None or self._is_stale:
             raise SkepError(Code.UNAUTHENTICATED, "the token is refused: the keys of its issuer cannot be read")
         return self._keys
+
+    def has(self, thumbprint: str) -> bool:
+        """Whether a key is known to count. When it is time, the keys are read anew in the background; no when that is long overdue."""
+        if self._tried_at is None or self._is_stale:
+            return False
+        now = self._clock.steady()
+        untried = now - self._tried_at
+        if untried >= max(2 * self._keep, seconds(ASK_SECONDS)):  # nobody came for long: what is known may be old
+            return False
+        if now - self._read_at >= self._keep and untried >= seconds(ASK_SECONDS):
+            self._renew_soon()
+        return thumbprint in self._thumbprints
+
+    async def still_has(self, thumbprint: str) -> bool:
+        """Whether a key counts. One that is not known to is looked for in the keys as they are now."""
+        if self.has(thumbprint):
+            return True
+        await self._renew()
+        return thumbprint in self._thumbprints and not self._is_stale
+
+    @property
+    def _is_stale(self) -> bool:
+        return self._clock.steady() - self._read_at >= self._keep + seconds(STALE_SECONDS)
+
+    def _renew_soon(self) -> None:
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.ensure_future(self._renew())
 
     def _lacks(self, kid: str | None) -> bool:
         return kid is not None and self._keys is not None and kid not in self._keys.by_kid and not self._keys.nameless
@@ -117,6 +160,7 @@ class KeySource:
         found = read_keys(text, self.algorithms)
         changed = self._keys is not None and text != self._text
         self._keys, self._text, self._read_at = found, text, self._clock.steady()
+        self._thumbprints = found.thumbprints()
         if changed:
             log.info("the keys of tokens changed")
             self._on_change()

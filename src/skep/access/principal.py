@@ -13,7 +13,7 @@ from skep.access import scopes
 from skep.access.limits import Bucket
 from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
-from skep.keys import EVERY, Grant, Verb
+from skep.keys import EVERY, Grant, Signer, Verb
 from skep.records import DEFAULT_TENANT
 
 DECISIONS = 4_096
@@ -34,6 +34,7 @@ class Principal:
         "is_revoked",
         "name",
         "only_tenant",
+        "signer",
     )
 
     def __init__(
@@ -44,12 +45,17 @@ class Principal:
         *,
         expires_at: Instant | None = None,
         bucket: Bucket | None = None,
+        signer: Signer | None = None,
     ) -> None:
-        """``name`` is who: ``key:<id>`` or ``jwt:<subject>``. It is noted in the audit log and on messages."""
+        """``name`` is who: ``key:<id>`` or ``jwt:<subject>``. It is noted in the audit log and on messages.
+
+        ``signer`` signed the token.
+        """
         self.name = name
         self.grants = tuple(grants)
         self.expires_at = expires_at
         self.bucket = bucket
+        self.signer = signer
         self.is_revoked = False
         tenants = {tenant for grant in grants for tenant in grant.tenants}
         self.only_tenant = tenants.pop() if len(tenants) == 1 and not any(EVERY in one for one in tenants) else None

@@ -48,8 +48,8 @@ def is_session_id(id_: str) -> bool:
     return _ID.fullmatch(id_) is not None
 
 
-def grants_of(record: SessionRecord) -> SessionDetail:
-    """What a session of a token grants."""
+def detail_of(record: SessionRecord) -> SessionDetail:
+    """What a session of a token grants, and who signed the token."""
     return _decode(record.document)
 
 
@@ -67,13 +67,22 @@ class _Session:
 class Sessions:
     """Makes, knows and ends sessions."""
 
-    def __init__(self, access: Access, clock: Clock, settings: AccessSettings, principal_of: PrincipalOf) -> None:
+    def __init__(
+        self,
+        access: Access,
+        clock: Clock,
+        settings: AccessSettings,
+        principal_of: PrincipalOf,
+        is_trusted: Callable[[Principal], bool],
+    ) -> None:
+        """``is_trusted`` says whether the signer of a principal's token is still trusted."""
         self._access = access
         self._clock = clock
         self._idle = seconds(settings.session_idle_seconds)
         self._lasts = seconds(settings.session_seconds)
         self._note_every = min(seconds(NOTE_SECONDS), self._idle // 10)
         self._principal_of = principal_of
+        self._is_trusted = is_trusted
         self._known: dict[str, _Session] = {}
         self._forgotten = 0
         self._unknown = Bucket(UNKNOWN_PER_SECOND, clock.now())
@@ -89,9 +98,8 @@ class Sessions:
         if principal.expires_at is not None:
             ends = min(ends, principal.expires_at)
         grants = () if principal.name.startswith(KEY_OWNER) else principal.grants
-        record = SessionRecord(
-            _digest(token.encode()), principal.name, now, now, ends, msgspec.json.encode(SessionDetail(grants))
-        )
+        detail = msgspec.json.encode(SessionDetail(grants, principal.signer))
+        record = SessionRecord(_digest(token.encode()), principal.name, now, now, ends, detail)
         await self._access.put_session(record)
         return token
 
@@ -102,6 +110,8 @@ class Sessions:
             return None
         now = self._clock.now()
         if found.principal.is_over or found.expires_at <= now or found.used_at + self._idle <= now:
+            return None
+        if not self._is_trusted(found.principal):
             return None
         if found.used_at > now + seconds(SKEW_SECONDS):
             # The clock was put back: the store knows when it ends by the right time.
@@ -120,7 +130,7 @@ class Sessions:
         record = await self._record(token)
         now = self._clock.now()
         if record is None or record.expires_at <= now or record.used_at + self._idle <= now:
-            raise _ended()
+            raise ended_session()
         principal = await self._principal_of(record)
         if len(self._known) >= REMEMBERED:
             del self._known[next(iter(self._known))]
@@ -156,6 +166,13 @@ class Sessions:
         else:
             self._known.pop(id_, None)
 
+    def drop_untrusted(self) -> None:
+        """The keys of tokens changed: end what waits on behalf of a session whose signer is trusted no longer."""
+        for id_, session in list(self._known.items()):
+            if not self._is_trusted(session.principal):
+                session.principal.revoke()
+                del self._known[id_]
+
     def _note(self, session: _Session) -> None:
         session.is_noting = True
         task = asyncio.ensure_future(self._noted(session))
@@ -178,5 +195,6 @@ def _digest(token: bytes) -> str:
     return hashlib.sha256(token).hexdigest()
 
 
-def _ended() -> SkepError:
+def ended_session() -> SkepError:
+    """The error of a session that counts no longer."""
     return SkepError(Code.UNAUTHENTICATED, "the session has ended: log in again")

@@ -15,12 +15,12 @@ import jwt
 import msgspec
 import structlog
 
-from skep.access.keysets import KeySet, KeySource
+from skep.access.keysets import KeySource, thumbprint
 from skep.access.scopes import check_grants
 from skep.clock import MICROS_PER_SECOND, Clock, Instant
 from skep.config import AccessSettings
 from skep.errors import Code, SkepError
-from skep.keys import Grant
+from skep.keys import Grant, Signer
 from skep.wire.access import GrantItem
 
 SUBJECT_CHARACTERS = 200
@@ -30,11 +30,12 @@ log = structlog.get_logger("skep.access")
 
 
 class Verified(NamedTuple):
-    """Whom a token is about, what they may do, and until when."""
+    """Whom a token is about, what they may do, until when, and who signed it."""
 
     subject: str
     grants: tuple[Grant, ...]
     expires_at: Instant
+    signer: Signer
 
 
 class Tokens:
@@ -62,13 +63,22 @@ class Tokens:
         if "crit" in header or not isinstance(key_id, str | None):
             raise _refused("its header asks for what is not understood here")
         keys = await self._source.keys(key_id)
-        claims = self._claims(text, keys, algorithm, key_id)
-        return Verified(self._subject(claims), self._grants(claims), self._expiry(claims))
-
-    def _claims(self, text: str, keys: KeySet, algorithm: str, key_id: str | None) -> dict[str, Any]:
         key = keys.find(algorithm, key_id)
         if key is None:
             raise _refused("no key of its issuer fits it")
+        claims = self._claims(text, key, algorithm)
+        signer = Signer(claims["iss"], thumbprint(key))
+        return Verified(self._subject(claims), self._grants(claims), self._expiry(claims), signer)
+
+    def trusts(self, signer: Signer) -> bool:
+        """Whether tokens of this signer count, as far as is known. It may start to read the issuer's keys anew, and does not wait."""
+        return signer.issuer == self._settings.jwt_issuer and self._source.has(signer.key)
+
+    async def still_trusts(self, signer: Signer) -> bool:
+        """The same, but a key that is not known makes it read the issuer's keys anew and wait for them."""
+        return signer.issuer == self._settings.jwt_issuer and await self._source.still_has(signer.key)
+
+    def _claims(self, text: str, key: jwt.PyJWK, algorithm: str) -> dict[str, Any]:
         try:
             # Only the signature: times go by our clock, and the rest is looked at below.
             payload = self._jws.decode(text, key, algorithms=[algorithm])

@@ -22,7 +22,7 @@ _BODY_BYTES = 16 * 1024
 
 def login_page(site: Site, call: Call, error: SkepError) -> Answer:
     """Who are you? With what was wrong, when something was shown."""
-    by_cookie = session_of(call) is not None
+    by_cookie = session_of(call, site.root(call)) is not None
     shown = by_cookie or call.header(b"authorization") is not None or _is_login(call)
     place = site.place(call)
     page = site.page(
@@ -30,7 +30,7 @@ def login_page(site: Site, call: Call, error: SkepError) -> Answer:
         next=place.here() if call.scope["method"] == "GET" else place.url(),
     )  # fmt: skip
     if by_cookie:
-        page.headers.extend(forget_cookies(call, _path(site, call)))
+        page.headers.extend(forget_cookies(call, site.root(call)))
     return page
 
 
@@ -53,15 +53,15 @@ def login_operations(site: Site, gate: Gate | None) -> list[Operation]:
                 gate.refused(call.peer, error)
             raise
         await end_shown(call)
-        return site.see(goal, set_cookie(call, await gate.sessions.open(principal), _path(site, call)))
+        return site.see(goal, set_cookie(call, await gate.sessions.open(principal), site.root(call)))
 
     async def logout(call: Call) -> Answer:
         await _fields(call)
         await end_shown(call)
-        return site.see(site.place(call).url(), *forget_cookies(call, _path(site, call)))
+        return site.see(site.place(call).url(), *forget_cookies(call, site.root(call)))
 
     async def end_shown(call: Call) -> None:
-        shown = session_of(call)
+        shown = session_of(call, site.root(call))
         if gate is not None and shown is not None:
             await gate.sessions.end(shown)
 
@@ -85,15 +85,10 @@ async def _fields(call: Call) -> dict[str, str]:
         raise SkepError(Code.INVALID_REQUEST, "the form is not what a browser sends") from None
 
 
-def _path(site: Site, call: Call) -> str:
-    return site.place(call).prefix + "/"
-
-
 def _next(site: Site, call: Call, wanted: str) -> str:
     """Where to go: the page that was asked for, if it is one of ours."""
-    place = site.place(call)
-    own = place.prefix + "/"
+    own = site.root(call)
     is_ours = (
         wanted.startswith(own) and not wanted.startswith(("//", "/\\")) and wanted.isascii() and wanted.isprintable()
     )
-    return wanted if is_ours else place.url()
+    return wanted if is_ours else site.place(call).url()

@@ -13,6 +13,15 @@ PREFIX_HEADER = b"x-forwarded-prefix"
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){0,8}")
 
 
+def prefix_of(call: Call, prefix: str) -> str:
+    """The path prefix of a request: the proxy's in front of the server if it names one, else the settings' ``prefix``."""
+    given = call.header(PREFIX_HEADER)
+    if given is None:
+        return prefix
+    named = given.decode("ascii", "replace").rstrip("/")
+    return named if _PREFIX.fullmatch(named) else ""
+
+
 class Place:
     """A request's tenant and prefix. All links of a page are made here, so that none forgets either."""
 
@@ -20,12 +29,7 @@ class Place:
 
     def __init__(self, call: Call, prefix: str = "") -> None:
         """``prefix`` is what the settings say; a proxy in front of the server may say another."""
-        given = call.header(PREFIX_HEADER)
-        if given is not None:
-            prefix = given.decode("ascii", "replace").rstrip("/")
-            if not _PREFIX.fullmatch(prefix):
-                prefix = ""
-        self.prefix = prefix
+        self.prefix = prefix_of(call, prefix)
         try:
             self.query = dict(call.query)
             self.query.pop("tenant", "")

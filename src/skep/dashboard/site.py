@@ -20,7 +20,7 @@ import skep
 from skep.access.gate import Gate
 from skep.dashboard import assets, formats
 from skep.dashboard.notices import notice_of
-from skep.dashboard.place import Place
+from skep.dashboard.place import Place, prefix_of
 from skep.dashboard.screens import SCREENS
 from skep.dashboard.snapshots import Snapshot, Snapshots, StillLooking
 from skep.engine import Engine
@@ -103,6 +103,10 @@ class Site:
         """Where a request stands."""
         return Place(call, self._prefix)
 
+    def root(self, call: Call) -> str:
+        """The path under which a browser sees the pages. It does not look at the tenant, which is not known before somebody is let in."""
+        return prefix_of(call, self._prefix) + "/"
+
     async def snapshot(self, call: Call) -> Snapshot:
         """The tenant's queues that may be read. What refreshes itself can wait, and whoever sees the page meanwhile sees the last
         one.
@@ -164,6 +168,10 @@ class Dashboard:
             await self.site.snapshots.prepare()
         except SkepError as error:
             log.info("no look at all queues was taken yet", error=str(error))
+
+    def root(self, call: Call) -> str:
+        """The path under which a browser sees the pages."""
+        return self.site.root(call)
 
     def tell(self, error: SkepError, call: Call) -> Answer:
         """The page that tells of an error."""

@@ -109,6 +109,10 @@ class Pages(Protocol):
         """The pages and what is done from them."""
         ...
 
+    def root(self, call: Call) -> str:
+        """The path under which a browser sees the pages."""
+        ...
+
     def tell(self, error: SkepError, call: Call) -> Answer:
         """The page that tells of an error."""
         ...
@@ -171,9 +175,9 @@ class App:
 
     def _endpoint(self, o: Operation, tell: Teller) -> Endpoint:
         meter = self.meter.route(o.method, o.path, o.verb)
-        guard = (
-            None if self._gate is None else Guard(self._gate, o.access, by_cookie=o.by_cookie or tell is not tell_json)
-        )
+        by_cookie = o.by_cookie or tell is not tell_json
+        cookie_path = self._pages.root if self._pages is not None and by_cookie else None
+        guard = None if self._gate is None else Guard(self._gate, o.access, cookie_path)
         handler = o.handler
         if is_audited(o.method, o.access):
             handler = audited(self._access, f"{o.method} {o.path}", o.access, self._audit_seconds, handler)

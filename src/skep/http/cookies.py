@@ -2,7 +2,8 @@
 
 A browser sends cookies along by itself, also with requests that another site made it send. So no route of the API looks at them, the
 cookie is SameSite=Strict, and a change made with one must come from a page of this very server, as browsers say. Over TLS its name has a
-prefix that browsers guard: nobody who came without TLS, and no neighbour under the same domain, can set it.
+prefix that browsers guard: nobody who came without TLS can set it, and `__Host-` no neighbour under the same domain. So each place has one
+name, and a cookie of another name counts for nothing there.
 """
 
 from __future__ import annotations
@@ -16,27 +17,41 @@ NAME = "skep_session"
 HOST_NAME = "__Host-" + NAME
 SECURE_NAME = "__Secure-" + NAME
 """Under a path of its own: `__Host-` cookies go to every path of a host, and others may be served there."""
-_GUARDED = (HOST_NAME, SECURE_NAME)
 _TOKEN = re.compile(rb"[A-Za-z0-9._~+/=-]{1,4096}")
 _SAFE = ("GET", "HEAD")
 
 
-def session_of(call: Call) -> bytes | None:
-    """What a request's cookie shows. Said twice, it counts as none; over TLS only the guarded names count."""
-    shown = _shown(call)
-    guarded = [value for name, value in shown if name in _GUARDED]
-    found = guarded if guarded or call.is_https else [value for _, value in shown]
+def session_of(call: Call, path: str) -> bytes | None:
+    """The session that a request's cookie shows, if it has the name that a login sets under ``path``. Given twice, it counts as none."""
+    shown = _shown(call, path)
+    name = _name(call, path)
+    if name == NAME and any(given != NAME for given, _ in shown):
+        # A proxy may say nothing of TLS; but without TLS, no browser would show this.
+        name = _guarded(path)
+    found = [value for given, value in shown if given == name]
     return found[0] if len(found) == 1 and _TOKEN.fullmatch(found[0]) else None
 
 
-def _shown(call: Call) -> list[tuple[str, bytes]]:
+def _name(call: Call, path: str) -> str:
+    """What the cookie is called here."""
+    # Origin is checked before anything is changed, so what it says of TLS is true, whatever a proxy leaves out.
+    is_https = call.is_https or (call.header(b"origin") or b"").startswith(b"https://")
+    return _guarded(path) if is_https else NAME
+
+
+def _guarded(path: str) -> str:
+    return HOST_NAME if path == "/" else SECURE_NAME
+
+
+def _shown(call: Call, path: str) -> list[tuple[str, bytes]]:
+    names = (NAME, _guarded(path))
     return [
         (name, value)
         for header, content in call.scope["headers"]
         if header == b"cookie"
         for part in bytes(content).split(b";")
         for key, _, value in [part.strip().partition(b"=")]
-        if (name := key.decode("latin-1")) in (NAME, *_GUARDED)
+        if (name := key.decode("latin-1")) in names
     ]
 
 
@@ -59,16 +74,13 @@ def _foreign() -> SkepError:
 
 def set_cookie(call: Call, token: str, path: str) -> tuple[bytes, bytes]:
     """The header that lets a browser keep a session until it is closed."""
-    name = NAME
-    # The origin of a form is checked, so what it says of TLS is true, whatever a proxy leaves out.
-    if call.is_https or (call.header(b"origin") or b"").startswith(b"https://"):
-        name = HOST_NAME if path == "/" else SECURE_NAME
+    name = _name(call, path)
     return b"set-cookie", f"{name}={token}; {_attributes(name, path)}".encode()
 
 
 def forget_cookies(call: Call, path: str) -> list[tuple[bytes, bytes]]:
     """The headers that let a browser forget what it showed."""
-    names = dict.fromkeys(name for name, _ in _shown(call)) or (NAME,)
+    names = dict.fromkeys(name for name, _ in _shown(call, path)) or (NAME,)
     return [(b"set-cookie", f"{name}=; Max-Age=0; {_attributes(name, path)}".encode()) for name in names]
 
 

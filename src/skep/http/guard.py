@@ -7,6 +7,7 @@ does not go out.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from skep.access.gate import Gate
 from skep.access.principal import Principal
@@ -22,11 +23,11 @@ BEARER = b"bearer "
 class Guard:
     """Stands before one operation."""
 
-    __slots__ = ("_by_cookie", "_gate", "_need")
+    __slots__ = ("_cookie_path", "_gate", "_need")
 
-    def __init__(self, gate: Gate, need: Need, by_cookie: bool = False) -> None:
-        """``by_cookie`` says that a session may come in a cookie: to pages, which people look at."""
-        self._by_cookie = by_cookie
+    def __init__(self, gate: Gate, need: Need, cookie_path: Callable[[Call], str] | None = None) -> None:
+        """With a ``cookie_path``, a session may come in the cookie of that path: to pages, which people look at."""
+        self._cookie_path = cookie_path
         self._gate = gate
         self._need = need
 
@@ -49,8 +50,8 @@ class Guard:
 
     async def _known(self, call: Call) -> Principal:
         gate = self._gate
-        session = session_of(call) if self._by_cookie and call.header(AUTHORIZATION) is None else None
-        if session is not None:
+        path_of = self._cookie_path
+        if path_of is not None and call.header(AUTHORIZATION) is None and (session := session_of(call, path_of(call))):
             check_same_origin(call)
             return gate.sessions.remembered(session) or await gate.sessions.admit(session)
         shown = bearer(call)
