@@ -203,6 +203,21 @@ async def test_completed_messages_go_after_their_own_time(driver: Driver) -> Non
     assert [m.payload for m in (await driver.browse()).messages] == [b"b"]
 
 
+async def test_retention_that_ignores_groups_goes_by_retention_seconds_alone(driver: Driver) -> None:
+    await driver.create(retention_seconds=100, completed_retention_seconds=10, retention_ignores_groups=True)
+    await driver.push("a", "b")
+    await driver.ack(*await driver.pop(batch=1))
+    for _ in range(3):
+        assert (await driver.retain()).done == 0
+        driver.clock.advance(30)
+    assert (await driver.retain()).done == 0
+    assert (await driver.queue_stats()).first_seq == 1
+
+    driver.clock.advance(11)
+
+    assert (await driver.retain()).done == 2
+
+
 async def test_a_retention_pass_is_bounded_and_recorded(driver: Driver) -> None:
     await driver.create(retention_seconds=10)
     await driver.push(*"abcde")

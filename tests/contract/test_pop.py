@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from skep.clock import Instant
@@ -330,6 +332,41 @@ async def test_auto_ack_settles_at_once(driver: Driver) -> None:
     assert [r.status.value for r in await driver.ack(*deliveries)] == ["refused", "refused"]
     await driver.push("c")
     assert payloads(await driver.pop()) == ["c"]
+
+
+LIFETIMES = pytest.mark.parametrize("lifetime", ["max_age_seconds", "max_wait_seconds"])
+
+
+@LIFETIMES
+async def test_I14_pops_of_two_groups_in_one_call_pass_what_is_too_old(driver: Driver, lifetime: str) -> None:
+    settings: dict[str, Any] = {lifetime: 10}
+    await driver.create(**settings)
+    await driver.pop(group="behind")
+    await driver.push("old")
+    await driver.ack(*await driver.pop(group="ahead"))
+    driver.clock.advance(11)
+    await driver.push("young", partition="p")
+
+    results = await driver.store.pop([driver.request(group="behind"), driver.request(group="ahead")], driver.now)
+
+    assert [payloads(result.deliveries) for result in results] == [["young"], ["young"]]
+    assert (await driver.stats(group="behind")).expired == 1
+
+
+@LIFETIMES
+@pytest.mark.parametrize("known", [True, False])
+async def test_auto_ack_passes_what_is_too_old(driver: Driver, lifetime: str, known: bool) -> None:
+    settings: dict[str, Any] = {lifetime: 10}
+    await driver.create(**settings)
+    if known:
+        await driver.pop()
+    await driver.push("old")
+    driver.clock.advance(11)
+    await driver.push("young", partition="p")
+
+    assert payloads(await driver.pop(auto_ack=True)) == ["young"]
+    stats = await driver.stats()
+    assert (stats.completed, stats.expired) == (1, 1)
 
 
 async def test_a_paused_queue_gives_nothing_and_takes_everything(driver: Driver) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from skep.errors import Code, SkepError
@@ -25,6 +26,8 @@ class CutOff:
         self.spoil: set[bytes] = set()
         """A push with one of these payloads fails, of itself."""
         self.spoiled_by = Code.INTERNAL
+        self.on_spoiled: Callable[[], object] = lambda: None
+        """Called before such a push fails."""
         self.no_key: SkepError | None = None
         """Why no key can be made for a queue that is encrypted."""
         self.held: asyncio.Event | None = None
@@ -64,6 +67,7 @@ class CutOff:
         if lost == "before":
             raise SkepError(Code.STORE_UNAVAILABLE, "lost on the way")
         if any(message.payload in self.spoil for batch in batches for message in batch.messages):
+            self.on_spoiled()
             raise SkepError(self.spoiled_by, "a poison")
         self.pushes.append(
             [message.payload.decode(errors="replace") for batch in batches for message in batch.messages]

@@ -384,6 +384,93 @@ async def test_I13_what_the_store_cannot_take_now_is_never_given_up(
     assert await driver.log() == ["1", "2"]
 
 
+@pytest.mark.parametrize("wait_seconds", [0, 6])
+async def test_I13_a_busy_queue_holds_its_own_records_and_no_others(
+    driver: SpoolDriver, store: CutOff, wait_seconds: float
+) -> None:
+    store.spoil, store.spoiled_by = {b"1"}, Code.STORE_BUSY
+    store.on_spoiled = lambda: driver.clock.advance(wait_seconds)
+    await driver.cut()
+    await driver.push("1", queue="busy")
+    await driver.push("first", queue="free")
+    await driver.push("2", queue="busy")
+    await driver.push("second", queue="free")
+    store.down = False
+    await driver.until(lambda: driver.figures.flushed == 2, passing=0.5)
+    assert await driver.log("free") == ["first", "second"]
+    assert statuses(await driver.push("third", queue="free")) == {PushStatus.STORED}
+    assert statuses(await driver.push("3", queue="busy")) == {PushStatus.BUFFERED}
+    for _ in range(1_000):  # hours
+        driver.clock.advance(15)
+        await asyncio.sleep(0)
+    assert (driver.figures.failed, driver.figures.pending) == (0, 3)
+
+    store.spoil = set()
+    await driver.drained()
+    assert await driver.log("busy") == ["1", "2", "3"]
+
+
+async def test_I13_a_queue_that_was_busy_is_tried_after_the_others(driver: SpoolDriver, store: CutOff) -> None:
+    """Each try of a busy queue takes as long as the store waits for its lock, and the others must not wait for that."""
+    flushed_at_failure: list[int] = []
+    store.spoil, store.spoiled_by = {b"1", b"3"}, Code.STORE_BUSY
+    store.on_spoiled = lambda: flushed_at_failure.append(len(store.pushes))
+    await driver.cut()
+    await driver.push("1", queue="busy")
+    await driver.push("2", queue="free")
+    store.down = False
+    await driver.until(lambda: driver.figures.flushed == 1, passing=0.5)
+    await driver.cut()
+    flushed_at_failure.clear()
+    await driver.push("3", queue="busy", partition="b")
+    await driver.push("4", queue="free")
+    driver.clock.advance(60)
+    store.down = False
+    await driver.until(lambda: len(flushed_at_failure) > 1, passing=0.5)
+    assert set(flushed_at_failure) == {2}
+    assert store.pushes == [["2"], ["4"]]
+
+
+async def test_I13_a_push_to_a_busy_queue_and_another_keeps_its_place_in_both(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    store.spoil, store.spoiled_by = {b"1", b"both"}, Code.STORE_BUSY
+    await driver.cut()
+    await driver.push("1", queue="busy")
+    await driver.push("before", queue="free")
+    await driver.engine.push([driver.message("both", "busy"), driver.message("both", "free")], json_checked=True)
+    await driver.push("after", queue="free")
+    await driver.push("elsewhere", queue="free", partition="b")
+    store.down = False
+    await driver.until(lambda: driver.figures.flushed == 2, passing=0.5)
+    for _ in range(100):
+        driver.clock.advance(15)
+        await asyncio.sleep(0)
+    assert await driver.log("free") == ["before", "elsewhere"]
+
+    store.spoil = set()
+    await driver.drained()
+    assert await driver.log("busy") == ["1", "both"]
+    assert await driver.log("free", partition="p") == ["before", "both", "after"]
+
+
+@pytest.mark.parametrize("code", [Code.STORE_FULL, Code.STORE_UNAVAILABLE])
+async def test_I13_a_store_that_takes_nothing_holds_all_queues(driver: SpoolDriver, store: CutOff, code: Code) -> None:
+    store.spoil, store.spoiled_by = {b"1"}, code
+    await driver.cut()
+    await driver.push("1", queue="a")
+    await driver.push("2", queue="b")
+    store.down = False
+    for _ in range(500):
+        driver.clock.advance(1)
+        await asyncio.sleep(0)
+    assert (store.pushes, driver.figures.pending) == ([], 2)
+
+    store.spoil = set()
+    await driver.drained()
+    assert store.pushes == [["1", "2"]]
+
+
 @pytest.mark.parametrize("code", [Code.STORE_BUSY, Code.KEY_UNAVAILABLE])
 async def test_I13_what_cannot_be_encrypted_now_waits_and_is_not_set_aside(
     driver: SpoolDriver, store: CutOff, code: Code

@@ -566,7 +566,7 @@ class ReferenceStore(
         if settings.retention_seconds:
             old = self._last_older(log, now - seconds(settings.retention_seconds))
             until = max(until, old if settings.retention_ignores_groups else min(old, settled))
-        if settings.completed_retention_seconds:
+        if settings.completed_retention_seconds and not settings.retention_ignores_groups:
             long_ago = now - seconds(settings.completed_retention_seconds)
             passes = [p.settled_seq for p in log.retention_history if p.at <= long_ago]
             until = max(until, min(settled, max(passes, default=0)))

@@ -1,7 +1,8 @@
 """From the spool into the store: in order, each record once, whatever dies when (I13).
 
 Records go in the order they were spooled in. One that cannot be stored now holds back those of the same partitions and no others, for
-as long as that takes. One that can never be stored, or has failed of itself for a long time (`skep.engine.patience`), goes to the
+as long as that takes. When the store is busy, each queue is tried by itself: somebody may hold the log of one, and the others do not
+wait for it. One that can never be stored, or has failed of itself for a long time (`skep.engine.patience`), goes to the
 dead-letter queue, or is set aside. A record is stored with a receipt, so doing it again does nothing; one that was tried before it was spooled is looked for in the log first.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -33,6 +35,8 @@ HELD_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 30.0
 BELIEVED_SECONDS = 2.0
 """How long a queue's settings are believed."""
+APART_SECONDS = 5.0
+"""After how long one step tries no further queue by itself."""
 KEPT_HERE = frozenset({Code.QUEUE_NOT_FOUND, Code.NOT_ENCRYPTED})
 """A refusal for which the messages are set aside: a queue must not be made for its dead letters, nor show what is to be secret."""
 
@@ -49,6 +53,12 @@ class Waiting(Struct):
     """Since when it fails with this code."""
     retry_at: Instant = Instant(0)
     alone: bool = False
+
+    def fails(self, code: Code, now: Instant) -> Instant:
+        """Note that it fails with this code; since when it does."""
+        self.failed_at = self.failed_at if self.code is code and self.failed_at is not None else now
+        self.code = code
+        return self.failed_at
 
 
 class Given(Struct, frozen=True):
@@ -89,9 +99,16 @@ class Drain:
         self._create_queues = create_queues
         self._reseal = reseal
         self._fenced: set[str] = set()
+        self._busy: dict[QueueKey, Instant] = {}
+        """Queues whose log somebody holds, and when each is tried again."""
         self.queues: dict[QueueKey, KnownQueue] = {}
         self.attempts: dict[bytes, int] = {}
         """Of records that were tried by this server: which attempt (`Link.attempt`) that was, by their id."""
+
+    def forget(self) -> None:
+        """Forget the queues: nothing waits for them any more."""
+        self.queues.clear()
+        self._busy.clear()
 
     async def learn(self, work: Sequence[Waiting]) -> None:
         """Read what must be known of the queues of some records."""
@@ -122,7 +139,7 @@ class Drain:
             groups = self.groups(one.record)
             queues = {queue for queue, _ in groups if self.queues[queue].limited}
             full = bool(chosen) and (len(one.record.batch.ids) > messages or one.alone)
-            if one.retry_at > now or full or groups & held or queues & limited:
+            if one.retry_at > now or full or groups & held or queues & limited or self._waits(groups, now):
                 held |= groups
                 continue
             chosen.append(one)
@@ -137,20 +154,88 @@ class Drain:
         self, chosen: Sequence[Waiting], stored: Callable[[Waiting, PushOutcome], None]
     ) -> list[Given]:
         """Store records; those that are not stored have to wait, or are given up and returned."""
-        if not chosen:
-            return []
+        given: list[Given] = []
+        held: set[Group] = set()
+        parts = self._parts(chosen)
+        until = self._clock.steady() + seconds(APART_SECONDS)
+        while parts and self._clock.steady() <= until:
+            ready = self._ready(parts.pop(0), held)
+            if not ready:
+                continue
+            try:
+                outcomes = await self._push(ready)
+            except SkepError as error:
+                apart = by_queues(ready)
+                if error.code is Code.STORE_BUSY and len(apart) > 1:
+                    parts = apart + parts
+                    until = self._clock.steady() + seconds(APART_SECONDS)
+                    continue
+                if error.code is Code.STORE_BUSY:
+                    self._found_busy(ready, error)
+                elif error.outlook is Outlook.LATER:
+                    return given + self._failed([*ready, *chain(*parts)], error)
+                else:
+                    given += self._failed(ready, error)
+                waiting = ready
+            else:
+                given += await self._ended(ready, outcomes, stored)
+                waiting = [one for one, outcome in zip(ready, outcomes, strict=True) if outcome.held or outcome.refused]
+            held |= {group for one in waiting for group in self.groups(one.record)}
+        for one in chain(*parts):
+            one.retry_at = Instant(self._clock.steady() + seconds(RETRY_SECONDS))
+        return given
+
+    def _parts(self, chosen: Sequence[Waiting]) -> list[list[Waiting]]:
+        """What is tried together: all of it, but for queues that were busy. Those come last, and each by itself."""
+        sound: list[Waiting] = []
+        suspect: list[Waiting] = []
+        late = set(self._busy)
+        for one in chosen:
+            queues = queues_of([one])
+            # What shares a queue with an earlier one that comes late is late, too, and so stays behind it.
+            if one.code is Code.STORE_BUSY or queues & late:
+                late |= queues
+                suspect.append(one)
+            else:
+                sound.append(one)
+        return ([sound] if sound else []) + by_queues(suspect)
+
+    def _ready(self, part: Sequence[Waiting], held: set[Group]) -> list[Waiting]:
+        """Those of some records that may still be stored; what the others hold is added to ``held``."""
+        now = self._clock.steady()
+        ready = []
+        for one in part:
+            groups = self.groups(one.record)
+            if groups & held or self._waits(groups, now):
+                held |= groups
+            else:
+                ready.append(one)
+        return ready
+
+    def _waits(self, groups: set[Group], now: Instant) -> bool:
+        """Whether one of the queues is busy, and not to be tried again yet."""
+        return any(self._busy.get(queue, now) > now for queue, _ in groups)
+
+    async def _push(self, ready: Sequence[Waiting]) -> list[PushOutcome]:
+        """Store records in one call. Raises nothing but `SkepError`."""
         try:
-            await self._fence(chosen)
+            await self._fence(ready)
             now = self._clock.now()
-            batches = [self._once(one.record, now) for one in chosen]
-            outcomes = await self._store.push(batches, now, self._create_queues)
-        except SkepError as error:
-            return self._failed(chosen, error)
+            return await self._store.push([self._once(one.record, now) for one in ready], now, self._create_queues)
+        except SkepError:
+            raise
         except Exception as error:
             log.error("storing what was spooled failed", traceback=traceback.format_exc(limit=-8))
-            return self._failed(chosen, SkepError(Code.INTERNAL, type(error).__name__))
+            raise SkepError(Code.INTERNAL, type(error).__name__) from error
+
+    async def _ended(
+        self, ready: Sequence[Waiting], outcomes: Sequence[PushOutcome], stored: Callable[[Waiting, PushOutcome], None]
+    ) -> list[Given]:
+        """The store has decided about these: they are stored, wait, or are given up and returned."""
+        for queue in queues_of(ready):
+            self._busy.pop(queue, None)
         given = []
-        for one, outcome in zip(chosen, outcomes, strict=True):
+        for one, outcome in zip(ready, outcomes, strict=True):
             if outcome.held:
                 # An operation of the same partition was accepted before it, and comes first.
                 one.retry_at = Instant(self._clock.steady() + seconds(HELD_SECONDS))
@@ -159,6 +244,20 @@ class Drain:
             else:
                 given += await self._refused(one, outcome)
         return given
+
+    def _found_busy(self, ready: Sequence[Waiting], error: SkepError) -> None:
+        """Records of the same queues cannot be stored now: they wait. Of several queues nobody knows which one is busy."""
+        now = self._clock.steady()
+        queues = queues_of(ready)
+        log.warning(
+            "storing what was spooled has to wait", records=len(ready), queues=sorted(queue.name for queue in queues),
+            error=str(error),
+        )  # fmt: skip
+        since = min([one.fails(error.code, now) for one in ready])
+        for one in ready:
+            one.retry_at = self._patience.retry_at(since, now)
+        if len(queues) == 1:
+            self._busy |= dict.fromkeys(queues, ready[0].retry_at)
 
     async def _fence(self, chosen: Sequence[Waiting]) -> None:
         """Before a record that was tried is looked for in the log, its attempt must be over for good."""
@@ -204,11 +303,10 @@ class Drain:
     def _again_or_never(self, one: Waiting, code: Code, error: str) -> list[Given]:
         """A record that could not be stored by itself: it waits, and holds its partitions, or it is given up."""
         now = self._clock.steady()
-        one.failed_at = one.failed_at if one.code is code and one.failed_at is not None else now
-        one.code = code
-        if not self._patience.lasts(code, one.failed_at, now):
+        since = one.fails(code, now)
+        if not self._patience.lasts(code, since, now):
             return [Given(one, error, to_dead_letters=code not in KEPT_HERE)]
-        one.retry_at = self._patience.retry_at(one.failed_at, now)
+        one.retry_at = self._patience.retry_at(since, now)
         if code is not Code.QUEUE_FULL:
             log.warning("a spooled push failed, and is tried again", record=one.record.name, error=error)
         return []
@@ -253,3 +351,23 @@ class Drain:
             if outcome.refused:
                 return False
         return True
+
+
+def queues_of(records: Sequence[Waiting]) -> set[QueueKey]:
+    """The queues that some records are for."""
+    return {message.queue for one in records for message in one.record.batch.messages}
+
+
+def by_queues(records: Sequence[Waiting]) -> list[list[Waiting]]:
+    """Records in parts, each for the same queues. Those that have a queue in common stay in their order."""
+    parts: list[list[Waiting]] = []
+    latest: dict[QueueKey, int] = {}
+    for one in records:
+        queues = queues_of([one])
+        place = max((latest[queue] for queue in queues if queue in latest), default=None)
+        if place is None or queues_of(parts[place][:1]) != queues:
+            place = len(parts)
+            parts.append([])
+        parts[place].append(one)
+        latest |= dict.fromkeys(queues, place)
+    return parts

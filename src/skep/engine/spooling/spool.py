@@ -340,7 +340,7 @@ class Spool:
                 self._let_go(one.record.groups())
             await self._in_thread(lambda: self._reader.finish([one.segment for one in done]))
             if not self._pending:
-                self._drain.queues.clear()
+                self._drain.forget()
                 log.info("the spool is empty", flushed=self._flushed, failed=self._failed)
 
     async def _adopt(self) -> None:

@@ -154,17 +154,22 @@ async def _may_go(connection: Connection, queue: Queue, now: Instant) -> MayGo:
     assert head is not None
     settled: int | None = head["settled_seq"]
     aged = await _seq_before(connection, queue, seconds(settings.retention_seconds), now)
-    completed = (
-        await connection.fetchval(SQL["settled_since"], queue.id, now - seconds(settings.completed_retention_seconds))
-        if settings.completed_retention_seconds
-        else 0
-    ) or 0
+    completed = await _completed_until(connection, queue, now)
     allowed = head["last_seq"] if settled is None else settled
     upper = max(min(head["first_seq"] - 1, allowed), min(aged, settled or 0), min(completed, settled or 0))
     if settings.retention_ignores_groups:
         upper = max(upper, aged)
     by_all = head["last_seq"] if head["settled_by_all"] is None else head["settled_by_all"]
     return MayGo(max(upper, await _past_age(connection, queue, now)), by_all, settled)
+
+
+async def _completed_until(connection: Connection, queue: Queue, now: Instant) -> int:
+    """What was settled by all when completed_retention_seconds ago a pass looked; 0 where that does not decide."""
+    settings = queue.settings
+    if not settings.completed_retention_seconds or settings.retention_ignores_groups:
+        return 0
+    before = now - seconds(settings.completed_retention_seconds)
+    return await connection.fetchval(SQL["settled_since"], queue.id, before) or 0
 
 
 async def _is_ahead(connection: Connection, queue: Queue, now: Instant) -> bool:

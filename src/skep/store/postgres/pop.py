@@ -179,6 +179,16 @@ async def tidy(
     await settle.apply(connection, account, effects, now)
 
 
+async def discover_old(connection: Connection, shape: Shape, now: Instant, shard: int) -> None:
+    """Discover the next stretch of an ordered queue whose messages can be too old, so that `tidy` finds them."""
+    account = await _enter(connection, shape, now, shard)
+    if account is None:
+        return
+    settings = account.queue.settings
+    if settings.ordering is not Ordering.UNORDERED and lifetime_micros(settings) is not None:
+        await connection.fetchval(SQL["discover"], account.queue.id, account.group_id, DISCOVER_ROWS, shard, now)
+
+
 async def tidy_gone(connection: Connection, account: Account, now: Instant, rows: int) -> None:
     """End leases that ran out and hold messages that are no longer in the log; those count as expired."""
     effects = Effects()

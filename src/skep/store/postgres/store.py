@@ -222,11 +222,18 @@ class PostgresStore:
                         return quick
                 return await self._pool.transaction(lambda c: pop.pop_all(c, requests, now, self._shard))
             except pop.TidyingNeededError:
-                for request in requests:
-                    await self._pool.transaction(partial(self._tidy, request=request, now=now))
+                await self._tidy(requests, now)
         return [PopResult([], more=True) for _ in requests]
 
-    async def _tidy(self, connection: Connection, request: PopRequest, now: Instant) -> None:
+    async def _tidy(self, requests: Sequence[PopRequest], now: Instant) -> None:
+        """Put right what stands in the way of pops, after finding it again: with a pop's transaction, its discovery was undone."""
+        for shape in pop.by_shape(requests):
+            # Apart from tidying: who makes a group has the queue's log, and must not bury in another.
+            await self._pool.transaction(partial(pop.discover_old, shape=shape, now=now, shard=self._shard))
+        for request in requests:
+            await self._pool.transaction(partial(self._tidy_group, request=request, now=now))
+
+    async def _tidy_group(self, connection: Connection, request: PopRequest, now: Instant) -> None:
         account = await settle.find_account(connection, request.queue, request.group, self._shard)
         if account is not None:
             await pop.tidy(connection, account, now, request.partition)

@@ -66,6 +66,11 @@ async def auto_ack(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.pop([driver.request(auto_ack=True)], driver.now)
 
 
+async def auto_ack_and_bury_for_a_new_group(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    driver.clock.advance(1_000)
+    return lambda: driver.store.pop([driver.request(group="new", auto_ack=True)], driver.now)
+
+
 def pop_later(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.pop([driver.request()], driver.now)
 
@@ -196,8 +201,8 @@ async def compact(driver: Driver) -> Callable[[], Awaitable[Any]]:
 
 
 VERBS: list[Verb] = [
-    push, push_plain, push_to_another_that_is_new, pop, pop_and_bury, pop_for_a_new_group, auto_ack, ack, nack, reject,
-    reject_in_two_queues, renew, transact, transact_together, seek, seek_of_a_new_group, delete_group, end_leases, report_progress,
+    push, push_plain, push_to_another_that_is_new, pop, pop_and_bury, pop_for_a_new_group, auto_ack,
+    auto_ack_and_bury_for_a_new_group, ack, nack, reject, reject_in_two_queues, renew, transact, transact_together, seek, seek_of_a_new_group, delete_group, end_leases, report_progress,
     clear, purge, replay, expire, retain, sweep, change_of_ordering, delete_queue, look, look_at_leases, sample, compact,
 ]  # fmt: skip
 
