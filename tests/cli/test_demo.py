@@ -21,7 +21,7 @@ from skep.cli.demo import tables
 from skep.cli.demo.screen import PlainScreen
 from skep.config import DEFAULT_PORT
 
-WAIT_SECONDS = 300.0
+WAIT_SECONDS = 900.0
 
 
 def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
