@@ -383,3 +383,141 @@ async def test_A3_an_endpoint_rests_no_longer_than_it_was_to(driver: Driver, ahe
     (endpoint,) = await driver.store.records.endpoints(driver.tenant)
 
     assert endpoint.open_until == driver.later(30)
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_I9_a_lease_taken_since_the_clock_was_put_back_is_not_cut_short(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    driver.clock = ManualClock(right)  # the store has not noticed yet
+    await driver.push("a")
+    await driver.pop_one(lease_seconds=30)
+
+    driver.clock.advance(5)
+    await put_right(driver)
+
+    driver.clock.advance(24)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert [delivery.attempt for delivery in await driver.pop()] == [2]
+
+
+@pytest.mark.parametrize("ahead", [120, HOUR, YEARS])
+@ORDERINGS
+async def test_A3_I9_a_lease_renewed_since_the_clock_was_put_back_is_not_cut_short(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering, lease_seconds=30)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("a")
+    held = await driver.pop_one(lease_seconds=30)
+    driver.clock = ManualClock(right)
+    await driver.renew(held, lease_seconds=200)
+
+    driver.clock.advance(5)
+    await put_right(driver)
+
+    driver.clock.advance(194)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@pytest.mark.parametrize("ahead", [HOUR, YEARS])
+@ORDERINGS
+async def test_A3_I9_a_lease_that_was_renewed_again_and_again_ahead_of_time_is_soon_over(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering, lease_seconds=30)
+    right = driver.now
+    await put_right(driver)
+    driver.clock = ManualClock(right + seconds(ahead))
+    await driver.push("a")
+    held = await driver.pop_one()
+    for _ in range(50):
+        driver.clock.advance(20)
+        await driver.renew(held, lease_seconds=30)
+    await put_right(driver)
+
+    await set_clock(driver, right + seconds(1_000))
+    driver.clock.advance(29)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_a_retry_asked_for_since_the_clock_was_put_back_does_not_come_early(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering, initial_backoff_ms=20_000, max_backoff_ms=20_000)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    driver.clock = ManualClock(right)
+    await driver.push("a")
+    await driver.nack(await driver.pop_one(), retry=Retry.BACKOFF)
+
+    driver.clock.advance(5)
+    await put_right(driver)
+
+    driver.clock.advance(14)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_a_delay_that_began_ahead_of_time_is_no_longer_than_it_was_to_be(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering, delayed_processing_seconds=60)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("a")
+    assert await driver.pop() == []
+
+    await set_clock(driver, right)
+    driver.clock.advance(60)
+
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+async def test_A3_a_claim_made_since_the_clock_was_put_back_is_not_cut_short(ops: Ops, ahead: int) -> None:
+    driver = ops.driver
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    driver.clock = ManualClock(right)
+    await ops.push("a", partition="x")
+    _, (claimed,) = await ops.claim()
+
+    driver.clock.advance(5)
+    await put_right(driver)
+
+    driver.clock.advance(claimed.timeout_seconds - 6)
+    assert (await ops.claim())[1] == []
+    driver.clock.advance(1)
+    assert [one.position for one in (await ops.claim())[1]] == [claimed.position]
+
+
+@ORDERINGS
+async def test_A3_I9_servers_that_slew_cut_no_lease_short(driver: Driver, ordering: Ordering) -> None:
+    """One server has started with the right clock; another is ten seconds ahead, and loses one in ten."""
+    await driver.create(ordering=ordering)
+    await driver.push("a")
+    await driver.pop_one(lease_seconds=30)
+    for ahead in (9, 8, 7):
+        await driver.store.put_right(driver.later(ahead), LIMIT)
+        await put_right(driver)
+        driver.clock.advance(29 / 3)
+
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["a"]

@@ -15,7 +15,7 @@ UPDATE clock SET put_back_at = NULL
 
 -- name: shift_deadlines
 -- functions/put_right.sql
-SELECT shift_deadlines($1, $2)
+SELECT shift_deadlines($1, $2, $3)
 
 -- name: queues_ahead
 -- Whose log ends ahead of an instant, by one look-up each.
