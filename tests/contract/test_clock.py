@@ -521,3 +521,21 @@ async def test_A3_I9_servers_that_slew_cut_no_lease_short(driver: Driver, orderi
     assert await driver.pop() == []
     driver.clock.advance(1)
     assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+async def test_A3_a_group_that_was_used_ahead_of_time_becomes_idle(driver: Driver, ahead: int) -> None:
+    await driver.create(group_idle_seconds=HOUR)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.pop(group="mistyped")
+
+    await set_clock(driver, right)
+    await prove(driver)
+    assert (await driver.stats(group="mistyped")).active_at == driver.now
+    for _ in range(6):
+        driver.clock.advance(HOUR / 2)
+        await driver.pop(group="real")
+        await driver.store.retain(driver.key(), driver.now, LIMIT)
+
+    assert [group.group for group in (await driver.queue_stats()).groups if group.idle] == ["mistyped"]

@@ -57,6 +57,8 @@ class ReferenceClock(ReferenceOperations):
         put_back_at, self.put_back_at = self.put_back_at, None
         for log in self.logs.values():
             self._stamp(log, put_back_at, now)
+            for group in log.groups.values():
+                group.active_at = min(group.active_at, now)
         for kept in self.ledger.kept:
             if (kept.shown.processed_at or 0) > now:
                 kept.change(processed_at=now)

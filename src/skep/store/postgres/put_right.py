@@ -59,6 +59,8 @@ async def put_right(connection: Connection, now: Instant, limit: int) -> Chore:
         done += _changed(await connection.execute(SQL[statement], now))
     for statement in _CUT:
         done += _changed(await connection.execute(SQL[statement], now, RECEIPT_MICROS_MAX))
+    # Last: groups come after operations and receipts in the order of locks.
+    done += _changed(await connection.execute(SQL["stamp_groups"], now))
     await connection.execute(SQL["all_right"])
     log.info("what the clock had stamped ahead of time was put right", rows=done)
     return Chore(done)

@@ -31,7 +31,7 @@ SQL = load_statements(__package__, "put_right")
 _SHIFTED = ("shift_sets", "shift_endpoints")
 _STAMPED = (
     "stamp_partition_leases", "stamp_newest", "stamp_set_leases", "stamp_leases", "stamp_traces", "stamp_replays", "stamp_letters", "stamp_live_operations", "stamp_operations",
-    "stamp_audit", "drop_samples", "drop_past", "drop_retention", "cut_keys",
+    "stamp_groups", "stamp_audit", "drop_samples", "drop_past", "drop_retention", "cut_keys",
 )  # fmt: skip
 _CUT = ("cut_receipts", "cut_staged")
 
@@ -62,8 +62,11 @@ def put_right(session: Session, now: Instant, limit: int) -> Chore:
             done += _stamp(session, queue, put_back_at, now, limit - done)
         if done >= limit:
             return Chore(done, more=True)
+    session.flush()
     done += _change(session, _STAMPED, (now,)) + _change(session, _CUT, (now, RECEIPT_MICROS_MAX))
     session.db.execute(SQL["all_right"])
+    # The groups that were read have the times from ahead.
+    session.forget()
     log.info("what the clock had stamped ahead of time was put right", rows=done)
     return Chore(done)
 

@@ -92,6 +92,10 @@ UPDATE operation SET created_at = ?1 WHERE created_at > ?1
 -- name: stamp_operations
 UPDATE operation SET processed_at = ?1 WHERE processed_at > ?1
 
+-- name: stamp_groups
+-- A group that was used ahead of time would never be idle.
+UPDATE consumer_group SET active_at = ?1 WHERE active_at > ?1
+
 -- name: stamp_audit
 UPDATE audit SET at = ?1, expires_at = ?1 + expires_at - at WHERE at > ?1
 
