@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from skep.clock import Instant, ManualClock, seconds
+from skep.errors import Code
 from skep.ids import IdMint
 from skep.keys import SessionRecord
 from skep.model import NO_DEAD_LETTER_QUEUE, Ordering, PushStatus, Retry, Tried
@@ -539,3 +540,54 @@ async def test_A3_a_group_that_was_used_ahead_of_time_becomes_idle(driver: Drive
         await driver.store.retain(driver.key(), driver.now, LIMIT)
 
     assert [group.group for group in (await driver.queue_stats()).groups if group.idle] == ["mistyped"]
+
+
+@AHEAD
+async def test_A3_I13_an_operation_that_was_blocked_ahead_of_time_is_blocked_since_now(ops: Ops, ahead: int) -> None:
+    driver = ops.driver
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    kept = await ops.push("a")
+    token, (one,) = await ops.claim()
+    await ops.back(token, one, 1, error="full", code=Code.QUEUE_FULL, blocked_at=driver.now)
+
+    await set_clock(driver, right)
+    await prove(driver)
+    proven = driver.now
+
+    shown = await ops.shown(kept)
+    assert shown.blocked_at == proven
+    assert shown.created_at <= proven
+    assert shown.started_at is not None
+    assert shown.started_at <= proven
+    driver.clock.advance(60)
+    _, (one,) = await ops.claim()
+    assert one.blocked_since(Code.QUEUE_FULL, driver.now) == proven
+
+
+async def test_A3_I13_a_block_from_ahead_that_is_not_put_right_yet_counts_from_now(ops: Ops) -> None:
+    driver = ops.driver
+    right = driver.now
+    await set_clock(driver, right + seconds(YEARS))
+    await ops.push("a")
+    token, (one,) = await ops.claim()
+    await ops.back(token, one, 1, error="full", code=Code.QUEUE_FULL, blocked_at=driver.now)
+
+    await set_clock(driver, right)
+    driver.clock.advance(60)
+    _, (one,) = await ops.claim()
+
+    assert one.blocked_since(Code.QUEUE_FULL, driver.now) == driver.now
+
+
+async def test_A3_an_operation_that_nobody_has_begun_is_not_begun_by_a_clock_that_is_put_back(ops: Ops) -> None:
+    driver = ops.driver
+    right = driver.now
+    await set_clock(driver, right + seconds(HOUR))
+    kept = await ops.push("a")
+
+    await set_clock(driver, right)
+    await prove(driver)
+
+    shown = await ops.shown(kept)
+    assert (shown.started_at, shown.blocked_at) == (None, None)

@@ -60,8 +60,9 @@ class ReferenceClock(ReferenceOperations):
             for group in log.groups.values():
                 group.active_at = min(group.active_at, now)
         for kept in self.ledger.kept:
-            if (kept.shown.processed_at or 0) > now:
-                kept.change(processed_at=now)
+            for name in ("created_at", "started_at", "blocked_at", "processed_at"):
+                if (getattr(kept.shown, name) or 0) > now:
+                    kept.change(**{name: now})
         return Chore(1)
 
     def _shift(self, group: Group, longest: int, now: Instant, back: int) -> None:
