@@ -164,8 +164,8 @@ class Claimed(Struct, frozen=True):
         return self.tries > self.max_retries + 1 and self.error == LOST
 
     def blocked_since(self, code: Code, now: Instant) -> Instant:
-        """Since when it fails with this code, when it does so now."""
-        return self.blocked_at if self.blocked_at is not None and self.code is code else now
+        """Since when it fails with this code, when it does so now. A time from ahead, since the clock was put back, counts as now."""
+        return min(self.blocked_at, now) if self.blocked_at is not None and self.code is code else now
 
     @property
     def batch(self) -> PushBatch:

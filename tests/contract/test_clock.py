@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from skep.clock import Instant, ManualClock, seconds
+from skep.errors import Code
 from skep.ids import IdMint
 from skep.keys import SessionRecord
 from skep.model import NO_DEAD_LETTER_QUEUE, Ordering, PushStatus, Retry, Tried
@@ -383,3 +384,210 @@ async def test_A3_an_endpoint_rests_no_longer_than_it_was_to(driver: Driver, ahe
     (endpoint,) = await driver.store.records.endpoints(driver.tenant)
 
     assert endpoint.open_until == driver.later(30)
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_I9_a_lease_taken_since_the_clock_was_put_back_is_not_cut_short(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    driver.clock = ManualClock(right)  # the store has not noticed yet
+    await driver.push("a")
+    await driver.pop_one(lease_seconds=30)
+
+    driver.clock.advance(5)
+    await put_right(driver)
+
+    driver.clock.advance(24)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert [delivery.attempt for delivery in await driver.pop()] == [2]
+
+
+@pytest.mark.parametrize("ahead", [120, HOUR, YEARS])
+@ORDERINGS
+async def test_A3_I9_a_lease_renewed_since_the_clock_was_put_back_is_not_cut_short(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering, lease_seconds=30)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("a")
+    held = await driver.pop_one(lease_seconds=30)
+    driver.clock = ManualClock(right)
+    await driver.renew(held, lease_seconds=200)
+
+    driver.clock.advance(5)
+    await put_right(driver)
+
+    driver.clock.advance(194)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@pytest.mark.parametrize("ahead", [HOUR, YEARS])
+@ORDERINGS
+async def test_A3_I9_a_lease_that_was_renewed_again_and_again_ahead_of_time_is_soon_over(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering, lease_seconds=30)
+    right = driver.now
+    await put_right(driver)
+    driver.clock = ManualClock(right + seconds(ahead))
+    await driver.push("a")
+    held = await driver.pop_one()
+    for _ in range(50):
+        driver.clock.advance(20)
+        await driver.renew(held, lease_seconds=30)
+    await put_right(driver)
+
+    await set_clock(driver, right + seconds(1_000))
+    driver.clock.advance(29)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_a_retry_asked_for_since_the_clock_was_put_back_does_not_come_early(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering, initial_backoff_ms=20_000, max_backoff_ms=20_000)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    driver.clock = ManualClock(right)
+    await driver.push("a")
+    await driver.nack(await driver.pop_one(), retry=Retry.BACKOFF)
+
+    driver.clock.advance(5)
+    await put_right(driver)
+
+    driver.clock.advance(14)
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+@ORDERINGS
+async def test_A3_a_delay_that_began_ahead_of_time_is_no_longer_than_it_was_to_be(
+    driver: Driver, ordering: Ordering, ahead: int
+) -> None:
+    await driver.create(ordering=ordering, delayed_processing_seconds=60)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.push("a")
+    assert await driver.pop() == []
+
+    await set_clock(driver, right)
+    driver.clock.advance(60)
+
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+async def test_A3_a_claim_made_since_the_clock_was_put_back_is_not_cut_short(ops: Ops, ahead: int) -> None:
+    driver = ops.driver
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    driver.clock = ManualClock(right)
+    await ops.push("a", partition="x")
+    _, (claimed,) = await ops.claim()
+
+    driver.clock.advance(5)
+    await put_right(driver)
+
+    driver.clock.advance(claimed.timeout_seconds - 6)
+    assert (await ops.claim())[1] == []
+    driver.clock.advance(1)
+    assert [one.position for one in (await ops.claim())[1]] == [claimed.position]
+
+
+@ORDERINGS
+async def test_A3_I9_servers_that_slew_cut_no_lease_short(driver: Driver, ordering: Ordering) -> None:
+    """One server has started with the right clock; another is ten seconds ahead, and loses one in ten."""
+    await driver.create(ordering=ordering)
+    await driver.push("a")
+    await driver.pop_one(lease_seconds=30)
+    for ahead in (9, 8, 7):
+        await driver.store.put_right(driver.later(ahead), LIMIT)
+        await put_right(driver)
+        driver.clock.advance(29 / 3)
+
+    assert await driver.pop() == []
+    driver.clock.advance(1)
+    assert payloads(await driver.pop()) == ["a"]
+
+
+@AHEAD
+async def test_A3_a_group_that_was_used_ahead_of_time_becomes_idle(driver: Driver, ahead: int) -> None:
+    await driver.create(group_idle_seconds=HOUR)
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    await driver.pop(group="mistyped")
+
+    await set_clock(driver, right)
+    await prove(driver)
+    assert (await driver.stats(group="mistyped")).active_at == driver.now
+    for _ in range(6):
+        driver.clock.advance(HOUR / 2)
+        await driver.pop(group="real")
+        await driver.store.retain(driver.key(), driver.now, LIMIT)
+
+    assert [group.group for group in (await driver.queue_stats()).groups if group.idle] == ["mistyped"]
+
+
+@AHEAD
+async def test_A3_I13_an_operation_that_was_blocked_ahead_of_time_is_blocked_since_now(ops: Ops, ahead: int) -> None:
+    driver = ops.driver
+    right = driver.now
+    await set_clock(driver, right + seconds(ahead))
+    kept = await ops.push("a")
+    token, (one,) = await ops.claim()
+    await ops.back(token, one, 1, error="full", code=Code.QUEUE_FULL, blocked_at=driver.now)
+
+    await set_clock(driver, right)
+    await prove(driver)
+    proven = driver.now
+
+    shown = await ops.shown(kept)
+    assert shown.blocked_at == proven
+    assert shown.created_at <= proven
+    assert shown.started_at is not None
+    assert shown.started_at <= proven
+    driver.clock.advance(60)
+    _, (one,) = await ops.claim()
+    assert one.blocked_since(Code.QUEUE_FULL, driver.now) == proven
+
+
+async def test_A3_I13_a_block_from_ahead_that_is_not_put_right_yet_counts_from_now(ops: Ops) -> None:
+    driver = ops.driver
+    right = driver.now
+    await set_clock(driver, right + seconds(YEARS))
+    await ops.push("a")
+    token, (one,) = await ops.claim()
+    await ops.back(token, one, 1, error="full", code=Code.QUEUE_FULL, blocked_at=driver.now)
+
+    await set_clock(driver, right)
+    driver.clock.advance(60)
+    _, (one,) = await ops.claim()
+
+    assert one.blocked_since(Code.QUEUE_FULL, driver.now) == driver.now
+
+
+async def test_A3_an_operation_that_nobody_has_begun_is_not_begun_by_a_clock_that_is_put_back(ops: Ops) -> None:
+    driver = ops.driver
+    right = driver.now
+    await set_clock(driver, right + seconds(HOUR))
+    kept = await ops.push("a")
+
+    await set_clock(driver, right)
+    await prove(driver)
+
+    shown = await ops.shown(kept)
+    assert (shown.started_at, shown.blocked_at) == (None, None)

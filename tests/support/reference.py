@@ -79,6 +79,7 @@ class Mark:
     attempts: int = 0
     error: str | None = None
     retry_at: Instant | None = None
+    said_at: int = 0  # when that was said
     found_at: int = 0
 
 
@@ -94,6 +95,7 @@ class Group:
     marks: dict[int, Mark] = field(default_factory=dict)
     leases: list[Lease] = field(default_factory=list)
     rest_until: dict[str, Instant] = field(default_factory=dict)
+    rest_from: dict[str, Instant] = field(default_factory=dict)
     skipped: int = 0
     retried: int = 0
     lost: int = 0
@@ -476,12 +478,13 @@ class Reference:
                 self.bury(log, group, seq, DeadReason.MAX_ATTEMPTS, mark.error or EXPIRED_LEASE, now)
             else:
                 mark.error = mark.error or EXPIRED_LEASE
-                mark.retry_at = lease.deadline
+                mark.retry_at, mark.said_at = lease.deadline, lease.leased_at
                 group.retried += 1
         head_stays = group.marks[lease.held[0]].state == "open"
         lease.held.clear()
         if log.is_ordered and head_stays:
             group.rest_until[lease.partition] = lease.deadline
+            group.rest_from[lease.partition] = lease.leased_at
 
     def is_old(self, log: Log, seq: int, now: Instant) -> bool:
         limits = (log.settings.max_wait_seconds, log.settings.max_age_seconds)

@@ -6,12 +6,15 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.ids import minted_at
+from skep.operations import OperationStatus
 from skep.upkeep import Chore
 from tests.support.reference import Group, Log
 from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_operations import ReferenceOperations
 
 TEN_MINUTES = seconds(600)
+NOTICED = seconds(15)
+LONGEST_WAIT = seconds(60)
 
 
 class ReferenceClock(ReferenceOperations):
@@ -26,14 +29,17 @@ class ReferenceClock(ReferenceOperations):
 
     async def put_right(self, now: Instant, limit: int) -> Chore:
         back = self.latest_at - now
-        if back > seconds(1):
+        if back > NOTICED:
             self.latest_at = self.put_back_at = now
             for log in self.logs.values():
                 for group in log.groups.values():
-                    self._shift(group, now, back)
+                    self._shift(group, seconds(log.settings.lease_seconds), now, back)
             for kept in self.living_operations:
-                if (kept.shown.ready_at or 0) > now:
-                    kept.change(ready_at=_sooner(kept.shown.ready_at or 0, now, back))
+                ready_at, started_at = kept.shown.ready_at or 0, kept.shown.started_at or 0
+                if ready_at > now and kept.shown.status is not OperationStatus.PROCESSING:
+                    kept.change(ready_at=min(ready_at, max(now + LONGEST_WAIT, ready_at - back)))
+                elif ready_at > now and started_at > now:
+                    kept.change(ready_at=_from_now(ready_at, started_at, now), started_at=now)
             for at, known in self.endpoints_kept.items():
                 if (known.open_until or 0) > now:
                     rests = _sooner(known.open_until or 0, now, back)
@@ -51,26 +57,29 @@ class ReferenceClock(ReferenceOperations):
         put_back_at, self.put_back_at = self.put_back_at, None
         for log in self.logs.values():
             self._stamp(log, put_back_at, now)
+            for group in log.groups.values():
+                group.active_at = min(group.active_at, now)
         for kept in self.ledger.kept:
-            if (kept.shown.processed_at or 0) > now:
-                kept.change(processed_at=now)
+            for name in ("created_at", "started_at", "blocked_at", "processed_at"):
+                if (getattr(kept.shown, name) or 0) > now:
+                    kept.change(**{name: now})
         return Chore(1)
 
-    def _shift(self, group: Group, now: Instant, back: int) -> None:
+    def _shift(self, group: Group, longest: int, now: Instant, back: int) -> None:
+        """What a clock from ahead wrote lasts as long as it was asked for, from now on; what the right one wrote is left alone."""
         for lease in group.leases:
-            asked = lease.deadline - lease.leased_at
-            if lease.deadline > now:
-                lease.deadline = _sooner(lease.deadline, now, back)
             if lease.leased_at > now:
+                renewed_until = max(lease.deadline - back, now + longest)
+                lease.deadline = Instant(min(_from_now(lease.deadline, lease.leased_at, now), renewed_until))
                 lease.leased_at = now
-                lease.deadline = Instant(min(lease.deadline, now + asked))
-        group.rest_until = {
-            partition: _sooner(at, now, back) if at > now else at for partition, at in group.rest_until.items()
-        }
+        for partition, at in group.rest_until.items():
+            if group.rest_from[partition] > now:
+                group.rest_until[partition] = _from_now(at, group.rest_from[partition], now)
+                group.rest_from[partition] = now
         for mark in group.marks.values():
             mark.found_at = min(mark.found_at, now)
-            if mark.retry_at is not None and mark.retry_at > now:
-                mark.retry_at = _sooner(mark.retry_at, now, back)
+            if mark.retry_at is not None and mark.said_at > now:
+                mark.retry_at, mark.said_at = _from_now(mark.retry_at, mark.said_at, now), now
 
     def _stamp(self, log: Log, put_back_at: int, now: Instant) -> None:
         wrong = [entry for _, entry in sorted(log.entries.items()) if entry.created_at > now]
@@ -88,6 +97,10 @@ class ReferenceClock(ReferenceOperations):
         log.dedup = {
             key: (id_, seq, Instant(min(expires_at, now + window))) for key, (id_, seq, expires_at) in log.dedup.items()
         }
+
+
+def _from_now(at: int, said_at: int, now: Instant) -> Instant:
+    return Instant(max(now, now + at - said_at))
 
 
 def _sooner(at: int, now: Instant, back: int) -> Instant:

@@ -126,7 +126,7 @@ class ReferenceSettling(ReferenceViews):
                 results[index] = SettleResult(status, dead_letter_queue=name)
             else:
                 mark = group.marks[one.seq]
-                mark.retry_at = self._retry_time(log, one, mark.attempts, now)
+                mark.retry_at, mark.said_at = self._retry_time(log, one, mark.attempts, now), now
                 mark.error = one.error
                 group.retried += 1
                 results[index] = SettleResult(SettleStatus.RETRYING, retry_at=mark.retry_at)
@@ -182,12 +182,12 @@ class ReferenceSettling(ReferenceViews):
         for seq in seqs:
             mark = group.marks[seq]
             mark.attempts -= 1
-            mark.retry_at = now
+            mark.retry_at = mark.said_at = now
             mark.state = "open" if mark.attempts else "pending"
             if log.is_ordered and mark.state == "pending" and seq not in log.entries:
                 mark.state = "expired"
         if log.is_ordered and lease.attempt > 1:
-            group.rest_until[lease.partition] = now
+            group.rest_until[lease.partition] = group.rest_from[lease.partition] = now
         lease.held = [seq for seq in lease.held if seq not in seqs]
         if not lease.held:
             group.leases.remove(lease)
@@ -202,6 +202,7 @@ class ReferenceSettling(ReferenceViews):
         if retry_times and log.is_ordered:
             gone = list(lease.held)
             group.rest_until[lease.partition] = max(retry_times)
+            group.rest_from[lease.partition] = now
         dead = SettleStatus.DEAD in statuses or SettleStatus.DISCARDED in statuses
         outcome = "retried" if retry_times else "dead" if dead else "completed"
         self.note(log, group, lease, gone, statuses.count(SettleStatus.COMPLETED), outcome, now)
@@ -228,6 +229,7 @@ class ReferenceSettling(ReferenceViews):
         group = log.groups.get(renewal.group) if log else None
         for lease in group.leases if group else []:
             if (lease.token, lease.partition) == (renewal.token, renewal.partition):
+                lease.leased_at = now if lease.deadline <= now else min(lease.leased_at, now)
                 lease.deadline = Instant(now + seconds(renewal.lease_seconds))
                 return RenewResult(lease.deadline)
         return RenewResult(None, Code.STALE_LEASE)

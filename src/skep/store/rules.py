@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from skep.clock import MICROS_PER_MS, Instant, seconds
+from skep.clock import MICROS_PER_MS, STEP_BACK_MICROS, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.ids import Id, id_text
 from skep.model import (
@@ -71,8 +71,10 @@ SEARCHED_LEASES = 1_000
 
 AHEAD_MICROS = 5_000_000
 """A stamp that lies further ahead of the clock than this was written before the clock was put back. Servers' clocks differ by less."""
-NOTICED_MICROS = 1_000_000
-"""A clock that shows so much less than it did when it was last noted was put back."""
+NOTICED_MICROS = STEP_BACK_MICROS + 5_000_000
+"""A clock that shows so much less than it did when it was last noted was put back. A server that slews may be ahead of another by less."""
+LONGEST_WAIT_MICROS = 60_000_000
+"""A clock that is put back leaves a wait of an operation that is no longer than this as it is."""
 PROVEN_MICROS = 600 * 1_000_000
 """How long a clock that was put back must go on before stamps are put right by it: it may be this one that is wrong."""
 OLDEST_CLOCK = 1_735_689_600 * 1_000_000

@@ -122,7 +122,7 @@ def settle_lease(
         return results
     effects.endings.append(_ending(lease, held if errors else sorted(fates), fates, lease.token))
     _take_settled(lease, {seq for seq in fates if seq not in errors}, ends=bool(errors))
-    return _rest(lease, errors, results) if errors else results
+    return _rest(lease, errors, results, now) if errors else results
 
 
 def judge(
@@ -161,10 +161,11 @@ def _take_settled(lease: Lease, settled: set[int], ends: bool) -> None:
         lease.last_error = None
 
 
-def _rest(lease: Lease, errors: dict[int, str | None], results: list[SettleResult]) -> list[SettleResult]:
+def _rest(lease: Lease, errors: dict[int, str | None], results: list[SettleResult], now: Instant) -> list[SettleResult]:
     """Let the partition wait for the latest of its nacks; that is when each of them comes again, and what it is told."""
     latest = Instant(max(result.retry_at for result in results if result.retry_at is not None))
     lease.ready_at = latest
+    lease.leased_at = now
     lease.resting = True
     lease.last_error = errors.get(lease.open[0])
     again = SettleResult(SettleStatus.RETRYING, None, latest)
@@ -200,6 +201,8 @@ def undo_delivery(
         lease.ready_at = now
         lease.resting = True
     release(lease, head_stays=True)
+    if lease.resting:
+        lease.leased_at = now
     return results
 
 

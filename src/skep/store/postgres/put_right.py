@@ -1,6 +1,7 @@
 """A clock that was ahead and is put back: its deadlines are moved at once, its stamps once the clock has proven itself.
 
-Deadlines (leases, retries, claims of operations) are short, and moving them is harmless whichever of the two times was wrong.
+Deadlines (leases, retries, claims of operations) are short, and moving them is harmless whichever of the two times was wrong. Those
+that the right clock has written since are left alone: no live lease is cut short.
 Stamps decide what is too old: by a clock that has not been set yet, everything would be. So they wait for `PROVEN_MICROS`.
 """
 
@@ -10,7 +11,14 @@ import structlog
 
 from skep.clock import MICROS_PER_SECOND, Instant
 from skep.store.postgres.connection import Connection
-from skep.store.rules import AHEAD_MICROS, NOTICED_MICROS, OLDEST_CLOCK, PROVEN_MICROS, RECEIPT_MICROS_MAX
+from skep.store.rules import (
+    AHEAD_MICROS,
+    LONGEST_WAIT_MICROS,
+    NOTICED_MICROS,
+    OLDEST_CLOCK,
+    PROVEN_MICROS,
+    RECEIPT_MICROS_MAX,
+)
 from skep.store.statements import load_statements
 from skep.upkeep import Chore
 
@@ -33,7 +41,7 @@ async def put_right(connection: Connection, now: Instant, limit: int) -> Chore:
     if back > NOTICED_MICROS:
         log.warning("the clock was put back", seconds=round(back / MICROS_PER_SECOND, 3))
         await connection.execute(SQL["put_back"], now)
-        return Chore(1 + await connection.fetchval(SQL["shift_deadlines"], now, back))
+        return Chore(1 + await connection.fetchval(SQL["shift_deadlines"], now, back, LONGEST_WAIT_MICROS))
     await connection.execute(SQL["note"], now)
     put_back_at = row["put_back_at"]
     if put_back_at is None or now < put_back_at + PROVEN_MICROS or now < OLDEST_CLOCK:
@@ -51,6 +59,8 @@ async def put_right(connection: Connection, now: Instant, limit: int) -> Chore:
         done += _changed(await connection.execute(SQL[statement], now))
     for statement in _CUT:
         done += _changed(await connection.execute(SQL[statement], now, RECEIPT_MICROS_MAX))
+    # Last: groups come after operations and receipts in the order of locks.
+    done += _changed(await connection.execute(SQL["stamp_groups"], now))
     await connection.execute(SQL["all_right"])
     log.info("what the clock had stamped ahead of time was put right", rows=done)
     return Chore(done)

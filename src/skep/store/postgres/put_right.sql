@@ -15,7 +15,7 @@ UPDATE clock SET put_back_at = NULL
 
 -- name: shift_deadlines
 -- functions/put_right.sql
-SELECT shift_deadlines($1, $2)
+SELECT shift_deadlines($1, $2, $3)
 
 -- name: queues_ahead
 -- Whose log ends ahead of an instant, by one look-up each.
@@ -46,10 +46,16 @@ UPDATE replay_history SET replayed_at = $1 WHERE replayed_at > $1
 UPDATE dead_letter SET failed_at = $1, created_at = least(created_at, $1) WHERE failed_at > $1
 
 -- name: stamp_live_operations
-UPDATE operation SET created_at = $1 WHERE created_at > $1
+UPDATE operation SET created_at = least(created_at, $1), started_at = CASE WHEN started_at > $1 THEN $1 ELSE started_at END,
+                     blocked_at = CASE WHEN blocked_at > $1 THEN $1 ELSE blocked_at END
+WHERE created_at > $1 OR started_at > $1 OR blocked_at > $1
 
 -- name: stamp_operations
 UPDATE operation SET processed_at = $1 WHERE processed_at > $1
+
+-- name: stamp_groups
+-- A group that was used ahead of time would never be idle.
+UPDATE consumer_group SET active_at = $1 WHERE active_at > $1
 
 -- name: stamp_audit
 UPDATE audit SET at = $1, expires_at = $1 + expires_at - at WHERE at > $1

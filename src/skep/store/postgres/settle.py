@@ -434,6 +434,7 @@ async def renew(connection: Connection, renewals: Sequence[Renewal], now: Instan
             renewal.partition,
             renewal.token,
             deadline,
+            now,
         )
         results.append((renewal, RenewResult(Instant(deadline)) if found else RenewResult(None, Code.STALE_LEASE)))
     by_identity = {id(renewal): result for renewal, result in results}

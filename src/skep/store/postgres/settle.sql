@@ -68,8 +68,8 @@ UPDATE set_lease SET seqs = $2 WHERE id = $1
 DELETE FROM set_lease WHERE id = $1
 
 -- name: insert_failed
-INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
-SELECT $1, $2, s.partition, s.priority, $4, s.attempts, $5, 
+INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, leased_at, ready_at, oldest_at, last_error)
+SELECT $1, $2, s.partition, s.priority, $4, s.attempts, $8, $5,
        CASE WHEN m.created_at <= $8::bigint THEN m.created_at WHEN m.created_at IS NULL THEN s.oldest_at ELSE $8 END, $6
 FROM set_lease s LEFT JOIN message m ON m.queue_id = $1 AND m.seq = $7
 WHERE s.id = $3
@@ -93,4 +93,4 @@ SELECT count_up($1, $2, $3, $4, $5, $6, 0, $7)
 
 -- name: renew
 -- One of the two tables holds the lease, by (partition, token).
-SELECT renew($1, $2, $3, $4, $5, $6)
+SELECT renew($1, $2, $3, $4, $5, $6, $7)

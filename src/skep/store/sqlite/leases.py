@@ -124,6 +124,7 @@ def settle_down(session: Session, queue: QueueRow, group: GroupRow, lease: Lease
     It does not wait for a time that lies ahead since the clock was put back: such a message counts as created now.
     """
     free(lease)
+    lease.leased_at = 0
     set_head(session, queue, group, lease)
     if lease.open:
         lease.ready_at = min(lease.oldest_at, now)
@@ -163,10 +164,10 @@ def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -
 
 def lose_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
     """Make the row free without its head, which has gone: what was delivered with it waits for the same retry."""
-    retry_at = lease.ready_at
+    retry_at, said_at = lease.ready_at, lease.leased_at
     settle_down(session, queue, group, lease, now)
     if lease.open:
-        lease.ready_at = retry_at
+        lease.ready_at, lease.leased_at = retry_at, said_at
 
 
 def drop_gone(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> bool:

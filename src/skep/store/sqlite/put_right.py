@@ -1,6 +1,7 @@
 """A clock that was ahead and is put back: its deadlines are moved at once, its stamps once the clock has proven itself.
 
-Deadlines (leases, retries, claims of operations) are short, and moving them is harmless whichever of the two times was wrong.
+Deadlines (leases, retries, claims of operations) are short, and moving them is harmless whichever of the two times was wrong. Those
+that the right clock has written since are left alone: no live lease is cut short.
 Stamps decide what is too old: by a clock that has not been set yet, everything would be. So they wait for `PROVEN_MICROS`.
 """
 
@@ -10,9 +11,10 @@ import structlog
 
 from skep.clock import MICROS_PER_SECOND, Instant
 from skep.ids import minted_at
-from skep.model import QueueKey
+from skep.model import WINDOW_CAP_FACTOR, QueueKey
 from skep.store.rules import (
     AHEAD_MICROS,
+    LONGEST_WAIT_MICROS,
     NOTICED_MICROS,
     OLDEST_CLOCK,
     PROVEN_MICROS,
@@ -26,10 +28,10 @@ from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "put_right")
 
-_SHIFTED = ("shift_leases", "shift_sets", "shift_operations", "shift_endpoints")
+_SHIFTED = ("shift_sets", "shift_endpoints")
 _STAMPED = (
     "stamp_partition_leases", "stamp_newest", "stamp_set_leases", "stamp_leases", "stamp_traces", "stamp_replays", "stamp_letters", "stamp_live_operations", "stamp_operations",
-    "stamp_audit", "drop_samples", "drop_past", "drop_retention", "cut_keys",
+    "stamp_groups", "stamp_audit", "drop_samples", "drop_past", "drop_retention", "cut_keys",
 )  # fmt: skip
 _CUT = ("cut_receipts", "cut_staged")
 
@@ -46,7 +48,10 @@ def put_right(session: Session, now: Instant, limit: int) -> Chore:
     if back > NOTICED_MICROS:
         log.warning("the clock was put back", seconds=round(back / MICROS_PER_SECOND, 3))
         session.db.execute(SQL["put_back"], (now,))
-        return Chore(1 + _change(session, _SHIFTED, (now, back)) + _change(session, ("shift_sessions",), (now,)))
+        done = _change(session, ("shift_leases",), (now, back, WINDOW_CAP_FACTOR))
+        done += _change(session, ("shift_operations",), (now, back, LONGEST_WAIT_MICROS))
+        done += _change(session, _SHIFTED, (now, back)) + _change(session, ("shift_sessions",), (now,))
+        return Chore(1 + done)
     session.db.execute(SQL["note"], (now,))
     if put_back_at is None or now < put_back_at + PROVEN_MICROS or now < OLDEST_CLOCK:
         return Chore()
@@ -57,8 +62,11 @@ def put_right(session: Session, now: Instant, limit: int) -> Chore:
             done += _stamp(session, queue, put_back_at, now, limit - done)
         if done >= limit:
             return Chore(done, more=True)
+    session.flush()
     done += _change(session, _STAMPED, (now,)) + _change(session, _CUT, (now, RECEIPT_MICROS_MAX))
     session.db.execute(SQL["all_right"])
+    # The groups that were read have the times from ahead.
+    session.forget()
     log.info("what the clock had stamped ahead of time was put right", rows=done)
     return Chore(done)
 

@@ -13,20 +13,38 @@ UPDATE clock SET latest_at = ?1, put_back_at = ?1
 UPDATE clock SET put_back_at = NULL
 
 -- name: shift_leases
--- Every row is looked at once. What is left of a lease or a backoff stays, and a lease is no longer than it was asked for.
+-- Every row is looked at once. A lease or a retry knows by which time it was written (leased_at): one from ahead lasts as long as it was
+-- asked for, from now on, and one that the right clock wrote is left alone. A lease from ahead that was renewed there lasts no longer than
+-- the renewal or the queue's lease, whichever is longer. ?2 is by how much the clock was put back, ?3 how many windows hold a row back.
 UPDATE partition_lease SET
-    ready_at = max(?1, min(ready_at - ?2, CASE WHEN token IS NOT NULL AND leased_at > ?1 THEN ?1 + ready_at - leased_at ELSE ready_at END)),
+    ready_at = min(ready_at, max(?1, CASE
+        WHEN leased_at > ?1 AND token IS NULL THEN ?1 + ready_at - leased_at
+        WHEN leased_at > ?1 THEN min(?1 + ready_at - leased_at, max(ready_at - ?2, ?1 + s.lease))
+        ELSE max(min(oldest_at, ?1) + s.delay, min(min(newest_at, ?1) + s.window, min(oldest_at, ?1) + s.window * ?3)) END)),
     leased_at = min(leased_at, ?1)
-WHERE ready_at > ?1
+FROM (SELECT g.id, CAST(q.lease_seconds * 1000000 AS INTEGER) AS lease, CAST(q.delayed_processing_seconds * 1000000 AS INTEGER) AS delay,
+             CAST(q.window_buffer_seconds * 1000000 AS INTEGER) AS window
+      FROM consumer_group g JOIN queue q ON q.id = g.queue_id) AS s
+WHERE s.id = group_id AND ready_at > ?1 AND (leased_at > ?1 OR leased_at = 0)
 
 -- name: shift_sets
 UPDATE set_lease SET
-    ready_at = max(?1, min(ready_at - ?2, CASE WHEN token IS NOT NULL AND leased_at > ?1 THEN ?1 + ready_at - leased_at ELSE ready_at END)),
+    ready_at = min(ready_at, max(?1, CASE
+        WHEN leased_at > ?1 AND token IS NULL THEN ?1 + ready_at - leased_at
+        WHEN leased_at > ?1 THEN min(?1 + ready_at - leased_at, max(ready_at - ?2, ?1 + s.lease))
+        ELSE min(oldest_at, ?1) + s.delay END)),
     leased_at = min(leased_at, ?1)
-WHERE ready_at > ?1
+FROM (SELECT g.id, CAST(q.lease_seconds * 1000000 AS INTEGER) AS lease, CAST(q.delayed_processing_seconds * 1000000 AS INTEGER) AS delay
+      FROM consumer_group g JOIN queue q ON q.id = g.queue_id) AS s
+WHERE s.id = group_id AND ready_at > ?1 AND (leased_at > ?1 OR leased_at = 0)
 
 -- name: shift_operations
-UPDATE operation SET ready_at = max(?1, ready_at - ?2) WHERE processed_at IS NULL AND ready_at > ?1
+-- A claim knows when it was made; a wait is moved, but no nearer than the longest (?3).
+UPDATE operation SET
+    ready_at = CASE WHEN status = 'processing' THEN max(?1, ?1 + ready_at - started_at)
+                    ELSE min(ready_at, max(?1 + ?3, ready_at - ?2)) END,
+    started_at = min(started_at, ?1)
+WHERE processed_at IS NULL AND ready_at > ?1 AND (status <> 'processing' OR started_at > ?1)
 
 -- name: shift_endpoints
 UPDATE endpoint SET open_until = max(?1, open_until - ?2) WHERE open_until > ?1
@@ -69,10 +87,15 @@ UPDATE replay_history SET at = ?1 WHERE at > ?1
 UPDATE dead_letter SET failed_at = ?1, created_at = min(created_at, ?1) WHERE failed_at > ?1
 
 -- name: stamp_live_operations
-UPDATE operation SET created_at = ?1 WHERE created_at > ?1
+UPDATE operation SET created_at = min(created_at, ?1), started_at = min(started_at, ?1), blocked_at = min(blocked_at, ?1)
+WHERE created_at > ?1 OR started_at > ?1 OR blocked_at > ?1
 
 -- name: stamp_operations
 UPDATE operation SET processed_at = ?1 WHERE processed_at > ?1
+
+-- name: stamp_groups
+-- A group that was used ahead of time would never be idle.
+UPDATE consumer_group SET active_at = ?1 WHERE active_at > ?1
 
 -- name: stamp_audit
 UPDATE audit SET at = ?1, expires_at = ?1 + expires_at - at WHERE at > ?1

@@ -98,6 +98,7 @@ def _insert(
         seqs[0],
         pack(seqs),
         0,
+        0,
         ready_at,
         oldest_at,
         _expiry(queue, oldest_at),
@@ -117,13 +118,21 @@ def _expiry(queue: QueueRow, oldest_at: int) -> int | None:
 
 
 def split_off(
-    session: Session, queue: QueueRow, held: SetLease, seqs: list[int], oldest_at: int, ready_at: int, error: str | None
+    session: Session,
+    queue: QueueRow,
+    held: SetLease,
+    seqs: list[int],
+    oldest_at: int,
+    ready_at: int,
+    error: str | None,
+    *,
+    said_at: int = 0,
 ) -> None:
-    """Move ``seqs`` into a free row of their own with the same attempts."""
+    """Move ``seqs`` into a free row of their own with the same attempts; ``said_at`` is when a retry was asked for."""
     rest = set(seqs)
     held.seqs = [seq for seq in held.seqs if seq not in rest]
     values = (
-        held.group_id, held.partition, held.priority, seqs[0], pack(seqs), held.attempts, ready_at, oldest_at,
+        held.group_id, held.partition, held.priority, seqs[0], pack(seqs), held.attempts, said_at, ready_at, oldest_at,
         _expiry(queue, oldest_at), error,
     )  # fmt: skip
     session.db.execute(SQL["insert_set"], values)

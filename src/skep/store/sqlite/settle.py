@@ -281,7 +281,7 @@ def _undo_delivery(
         lease.token = None
         lease.leased = 0
         lease.attempts -= 1
-        lease.ready_at = now
+        lease.ready_at = lease.leased_at = now
         if queue.may_lose:
             drop_gone(session, queue, group, lease, now)
     for item in releases:
@@ -311,6 +311,7 @@ def _end_by_nack(
     lease.leased = 0
     lease.attempts = attempts
     lease.ready_at = max(times)
+    lease.leased_at = now
     errors: dict[int, str | None] = {item.settlement.seq: item.settlement.error for item in nacks}
     lease.last_error = errors.get(lease.open[0])
     if lease.open[0] != head:
@@ -335,11 +336,13 @@ def _renew_one(session: Session, renewal: Renewal, now: Instant) -> RenewResult:
         return RenewResult(None, Code.STALE_LEASE)
     deadline = Instant(now + seconds(renewal.lease_seconds))
     if not queue.is_ordered:
-        renewed = renew_sets(session, group, renewal.partition, renewal.token, deadline)
+        renewed = renew_sets(session, group, renewal.partition, renewal.token, deadline, now)
         return RenewResult(deadline) if renewed else RenewResult(None, Code.STALE_LEASE)
     lease = find_lease(session, group, renewal.partition)
     if lease is None or lease.token != renewal.token:
         return RenewResult(None, Code.STALE_LEASE)
+    # One that had run out begins anew, and none begins ahead of its renewal: put_right goes by that.
+    lease.leased_at = now if lease.ready_at <= now else min(lease.leased_at, now)
     lease.ready_at = deadline
     save(session, lease)
     return RenewResult(deadline)

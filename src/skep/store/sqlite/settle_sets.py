@@ -91,7 +91,7 @@ def _give_back(
         row.seqs.remove(seq)
         count_expired(session, group, 1)
     else:
-        split_off(session, queue, row, [seq], found[0], ready_at, settlement.error)
+        split_off(session, queue, row, [seq], found[0], ready_at, settlement.error, said_at=now)
     done.retried.add(seq)
     group.retried += 1
     session.touch_group(group)
@@ -130,7 +130,9 @@ def _close(
     return (queue.id, group.name, row.partition, *figures, token, kept)
 
 
-def renew_sets(session: Session, group: GroupRow, partition: str, token: bytes, deadline: Instant) -> bool:
+def renew_sets(
+    session: Session, group: GroupRow, partition: str, token: bytes, deadline: Instant, now: Instant
+) -> bool:
     """Move the deadline of the token's rows of one partition; whether there were any."""
-    session.db.execute(SQL["renew_sets"], (group.id, token, partition, deadline))
+    session.db.execute(SQL["renew_sets"], (group.id, token, partition, deadline, now))
     return session.db.changes() > 0

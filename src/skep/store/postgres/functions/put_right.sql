@@ -1,30 +1,46 @@
--- Moves deadlines back with a clock that was put back by p_back. What is left of a lease or a backoff stays, and a lease is no
--- longer than it was asked for. Every row is looked at once; leases are locked in ascending partition order, like everywhere.
-CREATE OR REPLACE FUNCTION shift_deadlines(p_now bigint, p_back bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Moves deadlines that a clock wrote which was put back by p_back since. A lease, a retry or a claim knows by which time it was written
+-- (leased_at, started_at): one from ahead lasts as long as it was asked for, from now on, and one that the right clock wrote is left
+-- alone. A lease from ahead that was renewed there lasts no longer than the renewal or the queue's lease, whichever is longer.
+-- Every row is looked at once; leases are locked in ascending partition order, like everywhere.
+CREATE OR REPLACE FUNCTION shift_deadlines(p_now bigint, p_back bigint, p_longest_wait bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_done bigint;
     v_count bigint;
 BEGIN
     -- In the order of locks (functions/locks.sql).
-    UPDATE operation o SET ready_at = greatest(p_now, o.ready_at - p_back) WHERE o.processed_at IS NULL AND o.ready_at > p_now;
+    UPDATE operation o SET
+        ready_at = CASE WHEN o.status = 'processing' THEN greatest(p_now, p_now + o.ready_at - o.started_at)
+                        ELSE least(o.ready_at, greatest(p_now + p_longest_wait, o.ready_at - p_back)) END,
+        started_at = CASE WHEN o.started_at > p_now THEN p_now ELSE o.started_at END
+    WHERE o.processed_at IS NULL AND o.ready_at > p_now AND (o.status <> 'processing' OR o.started_at > p_now);
     GET DIAGNOSTICS v_done = ROW_COUNT;
     LOCK TABLE consumer_group IN ACCESS SHARE MODE;
     PERFORM 1 FROM partition_lease l WHERE l.ready_at > p_now OR l.oldest_at > p_now OR l.newest_at > p_now
     ORDER BY l.partition, l.group_id FOR UPDATE;
     UPDATE partition_lease l SET
-        ready_at = greatest(p_now, least(l.ready_at - p_back,
-                                         CASE WHEN l.token IS NOT NULL AND l.leased_at > p_now THEN p_now + l.ready_at - l.leased_at END)),
+        ready_at = least(l.ready_at, greatest(p_now, CASE
+            WHEN l.leased_at > p_now AND l.token IS NULL THEN p_now + l.ready_at - l.leased_at
+            WHEN l.leased_at > p_now THEN
+                least(p_now + l.ready_at - l.leased_at, greatest(l.ready_at - p_back, p_now + (q.lease_seconds * 1e6)::bigint))
+            WHEN l.leased_at IS NULL THEN
+                ready_time(least(l.oldest_at, p_now), least(l.newest_at, p_now),
+                           (q.delayed_processing_seconds * 1e6)::bigint, (q.window_buffer_seconds * 1e6)::bigint)
+            ELSE l.ready_at END)),
         leased_at = CASE WHEN l.leased_at > p_now THEN p_now ELSE l.leased_at END,
         oldest_at = least(l.oldest_at, p_now), newest_at = least(l.newest_at, p_now)
-    WHERE l.ready_at > p_now OR l.oldest_at > p_now OR l.newest_at > p_now;
+    FROM queue q WHERE q.id = l.queue_id AND (l.ready_at > p_now OR l.oldest_at > p_now OR l.newest_at > p_now);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_done := v_done + v_count;
     PERFORM 1 FROM set_lease s WHERE s.ready_at > p_now OR s.oldest_at > p_now ORDER BY s.id FOR UPDATE;
     UPDATE set_lease s SET
-        ready_at = greatest(p_now, least(s.ready_at - p_back,
-                                         CASE WHEN s.token IS NOT NULL AND s.leased_at > p_now THEN p_now + s.ready_at - s.leased_at END)),
+        ready_at = least(s.ready_at, greatest(p_now, CASE
+            WHEN s.leased_at > p_now AND s.token IS NULL THEN p_now + s.ready_at - s.leased_at
+            WHEN s.leased_at > p_now THEN
+                least(p_now + s.ready_at - s.leased_at, greatest(s.ready_at - p_back, p_now + (q.lease_seconds * 1e6)::bigint))
+            WHEN s.leased_at IS NULL THEN least(s.oldest_at, p_now) + (q.delayed_processing_seconds * 1e6)::bigint
+            ELSE s.ready_at END)),
         leased_at = CASE WHEN s.leased_at > p_now THEN p_now ELSE s.leased_at END, oldest_at = least(s.oldest_at, p_now)
-    WHERE s.ready_at > p_now OR s.oldest_at > p_now;
+    FROM queue q WHERE q.id = s.queue_id AND (s.ready_at > p_now OR s.oldest_at > p_now);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_done := v_done + v_count;
     UPDATE endpoint e SET open_until = greatest(p_now, e.open_until - p_back) WHERE e.open_until > p_now;

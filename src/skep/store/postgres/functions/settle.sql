@@ -89,8 +89,9 @@ BEGIN
 END
 $$;
 
--- Moves a lease's deadline when its token is still good; answers whether it was.
-CREATE OR REPLACE FUNCTION renew(p_tenant text, p_name text, p_group_name text, p_partition text, p_token uuid, p_deadline bigint)
+-- Moves a lease's deadline when its token is still good; answers whether it was. One that had run out begins anew, and none begins
+-- ahead of its renewal: `leased_at` tells put_right whether a clock that was ahead has written the deadline.
+CREATE OR REPLACE FUNCTION renew(p_tenant text, p_name text, p_group_name text, p_partition text, p_token uuid, p_deadline bigint, p_now bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_queue integer;
@@ -98,11 +99,13 @@ DECLARE
 BEGIN
     SELECT q.id, g.id INTO v_queue, v_group FROM queue q JOIN consumer_group g ON g.queue_id = q.id
     WHERE q.tenant = p_tenant AND q.name = p_name AND q.deleted_at IS NULL AND g.name = p_group_name;
-    UPDATE partition_lease l SET ready_at = p_deadline
+    UPDATE partition_lease l SET ready_at = p_deadline,
+        leased_at = CASE WHEN l.ready_at <= p_now OR l.leased_at > p_now THEN p_now ELSE l.leased_at END
     WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group AND l.token = p_token;
     IF NOT FOUND THEN
         -- The casts leave the planner the index on token only; that on (queue, group) leads through all sets of the group.
-        UPDATE set_lease s SET ready_at = p_deadline
+        UPDATE set_lease s SET ready_at = p_deadline,
+            leased_at = CASE WHEN s.ready_at <= p_now OR s.leased_at > p_now THEN p_now ELSE s.leased_at END
         WHERE s.token = p_token AND s.queue_id::bigint = v_queue AND s.group_id::bigint = v_group AND s.partition = p_partition;
     END IF;
     RETURN FOUND;

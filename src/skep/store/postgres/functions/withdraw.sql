@@ -65,7 +65,7 @@ BEGIN
         ), changed AS (
             UPDATE partition_lease l SET pending = k.pending, open = k.open, leased = k.still_leased,
                 token = CASE WHEN k.still_leased > 0 THEN l.token END,
-                leased_at = CASE WHEN k.still_leased > 0 THEN l.leased_at END,
+                leased_at = CASE WHEN k.open <> '{}' THEN l.leased_at END,
                 attempts = CASE WHEN k.open = '{}' THEN 0 WHEN k.open[1] = k.head THEN k.attempts ELSE 1 END,
                 last_error = CASE WHEN k.open[1] = k.head THEN l.last_error END,
                 oldest_at = coalesce(k.next_at, l.oldest_at),
