@@ -79,8 +79,8 @@ class ClosingInOrder:
 
     @property
     def is_gone(self) -> bool:
-        """Whether there is nobody to take an answer: the client has ended the connection, and not we."""
-        return self._protocol.is_lost or (self._transport.is_closing() and not self._is_closed)
+        """Whether an answer that was just written reached nobody: the client had ended the connection, or had been refused already."""
+        return self._protocol.is_lost or (self.is_closing() and not self._is_closed)
 
     def close(self) -> None:
         """Close when all is written; by way of `linger` when the client still sends."""
