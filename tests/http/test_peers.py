@@ -10,8 +10,9 @@ import pytest
 
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
+from skep.http import peers
 from skep.http.bodies import Bodies
-from skep.http.peers import Connections, Peers
+from skep.http.peers import TOLD, Connections, Peers
 from skep.model import DEFAULT_TENANT
 from skep.spec import load, to_json
 from skep.testing.server import RunningServer, running_server
@@ -76,19 +77,19 @@ def test_a_peer_is_who_the_last_trusted_proxy_names(client: str | None, said: st
 
 
 def test_what_stands_for_many_is_held_to_no_bound_of_one() -> None:
-    peers = Peers("10.0.0.0/8")
-    assert peers.bounded(scope("10.1.1.1")) is None
-    assert peers.bounded(scope("127.0.0.1")) is None
-    assert peers.bounded(scope("10.1.1.1", x_forwarded_for="192.0.2.1")) == "192.0.2.1"
-    assert peers.bounded(scope("2001:db8::1")) == peers.bounded(scope("2001:db8::ffff:1")) == "2001:db8::"
+    known = Peers("10.0.0.0/8")
+    assert known.bounded(scope("10.1.1.1")) is None
+    assert known.bounded(scope("127.0.0.1")) is None
+    assert known.bounded(scope("10.1.1.1", x_forwarded_for="192.0.2.1")) == "192.0.2.1"
+    assert known.bounded(scope("2001:db8::1")) == known.bounded(scope("2001:db8::ffff:1")) == "2001:db8::"
 
 
 def test_tls_is_believed_of_trusted_proxies_only() -> None:
-    peers = Peers("127.0.0.1")
-    assert peers.is_https(scope("127.0.0.1", x_forwarded_proto="https"))
-    assert peers.is_https(scope("127.0.0.1", x_forwarded_proto="http, HTTPS"))
-    assert not peers.is_https(scope("127.0.0.1", x_forwarded_proto="https, http"))
-    assert not peers.is_https(scope("192.0.2.1", x_forwarded_proto="https"))
+    known = Peers("127.0.0.1")
+    assert known.is_https(scope("127.0.0.1", x_forwarded_proto="https"))
+    assert known.is_https(scope("127.0.0.1", x_forwarded_proto="http, HTTPS"))
+    assert not known.is_https(scope("127.0.0.1", x_forwarded_proto="https, http"))
+    assert not known.is_https(scope("192.0.2.1", x_forwarded_proto="https"))
 
 
 def test_a_proxy_that_cannot_be_one_is_refused_at_the_start() -> None:
@@ -120,6 +121,39 @@ def test_connections_of_one_peer_are_bounded() -> None:
         assert not any(crowd.are_too_many(crowd.enter((free, port))) for port in range(5))
     crowd.leave(third)
     assert not crowd.are_too_many(entered[0])
+
+
+def test_connections_that_are_turned_away_count_towards_nobody_and_few_are_told_why() -> None:
+    crowd = Connections(Peers(""), 1)
+    first = crowd.enter(("192.0.2.1", 1))
+    told = [crowd.turn_away(crowd.enter(("192.0.2.1", port))) for port in range(TOLD + 2)]
+    assert told == [True] * TOLD + [False] * 2
+    assert not crowd.are_too_many(first)
+
+
+def test_connections_beyond_the_bound_of_one_peer_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "TOLD", 3)
+    monkeypatch.setattr(Peers, "bounded_connection", lambda *_: "192.0.2.1")
+    limits = HttpLimits(max_connections=8, peer_connections=2)
+    with running_server(limits=limits) as server, contextlib.ExitStack() as stack:
+        for _ in range(2):
+            assert stack.enter_context(Wire(server.port)).request("GET", "/health").reply().status == 200
+        told = [stack.enter_context(Wire(server.port)) for _ in range(3)]
+        for wire in told:
+            assert ((reply := wire.reply()).status, reply.code) == (429, "TOO_MANY_REQUESTS")
+        for _ in range(5):
+            assert stack.enter_context(Wire(server.port)).is_ended(), "above those who are told why"
+        monkeypatch.setattr(Peers, "bounded_connection", lambda *_: "192.0.2.2")
+        for _ in range(2):
+            assert stack.enter_context(Wire(server.port)).request("GET", "/health").reply().status == 200
+        monkeypatch.setattr(Peers, "bounded_connection", lambda *_: None)
+        for _ in range(4):
+            assert stack.enter_context(Wire(server.port)).request("GET", "/health").reply().status == 200
+        assert stack.enter_context(Wire(server.port)).is_ended(), "no place is left, and as many are told as may be"
+        for wire in told:
+            wire.close()
+        server.run(until(lambda: server.connections == 8))
+        assert stack.enter_context(Wire(server.port)).reply().status == 503
 
 
 @contextlib.contextmanager

@@ -35,8 +35,6 @@ READER_BYTES = 64 * 1024
 FRAMING_BYTES = 64 * 1024
 FRAMING_PER_BYTE = 8
 """Chunk sizes, extensions and trailers may be so much, and so much more for each byte of the body."""
-CROWD = 100
-"""So many connections above `max_connections` are told why they are refused; those above are only closed."""
 
 HOST = b"host"
 _LOOKED_AT = TOLD_BY_BROWSERS | {HOST}
@@ -64,6 +62,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._hosts = hosts
         self._crowd = crowd
         self._peer: str | None = None
+        self._is_turned_away = False
         self._running: RequestResponseCycle | None = None
         self._timer: TimerHandle | None = None
         self._reader_timer: TimerHandle | None = None
@@ -84,20 +83,30 @@ class LimitedProtocol(HttpToolsProtocol):
         """Take the connection, if there is room for it."""
         super().connection_made(ClosingInOrder(transport, self))  # type: ignore[arg-type]  # it has all that is used
         self._peer = self._crowd.enter(self.client)
-        count = len(self.connections)
-        if count > self._limits.max_connections + CROWD:
-            transport.abort()
-        elif count > self._limits.max_connections:
-            self._refuse(Refused(503, Code.TOO_MANY_REQUESTS, "the server has as many connections as it may have"))
+        if len(self.connections) - self._crowd.turned_away > self._limits.max_connections:
+            self._turn_away(503, "the server has as many connections as it may have")
         elif self._crowd.are_too_many(self._peer):
-            self._refuse(Refused(429, Code.TOO_MANY_REQUESTS, "this address has as many connections as one may have"))
+            self._turn_away(429, "this address has as many connections as one may have")
         else:
             self._start_timer(self._limits.headers_seconds, self._head_is_late)
+
+    def _turn_away(self, status: int, reason: str) -> None:
+        """Refuse a connection that is one too many. It counts no longer, so it takes the place of no other."""
+        is_told = self._crowd.turn_away(self._peer)
+        self._peer = None
+        self._is_turned_away = True
+        if is_told:
+            self._refuse(Refused(status, Code.TOO_MANY_REQUESTS, reason))
+        else:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everyone who works for this client."""
         self.is_lost = True
-        self._crowd.leave(self._peer)
+        if self._is_turned_away:
+            self._crowd.turned_away -= 1
+        else:
+            self._crowd.leave(self._peer)
         self._stop_timer()
         self._stop_reader_timer()
         if self._running is not None and not self._running.response_complete:

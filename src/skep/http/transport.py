@@ -7,6 +7,7 @@ Here such a connection is finished instead: the answer goes out, then the end of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -97,7 +98,8 @@ class ClosingInOrder:
         """Write nothing after what was written already."""
         self.write = _dropped
         if not self._transport.is_closing():
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # the client has gone in the same moment
+                self._transport.write_eof()
 
 
 def _dropped(data: Data) -> None:
