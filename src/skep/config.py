@@ -279,7 +279,7 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=1,
             description="the same for bodies that anyone may send: those of webhooks, whose signature is checked when they are "
-            "here, and of logins",
+            "here",
         ),
     ] = 32 * MEBIBYTE
     body_seconds: Annotated[float, Meta(gt=0, description="how long a body may take to arrive")] = 30.0

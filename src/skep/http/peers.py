@@ -14,8 +14,8 @@ from skep.errors import Code, SkepError
 FORWARDED_FOR = b"x-forwarded-for"
 FORWARDED_PROTO = b"x-forwarded-proto"
 UNKNOWN = "unknown"
-_SITE_BITS = 64
-"""Whoever has one IPv6 address has all of these."""
+_SITE_BITS = 128 - 56
+"""Whoever has one IPv6 address has all of these: providers give a household or a small site a /56."""
 TOLD = 100
 """So many connections at once that are too many are told why, which takes a moment; those above are only closed."""
 
