@@ -25,6 +25,7 @@ from skep.http.origin import BROWSER, TOLD_BY_BROWSERS
 from skep.http.peers import Connections
 from skep.http.refusal import Refused
 from skep.http.transport import TRANSPORT, ClosingInOrder
+from skep.http.unsent import UnsentAnswers
 
 LINGER_SECONDS = 2.0
 """How long a refused client may go on sending before it is cut off; cut at once, it would often not see why."""
@@ -56,11 +57,13 @@ class LimitedProtocol(HttpToolsProtocol):
         limits: HttpLimits,
         hosts: Hosts,
         crowd: Connections,
+        unsent: UnsentAnswers,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._hosts = hosts
         self._crowd = crowd
+        self._unsent = unsent
         self._peer: str | None = None
         self._is_turned_away = False
         self._running: RequestResponseCycle | None = None
@@ -107,6 +110,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._crowd.turned_away -= 1
         else:
             self._crowd.leave(self._peer)
+        self._unsent.let_go(self)
         self._stop_timer()
         self._stop_reader_timer()
         if self._running is not None and not self._running.response_complete:
@@ -273,28 +277,39 @@ class LimitedProtocol(HttpToolsProtocol):
         super().pause_writing()
         if self._reader_timer is None:
             self._watch_reader()
+        self._unsent.hold(self)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         super().resume_writing()
         self._stop_reader_timer()
+        self._unsent.let_go(self)
 
     def _watch_reader(self) -> None:
-        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._unread_bytes = self.unsent_bytes
         self._reader_timer = self.loop.call_later(self._limits.reader_seconds, self._look_at_reader)
 
     def _look_at_reader(self) -> None:
-        left = self.transport.get_write_buffer_size()
+        left = self.unsent_bytes
         # More than before means that another piece was added, which happens only after some was taken.
         if left > self._unread_bytes or left <= self._unread_bytes - READER_BYTES:
             self._watch_reader()
         else:
-            log.info("a client that did not take its answer was cut off", unread_bytes=left)
-            self.transport.abort()
+            self.cut_off()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client has not taken of its answer."""
+        return self.transport.get_write_buffer_size()
+
+    def cut_off(self) -> None:
+        """The client did not take its answer in time, or others need the room."""
+        log.info("a client that did not take its answer was cut off", unread_bytes=self.unsent_bytes)
+        self.transport.abort()
 
     def closing(self) -> None:
         """The connection closes once the last of its answer is taken, which the client must do in time as well."""
-        if self._reader_timer is None and self.transport.get_write_buffer_size():
+        if self._reader_timer is None and self.unsent_bytes:
             self._watch_reader()
 
     # refusals
