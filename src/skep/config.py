@@ -279,7 +279,7 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=1,
             description="the same for bodies that anyone may send: those of webhooks, whose signature is checked when they are "
-            "here, and of logins",
+            "here",
         ),
     ] = 32 * MEBIBYTE
     body_seconds: Annotated[float, Meta(gt=0, description="how long a body may take to arrive")] = 30.0
@@ -302,6 +302,14 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reader_seconds: Annotated[
         float, Meta(gt=0, description="a client that takes next to nothing of its answer for this long is cut off")
     ] = 60.0
+    unsent_answers_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="answers that clients have not taken yet, all together, per process; beyond it the client that has "
+            "been slow for the longest is cut off",
+        ),
+    ] = 256 * MEBIBYTE
     max_connections: Annotated[
         int, Meta(ge=1, description="open connections per process; one more is answered 503")
     ] = 16_384

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from skep.apps import catalogue
 from skep.apps.applying import remove
+from skep.apps.catalogue import MANY_MESSAGES
+from skep.apps.compiled import DeclaredQueue
+from skep.apps.fitting import fitted
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.model import NewMessage, PushStatus, QueueKey, QueueSettings, Seq
@@ -188,3 +194,19 @@ async def test_a_tenants_queue_that_cannot_follow_its_spec_still_takes_messages(
     await apply_text(opened, TENANTED.replace("queue In {", "queue In { ordering: unordered,"))
     await engine.push([message(b'{"n":1}', "In", "acme")])
     assert await depth(engine, "In", "acme") == 2
+
+
+@pytest.mark.parametrize("count", [10, MANY_MESSAGES + 1])
+async def test_large_batches_are_looked_at_in_the_thread_for_evaluations(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    seen: Counter[str] = Counter()
+
+    def observed(declared: DeclaredQueue, message: NewMessage, index: int) -> NewMessage:
+        seen[threading.current_thread().name.partition("_")[0]] += 1
+        return fitted(declared, message, index)
+
+    monkeypatch.setattr(catalogue, "fitted", observed)
+    await engine.push([message(b'{"order":"%d","customer":"c-1","cents":1250}' % number) for number in range(count)])
+    assert seen == {"skep-evaluation" if count > MANY_MESSAGES else "MainThread": count}
+    assert await depth(engine) == count

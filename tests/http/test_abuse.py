@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import select
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -481,6 +482,26 @@ def test_a_client_that_does_not_read_is_cut_off(strict: RunningServer) -> None:
         wire.request("GET", "/api/v1/pop/queue/large?batch=100")
         strict.run(until(lambda: strict.connections == 0))
     assert works(strict.port)
+
+
+def test_answers_that_nobody_takes_are_bounded_over_all_connections() -> None:
+    limits = HttpLimits(unsent_answers_bytes=12_000_000)
+    with running_server(limits=limits) as server, contextlib.ExitStack() as stack:
+        with Wire(server.port) as wire:
+            for _ in range(8):
+                body = json.dumps({"items": [{"queue": "large", "payload": "x" * 1_000_000}]}).encode()
+                assert wire.request("POST", PUSH, body).reply().status == 201
+        server.run(until(lambda: server.connections == 0))
+        lazy = []
+        for _ in range(6):
+            lazy.append(stack.enter_context(Wire(server.port, receive_buffer=4_096)))
+            lazy[-1].request("GET", "/api/v1/log/large").socket.recv(1, socket.MSG_PEEK)
+        with pytest.raises(ConnectionError):
+            lazy[0].reply()
+        with Wire(server.port) as wire:
+            reply = wire.request("GET", "/api/v1/log/large").reply()
+            assert (reply.status, len(reply.json["messages"])) == (200, 8), "who takes the answer gets it"
+        assert lazy[-1].reply().status == 200, "the last one was not cut off"
 
 
 def test_a_consumer_that_never_acks_holds_up_only_its_own_partition(strict: RunningServer) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
-from skep.http.bodies import Bodies
-from skep.http.peers import Connections, Peers
+from skep.http import peers
+from skep.http.bodies import STRANGER_SHARE, Bodies
+from skep.http.peers import TOLD, Connections, Peers
 from skep.model import DEFAULT_TENANT
 from skep.spec import load, to_json
 from skep.testing.server import RunningServer, running_server
@@ -76,19 +77,20 @@ def test_a_peer_is_who_the_last_trusted_proxy_names(client: str | None, said: st
 
 
 def test_what_stands_for_many_is_held_to_no_bound_of_one() -> None:
-    peers = Peers("10.0.0.0/8")
-    assert peers.bounded(scope("10.1.1.1")) is None
-    assert peers.bounded(scope("127.0.0.1")) is None
-    assert peers.bounded(scope("10.1.1.1", x_forwarded_for="192.0.2.1")) == "192.0.2.1"
-    assert peers.bounded(scope("2001:db8::1")) == peers.bounded(scope("2001:db8::ffff:1")) == "2001:db8::"
+    known = Peers("10.0.0.0/8")
+    assert known.bounded(scope("10.1.1.1")) is None
+    assert known.bounded(scope("127.0.0.1")) is None
+    assert known.bounded(scope("10.1.1.1", x_forwarded_for="192.0.2.1")) == "192.0.2.1"
+    assert known.bounded(scope("2001:db8::1")) == known.bounded(scope("2001:db8:0:ff::ffff:1")) == "2001:db8::"
+    assert known.bounded(scope("2001:db8:0:100::1")) == "2001:db8:0:100::"
 
 
 def test_tls_is_believed_of_trusted_proxies_only() -> None:
-    peers = Peers("127.0.0.1")
-    assert peers.is_https(scope("127.0.0.1", x_forwarded_proto="https"))
-    assert peers.is_https(scope("127.0.0.1", x_forwarded_proto="http, HTTPS"))
-    assert not peers.is_https(scope("127.0.0.1", x_forwarded_proto="https, http"))
-    assert not peers.is_https(scope("192.0.2.1", x_forwarded_proto="https"))
+    known = Peers("127.0.0.1")
+    assert known.is_https(scope("127.0.0.1", x_forwarded_proto="https"))
+    assert known.is_https(scope("127.0.0.1", x_forwarded_proto="http, HTTPS"))
+    assert not known.is_https(scope("127.0.0.1", x_forwarded_proto="https, http"))
+    assert not known.is_https(scope("192.0.2.1", x_forwarded_proto="https"))
 
 
 def test_a_proxy_that_cannot_be_one_is_refused_at_the_start() -> None:
@@ -96,17 +98,45 @@ def test_a_proxy_that_cannot_be_one_is_refused_at_the_start() -> None:
         Peers("localhost")
 
 
-def test_unfinished_bodies_of_one_peer_take_half_of_the_room() -> None:
-    bodies = Bodies(1_000, Peers(""))
-    bodies.take_of("a", 400)
+def test_unfinished_bodies_of_one_peer_take_an_eighth_of_the_room() -> None:
+    bodies = Bodies(8_000, Peers(""), STRANGER_SHARE)
+    for peer in "abcde":
+        bodies.take_of(peer, 900, 3_000)
     with pytest.raises(SkepError) as refused:
-        bodies.take_of("a", 101)
+        bodies.take_of("a", 101, 3_000)
     assert refused.value.code is Code.SERVER_BUSY
-    bodies.take_of("b", 500)
-    bodies.finish_of("a", 400)
-    bodies.give_back(400)
-    bodies.take_of("a", 450)
-    assert bodies.held_bytes == 950
+    bodies.take_of("a", 100, 3_000)
+    bodies.finish_of("a", 1_000)
+    bodies.give_back(1_000)
+    bodies.take_of("a", 1_000, 3_000)
+    assert bodies.held_bytes == 4_600
+
+
+def test_unfinished_bodies_of_one_who_was_let_in_take_half_of_the_room() -> None:
+    bodies = Bodies(8_000, Peers(""))
+    for _ in range(2):
+        bodies.take_of("a", 2_000, 3_000)
+    with pytest.raises(SkepError):
+        bodies.take_of("a", 1, 3_000)
+
+
+def test_one_body_of_the_largest_size_is_possible_while_half_of_the_room_is_free() -> None:
+    bodies = Bodies(8_000, Peers(""), STRANGER_SHARE)
+    for _ in range(3):
+        bodies.take_of("a", 1_000, 3_000)
+    with pytest.raises(SkepError):
+        bodies.take_of("a", 1, 3_000)
+    bodies.take_of("b", 1_000, 3_000)
+    with pytest.raises(SkepError):
+        bodies.take_of("b", 1, 3_000)
+    bodies.take_of("c", 1_000, 3_000)
+
+
+def test_the_only_body_there_is_may_be_of_the_largest_size() -> None:
+    bodies = Bodies(3_000, Peers(""), STRANGER_SHARE)
+    for _ in range(3):
+        bodies.take_of("a", 1_000, 3_000)
+    assert bodies.held_bytes == 3_000
 
 
 def test_connections_of_one_peer_are_bounded() -> None:
@@ -120,6 +150,39 @@ def test_connections_of_one_peer_are_bounded() -> None:
         assert not any(crowd.are_too_many(crowd.enter((free, port))) for port in range(5))
     crowd.leave(third)
     assert not crowd.are_too_many(entered[0])
+
+
+def test_connections_that_are_turned_away_count_towards_nobody_and_few_are_told_why() -> None:
+    crowd = Connections(Peers(""), 1)
+    first = crowd.enter(("192.0.2.1", 1))
+    told = [crowd.turn_away(crowd.enter(("192.0.2.1", port))) for port in range(TOLD + 2)]
+    assert told == [True] * TOLD + [False] * 2
+    assert not crowd.are_too_many(first)
+
+
+def test_connections_beyond_the_bound_of_one_peer_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "TOLD", 3)
+    monkeypatch.setattr(Peers, "bounded_connection", lambda *_: "192.0.2.1")
+    limits = HttpLimits(max_connections=8, peer_connections=2)
+    with running_server(limits=limits) as server, contextlib.ExitStack() as stack:
+        for _ in range(2):
+            assert stack.enter_context(Wire(server.port)).request("GET", "/health").reply().status == 200
+        told = [stack.enter_context(Wire(server.port)) for _ in range(3)]
+        for wire in told:
+            assert ((reply := wire.reply()).status, reply.code) == (429, "TOO_MANY_REQUESTS")
+        for _ in range(5):
+            assert stack.enter_context(Wire(server.port)).is_ended(), "above those who are told why"
+        monkeypatch.setattr(Peers, "bounded_connection", lambda *_: "192.0.2.2")
+        for _ in range(2):
+            assert stack.enter_context(Wire(server.port)).request("GET", "/health").reply().status == 200
+        monkeypatch.setattr(Peers, "bounded_connection", lambda *_: None)
+        for _ in range(4):
+            assert stack.enter_context(Wire(server.port)).request("GET", "/health").reply().status == 200
+        assert stack.enter_context(Wire(server.port)).is_ended(), "no place is left, and as many are told as may be"
+        for wire in told:
+            wire.close()
+        server.run(until(lambda: server.connections == 8))
+        assert stack.enter_context(Wire(server.port)).reply().status == 503
 
 
 @contextlib.contextmanager
@@ -171,3 +234,9 @@ def test_an_unfinished_body_of_a_webhook_is_cut_off() -> None:
             assert slow.reply().status == 408
         server.run(until(lambda: server.app.open_bodies.held_bytes == 0))
         assert hook(wire, 100_000).status == 202
+
+
+def test_unsigned_bodies_of_webhooks_take_no_room_of_logins() -> None:
+    with shop(LIMITS) as server, Wire(server.port) as wire, unfinished(server, HOOK, 199_999):
+        form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "http://localhost"}
+        assert wire.request("POST", "/login", b"key=some+key&next=/", form).reply().status == 303

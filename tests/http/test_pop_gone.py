@@ -84,6 +84,43 @@ def test_I10_a_pop_without_wait_gives_its_messages_back(
     assert (message["payload"], message["attempt"]) == (1, 1)
 
 
+def test_I10_a_pop_whose_connection_is_refused_meanwhile_gives_its_messages_back(api: Api, gate: Gate) -> None:
+    api.push("q", 1)
+    with socket.create_connection(("127.0.0.1", api.server.port)) as client:
+        head = f"GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: 127.0.0.1\r\nSkep-Tenant: {api.tenant}\r\n"
+        client.sendall(f"{head}Content-Length: 3\r\n\r\n".encode())
+        assert gate.taken.acquire(timeout=30)
+        client.sendall(b"abc" + b"no HTTP\r\n\r\n")
+        assert client.recv(1) == b"", "the end of a connection that was refused"
+        gate.gone.set()
+
+        [message] = api.pop("q", query=WAIT)
+
+    assert (message["payload"], message["attempt"]) == (1, 1)
+
+
+def test_I10_a_pop_with_a_chunked_body_pops_nothing(api: Api) -> None:
+    api.push("q", 1)
+    with socket.create_connection(("127.0.0.1", api.server.port)) as client:
+        head = f"GET /api/v1/pop/queue/q?autoAck=true HTTP/1.1\r\nHost: 127.0.0.1\r\nSkep-Tenant: {api.tenant}\r\n"
+        client.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\nZZ\r\n".encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 400 ")
+
+        [message] = api.pop("q", query=WAIT)
+
+    assert (message["payload"], message["attempt"]) == (1, 1)
+
+
+def test_a_client_that_still_sends_keeps_its_lease(api: Api) -> None:
+    api.push("q", 1)
+    with socket.create_connection(("127.0.0.1", api.server.port)) as client:
+        head = f"GET /api/v1/pop/queue/q HTTP/1.1\r\nHost: 127.0.0.1\r\nSkep-Tenant: {api.tenant}\r\n"
+        client.sendall(f"{head}Content-Length: 3\r\n\r\n".encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 200 ")
+
+        assert api.pop("q") == []
+
+
 def test_auto_acked_messages_go_with_their_client_and_that_is_said(
     api: Api, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

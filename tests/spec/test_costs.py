@@ -15,8 +15,9 @@ from typing import NamedTuple
 import pytest
 import re2
 
-from skep.spec.allowance import AT_ONCE, off_loop
-from skep.spec.expressions import ExpressionError, compile_expression, evaluate, evaluate_json
+from skep.spec import allowance
+from skep.spec.allowance import AT_ONCE, Steps, off_loop, off_loop_in_turns
+from skep.spec.expressions import ExpressionError, compile_expression, evaluate, evaluate_json, shown
 from skep.spec.patterns import MESSAGE_MEMORY_BYTES, reading_units
 from skep.spec.scope import BUDGET, BudgetError, NoValueError, Scope
 from skep.spec.types import JSON
@@ -191,3 +192,76 @@ async def test_what_fails_in_the_thread_is_told_as_ever() -> None:
     with pytest.raises(ExpressionError, match=f"more than {BUDGET} steps"):
         await off_loop(_evaluating("j.all(x, j.all(y, y > 0))", [1] * 1_000, seen))
     assert len(seen) == 2
+
+
+def _steps(name: str, count: int, seen: list[str], units: int = 1) -> Callable[[], Steps[str]]:
+    compiled = compile_expression("j.all(x, x > 0)", {"j": JSON})
+
+    def steps() -> Steps[str]:
+        for _ in range(count):
+            evaluate(compiled, {"j": [1] * units})
+            seen.append(f"{name} in {threading.current_thread().name.partition('_')[0]}")
+            yield
+        return name
+
+    return steps
+
+
+async def test_short_work_in_steps_stays_in_the_loop() -> None:
+    seen: list[str] = []
+    assert await off_loop_in_turns(_steps("a", 3, seen), is_large=False) == "a"
+    assert seen == ["a in MainThread"] * 3
+
+
+async def test_large_work_in_steps_has_turns_with_others_in_the_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allowance, "SLICE_SECONDS", 0)
+    seen: list[str] = []
+    both = (off_loop_in_turns(_steps(name, 5, seen), is_large=True) for name in "ab")
+    assert await asyncio.gather(*both) == ["a", "b"]
+    assert seen == ["a in skep-evaluation", "b in skep-evaluation"] * 5
+
+
+async def test_long_work_in_steps_has_turns_with_others_though_it_was_not_known_to_be_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(allowance, "SLICE_SECONDS", 0)
+    seen: list[str] = []
+    both = (off_loop_in_turns(_steps(name, 5, seen, AT_ONCE), is_large=False) for name in "ab")
+    assert await asyncio.gather(*both) == ["a", "b"]
+    assert seen == ["a in skep-evaluation", "b in skep-evaluation"] * 5
+
+
+async def test_what_fails_in_a_step_is_told_as_ever() -> None:
+    with pytest.raises(ExpressionError, match=f"more than {BUDGET} steps"):
+        await off_loop_in_turns(_steps("a", 2, [], BUDGET), is_large=True)
+
+
+class Counted(str):
+    """A key that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __lt__(self, other: str) -> bool:
+        Counted.compared += 1
+        return str.__lt__(self, other)
+
+
+def test_an_error_shows_the_first_keys_of_a_map_and_sorts_none() -> None:
+    compiled = compile_expression("j.k.id", {"j": JSON})
+    keys = [Counted(f"k{number}") for number in range(1_000, 0, -1)]
+    with pytest.raises(ExpressionError) as failed:
+        evaluate(compiled, {"j": {"k": dict.fromkeys(keys, 0)}})
+
+    assert (
+        failed.value.details["value"] == "{" + "".join(f"'k{number}': 0, " for number in range(1_000, 992, -1)) + "...}"
+    )
+    assert Counted.compared == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [({}, "{}"), ({"a": {"b": [1]}}, "{'a': {'b': [1]}}"), ({1: {2: {3: {4: {5: 6}}}}}, "{1: {2: {3: {4: {...}}}}}")],
+)
+def test_a_map_in_an_error_is_cut_where_it_is_deep(value: object, text: str) -> None:
+    assert shown(value) == text

@@ -20,7 +20,8 @@ from skep.engine import Engine
 from skep.errors import SkepError
 from skep.model import DEFAULT_TENANT, NewMessage, QueueKey
 from skep.records import AppRecord
-from skep.spec import SpecError, from_json, off_loop, secret_problems, validate
+from skep.spec import SpecError, from_json, off_loop_in_turns, secret_problems, validate
+from skep.spec.allowance import Steps
 from skep.spec.ir import Webhook
 from skep.spec.problems import errors_of, render_all
 from skep.spec.secrets import secret_faults, secret_uses
@@ -28,7 +29,7 @@ from skep.spec.secrets import secret_faults, secret_uses
 REFRESH_SECONDS = 1.0
 """How long an app that was applied through another server may go unnoticed."""
 MANY_MESSAGES = 500
-"""So many are looked at in a thread, so that other requests go on."""
+"""More than these are looked at in the thread for evaluations from the start, so that other requests go on."""
 
 log = structlog.get_logger("skep.apps")
 
@@ -170,10 +171,8 @@ class Catalogue:
 
     async def fit(self, messages: list[NewMessage]) -> list[NewMessage]:
         """The messages as they are stored; MESSAGE_INVALID names the first that does not fit."""
-        if len(messages) > MANY_MESSAGES:
-            found, missing = await asyncio.to_thread(self._fit, messages)
-        else:
-            found, missing = await off_loop(lambda: self._fit(messages))
+        is_large = len(messages) > MANY_MESSAGES
+        found, missing = await off_loop_in_turns(lambda: self._fit(messages), is_large=is_large)
         for declared, key in missing:
             app = self._apps.get(declared.app)
             if app is not None:  # it may have gone meanwhile
@@ -187,7 +186,7 @@ class Catalogue:
         if app is not None and key.tenant != DEFAULT_TENANT and not self._tenants.knows(key):
             await self._tenants.make(app.app, key)
 
-    def _fit(self, messages: list[NewMessage]) -> tuple[list[NewMessage], list[tuple[DeclaredQueue, QueueKey]]]:
+    def _fit(self, messages: list[NewMessage]) -> Steps[tuple[list[NewMessage], list[tuple[DeclaredQueue, QueueKey]]]]:
         found = messages
         missing: dict[QueueKey, DeclaredQueue] = {}
         key: QueueKey | None = None
@@ -207,6 +206,7 @@ class Catalogue:
                 if found is messages:
                     found = list(messages)
                 found[index] = fit
+            yield
         return found, [(declared, key) for key, declared in missing.items()]
 
     def looks_at(self, key: QueueKey) -> bool:

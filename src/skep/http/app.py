@@ -13,7 +13,7 @@ from skep.config import AccessSettings, HttpLimits
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.auditing import audited, is_audited
-from skep.http.bodies import Bodies
+from skep.http.bodies import LOGIN_BODIES_BYTES, STRANGER_SHARE, Bodies
 from skep.http.endpoint import Endpoint, Teller, send_answer, tell_json
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call, Receive, Scope, Send
@@ -150,7 +150,8 @@ class App:
         self.meter = Meter(limits.metrics_queues)
         peers = Peers(limits.trusted_proxies)
         self.bodies = Bodies(limits.bodies_bytes, peers)
-        self.open_bodies = Bodies(limits.open_bodies_bytes, peers)
+        self.open_bodies = Bodies(limits.open_bodies_bytes, peers, STRANGER_SHARE)
+        self.login_bodies = Bodies(LOGIN_BODIES_BYTES, peers, STRANGER_SHARE)
         self.tally = tally
         self.operations = [
             *all_operations(engine, catalogue, self.meter, limits, self._total, functions),
@@ -181,7 +182,9 @@ class App:
         handler = o.handler
         if is_audited(o.method, o.access):
             handler = audited(self._access, f"{o.method} {o.path}", o.access, self._audit_seconds, handler)
-        bodies = self.open_bodies if o.access.reach is Reach.OPEN else self.bodies
+        bodies = self.bodies
+        if o.access.reach is Reach.OPEN:  # webhooks; and of the pages those that log in
+            bodies = self.open_bodies if tell is tell_json else self.login_bodies
         return Endpoint(
             handler, self._limits, bodies, o.query_names, meter, o.repeatable, tell, guard, o.tenant_in,
             by_link=o.by_link or tell is not tell_json,

@@ -1,7 +1,7 @@
 """How much of request bodies the process holds: all of one kind together are bounded, and what one peer has not finished sending.
 
-There are two kinds. Before a webhook's signature can be checked its body must be here, and a login's too, so anyone can send them: they have
-a small room of their own. All others are of someone who was let in.
+There are three kinds. Before a webhook's signature can be checked its body must be here, so anyone can send it; and a login's too, which is
+short. Both have a small room of their own. All others are of someone who was let in.
 """
 
 from __future__ import annotations
@@ -9,8 +9,14 @@ from __future__ import annotations
 from skep.errors import Code, SkepError
 from skep.http.peers import Peers
 
-PEER_SHARE = 0.5
+PEER_SHARE = 1 / 2
 """So much of a room may be taken by unfinished bodies of one peer."""
+STRANGER_SHARE = 1 / 8
+"""The same where anyone may send: one who was let in may push large batches from many processes of one machine."""
+FREE_SHARE = 1 / 2
+"""While no more than this much of a room is taken, one peer may have more than its share: one body of the largest size."""
+LOGIN_BODIES_BYTES = 1024 * 1024
+"""The room of logins, whose bodies have 16 KiB at the most."""
 
 
 class Bodies:
@@ -20,10 +26,11 @@ class Bodies:
     from others. The only body there is may be of any size that is allowed to one.
     """
 
-    __slots__ = ("_by_peer", "_most", "held_bytes", "peers")
+    __slots__ = ("_by_peer", "_most", "_share", "held_bytes", "peers")
 
-    def __init__(self, most_bytes: int, peers: Peers) -> None:
+    def __init__(self, most_bytes: int, peers: Peers, peer_share: float = PEER_SHARE) -> None:
         self._most = most_bytes
+        self._share = most_bytes * peer_share
         self._by_peer: dict[str, int] = {}
         self.peers = peers
         self.held_bytes = 0
@@ -44,11 +51,11 @@ class Bodies:
         """A request is over, however it went."""
         self.held_bytes -= size
 
-    def take_of(self, peer: str | None, size: int) -> None:
-        """Count a piece of a body whose end is not here yet, or refuse it."""
+    def take_of(self, peer: str | None, size: int, largest: int) -> None:
+        """Count a piece of a body whose end is not here yet, or refuse it; ``largest`` is how long that body may be."""
         if peer is not None:
             held = self._by_peer.get(peer, 0)
-            if held and held + size > self._most * PEER_SHARE:
+            if not self._may_hold(held, size, largest):
                 raise SkepError(
                     Code.SERVER_BUSY, "unfinished bodies of this address take all the room that one may have"
                 )
@@ -56,6 +63,12 @@ class Bodies:
             self._by_peer[peer] = held + size
         else:
             self.take(size)
+
+    def _may_hold(self, held: int, size: int, largest: int) -> bool:
+        if held + size <= self._share:
+            return True
+        is_free = self.held_bytes + size <= self._most * FREE_SHARE or self.held_bytes == held
+        return is_free and held + size <= largest
 
     def finish_of(self, peer: str | None, size: int) -> None:
         """A body is whole, or will never be: it counts towards its peer no longer."""

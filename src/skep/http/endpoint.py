@@ -99,7 +99,7 @@ class Endpoint:
             self._bodies.give_back(call.body_bytes)
         self._meter.answered(answer.status, perf_counter() - started, call.waits)
         if isinstance(answer.body, bytes):
-            # After the writing: nobody can go between a look and that. What is written to one who has gone is dropped.
+            # After the writing: nobody can go between a look and that. What is written to one who has gone, or was refused, is dropped.
             await send_answer(scope, send, answer)
             if answer.undelivered is not None and call.is_gone:
                 answer.undelivered()

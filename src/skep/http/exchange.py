@@ -304,7 +304,7 @@ class Call:
                 part = event.get("body", b"")
                 if self.body_bytes + len(part) > limit:
                     raise _too_large(limit)
-                bodies.take_of(peer, len(part))
+                bodies.take_of(peer, len(part), limit)
                 self.body_bytes += len(part)
                 parts.append(part)
                 if not event.get("more_body"):

@@ -21,6 +21,7 @@ from skep.config import HttpLimits
 from skep.http.hosts import Hosts
 from skep.http.peers import Connections, Peers
 from skep.http.protocol import LimitedProtocol
+from skep.http.unsent import UnsentAnswers
 
 BACKLOG = 2_048
 PEERS = 4
@@ -48,11 +49,13 @@ class Listener(uvicorn.Server):
         hosts = hosts or Hosts(limits.hosts, is_guarded=False)
         most = limits.peer_connections or max(1, limits.max_connections // PEERS)
         crowd = Connections(Peers(limits.trusted_proxies), most)
+        self.unsent = UnsentAnswers(limits.unsent_answers_bytes)
+        protocol = partial(LimitedProtocol, limits=limits, hosts=hosts, crowd=crowd, unsent=self.unsent)
         super().__init__(
             uvicorn.Config(
                 # uvicorn's types for ASGI and Starlette's describe the same thing
                 cast("Any", app),
-                http=cast("Any", partial(LimitedProtocol, limits=limits, hosts=hosts, crowd=crowd)),
+                http=cast("Any", protocol),
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

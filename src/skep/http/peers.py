@@ -14,8 +14,10 @@ from skep.errors import Code, SkepError
 FORWARDED_FOR = b"x-forwarded-for"
 FORWARDED_PROTO = b"x-forwarded-proto"
 UNKNOWN = "unknown"
-_SITE_BITS = 64
-"""Whoever has one IPv6 address has all of these."""
+_SITE_BITS = 128 - 56
+"""Whoever has one IPv6 address has all of these: providers give a household or a small site a /56."""
+TOLD = 100
+"""So many connections at once that are too many are told why, which takes a moment; those above are only closed."""
 
 Address = IPv4Address | IPv6Address
 Headers = Sequence[tuple[bytes, bytes]]
@@ -101,12 +103,13 @@ def _network(text: str) -> IPv4Network | IPv6Network:
 
 
 class Connections:
-    """How many connections each peer has."""
+    """How many connections each peer has, and how many were turned away and are not gone yet."""
 
     def __init__(self, peers: Peers, most: int) -> None:
         self._peers = peers
         self._most = most
         self._by_peer: dict[str, int] = {}
+        self.turned_away = 0
 
     def enter(self, client: tuple[str, int] | None) -> str | None:
         """Count a connection; the peer that it counts towards, if it is held to a bound."""
@@ -118,6 +121,12 @@ class Connections:
     def are_too_many(self, peer: str | None) -> bool:
         """Whether a peer has more than it may have."""
         return peer is not None and self._by_peer.get(peer, 0) > self._most
+
+    def turn_away(self, peer: str | None) -> bool:
+        """Count a connection that is one too many towards its peer no longer; whether it may stay to be told why."""
+        self.leave(peer)
+        self.turned_away += 1
+        return self.turned_away <= TOLD
 
     def leave(self, peer: str | None) -> None:
         """A connection is over."""

@@ -25,6 +25,7 @@ from skep.http.origin import BROWSER, TOLD_BY_BROWSERS
 from skep.http.peers import Connections
 from skep.http.refusal import Refused
 from skep.http.transport import TRANSPORT, ClosingInOrder
+from skep.http.unsent import UnsentAnswers
 
 LINGER_SECONDS = 2.0
 """How long a refused client may go on sending before it is cut off; cut at once, it would often not see why."""
@@ -35,8 +36,6 @@ READER_BYTES = 64 * 1024
 FRAMING_BYTES = 64 * 1024
 FRAMING_PER_BYTE = 8
 """Chunk sizes, extensions and trailers may be so much, and so much more for each byte of the body."""
-CROWD = 100
-"""So many connections above `max_connections` are told why they are refused; those above are only closed."""
 
 HOST = b"host"
 _LOOKED_AT = TOLD_BY_BROWSERS | {HOST}
@@ -58,12 +57,15 @@ class LimitedProtocol(HttpToolsProtocol):
         limits: HttpLimits,
         hosts: Hosts,
         crowd: Connections,
+        unsent: UnsentAnswers,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._hosts = hosts
         self._crowd = crowd
+        self._unsent = unsent
         self._peer: str | None = None
+        self._is_turned_away = False
         self._running: RequestResponseCycle | None = None
         self._timer: TimerHandle | None = None
         self._reader_timer: TimerHandle | None = None
@@ -84,20 +86,31 @@ class LimitedProtocol(HttpToolsProtocol):
         """Take the connection, if there is room for it."""
         super().connection_made(ClosingInOrder(transport, self))  # type: ignore[arg-type]  # it has all that is used
         self._peer = self._crowd.enter(self.client)
-        count = len(self.connections)
-        if count > self._limits.max_connections + CROWD:
-            transport.abort()
-        elif count > self._limits.max_connections:
-            self._refuse(Refused(503, Code.TOO_MANY_REQUESTS, "the server has as many connections as it may have"))
+        if len(self.connections) - self._crowd.turned_away > self._limits.max_connections:
+            self._turn_away(503, "the server has as many connections as it may have")
         elif self._crowd.are_too_many(self._peer):
-            self._refuse(Refused(429, Code.TOO_MANY_REQUESTS, "this address has as many connections as one may have"))
+            self._turn_away(429, "this address has as many connections as one may have")
         else:
             self._start_timer(self._limits.headers_seconds, self._head_is_late)
+
+    def _turn_away(self, status: int, reason: str) -> None:
+        """Refuse a connection that is one too many. It counts no longer, so it takes the place of no other."""
+        is_told = self._crowd.turn_away(self._peer)
+        self._peer = None
+        self._is_turned_away = True
+        if is_told:
+            self._refuse(Refused(status, Code.TOO_MANY_REQUESTS, reason))
+        else:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everyone who works for this client."""
         self.is_lost = True
-        self._crowd.leave(self._peer)
+        if self._is_turned_away:
+            self._crowd.turned_away -= 1
+        else:
+            self._crowd.leave(self._peer)
+        self._unsent.let_go(self)
         self._stop_timer()
         self._stop_reader_timer()
         if self._running is not None and not self._running.response_complete:
@@ -264,28 +277,39 @@ class LimitedProtocol(HttpToolsProtocol):
         super().pause_writing()
         if self._reader_timer is None:
             self._watch_reader()
+        self._unsent.hold(self)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         super().resume_writing()
         self._stop_reader_timer()
+        self._unsent.let_go(self)
 
     def _watch_reader(self) -> None:
-        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._unread_bytes = self.unsent_bytes
         self._reader_timer = self.loop.call_later(self._limits.reader_seconds, self._look_at_reader)
 
     def _look_at_reader(self) -> None:
-        left = self.transport.get_write_buffer_size()
+        left = self.unsent_bytes
         # More than before means that another piece was added, which happens only after some was taken.
         if left > self._unread_bytes or left <= self._unread_bytes - READER_BYTES:
             self._watch_reader()
         else:
-            log.info("a client that did not take its answer was cut off", unread_bytes=left)
-            self.transport.abort()
+            self.cut_off()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client has not taken of its answer."""
+        return self.transport.get_write_buffer_size()
+
+    def cut_off(self) -> None:
+        """The client did not take its answer in time, or others need the room."""
+        log.info("a client that did not take its answer was cut off", unread_bytes=self.unsent_bytes)
+        self.transport.abort()
 
     def closing(self) -> None:
         """The connection closes once the last of its answer is taken, which the client must do in time as well."""
-        if self._reader_timer is None and self.transport.get_write_buffer_size():
+        if self._reader_timer is None and self.unsent_bytes:
             self._watch_reader()
 
     # refusals

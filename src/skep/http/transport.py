@@ -7,6 +7,7 @@ Here such a connection is finished instead: the answer goes out, then the end of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -79,8 +80,8 @@ class ClosingInOrder:
 
     @property
     def is_gone(self) -> bool:
-        """Whether there is nobody to take an answer: the client has ended the connection, and not we."""
-        return self._protocol.is_lost or (self._transport.is_closing() and not self._is_closed)
+        """Whether an answer that was just written reached nobody: the client had ended the connection, or had been refused already."""
+        return self._protocol.is_lost or (self.is_closing() and not self._is_closed)
 
     def close(self) -> None:
         """Close when all is written; by way of `linger` when the client still sends."""
@@ -97,7 +98,8 @@ class ClosingInOrder:
         """Write nothing after what was written already."""
         self.write = _dropped
         if not self._transport.is_closing():
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # the client has gone in the same moment
+                self._transport.write_eof()
 
 
 def _dropped(data: Data) -> None:

@@ -5,7 +5,7 @@
 read in `skep.spec.variables`.
 """
 
-from skep.spec.allowance import off_loop
+from skep.spec.allowance import off_loop, off_loop_in_turns
 from skep.spec.export import ExportFormat, export
 from skep.spec.expressions import (
     Expression,
@@ -62,6 +62,7 @@ __all__ = [
     "misfit",
     "misfit_of",
     "off_loop",
+    "off_loop_in_turns",
     "parse_app",
     "plan",
     "print_app",

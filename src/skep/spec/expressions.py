@@ -10,6 +10,8 @@ import math
 import reprlib
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
 
 from msgspec import Struct
 
@@ -124,13 +126,27 @@ def shown(value: object) -> str | None:
     return _SHORT.repr(value)[:SHOWN_CHARACTERS]
 
 
-def _short() -> reprlib.Repr:
-    short = reprlib.Repr()
-    short.maxlevel, short.maxlist, short.maxdict, short.maxstring, short.maxlong = 4, 8, 8, 100, 100
-    return short
+class _Short(reprlib.Repr):
+    """Spells out the beginning of a value, at a price that does not depend on the value's size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxlist, self.maxdict, self.maxstring, self.maxlong = 4, 8, 8, 100, 100
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """The first keys as they come: reprlib would sort all of them first."""
+        if not x:
+            return "{}"
+        if level <= 0:
+            return "{...}"
+        pieces = [
+            f"{self.repr1(key, level - 1)}: {self.repr1(item, level - 1)}"
+            for key, item in islice(x.items(), self.maxdict)
+        ]
+        return f"{{{', '.join(pieces)}{', ...' if len(x) > self.maxdict else ''}}}"
 
 
-_SHORT = _short()
+_SHORT = _Short()
 
 
 def _without_value(expression: Expression, message: str, at: int, value: object = None) -> ExpressionError:
