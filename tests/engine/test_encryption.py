@@ -209,6 +209,16 @@ async def test_shredded_messages_are_gone_for_good_and_stand_in_nobodys_way(engi
     assert refused.value.code is Code.CANNOT_DECRYPT
 
 
+async def test_the_log_gives_out_no_envelope_when_all_keys_are_shredded(url: str, clock: ManualClock) -> None:
+    async with open_engine(url, clock=clock, masters=MASTERS) as engine:
+        await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+        await engine.push([message()])
+        await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
+        with pytest.raises(SkepError) as refused:
+            await engine.log.read(PAYMENTS, Seq(1), Seq(1))
+        assert refused.value.code is Code.CANNOT_DECRYPT
+
+
 async def test_who_acks_by_popping_loses_nothing_that_cannot_be_opened(engine: Engine) -> None:
     await engine.push([message(b"1")])
     await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)

@@ -115,11 +115,6 @@ class Encryption:
         if wanted.encryption_enabled is True and self._masters is None:
             raise no_master_keys()
 
-    @property
-    def has_keys(self) -> bool:
-        """Whether anything was ever sealed, so that what is read may have to be opened."""
-        return bool(self._keys)
-
     def seals(self, key: QueueKey) -> bool:
         """Whether a queue's payloads are sealed."""
         return key in self._sealing
