@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from skep.doctor import UNUSED_SECONDS, Finding, schema, unused_groups
-from skep.settings import hide_password
+from skep.errors import SkepError
+from skep.settings import check_postgres_url, hide_password
 
 if TYPE_CHECKING:
     import asyncpg
@@ -28,6 +29,10 @@ async def postgres(url: str) -> list[Finding]:
         import asyncpg
     except ModuleNotFoundError:
         return [Finding("postgresql", "fail", "the extra is not installed", "pip install 'skep[postgres]'")]
+    try:
+        check_postgres_url(url)
+    except SkepError as error:
+        return [Finding("postgresql", "fail", error.message, "change the setting store")]
     try:
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:

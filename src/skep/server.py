@@ -34,6 +34,7 @@ from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
 from skep.private import make_folder, opened_to_others
+from skep.settings import check_postgres_url
 from skep.store.protocol import Store
 from skep.webhooks.functions import FunctionsByName
 
@@ -60,6 +61,7 @@ def is_shared(url: str) -> bool:
 def open_store(url: str, clock: Clock, connections: int | None = None, log_cache_bytes: int | None = None) -> Store:
     """The store a URL means, not opened yet: ``sqlite:///path``, a path, ``:memory:`` or ``postgresql://…``."""
     if is_shared(url):
+        check_postgres_url(url)
         try:
             from skep.store.postgres.store import LOG_CACHE_BYTES, MAX_CONNECTIONS, PostgresStore
         except ModuleNotFoundError as error:

@@ -49,6 +49,12 @@ MASTER_KEYS = "encryption.master_keys"
 HIDDEN = "***"
 # Up to the last @, since a password that was not percent-encoded may hold anything: rather too much is hidden than too little.
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):.*@|([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
+# `user:password@host:port,host:port/database?key=value&key=value`, after the scheme. Nothing may be left over: asyncpg would take a part
+# of a password for a port, and its error would name it.
+_HOST = r"(?:\[[^\]@/?#]+\]|[^:@/?#\[\],]+)(?::[0-9]*)?"
+_POSTGRES_URL = re.compile(
+    rf"postgres(?:ql)?://(?P<user>[^@/?#\[\]]*@)?(?:{_HOST}(?:,{_HOST})*)?(?P<database>/[^?#]*)?(?:\?(?P<query>[^#]*))?"
+)
 
 
 class Setting(Struct, frozen=True):
@@ -252,6 +258,27 @@ def without_keys(source: str) -> str:
     if kind != "command" or not program:
         return HIDDEN
     return f"command:{program} {HIDDEN}" if told else source
+
+
+def check_postgres_url(url: str) -> None:
+    """INVALID_SETTING when a database's URL has another form; nothing of it is repeated, for any part may be of its password."""
+    found = _POSTGRES_URL.fullmatch(url)
+    if found is None or not _is_fit(found["user"], found["database"], found["query"]):
+        raise SkepError(
+            Code.INVALID_SETTING,
+            "the store's URL is not of the form postgresql://user:password@host:port/database?key=value, with a number for a port: "
+            "percent-encode / as %2F, ? as %3F, # as %23, @ as %40, [ as %5B and ] as %5D in the user and the password, and & as %26 "
+            "and # as %23 after the ?",
+            setting="store",
+        )
+
+
+def _is_fit(user: str | None, database: str | None, query: str | None) -> bool:
+    fields = [field.partition("=") for field in query.split("&")] if query else []
+    if not all(name and equals for name, equals, _ in fields):
+        return False
+    # `name:12/34@host`: a password that begins with digits looks like a port.
+    return user is not None or "@" not in (query or "" if database is None else database)
 
 
 def without_password(url: str) -> str:

@@ -142,6 +142,16 @@ def test_config_show_has_no_secret_in_whatever_form_it_is_printed(tmp_path: Path
         assert "s3cret" not in run.stdout + run.stderr, command
 
 
+@pytest.mark.parametrize("command", ["serve", "doctor", "access show"])
+def test_a_password_that_is_not_percent_encoded_is_not_printed(tmp_path: Path, command: str) -> None:
+    run = skep(*command.split(), folder=tmp_path, SKEP_PORT="0", SKEP_STORE="postgresql://me:s3cret/x9@127.0.0.1:1/db")
+
+    assert run.returncode != 0
+    assert "%2F" in run.stdout + run.stderr
+    assert "s3cret" not in run.stdout + run.stderr
+    assert "x9" not in run.stdout + run.stderr
+
+
 def test_passwords_of_every_kind_are_taken_out_of_a_url() -> None:
     url = "postgresql://me:a@b@host/db?sslmode=require&sslpassword=c&PASSWORD=d&x=e"
     assert without_password(url) == "postgresql://me:***@host/db?sslmode=require&sslpassword=***&PASSWORD=***&x=e"
