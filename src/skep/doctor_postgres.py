@@ -51,6 +51,20 @@ async def postgres(url: str) -> list[Finding]:
         await connection.close()
 
 
+async def applied(url: str) -> list[bytes]:
+    """The specs that were applied to a database that answers; none where there is no room for them, or they may not be read."""
+    import asyncpg
+
+    try:
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        try:
+            return [bytes(row["document"]) for row in await connection.fetch("SELECT document FROM skep.app")]
+        finally:
+            await connection.close()
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return []
+
+
 def transport(url: str, environment: Mapping[str, str]) -> Finding:
     """That nobody between here and the database can read along, or pretend to be it."""
     parts = urlsplit(url)

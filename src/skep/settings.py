@@ -79,6 +79,15 @@ class Value(Struct, frozen=True):
     origin: str
 
     @property
+    def is_secret(self) -> bool:
+        """Whether whoever reads the value has a password or a key."""
+        if not isinstance(self.value, str):
+            return False
+        if self.setting.key == MASTER_KEYS:
+            return not self.value.startswith(("file:", "env:", "command:"))
+        return without_password(self.value) != self.value
+
+    @property
     def shown(self) -> Any:
         """The value as it may be printed: without secrets."""
         if not isinstance(self.value, str):
@@ -91,6 +100,8 @@ class Loaded(Struct, frozen=True):
 
     settings: ServerSettings
     values: list[Value]
+    secret_file: Path | None = None
+    """The settings file, when it holds a password or a key, whether that is used or not."""
 
 
 def all_settings() -> list[Setting]:
@@ -117,10 +128,13 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], folder: Path, 
     """All settings, from wherever they come. ``flags`` are by key; those that are None were not given."""
     known = {setting.key: setting for setting in all_settings()}
     values = {key: Value(setting, setting.default, DEFAULT) for key, setting in known.items()}
-    values |= _from_file(known, environ, folder, config)
+    named = config or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+    of_file = _from_file(known, folder, named)
+    values |= of_file
     values |= _from_environment(known, environ)
     values |= _from_flags(known, flags)
-    return Loaded(_assemble(values), list(values.values()))
+    holds_secret = any(value.is_secret for value in of_file.values())
+    return Loaded(_assemble(values), list(values.values()), folder / (named or FILE_NAME) if holds_secret else None)
 
 
 def _assemble(values: Mapping[str, Value]) -> ServerSettings:
@@ -136,10 +150,7 @@ def _assemble(values: Mapping[str, Value]) -> ServerSettings:
     return ServerSettings(**top, engine=EngineSettings(**sections["engine"], **of_engine), **parts)
 
 
-def _from_file(
-    known: Mapping[str, Setting], environ: Mapping[str, str], folder: Path, config: Path | None
-) -> dict[str, Value]:
-    named = config or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+def _from_file(known: Mapping[str, Setting], folder: Path, named: Path | None) -> dict[str, Value]:
     path = folder / (named or FILE_NAME)
     try:
         text = path.read_bytes().decode()

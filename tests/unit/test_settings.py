@@ -153,7 +153,9 @@ def test_a_url_without_password_is_shown_as_it_is() -> None:
         assert hide_password(f"cannot open {url}", url) == f"cannot open {url}"
 
 
-@pytest.mark.parametrize("password", ["s3/cret", "s3?cret", "s3#cret", "s3@cret", "s3[cret", "3/cret", "3?a=cret", "3#cret"])
+@pytest.mark.parametrize(
+    "password", ["s3/cret", "s3?cret", "s3#cret", "s3@cret", "s3[cret", "3/cret", "3?a=cret", "3#cret"]
+)
 def test_a_password_that_is_not_percent_encoded_is_refused_and_nothing_of_it_repeated(password: str) -> None:
     with pytest.raises(SkepError) as refused:
         check_postgres_url(f"postgresql://me:{password}@host/db")
