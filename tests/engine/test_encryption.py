@@ -245,12 +245,15 @@ async def test_a_tenant_that_is_shredded_is_gone_with_all_its_queues_and_no_othe
     assert [(await engine.look.message(key, Seq(1))).payload for key in (PAYMENTS, cards, theirs)] == [b"", b"", SECRET]
 
 
-async def test_envelopes_that_were_swapped_are_not_handed_out(tmp_path: Path, clock: ManualClock) -> None:
-    """Somebody with the file but without the keys makes one customer's message another's."""
+@pytest.mark.parametrize("other", ["a", "b"])
+async def test_envelopes_that_were_swapped_between_traces_are_not_handed_out(
+    tmp_path: Path, clock: ManualClock, other: str
+) -> None:
+    """Somebody with the file but without the keys makes one customer's message another's, in the same partition or not."""
     path = tmp_path / "skep.db"
     async with open_engine(str(path), clock=clock, masters=MASTERS) as engine:
         await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
-        await engine.push([message(b"1", partition="a"), message(b"2", partition="b")])
+        await engine.push([message(b"1", partition="a"), message(b"2", partition=other)])
     connection = apsw.Connection(str(path))
     rows = list(connection.execute("SELECT position, payload FROM message ORDER BY position"))
     for (position, _), (_, payload) in zip(rows, reversed(rows), strict=True):
