@@ -1,4 +1,6 @@
-"""What was destroyed is in no file any more: not in the database, not in its write-ahead log, not in pages that are free.
+"""Destroyed keys are in no file any more: not in the database, not in its write-ahead log, not in pages that are free.
+
+Deleted payloads are overwritten where they are. Copies that SQLite left when it moved rows between pages may remain until a VACUUM.
 
 The files are read as somebody with a copy of the disk would, while the store is open and after it was closed. PostgreSQL's own
 write-ahead log is not the store's to cut, and is left out; docs/encryption.md says so.
@@ -111,7 +113,9 @@ async def test_keys_wrapped_by_an_old_master_key_are_in_no_file_once_they_are_re
         assert len(await wrapped(engine)) == KEYS
 
 
-async def test_payloads_of_a_deleted_queue_are_in_no_sqlite_file(sqlite_disk: Disk, clock: ManualClock) -> None:
+async def test_payloads_of_a_deleted_queue_are_overwritten_where_they_are_in_sqlite(
+    sqlite_disk: Disk, clock: ManualClock
+) -> None:
     """Small ones that share a page, and large ones that have pages of their own, among those of a queue that stays."""
     small, large = b'"card 4242424242424242"', b'"' + b"card 5555555555554444 " * 600 + b'"'
     async with open_engine(sqlite_disk.url, clock=clock) as engine:
@@ -126,7 +130,9 @@ async def test_payloads_of_a_deleted_queue_are_in_no_sqlite_file(sqlite_disk: Di
         assert sqlite_disk.found([*CARDS, b"stays 1"]) == [b"stays 1"]
 
 
-async def test_purged_dead_letters_are_in_no_sqlite_file(sqlite_disk: Disk, clock: ManualClock) -> None:
+async def test_purged_dead_letters_are_overwritten_where_they_are_in_sqlite(
+    sqlite_disk: Disk, clock: ManualClock
+) -> None:
     async with open_engine(sqlite_disk.url, clock=clock) as engine:
         await engine.create_queue(PAYMENTS, QueueSettings(retention_seconds=1, retention_ignores_groups=True))
         await engine.push([NewMessage(PAYMENTS, b'"card 4242424242424242"')])
