@@ -9,7 +9,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,9 @@ from skep.config import ServerSettings
 from skep.errors import SkepError
 from skep.http.address import bind, check_exposure, resolve
 from skep.private import opened_to_others
-from skep.server import DATABASE_NAME, SQLITE_SCHEME, is_shared, private_paths
+from skep.server import DATABASE_NAME, SQLITE_SCHEME, is_shared, private_paths, secret_paths
+from skep.spec import App, SpecError, from_json
+from skep.spec.secrets import secret_files
 from skep.store.migrate import load_migrations, missing_migrations
 
 State = Literal["ok", "info", "warn", "fail"]
@@ -50,17 +53,22 @@ class Finding(Struct, frozen=True):
     hint: str = ""
 
 
-async def examine(settings: ServerSettings) -> list[Finding]:
-    """Everything that `skep serve` would need with these settings."""
-    store = settings.store or ""
+async def examine(settings: ServerSettings, secret_file: Path | None = None) -> list[Finding]:
+    """Everything that `skep serve` would need with these settings; ``secret_file`` is the settings file, when it holds a secret."""
+    secrets = secret_paths(settings) if secret_file is None else [secret_file, *secret_paths(settings)]
+    store, documents = settings.store or "", list[bytes]()
     findings = [*python(), *await asyncio.to_thread(lambda: list(sqlite()))]
     if is_shared(store):
-        from skep.doctor_postgres import postgres
+        from skep.doctor_postgres import applied, postgres
 
-        findings += await postgres(store)
+        found = await postgres(store)
+        findings += found
+        documents = [] if any(one.state == "fail" for one in found) else await applied(store)
     elif store != ":memory:":
         findings += await asyncio.to_thread(file, sqlite_path(settings))
-    findings += await asyncio.to_thread(lambda: list(permissions(settings)))
+        documents = await asyncio.to_thread(sqlite_apps, sqlite_path(settings))
+    secrets += secret_files(apps_of(documents), os.environ)
+    findings += await asyncio.to_thread(lambda: list(permissions(private_paths(settings), secrets)))
     return [*findings, *await port(settings), *extras(), *await java()]
 
 
@@ -118,12 +126,30 @@ def folder(path: Path) -> Iterable[Finding]:
     )
 
 
-def permissions(settings: ServerSettings) -> Iterable[Finding]:
+def sqlite_apps(path: Path) -> list[bytes]:
+    """The specs that were applied; none of a database that cannot be read, or has no room for them yet."""
+    if not path.exists():
+        return []
+    try:
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return [bytes(document) for (document,) in db.execute("SELECT document FROM app")]
+        finally:
+            db.close()
+    except apsw.Error:
+        return []
+
+
+def apps_of(documents: Iterable[bytes]) -> Iterator[App]:
+    """The apps that specs declare; those that this program cannot read are left out."""
+    for document in documents:
+        with suppress(SpecError):
+            yield from_json(document)
+
+
+def permissions(kept: Iterable[Path], secrets: Iterable[Path]) -> Iterable[Finding]:
     """That no other account of this machine can read what the server keeps here, or the secrets that it is given."""
-    paths = private_paths(settings)
-    secret = settings.access.jwt_keys
-    if settings.access.jwt_algorithms == "HS256" and secret is not None:
-        paths.append(Path(secret))
+    paths = [*kept, *secrets]
     if not paths:
         return
     loose = opened_to_others(paths)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from skep.doctor import UNUSED_SECONDS, Finding, schema, unused_groups
-from skep.settings import hide_password
+from skep.errors import SkepError
+from skep.settings import check_postgres_url, hide_password
 
 if TYPE_CHECKING:
     import asyncpg
@@ -29,6 +30,10 @@ async def postgres(url: str) -> list[Finding]:
     except ModuleNotFoundError:
         return [Finding("postgresql", "fail", "the extra is not installed", "pip install 'skep[postgres]'")]
     try:
+        check_postgres_url(url)
+    except SkepError as error:
+        return [Finding("postgresql", "fail", error.message, "change the setting store")]
+    try:
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         text = hide_password(str(error) or type(error).__name__, url)
@@ -44,6 +49,20 @@ async def postgres(url: str) -> list[Finding]:
         ]
     finally:
         await connection.close()
+
+
+async def applied(url: str) -> list[bytes]:
+    """The specs that were applied to a database that answers; none where there is no room for them, or they may not be read."""
+    import asyncpg
+
+    try:
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        try:
+            return [bytes(row["document"]) for row in await connection.fetch("SELECT document FROM skep.app")]
+        finally:
+            await connection.close()
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return []
 
 
 def transport(url: str, environment: Mapping[str, str]) -> Finding:

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random, SystemRandom
@@ -34,6 +34,7 @@ from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
 from skep.private import make_folder, opened_to_others
+from skep.settings import check_postgres_url
 from skep.store.protocol import Store
 from skep.webhooks.functions import FunctionsByName
 
@@ -60,6 +61,7 @@ def is_shared(url: str) -> bool:
 def open_store(url: str, clock: Clock, connections: int | None = None, log_cache_bytes: int | None = None) -> Store:
     """The store a URL means, not opened yet: ``sqlite:///path``, a path, ``:memory:`` or ``postgresql://…``."""
     if is_shared(url):
+        check_postgres_url(url)
         try:
             from skep.store.postgres.store import LOG_CACHE_BYTES, MAX_CONNECTIONS, PostgresStore
         except ModuleNotFoundError as error:
@@ -126,9 +128,26 @@ def private_paths(settings: ServerSettings) -> list[Path]:
     return [*found, *(Path(path + end) for end in ("", "-wal", "-shm", ".lock"))]
 
 
-def _warn_of_loose_files(settings: ServerSettings) -> None:
+def secret_paths(settings: ServerSettings) -> list[Path]:
+    """The files with secrets that the settings name."""
+    found, (kind, _, place) = list[Path](), (settings.encryption.master_keys or "").partition(":")
+    if kind == "file":
+        found.append(Path(place))
+    if settings.access.jwt_algorithms == "HS256" and settings.access.jwt_keys is not None:
+        found.append(Path(settings.access.jwt_keys))
+    return found
+
+
+def warn_of_loose_secrets(paths: Iterable[Path]) -> None:
+    """Say which files with secrets other accounts can read."""
+    for path, cure in opened_to_others(paths).items():
+        log.warning("other accounts of this machine can get at a secret", path=str(path), cure=cure)
+
+
+def _warn_of_loose_files(settings: ServerSettings, catalogue: Catalogue) -> None:
     for path, cure in opened_to_others(private_paths(settings)).items():
         log.warning("other accounts of this machine can get at the store", path=str(path), cure=cure)
+    warn_of_loose_secrets([*secret_paths(settings), *catalogue.secret_files()])
 
 
 @asynccontextmanager
@@ -317,7 +336,7 @@ async def serve(
         spool_folder=spool_folder(settings),
         masters=masters,
     ) as (engine, catalogue, _):
-        _warn_of_loose_files(settings)
+        _warn_of_loose_files(settings, catalogue)
         gate = await open_gate(
             engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets)), insecure=settings.insecure
         )

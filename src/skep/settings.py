@@ -49,6 +49,12 @@ MASTER_KEYS = "encryption.master_keys"
 HIDDEN = "***"
 # Up to the last @, since a password that was not percent-encoded may hold anything: rather too much is hidden than too little.
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):.*@|([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
+# `user:password@host:port,host:port/database?key=value&key=value`, after the scheme. Nothing may be left over: asyncpg would take a part
+# of a password for a port, and its error would name it.
+_HOST = r"(?:\[[^\]@/?#]+\]|[^:@/?#\[\],]+)(?::[0-9]*)?"
+_POSTGRES_URL = re.compile(
+    rf"postgres(?:ql)?://(?P<user>[^@/?#\[\]]*@)?(?:{_HOST}(?:,{_HOST})*)?(?P<database>/[^?#]*)?(?:\?(?P<query>[^#]*))?"
+)
 
 
 class Setting(Struct, frozen=True):
@@ -73,6 +79,15 @@ class Value(Struct, frozen=True):
     origin: str
 
     @property
+    def is_secret(self) -> bool:
+        """Whether whoever reads the value has a password or a key."""
+        if not isinstance(self.value, str):
+            return False
+        if self.setting.key == MASTER_KEYS:
+            return not self.value.startswith(("file:", "env:", "command:"))
+        return without_password(self.value) != self.value
+
+    @property
     def shown(self) -> Any:
         """The value as it may be printed: without secrets."""
         if not isinstance(self.value, str):
@@ -85,6 +100,8 @@ class Loaded(Struct, frozen=True):
 
     settings: ServerSettings
     values: list[Value]
+    secret_file: Path | None = None
+    """The settings file, when it holds a password or a key, whether that is used or not."""
 
 
 def all_settings() -> list[Setting]:
@@ -111,10 +128,13 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], folder: Path, 
     """All settings, from wherever they come. ``flags`` are by key; those that are None were not given."""
     known = {setting.key: setting for setting in all_settings()}
     values = {key: Value(setting, setting.default, DEFAULT) for key, setting in known.items()}
-    values |= _from_file(known, environ, folder, config)
+    named = config or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+    of_file = _from_file(known, folder, named)
+    values |= of_file
     values |= _from_environment(known, environ)
     values |= _from_flags(known, flags)
-    return Loaded(_assemble(values), list(values.values()))
+    holds_secret = any(value.is_secret for value in of_file.values())
+    return Loaded(_assemble(values), list(values.values()), folder / (named or FILE_NAME) if holds_secret else None)
 
 
 def _assemble(values: Mapping[str, Value]) -> ServerSettings:
@@ -130,10 +150,7 @@ def _assemble(values: Mapping[str, Value]) -> ServerSettings:
     return ServerSettings(**top, engine=EngineSettings(**sections["engine"], **of_engine), **parts)
 
 
-def _from_file(
-    known: Mapping[str, Setting], environ: Mapping[str, str], folder: Path, config: Path | None
-) -> dict[str, Value]:
-    named = config or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+def _from_file(known: Mapping[str, Setting], folder: Path, named: Path | None) -> dict[str, Value]:
     path = folder / (named or FILE_NAME)
     try:
         text = path.read_bytes().decode()
@@ -252,6 +269,27 @@ def without_keys(source: str) -> str:
     if kind != "command" or not program:
         return HIDDEN
     return f"command:{program} {HIDDEN}" if told else source
+
+
+def check_postgres_url(url: str) -> None:
+    """INVALID_SETTING when a database's URL has another form; nothing of it is repeated, for any part may be of its password."""
+    found = _POSTGRES_URL.fullmatch(url)
+    if found is None or not _is_fit(found["user"], found["database"], found["query"]):
+        raise SkepError(
+            Code.INVALID_SETTING,
+            "the store's URL is not of the form postgresql://user:password@host:port/database?key=value, with a number for a port: "
+            "percent-encode / as %2F, ? as %3F, # as %23, @ as %40, [ as %5B and ] as %5D in the user and the password, and & as %26 "
+            "and # as %23 after the ?",
+            setting="store",
+        )
+
+
+def _is_fit(user: str | None, database: str | None, query: str | None) -> bool:
+    fields = [field.partition("=") for field in query.split("&")] if query else []
+    if not all(name and equals for name, equals, _ in fields):
+        return False
+    # `name:12/34@host`: a password that begins with digits looks like a port.
+    return user is not None or "@" not in (query or "" if database is None else database)
 
 
 def without_password(url: str) -> str:

@@ -209,6 +209,16 @@ async def test_shredded_messages_are_gone_for_good_and_stand_in_nobodys_way(engi
     assert refused.value.code is Code.CANNOT_DECRYPT
 
 
+async def test_the_log_gives_out_no_envelope_when_all_keys_are_shredded(url: str, clock: ManualClock) -> None:
+    async with open_engine(url, clock=clock, masters=MASTERS) as engine:
+        await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+        await engine.push([message()])
+        await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
+        with pytest.raises(SkepError) as refused:
+            await engine.log.read(PAYMENTS, Seq(1), Seq(1))
+        assert refused.value.code is Code.CANNOT_DECRYPT
+
+
 async def test_who_acks_by_popping_loses_nothing_that_cannot_be_opened(engine: Engine) -> None:
     await engine.push([message(b"1")])
     await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
@@ -235,12 +245,15 @@ async def test_a_tenant_that_is_shredded_is_gone_with_all_its_queues_and_no_othe
     assert [(await engine.look.message(key, Seq(1))).payload for key in (PAYMENTS, cards, theirs)] == [b"", b"", SECRET]
 
 
-async def test_envelopes_that_were_swapped_are_not_handed_out(tmp_path: Path, clock: ManualClock) -> None:
-    """Somebody with the file but without the keys makes one customer's message another's."""
+@pytest.mark.parametrize("other", ["a", "b"])
+async def test_envelopes_that_were_swapped_between_traces_are_not_handed_out(
+    tmp_path: Path, clock: ManualClock, other: str
+) -> None:
+    """Somebody with the file but without the keys makes one customer's message another's, in the same partition or not."""
     path = tmp_path / "skep.db"
     async with open_engine(str(path), clock=clock, masters=MASTERS) as engine:
         await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
-        await engine.push([message(b"1", partition="a"), message(b"2", partition="b")])
+        await engine.push([message(b"1", partition="a"), message(b"2", partition=other)])
     connection = apsw.Connection(str(path))
     rows = list(connection.execute("SELECT position, payload FROM message ORDER BY position"))
     for (position, _), (_, payload) in zip(rows, reversed(rows), strict=True):

@@ -1,4 +1,6 @@
-"""What was destroyed is in no file any more: not in the database, not in its write-ahead log, not in pages that are free.
+"""Destroyed keys are in no file any more: not in the database, not in its write-ahead log, not in pages that are free.
+
+Deleted payloads are overwritten where they are. Copies that SQLite left when it moved rows between pages may remain until a VACUUM.
 
 The files are read as somebody with a copy of the disk would, while the store is open and after it was closed. PostgreSQL's own
 write-ahead log is not the store's to cut, and is left out; docs/encryption.md says so.
@@ -15,8 +17,9 @@ from urllib.parse import urlsplit
 import apsw
 import pytest
 
-from skep.clock import ManualClock
+from skep.clock import Instant, ManualClock
 from skep.crypto.master import MasterKeys, new_master_line
+from skep.data_keys import WrappedKey
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.model import DeadLetterFilter, NewMessage, Outcome, QueueKey, QueueSettings
@@ -110,7 +113,9 @@ async def test_keys_wrapped_by_an_old_master_key_are_in_no_file_once_they_are_re
         assert len(await wrapped(engine)) == KEYS
 
 
-async def test_payloads_of_a_deleted_queue_are_in_no_sqlite_file(sqlite_disk: Disk, clock: ManualClock) -> None:
+async def test_payloads_of_a_deleted_queue_are_overwritten_where_they_are_in_sqlite(
+    sqlite_disk: Disk, clock: ManualClock
+) -> None:
     """Small ones that share a page, and large ones that have pages of their own, among those of a queue that stays."""
     small, large = b'"card 4242424242424242"', b'"' + b"card 5555555555554444 " * 600 + b'"'
     async with open_engine(sqlite_disk.url, clock=clock) as engine:
@@ -125,7 +130,9 @@ async def test_payloads_of_a_deleted_queue_are_in_no_sqlite_file(sqlite_disk: Di
         assert sqlite_disk.found([*CARDS, b"stays 1"]) == [b"stays 1"]
 
 
-async def test_purged_dead_letters_are_in_no_sqlite_file(sqlite_disk: Disk, clock: ManualClock) -> None:
+async def test_purged_dead_letters_are_overwritten_where_they_are_in_sqlite(
+    sqlite_disk: Disk, clock: ManualClock
+) -> None:
     async with open_engine(sqlite_disk.url, clock=clock) as engine:
         await engine.create_queue(PAYMENTS, QueueSettings(retention_seconds=1, retention_ignores_groups=True))
         await engine.push([NewMessage(PAYMENTS, b'"card 4242424242424242"')])
@@ -162,6 +169,126 @@ async def test_shredding_says_so_when_a_reader_keeps_the_keys_in_the_log_and_upk
         reader.close()
         await engine._store.maintain()
         assert disk.found([doomed]) == []
+
+
+async def sealing(engine: Engine) -> None:
+    """Make an encrypted queue with one message."""
+    await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+    await engine.push([NewMessage(PAYMENTS, b'"before"')])
+
+
+async def popped(engine: Engine) -> list[bytes]:
+    """Pop until the queue is empty; a message that cannot be opened may take a pop for itself."""
+    return [one.payload for _ in range(2) for one in (await engine.pop(PAYMENTS, auto_ack=True)).deliveries]
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what the log of encryption says from now on."""
+    said: list[str] = []
+    monkeypatch.setattr("skep.engine.encryption.log.warning", lambda event, **_: said.append(event))
+    return said
+
+
+async def test_I1_keys_that_a_busy_shred_destroyed_are_used_no_more(
+    tmp_path: Path, clock: ManualClock, lines: list[str]
+) -> None:
+    path = str(tmp_path / "skep.db")
+    async with open_engine(path, clock=clock, masters=MasterKeys(OLD)) as engine:
+        await sealing(engine)
+        reader = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        reader.execute("BEGIN; SELECT count(*) FROM data_key").fetchall()
+        with pytest.raises(SkepError) as told:
+            await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
+        reader.close()
+
+        assert told.value.code is Code.STORE_BUSY
+        assert lines == ["data keys were destroyed"]
+        assert await popped(engine) == []
+        await engine.push([NewMessage(PAYMENTS, b'"after"')])
+    async with open_engine(path, clock=clock, masters=MasterKeys(OLD)) as engine:
+        assert await popped(engine) == [b'"after"']
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+async def test_I1_what_is_pushed_while_keys_are_shredded_is_sealed_by_a_key_that_stays(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, gives_up: bool
+) -> None:
+    """The keys are destroyed and the log is not cut yet; whoever asked for it may not wait for that."""
+    path = str(tmp_path / "skep.db")
+    async with open_engine(path, clock=clock, masters=MasterKeys(OLD)) as engine:
+        await sealing(engine)
+        store = engine.encryption._store
+        shred_data_keys, destroyed, cut = store.shred_data_keys, asyncio.Event(), asyncio.Event()
+
+        async def slow(tenant: str, queue: str | None, now: Instant) -> int:
+            gone = await shred_data_keys(tenant, queue, now)
+            destroyed.set()
+            await cut.wait()
+            return gone
+
+        monkeypatch.setattr(store, "shred_data_keys", slow)
+        shredding = asyncio.ensure_future(engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name))
+        await destroyed.wait()
+        if gives_up:
+            shredding.cancel()
+        pushing = asyncio.ensure_future(engine.push([NewMessage(PAYMENTS, b'"during"')]))
+        await asyncio.wait({pushing}, timeout=0.2)
+        cut.set()
+        await asyncio.wait({shredding, pushing})
+        assert not (await pushing).refused
+    async with open_engine(path, clock=clock, masters=MasterKeys(OLD)) as engine:
+        assert await popped(engine) == [b'"during"']
+
+
+async def test_I1_keys_that_were_read_before_a_shred_do_not_come_back_after_it(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "skep.db")
+    async with open_engine(path, clock=clock, masters=MasterKeys(OLD)) as engine:
+        await sealing(engine)
+        store = engine.encryption._store
+        data_keys, read, go_on = store.data_keys, asyncio.Event(), asyncio.Event()
+
+        async def slow() -> list[WrappedKey]:
+            found = await data_keys()
+            if not read.is_set():
+                read.set()
+                await go_on.wait()
+            return found
+
+        monkeypatch.setattr(store, "data_keys", slow)
+        loading = asyncio.ensure_future(engine.encryption.load())
+        await read.wait()
+        shredding = asyncio.ensure_future(engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name))
+        await asyncio.wait({shredding}, timeout=0.2)
+        go_on.set()
+        await asyncio.gather(loading, shredding)
+        await engine.push([NewMessage(PAYMENTS, b'"after"')])
+    async with open_engine(path, clock=clock, masters=MasterKeys(OLD)) as engine:
+        assert await popped(engine) == [b'"after"']
+
+
+@pytest.mark.parametrize("is_down_for_reads", [False, True])
+async def test_keys_that_a_failed_shred_left_go_on_opening_what_they_sealed(
+    disk: Disk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, lines: list[str], is_down_for_reads: bool
+) -> None:
+    async def down(*_: object) -> int:
+        raise SkepError(Code.STORE_UNAVAILABLE, "the store is away")
+
+    async with open_engine(disk.url, clock=clock, masters=MasterKeys(OLD)) as engine:
+        await sealing(engine)
+        with monkeypatch.context() as patched:
+            patched.setattr(engine.encryption._store, "shred_data_keys", down)
+            if is_down_for_reads:
+                patched.setattr(engine.encryption._store, "data_keys", down)
+            with pytest.raises(SkepError) as told:
+                await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
+
+        assert told.value.code is Code.STORE_UNAVAILABLE
+        assert lines == (["data keys cannot be read after a shred"] if is_down_for_reads else [])
+        await engine.push([NewMessage(PAYMENTS, b'"after"')])
+        assert await popped(engine) == [b'"before"', b'"after"']
 
 
 async def test_a_file_that_a_killed_server_left_is_cut_when_it_is_opened(tmp_path: Path, clock: ManualClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -20,6 +21,7 @@ from skep.server import open_engine
 from skep.settings import without_keys, without_password
 from skep.spark.cached import write_program
 from skep.spark.running.lake import open_lake
+from skep.spec import parse_app, to_json
 from tests.serve.client import get
 from tests.support.serving import serving
 
@@ -112,6 +114,68 @@ def test_a_file_in_a_folder_that_nobody_else_can_enter_is_nobody_elses(tmp_path:
 # secrets
 
 
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_settings_file_with_a_secret_that_others_can_read_is_told_by_doctor(tmp_path: Path, is_used: bool) -> None:
+    tmp_path.chmod(0o755)
+    settings = tmp_path / "skep.toml"
+    settings.write_text('store = "postgresql://me:s3cret@127.0.0.1:1/db"\n')
+    settings.chmod(0o644)
+    environ = {} if is_used else {"SKEP_STORE": ":memory:"}
+
+    def hints() -> list[str]:
+        run = skep("doctor", folder=tmp_path, SKEP_PORT="0", **environ)
+        return [one["hint"] for one in json.loads(run.stdout) if one["check"] == "permissions"]
+
+    assert hints() == [f"chmod 600 {settings}"]
+    settings.chmod(0o600)
+    assert hints() == [""]
+    settings.write_text("port = 6632\n")
+    settings.chmod(0o644)
+    assert f"chmod 600 {settings}" not in hints()
+
+
+def test_a_settings_file_with_a_secret_that_others_can_read_is_told_at_the_start(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    settings = tmp_path / "skep.toml"
+    settings.write_text(f'[encryption]\nmaster_keys = "{KEY}"\n')
+    settings.chmod(0o644)
+
+    run = skep("serve", folder=tmp_path, SKEP_PORT="0")
+
+    assert f"chmod 600 {settings}" in run.stdout + run.stderr
+    assert "c2VjcmV0" not in run.stdout + run.stderr
+
+
+async def apply_app(store: str, document: bytes) -> None:
+    async with open_engine(store) as engine:
+        await engine.records.put_app("shop", document)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_files_of_secrets_that_others_can_read_are_told_at_the_start_and_by_doctor(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    tmp_path.chmod(0o755)
+    store: str = str(tmp_path / "own.db") if kind == "sqlite" else request.getfixturevalue("postgres_dsn")
+    spec = 'app shop { webhook orders { queue: orders, verify_github { secret_env: "SHOP_SECRET" } } queue orders {} }'
+    asyncio.run(apply_app(store, to_json(parse_app(spec).app).encode()))
+    files = [tmp_path / name for name in ("master.keys", "shop.secret")]
+    for file in files:
+        file.write_text("0123456789abcdef")
+        file.chmod(0o640)
+    environ = {
+        "SKEP_STORE": store, "SHOP_SECRET_FILE": str(files[1]), "SKEP_ENCRYPTION_MASTER_KEYS": f"file:{files[0]}",
+    }  # fmt: skip
+
+    found = json.loads(skep("doctor", folder=tmp_path, SKEP_PORT="0", **environ).stdout)
+    hints = [one["hint"] for one in found if one["check"] == "permissions"]
+    assert hints == [f"chmod 600 {file}" for file in files]
+    del environ["SKEP_ENCRYPTION_MASTER_KEYS"]  # a server does not start with such a file
+    with serving(folder=tmp_path, environ=environ) as server:
+        assert server.event("other accounts of this machine can get at a secret")["cure"] == hints[1]
+        server.listening()
+
+
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
@@ -140,6 +204,16 @@ def test_config_show_has_no_secret_in_whatever_form_it_is_printed(tmp_path: Path
         run = skep(*command, folder=tmp_path, SKEP_PORT="0", **environ)
         assert "c2VjcmV0" not in run.stdout + run.stderr, command
         assert "s3cret" not in run.stdout + run.stderr, command
+
+
+@pytest.mark.parametrize("command", ["serve", "doctor", "access show"])
+def test_a_password_that_is_not_percent_encoded_is_not_printed(tmp_path: Path, command: str) -> None:
+    run = skep(*command.split(), folder=tmp_path, SKEP_PORT="0", SKEP_STORE="postgresql://me:s3cret/x9@127.0.0.1:1/db")
+
+    assert run.returncode != 0
+    assert "%2F" in run.stdout + run.stderr
+    assert "s3cret" not in run.stdout + run.stderr
+    assert "x9" not in run.stdout + run.stderr
 
 
 def test_passwords_of_every_kind_are_taken_out_of_a_url() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from skep.config import EngineSettings, ServerSettings
 from skep.errors import Code, SkepError
-from skep.settings import Loaded, all_settings, hide_password, load, without_password
+from skep.settings import Loaded, all_settings, check_postgres_url, hide_password, load, without_password
 
 
 def loaded(folder: Path, file: str | None = None, environ: Mapping[str, str] | None = None, **flags: object) -> Loaded:
@@ -151,3 +151,39 @@ def test_a_url_without_password_is_shown_as_it_is() -> None:
     for url in ("orders.db", "/a:b/c.db", "postgresql://me@host:5432/db", "postgresql://host/db?user=me"):
         assert without_password(url) == url
         assert hide_password(f"cannot open {url}", url) == f"cannot open {url}"
+
+
+@pytest.mark.parametrize(
+    "password", ["s3/cret", "s3?cret", "s3#cret", "s3@cret", "s3[cret", "3/cret", "3?a=cret", "3#cret"]
+)
+def test_a_password_that_is_not_percent_encoded_is_refused_and_nothing_of_it_repeated(password: str) -> None:
+    with pytest.raises(SkepError) as refused:
+        check_postgres_url(f"postgresql://me:{password}@host/db")
+
+    assert refused.value.code is Code.INVALID_SETTING
+    assert "%2F" in refused.value.message
+    assert "cret" not in str(refused.value)
+    assert "host/db" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "rest", ["me@host:s3cret/db", "host/db?password=s3&cret", "host/db?password=s3#cret", "a,/db", "host/db?=s3cret"]
+)
+def test_a_url_that_no_database_can_have_is_refused(rest: str) -> None:
+    with pytest.raises(SkepError) as refused:
+        check_postgres_url(f"postgresql://{rest}")
+
+    assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "", "/db", "host", "host:5432/db", "me@host/db", "me:s3%2Fcret@host:5432/db", "me:a:b@host/db", "me@/db?host=/tmp/run",
+        "%2Ftmp%2Frun/db", "a:1,b:2,[::1]:3/db?target_session_attrs=primary", "[::1]/db", "host/db?user=me@corp&password=s3cret",
+        "me@host/d@b", "host:/db", ":s3cret@host", "host/db?", "host/db?options=-csearch_path=x",
+    ],
+)  # fmt: skip
+def test_urls_of_databases_are_taken(rest: str) -> None:
+    for scheme in ("postgresql", "postgres"):
+        check_postgres_url(f"{scheme}://{rest}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import structlog
 
@@ -24,7 +25,7 @@ from skep.spec import SpecError, from_json, off_loop_in_turns, secret_problems, 
 from skep.spec.allowance import Steps
 from skep.spec.ir import Webhook
 from skep.spec.problems import errors_of, render_all
-from skep.spec.secrets import secret_faults, secret_uses
+from skep.spec.secrets import secret_faults, secret_files, secret_uses
 
 REFRESH_SECONDS = 1.0
 """How long an app that was applied through another server may go unnoticed."""
@@ -84,6 +85,10 @@ class Catalogue:
         """The variables that applied apps name and whose secrets are not there or cannot be used, each with the reason."""
         uses = [use for compiled in self._apps.values() for use in secret_uses(compiled.app)]
         return dict(sorted((fault.use.variable, fault.message) for fault in secret_faults(uses, self.environment)))
+
+    def secret_files(self) -> list[Path]:
+        """The files that hold secrets of applied apps."""
+        return secret_files([compiled.app for compiled in self._apps.values()], self.environment)
 
     # --- keeping up ---
 

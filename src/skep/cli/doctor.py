@@ -30,11 +30,11 @@ def doctor(flags: Flags | None = None, *, output: Output = None) -> None:
     from skep.loop import run
 
     try:
-        settings = load_settings(flags or Flags()).settings
+        loaded = load_settings(flags or Flags())
     except SkepError as error:
         sys.stderr.write(f"skep: {error}\n")
         sys.exit(1)
-    findings = run(examine(settings))
+    findings = run(examine(loaded.settings, loaded.secret_file))
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
         import msgspec
 

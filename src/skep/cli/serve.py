@@ -61,11 +61,15 @@ def serve(flags: Flags | None = None) -> None:
     """Serve queues over HTTP."""
     from skep.errors import SkepError
     from skep.logs import configure_logs
+    from skep.server import warn_of_loose_secrets
     from skep.serving import exit_status, serve_alone
 
     try:
-        settings = load_settings(flags or Flags()).settings
+        loaded = load_settings(flags or Flags())
+        settings = loaded.settings
         configure_logs(settings.log_level, settings.log_format)
+        if loaded.secret_file is not None:
+            warn_of_loose_secrets([loaded.secret_file])
         if settings.workers == 1:
             serve_alone(settings)
         else:

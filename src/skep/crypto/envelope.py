@@ -2,7 +2,8 @@
 
 An envelope is a version, the id of the data key, a nonce, and the ciphertext. The key's queue is associated data, so whoever opens an
 envelope knows for certain of which queue it is. The message's id, its trace, its partition and its content type are inside, before
-the payload. An envelope that is moved to another row, or to another queue, is thus seen to be there wrongly. The nonce is random:
+the payload. An envelope that is moved to another queue, or to a message of another trace, is thus seen to be there wrongly. Within a
+trace it is not, since a replayed message has a new id. The nonce is random:
 under one key that is safe for four billion messages, and a key is replaced long before (`MESSAGES_PER_KEY`).
 """
 

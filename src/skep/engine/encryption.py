@@ -82,6 +82,10 @@ class Encryption:
 
     async def load(self) -> None:
         """Read all keys anew. KEY_UNAVAILABLE when there is one that this server cannot unwrap."""
+        async with self._making:  # keys that were read before a shred must not come back after it
+            await self._load()
+
+    async def _load(self) -> None:
         wrapped = await self._store.data_keys()
         if wrapped and self._masters is None:
             raise no_master_keys()
@@ -110,11 +114,6 @@ class Encryption:
         """Refuse that a queue begins to seal where nobody could."""
         if wanted.encryption_enabled is True and self._masters is None:
             raise no_master_keys()
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether anything was ever sealed, so that what is read may have to be opened."""
-        return bool(self._keys)
 
     def seals(self, key: QueueKey) -> bool:
         """Whether a queue's payloads are sealed."""
@@ -172,7 +171,7 @@ class Encryption:
                 if self._newest.get(queue) is not key or (key and self._reserved.get(key.id, 0) >= messages):
                     continue  # somebody else did it while this one waited
                 if key is None or not await self._reserve(key, max(SEALS_RESERVED, messages)):
-                    await self.rotate(queue)
+                    await self._rotate(queue)
 
     async def _reserve(self, key: DataKey, messages: int) -> bool:
         """Take some of what a key may still seal, over all servers and restarts; False when that is used up, or the key gone."""
@@ -185,6 +184,10 @@ class Encryption:
 
     async def rotate(self, queue: QueueKey) -> DataKey:
         """Make a new key for what a queue seals from now on; the keys it had go on opening what they sealed."""
+        async with self._making:
+            return await self._rotate(queue)
+
+    async def _rotate(self, queue: QueueKey) -> DataKey:
         if self._masters is None:
             raise no_master_keys()
         id_, secret = self._ids.mint(), new_secret()
@@ -273,10 +276,42 @@ class Encryption:
 
     async def shred(self, tenant: str, queue: str | None) -> int:
         """Destroy the keys of a queue, or of all of a tenant's: what they sealed can never be read again."""
-        gone = await self._store.shred_data_keys(tenant, queue, self._clock.now())
-        await self.load()
-        log.warning("data keys were destroyed", tenant=tenant, queue=queue, keys=gone)
-        return gone
+        # A caller that gives up does not stop the store: the keys are read anew only when the store is done.
+        return await asyncio.shield(self._shred(tenant, queue))
+
+    async def _shred(self, tenant: str, queue: str | None) -> int:
+        async with self._making:
+            dropped = self._drop(tenant, queue)
+            try:
+                gone = await self._store.shred_data_keys(tenant, queue, self._clock.now())
+            except Exception:
+                # The store may have destroyed the keys and failed after that, at the cut of its log for example.
+                if await self._is_read_anew() and (destroyed := len(dropped - self._keys.keys())):
+                    log.warning("data keys were destroyed", tenant=tenant, queue=queue, keys=destroyed)
+                raise
+            log.warning("data keys were destroyed", tenant=tenant, queue=queue, keys=gone)
+            await self._is_read_anew()
+            return gone
+
+    def _drop(self, tenant: str, queue: str | None) -> set[Id]:
+        """Use these keys no more; which they are. Whoever needs one of them waits until the keys are read anew."""
+        dropped = {
+            id_ for id_, key in self._keys.items() if key.queue.tenant == tenant and queue in (None, key.queue.name)
+        }
+        self._keys = {id_: key for id_, key in self._keys.items() if id_ not in dropped}
+        self._newest = {key: newest for key, newest in self._newest.items() if newest.id not in dropped}
+        for id_ in dropped:
+            self._reserved.pop(id_, None)
+        return dropped
+
+    async def _is_read_anew(self) -> bool:
+        """Whether the keys could be read anew. Where not, those that were dropped are read when somebody needs them."""
+        try:
+            await self._load()
+        except SkepError as error:
+            log.warning("data keys cannot be read after a shred", error=str(error))
+            return False
+        return True
 
 
 def no_master_keys() -> SkepError:

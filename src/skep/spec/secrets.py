@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 from pathlib import Path as FilePath
 
@@ -86,6 +86,16 @@ def secret_variables(app: App) -> dict[str, Path]:
     for use in secret_uses(app):
         found.setdefault(use.variable, use.path)
     return found
+
+
+def secret_files(apps: Iterable[App], environment: Mapping[str, str]) -> list[FilePath]:
+    """The files that hold secrets of these apps."""
+    variables = {use.variable for app in apps for use in secret_uses(app)}
+    return [
+        FilePath(place)
+        for variable in sorted(variables)
+        if not environment.get(variable) and (place := environment.get(variable + FILE_SUFFIX))
+    ]
 
 
 def secret_faults(uses: list[SecretUse], environment: Mapping[str, str]) -> list[SecretFault]:
