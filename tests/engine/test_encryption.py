@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ import pytest
 from skep.clock import Instant, ManualClock
 from skep.crypto.master import MasterKeys, new_master_line
 from skep.engine import Engine
+from skep.engine.spooling.spool import Spool
 from skep.engine.staging import Place
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
@@ -223,6 +225,33 @@ async def test_who_acks_by_popping_loses_nothing_that_cannot_be_opened(engine: E
     assert "CANNOT_DECRYPT" in (letter.error or "")
     [group] = (await engine.look.queue_stats(PAYMENTS)).groups
     assert (group.completed, group.dead, group.in_flight, group.pending) == (1, 1, 0, 0)
+
+
+async def test_a_key_that_is_shredded_while_another_server_starts_is_gone_there_too(
+    postgres_dsn: str, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has loaded the keys, and opens its spool."""
+    opening = Spool.open
+
+    async with open_engine(postgres_dsn, clock=clock, masters=MASTERS) as here:
+        await here.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+        await here.push([message()])
+
+        async def shred_and_open(spool: Spool) -> None:
+            assert await here.encryption.shred(PAYMENTS.tenant, PAYMENTS.name) == 1
+            await opening(spool)
+
+        monkeypatch.setattr(Spool, "open", shred_and_open)
+        async with open_engine(postgres_dsn, clock=clock, masters=MASTERS, spool_folder=tmp_path) as there:
+            for _ in range(50):
+                clock.advance(there.settings.follow_seconds)
+                await asyncio.sleep(0.02)
+                if not there.encryption.has_keys:
+                    break
+
+            assert not there.encryption.has_keys
+            assert (await there.look.message(PAYMENTS, Seq(1))).payload == b""
+            assert (await there.pop(PAYMENTS)).deliveries == []
 
 
 async def test_a_tenant_that_is_shredded_is_gone_with_all_its_queues_and_no_other(engine: Engine) -> None:
