@@ -193,7 +193,8 @@ class GivenBack(Struct, frozen=True):
     """An operation that was not performed: to be tried at ``retry_at``, or given up on when that is None.
 
     One that was not even tried, or that the store could not take (``untried``), does not lose a try. ``blocked_at`` is since when it
-    fails with this code; without it, it was not tried.
+    fails with this code; without it, it was not tried. ``payload`` is buried instead of the one that was queued: the same messages,
+    encrypted.
     """
 
     position: int
@@ -202,6 +203,7 @@ class GivenBack(Struct, frozen=True):
     code: Code | None = None
     untried: bool = False
     blocked_at: Instant | None = None
+    payload: bytes | None = None
 
 
 class Operation(Struct, frozen=True, kw_only=True):

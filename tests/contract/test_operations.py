@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from skep.errors import Code, SkepError
 from skep.model import (
+    SEALED_TYPE,
     DeadLetterFilter,
     DeadReason,
     Delivery,
     Ordering,
     Outcome,
+    PushBatch,
     PushStatus,
     SettleStatus,
 )
 from skep.operations import (
+    GivenBack,
     Kind,
     OperationStatus,
     decode_result,
+    encode_push,
 )
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops, texts
@@ -502,6 +507,32 @@ async def test_000_8_what_fails_for_good_is_among_the_dead_letters(driver: Drive
     await ops.drain()
     assert await ops.status(follower) is OperationStatus.COMPLETED
     assert payloads(await driver.pop()) == ["c"]
+
+
+async def test_what_fails_for_good_is_not_buried_in_plain_when_its_queue_is_encrypted(driver: Driver, ops: Ops) -> None:
+    """It was queued before that. Nothing is let go, and the same messages are buried once they are encrypted."""
+    await driver.create()
+    batch = driver.batch(driver.message("a", partition="P", transaction_id="t"))
+    (kept,) = await ops.enqueue_batch(batch)
+    await ops.push("b", partition="Q")
+    await driver.update(encryption_enabled=True)
+    token, claimed = await ops.claim()
+    sealed = driver.message(b"sealed", partition="P", transaction_id="t", content_type=SEALED_TYPE)
+    payload = encode_push(PushBatch([sealed], batch.ids), [0])
+    back = [GivenBack(one.position, None, "it broke", Code.INTERNAL) for one in claimed]
+    back[0] = msgspec.structs.replace(back[0], payload=payload)
+
+    with pytest.raises(SkepError) as refused:
+        await driver.store.give_back(token, back, driver.now)
+    assert refused.value.code is Code.NOT_ENCRYPTED
+    assert [await ops.status(kept), (await ops.shown(kept)).code] == [OperationStatus.PROCESSING, None]
+    assert await driver.store.get_queue(driver.key("q.dead")) is None or await driver.dead() == []
+    assert await driver.store.give_back(token, back[:1], driver.now) == [claimed[0].position]
+
+    [letter] = await driver.dead()
+    assert (letter.id, letter.payload, letter.content_type) == (batch.ids[0], b"sealed", SEALED_TYPE)
+    assert (letter.reason, letter.source_queue, letter.partition) == (DeadReason.OPERATION_FAILED, "q", "P")
+    assert (await ops.shown(kept)).dead_letter_queue == "q.dead"
 
 
 async def test_what_no_dead_letter_queue_takes_stays_with_the_failed_operation(driver: Driver, ops: Ops) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.clock import Instant
 from skep.errors import Code
-from skep.model import DEFAULT_PARTITION, Ordering, PushStatus, Seq
+from skep.model import DEFAULT_PARTITION, SEALED_TYPE, Ordering, PushStatus, Seq
 from tests.contract.driver import Driver, ids, payloads, seqs
 
 
@@ -314,3 +314,16 @@ async def test_003_8_I15_a_large_push_that_is_refused_leaves_nothing(driver: Dri
     results = await driver.push(*[f'"{"x" * 100_000}"'] * 151)
     assert {result.status for result in results} == {PushStatus.REFUSED}
     assert (await driver.browse()).messages == []
+
+
+async def test_a_plain_push_to_a_full_encrypted_queue_is_told_to_encrypt(driver: Driver) -> None:
+    """Told that the queue is full, its server would wait, and never encrypt it."""
+    await driver.create(max_depth=1)
+    await driver.push("a")
+    await driver.update(encryption_enabled=True)
+
+    (plain,) = await driver.push("b")
+    (sealed,) = await driver.push("c", content_type=SEALED_TYPE)
+
+    assert (plain.status, plain.code) == (PushStatus.REFUSED, Code.NOT_ENCRYPTED)
+    assert (sealed.status, sealed.code) == (PushStatus.REFUSED, Code.QUEUE_FULL)

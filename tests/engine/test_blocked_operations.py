@@ -14,6 +14,7 @@ from skep.engine.patience import Patience
 from skep.errors import Code, Outlook, SkepError, outlook
 from skep.ids import Id, IdMint
 from skep.model import (
+    SEALED_TYPE,
     DeadLetterFilter,
     MessageFilter,
     QueueChanges,
@@ -380,3 +381,40 @@ async def test_a_push_whose_queue_was_encrypted_while_it_waited_is_stored_encryp
     assert (found.status, found.code) == (OperationStatus.COMPLETED, None)
     assert [b"secret" in m.payload for m in page.messages] == [False]
     assert opened == ['"secret"']
+
+
+@pytest.mark.parametrize(
+    "no_key", [None, SkepError(Code.STORE_BUSY, "not now"), SkepError(Code.KEY_UNAVAILABLE, "no key")]
+)
+@pytest.mark.parametrize("fault", [None, SkepError(Code.INTERNAL, "it broke")])
+async def test_a_push_whose_queue_was_encrypted_while_it_waited_is_given_up_encrypted(
+    store: RecordingStore, clock: ManualClock, fault: SkepError | None, no_key: SkepError | None
+) -> None:
+    """For a queue that stays full, and for a fault that comes before anybody says that it must be encrypted."""
+    settings = EngineSettings(operations=OperationSettings(full_seconds=60, fault_seconds=60, max_retries=1))
+    engine = Engine(store.as_store, clock, IdMint(clock), Random(7), settings, masters=MASTERS)
+    await engine.start()
+    driver = EngineDriver(engine, clock, store)
+    await engine.create_queue(ORDERS, QueueSettings(max_depth=1))
+    await driver.push("0")
+    store.hold("claim_operations")
+    first, second = await queue(driver, '"secret"'), await queue(driver, '"later"')
+    await store.inner.update_queue(ORDERS, QueueChanges(encryption_enabled=True), clock.now())
+    if no_key is not None:
+        store.fail_next("put_data_key", no_key)
+    if fault is not None:
+        store.fail_next("perform", *[fault] * 1_000)
+    store.let_go("claim_operations")
+    for _ in range(40):
+        await driver.advance(10)
+
+    grave = DeadLetterFilter(queue=QueueKey("orders.dead"))
+    raw = await store.inner.dead_letters(grave, None, 10)
+    opened = await engine.dead_letters.page(grave)
+    ended = [await shown(driver, outcome) for outcome in (first, second)]
+    await engine.stop()
+    assert [one.content_type for one in raw] == [SEALED_TYPE] * 2
+    assert not any(b"secret" in one.payload or b"later" in one.payload for one in raw)
+    assert [one.payload for one in opened] == [b'"secret"', b'"later"']
+    wanted = OperationStatus.FAILED, Code.INTERNAL if fault else Code.QUEUE_FULL, "orders.dead"
+    assert [(one.status, one.code, one.dead_letter_queue) for one in ended] == [wanted] * 2

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,9 +13,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from skep.clock import ManualClock
+from skep.clock import Instant, ManualClock
 from skep.crypto.master import MasterKeys, new_master_line
 from skep.engine import Engine
+from skep.engine.spooling.spool import Spool
 from skep.engine.staging import Place
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
@@ -31,6 +33,8 @@ from skep.model import (
     QueueKey,
     QueueSettings,
     Seq,
+    Settlement,
+    SettleResult,
 )
 from skep.operations import Kind, NewOperations
 from skep.server import open_engine, open_store
@@ -233,6 +237,33 @@ async def test_who_acks_by_popping_loses_nothing_that_cannot_be_opened(engine: E
     assert (group.completed, group.dead, group.in_flight, group.pending) == (1, 1, 0, 0)
 
 
+async def test_a_key_that_is_shredded_while_another_server_starts_is_gone_there_too(
+    postgres_dsn: str, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has loaded the keys, and opens its spool."""
+    opening = Spool.open
+
+    async with open_engine(postgres_dsn, clock=clock, masters=MASTERS) as here:
+        await here.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+        await here.push([message()])
+
+        async def shred_and_open(spool: Spool) -> None:
+            assert await here.encryption.shred(PAYMENTS.tenant, PAYMENTS.name) == 1
+            await opening(spool)
+
+        monkeypatch.setattr(Spool, "open", shred_and_open)
+        async with open_engine(postgres_dsn, clock=clock, masters=MASTERS, spool_folder=tmp_path) as there:
+            for _ in range(50):
+                clock.advance(there.settings.follow_seconds)
+                await asyncio.sleep(0.02)
+                if not there.encryption.has_keys:
+                    break
+
+            assert not there.encryption.has_keys
+            assert (await there.look.message(PAYMENTS, Seq(1))).payload == b""
+            assert (await there.pop(PAYMENTS)).deliveries == []
+
+
 async def test_a_tenant_that_is_shredded_is_gone_with_all_its_queues_and_no_other(engine: Engine) -> None:
     cards, theirs = QueueKey("cards"), QueueKey("payments", "rival")
     for key in (cards, theirs):
@@ -317,6 +348,55 @@ async def test_I10_a_server_that_lacks_a_key_gives_messages_back_and_costs_them_
             assert refused.value.code is Code.KEY_UNAVAILABLE
         [delivery] = (await ahead.pop(PAYMENTS)).deliveries
         assert (delivery.payload, delivery.attempt) == (SECRET, 1)
+
+
+@pytest.mark.parametrize("auto_ack", [True, False])
+async def test_I10_a_pop_that_cannot_settle_gives_messages_back_and_costs_them_no_attempt(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, auto_ack: bool
+) -> None:
+    """It acks what it hands out, or rejects what cannot be opened, and the store is too busy for that."""
+    await engine.update_queue(PAYMENTS, QueueChanges(max_attempts=1))
+    if not auto_ack:
+        await engine.push([message(b"0")])
+        await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
+    await engine.push([message(b"1", partition="a"), message(b"2", partition="b")])
+    fail_settling(engine, monkeypatch, times=1)
+
+    with pytest.raises(SkepError) as refused:
+        await engine.pop(PAYMENTS, batch=3, auto_ack=auto_ack)
+
+    assert refused.value.code is Code.STORE_BUSY
+    assert (await engine.look.queue_stats(PAYMENTS)).in_flight == 0
+    popped = [d for _ in range(3) for d in (await engine.pop(PAYMENTS, batch=3, auto_ack=auto_ack)).deliveries]
+    assert sorted((delivery.payload, delivery.attempt) for delivery in popped) == [(b"1", 1), (b"2", 1)]
+
+
+async def test_a_pop_that_can_neither_settle_nor_give_back_says_why_and_leaves_it_to_the_lease(
+    engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.push([message(b"1")])
+    fail_settling(engine, monkeypatch, times=2)
+
+    with pytest.raises(SkepError) as refused:
+        await engine.pop(PAYMENTS, auto_ack=True)
+
+    assert refused.value.message == "busy 1"
+    clock.advance(3_600)
+    assert [delivery.payload for delivery in (await engine.pop(PAYMENTS, auto_ack=True)).deliveries] == [b"1"]
+
+
+def fail_settling(engine: Engine, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Let the store be too busy to settle, so many times."""
+    store, calls = engine.encryption._store, list[object]()
+    settle = store.settle
+
+    async def failing(settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
+        calls.append(settlements)
+        if len(calls) <= times:
+            raise SkepError(Code.STORE_BUSY, f"busy {len(calls)}")
+        return await settle(settlements, now)
+
+    monkeypatch.setattr(store, "settle", failing)
 
 
 @pytest.mark.parametrize("knows", ["before", "while the store is asked", "by its refusal"])

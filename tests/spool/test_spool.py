@@ -12,6 +12,7 @@ from skep.engine.spooling.spool import SpoolState
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import (
+    SEALED_TYPE,
     DeadLetterFilter,
     MessageFilter,
     Ordering,
@@ -493,6 +494,38 @@ async def test_I13_what_cannot_be_encrypted_now_waits_and_is_not_set_aside(
     await driver.drained()
     popped = await driver.engine.pop(Q, batch=3)
     assert [delivery.payload for delivery in popped.deliveries] == [b"0", b'"secret"']
+
+
+@pytest.mark.parametrize("no_key", [None, SkepError(Code.KEY_UNAVAILABLE, "no key now")])
+@pytest.mark.parametrize("is_full", [True, False])
+async def test_what_was_spooled_before_its_queue_was_encrypted_is_given_up_encrypted(
+    driver: SpoolDriver, store: CutOff, is_full: bool, no_key: SkepError | None
+) -> None:
+    """For a queue that stays full, and for a fault that comes before anybody says that it must be encrypted."""
+    driver.masters = MASTERS
+    await driver.restart()
+    await driver.engine.create_queue(Q, QueueSettings(max_depth=1))
+    await driver.push("0")
+    await driver.cut()
+    await driver.push('"secret"', '"other"')
+    await store.inner.update_queue(Q, QueueChanges(encryption_enabled=True), driver.clock.now())
+    store.spoil = set() if is_full else {b'"secret"'}
+    store.no_key = no_key
+    store.down = False
+    if no_key is not None:
+        for _ in range(300):
+            driver.clock.advance(60)
+            await asyncio.sleep(0.001)
+        assert driver.figures.failed == 0
+        store.no_key = None
+    await driver.until(lambda: driver.figures.state is SpoolState.UP, passing=60)
+
+    assert driver.figures.failed == 2
+    assert not list(driver.folder.rglob("*.record"))
+    raw = await store.inner.dead_letters(DeadLetterFilter(queue=QueueKey("q.dead")), None, 10)
+    assert [letter.content_type for letter in raw] == [SEALED_TYPE] * 2
+    opened = await driver.engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("q.dead")))
+    assert [letter.payload for letter in opened] == [b'"other"', b'"secret"']
 
 
 async def test_I13_a_record_given_up_half_way_is_not_stored_after_all(driver: SpoolDriver, store: CutOff) -> None:

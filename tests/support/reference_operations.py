@@ -49,7 +49,7 @@ from skep.operations import (
     operations_ahead,
     split,
 )
-from skep.store.rules import QUEUE_DELETED
+from skep.store.rules import QUEUE_DELETED, check_sealed
 from tests.support.reference_staging import ReferenceStaging
 
 Place = tuple[QueueKey, str]
@@ -184,6 +184,7 @@ class ReferenceOperations(ReferenceStaging):
         self, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True
     ) -> Performed:
         ours = self._ours(token, (one.position for one in claimed))
+        asked_now = {one.position: one for one in claimed}
         todo: dict[int, Kept] = {}
         for position, kept in sorted(ours.items()):
             if set(todo).issuperset(self._ahead(kept)):
@@ -193,7 +194,7 @@ class ReferenceOperations(ReferenceStaging):
         done, refused = dict[int, bytes](), dict[int, tuple[Code, str]]()
         for position, kept in todo.items():
             if kept.asked.kind is Kind.PUSH:
-                outcome = self._push_once(decode_push(kept.asked.payload, kept.asked.queue), now, create_queues)
+                outcome = self._push_once(asked_now[position].batch, now, create_queues)
                 if outcome.refused:
                     codes = {result.code for result in outcome.results} - {Code.BATCH_REFUSED}
                     refused[position] = codes.pop() or Code.INTERNAL, "refused"
@@ -217,6 +218,9 @@ class ReferenceOperations(ReferenceStaging):
 
     async def give_back(self, token: Token, back: Sequence[GivenBack], now: Instant) -> list[int]:
         ours = self._ours(token, (one.position for one in back))
+        for one in back:
+            if one.position in ours and one.retry_at is None:
+                self._check_sealed(ours[one.position], one)
         for one in sorted(back, key=lambda one: one.position):
             if one.position not in ours:
                 continue
@@ -234,13 +238,20 @@ class ReferenceOperations(ReferenceStaging):
                 kept.change(tries=kept.shown.tries - one.untried)
         return sorted(ours)
 
+    def _check_sealed(self, kept: Kept, one: GivenBack) -> None:
+        """Refuse to bury what its queue may not keep in plain."""
+        key = kept.asked.queue
+        if kept.asked.kind is Kind.PUSH and key in self.logs and self.grave_name(key) is not None:
+            for message in _batch_to_bury(kept, one).messages:
+                check_sealed(key.name, self.logs[key].settings.encryption_enabled, message.content_type)
+
     def _give_up(self, kept: Kept, one: GivenBack, now: Instant) -> str | None:
         key = kept.asked.queue
         name = self.grave_name(key) if key in self.logs else None
         if name is None:
             return None
         grave = self.make_dead_letter_queue(name, key.tenant, now)
-        batch = decode_push(kept.asked.payload, key)
+        batch = _batch_to_bury(kept, one)
         for message, id_ in zip(batch.messages, batch.ids, strict=True):
             entry = self.append(grave, message, id_, now)
             grave.dead[entry.seq] = DeadLetter(
@@ -325,6 +336,10 @@ class ReferenceOperations(ReferenceStaging):
         doomed = [kept for kept in self.ledger.kept if aged(kept)][:limit]
         self.ledger.kept = [kept for kept in self.ledger.kept if kept not in doomed]
         return len(doomed)
+
+
+def _batch_to_bury(kept: Kept, one: GivenBack) -> PushBatch:
+    return decode_push(one.payload or kept.asked.payload, kept.asked.queue)
 
 
 def _average(numbers: list[float]) -> float | None:

@@ -26,6 +26,7 @@ from skep.model import (
     NO_DEAD_LETTER_QUEUE,
     NO_GROUP,
     QUEUE_MODE_GROUP,
+    SEALED_TYPE,
     Appended,
     Cleared,
     ClearScope,
@@ -292,6 +293,10 @@ class ReferenceStore(
                     continue
                 self.make(message.queue, QueueSettings(), now)
             results.append(self._push_one(self.logs[message.queue], message, id_, now))
+        for message in batch.messages:
+            known = self.logs.get(message.queue)
+            if known is not None and known.settings.encryption_enabled and message.content_type != SEALED_TYPE:
+                refused[message.queue] = Code.NOT_ENCRYPTED
         for key in {message.queue for message in batch.messages} - set(refused):
             log = self.logs[key]
             grew = not self._same_size(before.get(key), log)

@@ -273,8 +273,7 @@ class Drain:
         since = one.blocked_since(code, now)
         is_hopeless = outlook(code) is Outlook.NEVER
         if is_hopeless or (one.tries > one.max_retries and not self._patience.lasts(code, since, now)):
-            await self._give_up(token, [one], reason, code)
-            return True
+            return await self._give_up(token, [one], reason, code)
         retry_at = self._patience.retry_at(since, now)
         log.warning(
             "operation failed, and is tried again", **_described(one), code=code, error=reason,
@@ -297,13 +296,37 @@ class Drain:
         )  # fmt: skip
         await self._store.give_back(token, back, now)
 
-    async def _give_up(self, token: Token, given_up: Sequence[Claimed], error: str, code: Code = Code.INTERNAL) -> None:
-        back = [GivenBack(one.position, None, error, code) for one in given_up]
-        ours = set(await self._store.give_back(token, back, self._clock.now()))
+    async def _give_up(self, token: Token, given_up: Sequence[Claimed], error: str, code: Code = Code.INTERNAL) -> bool:
+        """End operations as failed; False when one has to wait, since its messages cannot be encrypted now."""
+        back = [GivenBack(one.position, None, error, code, payload=one.payload) for one in given_up]
+        try:
+            ended: list[list[int] | None] = [await self._store.give_back(token, back, self._clock.now())]
+        except SkepError as refused:
+            if refused.code is not Code.NOT_ENCRYPTED:
+                raise
+            ended = [await self._give_up_sealed(token, one, error, code) for one in given_up]
+        ours = {position for positions in ended for position in positions or ()}
         for one in given_up:
             if one.position in ours:
                 log.warning("operation failed for good", **_described(one), code=code, error=error)
                 self._count(self.failed, [one])
+        return None not in ended
+
+    async def _give_up_sealed(self, token: Token, one: Claimed, error: str, code: Code) -> list[int] | None:
+        """End an operation as failed, its messages encrypted among the dead letters; None when it has to wait for that."""
+        payload = one.payload
+        if one.kind is Kind.PUSH:
+            try:
+                payload = (await self._sealed(one) or one).payload
+            except msgspec.DecodeError:  # that may be why it failed, and nothing of it is buried
+                pass
+            except SkepError as failure:
+                if failure.code is Code.STORE_UNAVAILABLE or failure.outlook is not Outlook.LATER:
+                    raise
+                await self._block(token, [one], Failure(failure.code, failure.message))
+                return None
+        back = GivenBack(one.position, None, error, code, payload=payload)
+        return await self._store.give_back(token, [back], self._clock.now())
 
     def _done(self, todo: Sequence[Claimed], performed: Performed) -> None:
         """What follows: who waits is woken, and it is counted."""

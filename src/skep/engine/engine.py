@@ -186,12 +186,15 @@ class Engine:
         """Begin to run timers and to hear of other servers."""
         self._store.on_news(self._wake)
         self._store.on_operations(self.operations.wake)
+        if self.settings.shared:
+            # Before anything is loaded: a key that is destroyed meanwhile would stay here for good.
+            await self._follower.note_position()
         await self.encryption.load()
         if self.spool is not None:
             # First, so that no push can overtake what was spooled before.
             await self.spool.open()
         if self.settings.shared:
-            await self._follower.start()
+            self._follower.start()
         self._lifecycle.start()
         self.operations.start()
 

@@ -65,12 +65,23 @@ class OpeningStore:
         leasing = [msgspec.structs.replace(one, auto_ack=False) if one.auto_ack else one for one in requests]
         results = await self._store.pop(leasing, now)
         try:
-            sources = await self._encryption.prepare([delivery for result in results for delivery in result.deliveries])
-        except SkepError:
-            # Nobody gets them, and that this server lacks a key is no fault of theirs: it may not cost them an attempt.
-            released = [d.settlement(Outcome.RELEASE) for result in results for d in result.deliveries]
-            await self._store.settle(released, now)
+            return await self._opened_all(requests, results, now)
+        except Exception:
+            # Nobody gets them, and that a key or the store is not there is no fault of theirs: it may not cost them an attempt.
+            await self._release([delivery for result in results for delivery in result.deliveries], now)
             raise
+
+    async def _release(self, deliveries: Sequence[Delivery], now: Instant) -> None:
+        """Give messages back that reached nobody; when that fails, their leases run out."""
+        try:
+            await self._store.settle([delivery.settlement(Outcome.RELEASE) for delivery in deliveries], now)
+        except SkepError as error:
+            log.warning("messages could not be given back", messages=len(deliveries), error=str(error))
+
+    async def _opened_all(
+        self, requests: Sequence[PopRequest], results: Sequence[PopResult], now: Instant
+    ) -> list[PopResult]:
+        sources = await self._encryption.prepare([delivery for result in results for delivery in result.deliveries])
         settlements: list[Settlement] = []
         opened = [self._opened(result, sources, settlements) for result in results]
         for request, result in zip(requests, opened, strict=True):

@@ -41,9 +41,12 @@ class Follower:
         self._cut_off = False
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Begin with what changes from now on: everything else is looked at by whoever starts."""
+    async def note_position(self) -> None:
+        """Begin with what changes from now on, before anything is loaded: what changes while it is loaded is heard of later."""
         self._position = (await self._store.system_events(None)).position
+
+    def start(self) -> None:
+        """Follow the changes since the position that was noted."""
         self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:

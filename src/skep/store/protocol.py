@@ -196,7 +196,8 @@ class Store(Protocol):
         """Let go of operations that were not performed, those that are still ours; their positions.
 
         The messages of one that failed for good go among the dead letters of their queue in the same transaction. When they
-        cannot, they stay with the failed operation.
+        cannot, they stay with the failed operation. NOT_ENCRYPTED when the queue is encrypted and they are not: then nothing is
+        let go.
         """
         ...
 

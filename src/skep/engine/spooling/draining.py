@@ -24,7 +24,17 @@ from skep.engine.patience import Patience
 from skep.engine.spooling.kept import SCOPE, Group, Record
 from skep.engine.spooling.link import Link
 from skep.errors import Code, Outlook, SkepError
-from skep.model import DEFAULT_PARTITION, Ordering, PushBatch, PushOutcome, QueueKey
+from skep.ids import Id
+from skep.model import (
+    DEFAULT_PARTITION,
+    NewMessage,
+    Ordering,
+    PushBatch,
+    PushOutcome,
+    PushResult,
+    PushStatus,
+    QueueKey,
+)
 from skep.operations import refusal
 from skep.records import Receipt, ReceiptKey
 from skep.store.protocol import Store
@@ -345,12 +355,23 @@ class Drain:
             try:
                 outcome = await self._store.quarantine(message, id_, given.error, receipt, now)
             except SkepError as error:
-                if error.code is Code.NOT_ENCRYPTED:  # its queue was encrypted while it waited: it stays where it is
+                if error.code is not Code.NOT_ENCRYPTED:
+                    raise
+                sealed = await self._sealed(message, id_)
+                if sealed is None:
                     return False
-                raise
+                outcome = await self._store.quarantine(sealed, id_, given.error, receipt, now)
             if outcome.refused:
                 return False
         return True
+
+    async def _sealed(self, message: NewMessage, id_: Id) -> NewMessage | None:
+        """A message whose queue was encrypted while it waited, encrypted; None when that is not done here."""
+        if self._reseal is None:
+            return None
+        refused = PushResult(PushStatus.REFUSED, id_, code=Code.NOT_ENCRYPTED)
+        sealed = await self._reseal(PushBatch([message], [id_]), PushOutcome([refused], {}))
+        return None if sealed is None else sealed.messages[0]
 
 
 def queues_of(records: Sequence[Waiting]) -> set[QueueKey]:

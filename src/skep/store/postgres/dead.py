@@ -158,11 +158,14 @@ async def bury_new(
     """Put messages that could not be pushed among the dead letters of their queue, in order; the name of where they are.
 
     None when there is no queue, or it keeps no dead letters. They were accepted, so max_depth does not turn them away.
+    NOT_ENCRYPTED when the queue is encrypted and one of them is not.
     """
     queue = await queues.find(connection, key)
     target = None if queue is None else await queues.dead_letter_queue_of(connection, queue, now)
-    if target is None:
+    if queue is None or target is None:
         return None
+    for message in batch.messages:
+        check_sealed(key.name, queue.settings.encryption_enabled, message.content_type)
     to = (await open_logs(connection, [target.key], now)).get(target.key)
     if to is None:
         raise _deleted_meanwhile(target.key)

@@ -194,7 +194,7 @@ async def _bury(connection: Connection, key: QueueKey, one: GivenBack, now: Inst
     if Kind(row["kind"]) is not Kind.PUSH or row["payload"] is None:
         return None
     try:
-        batch = decode_push(row["payload"], key)
+        batch = decode_push(one.payload or row["payload"], key)
     except msgspec.DecodeError:  # that may be why it failed
         return None
     return await dead.bury_new(connection, key, batch, one.error, row["tries"], now)

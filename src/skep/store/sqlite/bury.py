@@ -160,11 +160,14 @@ def bury_new(
     """Put messages that could not be pushed among the dead letters of their queue, in order; the name of where they are.
 
     None when there is no queue, or it keeps no dead letters. They were accepted, so max_depth does not turn them away.
+    NOT_ENCRYPTED when the queue is encrypted and one of them is not.
     """
     queue = session.find_queue(key)
     name = None if queue is None else dead_letter_target(key.name, queue.settings, queue.holds_dead_letters)
     if queue is None or name is None:
         return None
+    for message in batch.messages:
+        check_sealed(key.name, queue.settings.encryption_enabled, message.content_type)
     dead_queue = make_dead_letter_queue(session, QueueKey(name, key.tenant), now)
     for m, id_ in zip(batch.messages, batch.ids, strict=True):
         said = (

@@ -181,23 +181,23 @@ def give_back(session: Session, token: Token, back: Sequence[GivenBack], now: In
                 SQL["retry"], (one.position, one.retry_at, one.error, one.code, one.untried, one.blocked_at)
             )
             continue
-        target = _bury(session, row, one.error, now)
+        target = _bury(session, row, one, now)
         session.db.execute(SQL["fail"], (one.position, now, one.error, one.code, target))
     session.operations_changed()
     return mine
 
 
-def _bury(session: Session, row: Row, error: str | None, now: Instant) -> str | None:
+def _bury(session: Session, row: Row, one: GivenBack, now: Instant) -> str | None:
     """Put the messages of a push among the dead letters of its queue; None when they cannot be there."""
     queue, tenant, kind, tries, payload, _ = row
     key = QueueKey(queue, tenant)
     if kind != Kind.PUSH:
         return None
     try:
-        batch = decode_push(payload, key)
+        batch = decode_push(one.payload or payload, key)
     except msgspec.DecodeError:  # that may be why it failed
         return None
-    return bury_new(session, key, batch, error, tries, now)
+    return bury_new(session, key, batch, one.error, tries, now)
 
 
 def cancel(session: Session, tenant: str, id_: Id, now: Instant) -> bool:

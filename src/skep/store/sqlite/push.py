@@ -239,7 +239,8 @@ class _Batch:
 
     def _check_depths(self) -> None:
         for plan in self.plans.values():
-            if plan.queue is None or not plan.queue.settings.max_depth or not plan.fresh:
+            # What is not encrypted is told so before all else: it is encrypted then, and comes back.
+            if plan.refusal is not None or plan.queue is None or not plan.queue.settings.max_depth or not plan.fresh:
                 continue
             limit, depth = plan.queue.settings.max_depth, self.session.depth(plan.queue)
             if depth + len(plan.fresh) > limit:
