@@ -49,8 +49,7 @@ def test_the_story_adds_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
     printed, complaints = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, complaints) == (0, ""), printed
 
-    # Six figures, then when the group was last used, which is folded where it is long: 13s ago, <1s ago, 1m 5s ago.
-    accounts = re.findall(r"^ (\w+) +(\w+)((?: +\d+){6}) +<?\d+[a-z]", printed, re.MULTILINE)
+    accounts = re.findall(r"^ (\w+) +(\w+)((?: +\d+){6}) *$", printed, re.MULTILINE)
     assert [account[:2] for account in accounts] == [
         ("orders", "audit"), ("orders", "billing"), ("payments", "bank"), ("shipments", "parcels"), ("refusals", "letters"),
         ("returns", "refunds"),

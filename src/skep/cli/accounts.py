@@ -24,11 +24,16 @@ ACCOUNT: Columns[GroupFigures] = {
     "in flight": lambda one: one.in_flight,
     "dead": lambda one: one.dead,
     "expired": lambda one: one.expired,
+}
+"""What adds up, and whose it is."""
+
+WITHIN_QUEUE: Columns[GroupFigures] = {
+    **ACCOUNT,
     "retried": lambda one: one.retried,
     "last used": lambda one: last_used(one),
     "holds": lambda one: one.held_messages or 0,
 }
-"""A table within one queue."""
+"""A table of one queue's groups."""
 
-LISTED: Columns[GroupFigures] = {"queue": lambda one: one.queue, **ACCOUNT}
-"""A table over queues."""
+QUEUE: Columns[GroupFigures] = {"queue": lambda one: one.queue}
+"""What comes first in a table over queues."""

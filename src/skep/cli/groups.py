@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from skep.cli.accounts import LISTED
+from skep.cli.accounts import QUEUE, WITHIN_QUEUE
 from skep.cli.connection import Connection
 from skep.cli.consent import Consent
 from skep.cli.output import counted, print_lines, print_one, print_rows
@@ -27,7 +27,7 @@ def list_groups(*, queue: str | None = None, to: Connection | None = None) -> No
     """
     to = to or Connection()
     with to.open() as client:
-        print_rows(to, client.groups(queue), LISTED, empty="there are no groups")
+        print_rows(to, client.groups(queue), {**QUEUE, **WITHIN_QUEUE}, empty="there are no groups")
 
 
 @group_app.command

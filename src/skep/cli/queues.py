@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from cyclopts import App
 
-from skep.cli.accounts import ACCOUNT
+from skep.cli.accounts import WITHIN_QUEUE
 from skep.cli.connection import Connection
 from skep.cli.consent import Consent
 from skep.cli.output import (
@@ -238,7 +238,7 @@ def _show_detail(detail: QueueDetail) -> None:
         **_settings(detail.settings),
     })  # fmt: skip
     if detail.groups:
-        print_table(detail.groups, ACCOUNT)
+        print_table(detail.groups, WITHIN_QUEUE)
 
 
 LISTED: Columns[ListedQueue] = {

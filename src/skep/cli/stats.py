@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skep.cli.accounts import ACCOUNT
+from skep.cli.accounts import WITHIN_QUEUE
 from skep.cli.connection import Connection
 from skep.cli.output import duration, print_fields, print_lines, print_one, print_table
 
@@ -41,7 +41,7 @@ def _show_all(status: StatusResponse) -> None:
 def _show_queue(detail: QueueDetail) -> None:
     print_fields({"queue": detail.name, **_figures(detail.stats)})
     if detail.groups:
-        print_table(detail.groups, ACCOUNT)
+        print_table(detail.groups, WITHIN_QUEUE)
 
 
 def _figures(one: Overview | QueueFigures) -> dict[str, object]:

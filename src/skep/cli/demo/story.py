@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 import skep
-from skep.cli.accounts import LISTED
+from skep.cli.accounts import ACCOUNT, QUEUE
 from skep.cli.demo import checks, shop
 from skep.cli.demo.checks import Seen
 from skep.cli.demo.tables import into_spark
@@ -297,7 +297,7 @@ def _sum_up(stage: Stage) -> bool:
 
 def _summary(screen: Screen, groups: Sequence[GroupFigures]) -> None:
     table = new_table()
-    columns = {name: cell for name, cell in LISTED.items() if name != "retried"}
+    columns = {**QUEUE, **ACCOUNT}
     for number, heading in enumerate(columns):
         table.add_column(heading, justify="left" if number < 2 else "right")
     for group in groups:
