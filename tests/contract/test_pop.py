@@ -369,6 +369,21 @@ async def test_auto_ack_passes_what_is_too_old(driver: Driver, lifetime: str, kn
     assert (stats.completed, stats.expired) == (1, 1)
 
 
+async def test_a_large_batch_passes_what_is_too_old_behind_many_partitions(driver: Driver) -> None:
+    await driver.create(max_wait_seconds=100)
+    await driver.push("old")
+    (old,) = await driver.pop(lease_seconds=1000)
+    driver.clock.advance(50)
+    many = [f"p{n}" for n in range(150)]
+    await driver.push_batches(driver.batch(*(driver.message(p, partition=p) for p in many)))
+    driver.clock.advance(49)
+    await driver.nack(old)
+    driver.clock.advance(2)
+
+    assert sorted(payloads(await driver.pop())) == sorted(many)
+    assert (await driver.stats()).expired == 1
+
+
 async def test_a_paused_queue_gives_nothing_and_takes_everything(driver: Driver) -> None:
     await driver.push("a")
     await driver.update(paused=True)

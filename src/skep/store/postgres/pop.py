@@ -33,7 +33,7 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "pop")
 
 TIDY_ROWS = 100
-"""How many rows one pass of tidying looks at."""
+"""How many rows one pass of tidying looks at, at least."""
 
 TIDY_MESSAGES = 200
 """How many messages of one partition one pass of tidying expires."""
@@ -156,8 +156,8 @@ async def tidy(
     connection: Connection,
     account: Account,
     now: Instant,
+    rows: int,
     partition: str | None = None,
-    rows: int = TIDY_ROWS,
     readable: bool = False,
 ) -> None:
     """Bury what ran out of attempts, expire what is too old, put right what cannot be read.
@@ -177,6 +177,13 @@ async def tidy(
     # All of them: a row's age and ready_at, taken anew from its next message, may be all that was wrong with it.
     await settle.write_leases(connection, account, examined, now, effects)
     await settle.apply(connection, account, effects, now)
+
+
+async def tidy_for(connection: Connection, shape: Shape, rows: int, now: Instant, shard: int) -> None:
+    """Tidy what pops of this shape look at."""
+    account = await settle.find_account(connection, shape.queue, shape.group, shard)
+    if account is not None:
+        await tidy(connection, account, now, max(rows, TIDY_ROWS), shape.partition)
 
 
 async def discover_old(connection: Connection, shape: Shape, now: Instant, shard: int) -> None:

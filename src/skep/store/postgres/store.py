@@ -227,16 +227,13 @@ class PostgresStore:
 
     async def _tidy(self, requests: Sequence[PopRequest], now: Instant) -> None:
         """Put right what stands in the way of pops, after finding it again: with a pop's transaction, its discovery was undone."""
-        for shape in pop.by_shape(requests):
+        shapes = pop.by_shape(requests)
+        for shape in shapes:
             # Apart from tidying: who makes a group has the queue's log, and must not bury in another.
             await self._pool.transaction(partial(pop.discover_old, shape=shape, now=now, shard=self._shard))
-        for request in requests:
-            await self._pool.transaction(partial(self._tidy_group, request=request, now=now))
-
-    async def _tidy_group(self, connection: Connection, request: PopRequest, now: Instant) -> None:
-        account = await settle.find_account(connection, request.queue, request.group, self._shard)
-        if account is not None:
-            await pop.tidy(connection, account, now, request.partition)
+        for shape, numbers in shapes.items():
+            rows = sum(requests[n].batch for n in numbers)  # no pop looks at more
+            await self._pool.transaction(partial(pop.tidy_for, shape=shape, rows=rows, now=now, shard=self._shard))
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
         if not settlements:
