@@ -20,9 +20,10 @@ EMPTY = """
 DO $$ DECLARE name regclass; BEGIN
     SET LOCAL session_replication_role = replica;  -- no triggers
     FOR name IN SELECT oid FROM pg_class WHERE relnamespace = 'skep'::regnamespace AND relkind = 'r'
-        AND relname NOT IN ('migration', 'app_revision')
+        AND relname NOT IN ('migration', 'app_revision', 'clock')
     LOOP EXECUTE 'DELETE FROM ' || name; END LOOP;
     UPDATE skep.app_revision SET revision = 0;
+    UPDATE skep.clock SET latest_at = 0, put_back_at = NULL;
     PERFORM setval(oid, 1, false) FROM pg_class WHERE relnamespace = 'skep'::regnamespace AND relkind = 'S';
 END $$
 """
