@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, NewType, Protocol
 
-import structlog
-
 Instant = NewType("Instant", int)
 
 MICROS_PER_SECOND = 1_000_000
@@ -51,8 +49,6 @@ LOOK_MICROS = MICROS_PER_SECOND // 10
 """How often it is compared with the wall clock."""
 LONGEST_SLEEP_SECONDS = 1.0
 """The clock may have gone forward by then."""
-
-log = structlog.get_logger("skep.clock")
 
 
 class _Line(NamedTuple):
@@ -137,6 +133,9 @@ class SystemClock:
         if off > STEP_FORWARD_MICROS or off < -STEP_BACK_MICROS or (at_once and off):
             self._line = _Line(shown + off - ticks, 0, ticks, line.back + max(0, -off))
             if not at_once:
+                import structlog  # which is slow to load, and clients have clocks too
+
+                log = structlog.get_logger("skep.clock")
                 log.warning("the clock was put right", by_seconds=round(off / MICROS_PER_SECOND, 3))
         else:
             self._line = _Line(shown - ticks, off, ticks, line.back)

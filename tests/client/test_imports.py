@@ -7,7 +7,18 @@ import sys
 
 import pytest
 
-SERVER_ONLY = ["apsw", "starlette", "uvicorn", "asyncpg", "cyclopts", "prometheus_client", "skep.engine", "skep.http"]
+SERVER_ONLY = [
+    "structlog",
+    "rich",
+    "apsw",
+    "starlette",
+    "uvicorn",
+    "asyncpg",
+    "cyclopts",
+    "prometheus_client",
+    "skep.engine",
+    "skep.http",
+]
 
 
 def loaded_by(program: str) -> set[str]:
