@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Aged
@@ -64,6 +65,7 @@ PHONE_PAGES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_page_is_wider_than_a_phone(aged_screen: Screen, aged: Aged, complaints: list[str]) -> None:
     aged_screen.page.set_viewport_size({"width": 390, "height": 800})
     for path in PHONE_PAGES:

@@ -80,6 +80,7 @@ def proxied(guarded: RunningServer, strays: list[str], allowed: list[str]) -> It
     thread.join()
 
 
+@pytest.mark.slow
 def test_everything_works_below_the_prefix(
     page: Page, guarded: RunningServer, proxied: str, strays: list[str], complaints: list[str]
 ) -> None:

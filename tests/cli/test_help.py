@@ -64,7 +64,7 @@ def test_every_setting_of_a_queue_has_an_option() -> None:
     assert {field.name for field in fields(QueueFlags)} == {*QueueSettings.__struct_fields__, "reset"}
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", *(pytest.param(shell, marks=pytest.mark.slow) for shell in ("zsh", "fish"))])
 def test_a_shell_can_be_taught_the_commands(shell: str) -> None:
     printed, _ = imported("completion", shell)
     assert all(word in printed for word in ("skep", "push", "dlq", "replay", "dry-run"))

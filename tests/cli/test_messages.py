@@ -6,6 +6,8 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 import skep
 from tests.cli.command import Command
 
@@ -108,6 +110,7 @@ def test_tail_shows_what_is_pushed_without_leasing_it_and_ctrl_c_ends_it_well(
     assert client.stats("orders").groups == []
 
 
+@pytest.mark.slow
 def test_tail_starts_where_it_is_told(command: Command, client: skep.Client) -> None:
     client.push("orders", [1, 2, 3])
     told = {

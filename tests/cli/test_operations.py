@@ -29,6 +29,7 @@ def queued(client: skep.Client, queue: str, *payloads: object, partition: str = 
     return pushed.queued.operation_id
 
 
+@pytest.mark.slow
 def test_they_are_listed_newest_first_and_chosen(command: Command, client: skep.Client) -> None:
     ids = [queued(client, "orders", 1), queued(client, "orders", 2, 3, partition="P"), queued(client, "bills", 4)]
 

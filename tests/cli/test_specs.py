@@ -52,6 +52,7 @@ def test_a_spec_is_planned_and_applied_and_holds(default: Command, tmp_path: Pat
     assert default("spec", "plan", file, "-o", "table").out == "nothing to change\n"
 
 
+@pytest.mark.slow
 def test_what_could_lose_something_is_shown_and_asked_for(default: Command, tmp_path: Path, name: str) -> None:
     default("spec", "apply", "-", stdin=spec(name))
     file = write(tmp_path, spec(name, ", retention { max_depth: 5 }"))
@@ -87,6 +88,7 @@ def test_what_the_server_finds_wrong_is_told_line_by_line(default: Command, name
     assert (wrong.code, "<stdin>:1:" in wrong.err) == (1, True)
 
 
+@pytest.mark.slow
 def test_entities_are_seen_with_their_events(command: Command, client: skep.Client) -> None:
     with client.transaction() as tx:
         tx.effect("Order", "1", version=0, events=[("Placed", {"n": 1}), ("Paid", {})], state={"paid": True})

@@ -24,7 +24,8 @@ from tests.support.reference_store import ReferenceStore
 
 TENANTS = (f"tenant-{number}" for number in itertools.count(1))
 FOLDER = Path(__file__).parent
-STORES = ["reference", "sqlite-memory", "sqlite-file", "postgres"]
+STORES = ["reference", pytest.param("sqlite-memory", marks=pytest.mark.slow), "sqlite-file", "postgres"]
+"""In memory SQLite does the same as in a file."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

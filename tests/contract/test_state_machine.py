@@ -636,11 +636,11 @@ def run_machine(make: Callable[[], Store], examples: int, steps: int = 30) -> No
 
 
 def test_sqlite_agrees_with_the_reference() -> None:
-    run_machine(lambda: SqliteStore(":memory:"), examples=60)
+    run_machine(lambda: SqliteStore(":memory:"), examples=30)
 
 
 def test_postgres_agrees_with_the_reference(shared_dsn: str) -> None:
-    run_machine(lambda: PostgresStore(shared_dsn, max_connections=2), examples=12)
+    run_machine(lambda: PostgresStore(shared_dsn, max_connections=2), examples=6)
 
 
 @pytest.mark.slow

@@ -481,18 +481,18 @@ async def test_a_key_is_changed_when_what_all_servers_sealed_with_it_comes_to_th
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers that start and stop, and each seal a little, know nothing of each other's messages."""
-    monkeypatch.setattr("skep.engine.encryption.MESSAGES_PER_KEY", 100)
+    monkeypatch.setattr("skep.engine.encryption.MESSAGES_PER_KEY", 30)
     monkeypatch.setattr("skep.engine.encryption.SEALS_RESERVED", 10)
     counts = []
-    for start in range(21):
+    for start in range(7):
         async with open_engine(url, clock=clock, masters=MASTERS) as engine:
             if start == 0:
                 await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
             await engine.push([message(b"%d" % start)])
             counts.append(len(await engine.encryption.wrapped_keys()))
-    assert counts == [1] * 10 + [2] * 10 + [3]
+    assert counts == [1] * 3 + [2] * 3 + [3]
     async with open_engine(url, clock=clock, masters=MASTERS) as engine:
-        assert [d.payload for d in (await engine.pop(PAYMENTS, batch=99)).deliveries] == [b"%d" % n for n in range(21)]
+        assert [d.payload for d in (await engine.pop(PAYMENTS, batch=99)).deliveries] == [b"%d" % n for n in range(7)]
 
 
 async def test_one_server_uses_what_it_reserved_before_it_asks_the_store_again(

@@ -84,6 +84,7 @@ def until(condition: Any) -> Any:
     return found
 
 
+@pytest.mark.slow
 def test_000_order_under_load(dsn: str, tmp_path: Path) -> None:
     with (
         server(dsn, tmp_path, *NEVER_BUSY, *PERFORMS_NOTHING) as calm,
@@ -142,6 +143,7 @@ async def _die_while_performing(dsn: str, doomed: Server) -> None:
     await connection.close()
 
 
+@pytest.mark.slow
 def test_000_queue_full(dsn: str, tmp_path: Path) -> None:
     few = ("--set", "admission.push_operations=5", "--set", "operations.look_seconds=0.1")
     with server(dsn, tmp_path, *BUSY, *few, *PERFORMS_NOTHING) as busy:

@@ -127,6 +127,7 @@ async def test_I13_the_server_killed_while_it_drains(
     load.check(await stored(dsn))
 
 
+@pytest.mark.slow
 async def test_I13_SIGTERM_while_the_store_is_away_keeps_what_is_spooled(
     mortal: PostgresServer, dsn: str, tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ async def test_003_4_I13_postgres_stopped_and_continued_under_load(
     load.check(await stored(dsn))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noticed", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_SIGTERM_ends_a_server_whose_postgres_hangs(
     mortal: PostgresServer, dsn: str, tmp_path: Path, noticed: bool
@@ -226,6 +228,7 @@ async def test_I13_two_workers_have_a_spool_each_and_one_takes_over_from_a_dead_
     load.check(await stored(dsn))
 
 
+@pytest.mark.slow
 async def test_003_6_what_is_buffered_is_stored_on_SIGTERM_and_goes_through_an_outage(
     mortal: PostgresServer, dsn: str, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def settle(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never came to be so")
 
 
+@pytest.mark.slow
 def test_misuse_over_and_over_leaves_nothing_behind(server: ServeProcess) -> None:
     port = port_of(server)
     work(port, 1)

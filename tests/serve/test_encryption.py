@@ -25,6 +25,7 @@ def keys_in(folder: Path, *lines: str) -> str:
     return f"encryption.master_keys=file:{path}"
 
 
+@pytest.mark.slow
 def test_the_life_of_an_encrypted_queue(tmp_path: Path) -> None:
     old, new = master("old"), master("new")
     with serving("--set", keys_in(tmp_path, old), folder=tmp_path) as server:

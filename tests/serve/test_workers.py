@@ -79,6 +79,7 @@ def test_I1_a_stop_reaches_all_workers_and_loses_nothing(
         assert answered <= set(stored(again.listening()))
 
 
+@pytest.mark.slow
 def test_workers_whose_supervisor_was_killed_stop_in_order(server: ServeProcess) -> None:
     server.listening()
     workers = workers_of(server)
@@ -99,6 +100,7 @@ def test_a_store_that_cannot_be_opened_is_told_once(tmp_path: Path) -> None:
     assert "s3cret" not in line
 
 
+@pytest.mark.slow
 def test_a_scrape_tells_of_all_workers_and_of_those_that_ended(server: ServeProcess) -> None:
     port = server.listening()
     with contextlib.ExitStack() as stack:

@@ -49,6 +49,7 @@ def test_columns_have_the_values_of_the_table(spark: SparkSession, reader: bool)
 # --- random expressions and messages ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [20, pytest.param(240, marks=pytest.mark.slow)])
 def test_random_expressions_over_random_messages(spark: SparkSession, count: int, reader: bool) -> None:
@@ -59,6 +60,7 @@ def test_random_expressions_over_random_messages(spark: SparkSession, count: int
     assert with_values > len(results) * len(payloads) / 8
 
 
+@pytest.mark.slow
 def test_what_spark_makes_java_of_is_the_same(spark: SparkSession) -> None:
     drawn = ["has(payload.title) ? payload.title : ''", *_drawn(8, seed=7)]
     payloads = [msgspec.json.encode(ORDER).decode(), *_payloads(10, seed=6)]

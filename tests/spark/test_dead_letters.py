@@ -71,6 +71,7 @@ def test_fields_that_set_letters_apart_are_named_by_value_shape_or_presence(spar
     }
 
 
+@pytest.mark.slow
 def test_a_payload_that_is_no_json_is_said_to_be_none(spark: SparkSession) -> None:
     healthy = messages_of(spark, *(message("orders", seq, seq, payload=order(seq)) for seq in range(1, 4)))
     letters = letters_of(spark, letter(9, 1, "bad", payload="<xml/>"), letter(10, 1, "bad", payload="[1, 2"))

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipelines.py"
 
 
+@pytest.mark.slow
 def test_the_example_runs_from_its_first_cell_to_its_last(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -157,6 +157,7 @@ def test_a_group_that_was_not_meant_has_no_hop(spark: SparkSession) -> None:
     assert found == {(1, "g"), (2, "g"), (3, "g"), (1, "audit"), (3, "audit")}
 
 
+@pytest.mark.slow
 def test_journeys_are_gone_on_with_from_where_they_were(spark: SparkSession) -> None:
     first, second = message("payments", 1, 0), message("payments", 2, 1)
     retried = lease("payments", (1, 1), (1, 2), "retried")

@@ -140,6 +140,7 @@ def given_up(windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("metrics",), pytest.param(("metrics", "journeys"), marks=pytest.mark.slow)])
 def test_a_pass_reads_what_is_new_and_the_rest_stays(shop: Shop, names: tuple[str, ...]) -> None:
     shop.order(40)

@@ -163,6 +163,7 @@ def test_the_command_line_runs_a_pipeline_and_fails_when_a_check_does(
     assert "there is no pipeline 'nope'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_replay_goes_back_in_order_once_and_can_be_tried_first(lake: Lake) -> None:
     lake.client.push("orders", [skep.NewMessage({"n": number}, partition=f"p{number % 2}") for number in range(6)])
     ran(lake, "archive")
@@ -297,6 +298,7 @@ def test_commands_of_a_spec_go_to_a_table_and_a_queue_and_rejects_to_the_dead_le
     assert [one.source_seq for one in lake.client.dead_letters("Placed")] == [7]
 
 
+@pytest.mark.slow
 def test_a_batch_of_commands_that_is_done_again_buries_its_rejects_once(lake: Lake) -> None:
     lake.client.push("Placed", [{"number": number, "cents": "many"} for number in range(3)])
     ran(lake, "commands", queues=("Placed",), app=SHOP)

@@ -207,6 +207,11 @@ VERBS: list[Verb] = [
 ]  # fmt: skip
 
 
+ORDERINGS = pytest.mark.parametrize(
+    "ordering", [Ordering.PER_KEY, pytest.param(Ordering.UNORDERED, marks=pytest.mark.slow)]
+)
+
+
 async def ready(store: PostgresStore, number: int, ordering: Ordering, verb: Verb) -> Callable[[], Awaitable[Any]]:
     """A tenant of its own with a queue, messages and a group that pops them; and a verb that is about to be called."""
     driver = Driver(store, ManualClock(), f"tenant {number}")
@@ -228,7 +233,7 @@ async def held_while_waiting(session: Session, call: Awaitable[Any]) -> list[asy
     return held
 
 
-@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+@ORDERINGS
 @pytest.mark.parametrize("verb", VERBS)
 async def test_who_waits_for_a_table_holds_none_that_comes_after_it(
     store: PostgresStore, other: Session, verb: Verb, ordering: Ordering
@@ -247,7 +252,7 @@ async def test_who_waits_for_a_table_holds_none_that_comes_after_it(
         assert table != "consumer_group" or not {row["class"] for row in rows} & set(ADVISORY)
 
 
-@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+@ORDERINGS
 @pytest.mark.parametrize("verb", VERBS)
 async def test_who_waits_for_a_group_or_a_log_holds_nothing_that_comes_after_it(
     store: PostgresStore, other: Session, verb: Verb, ordering: Ordering

@@ -137,6 +137,7 @@ async def test_a_commit_that_waits_for_a_standby_for_ever_is_no_answer(
     assert caught.value.code is Code.STORE_UNAVAILABLE
 
 
+@pytest.mark.slow
 async def test_connections_to_a_server_that_became_read_only_are_made_anew() -> None:
     """Its address leads to another server by now, but those who are connected stay where they were."""
     with running_postgres() as demoted, running_postgres() as promoted:
