@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.http.driver import Api
 
 
@@ -57,3 +59,14 @@ def test_a_dead_letter_is_deleted_by_its_id_also_by_the_dead_letter_queue(api: A
     assert api.delete(f"/admin/queues/q.dead/dlq/{letter['id']}").json == {"ok": True}
     assert api.delete(f"/admin/queues/q.dead/dlq/{letter['id']}").status == 404
     assert api.get("/admin/queues/q/dlq").json == {"dead_letters": [], "after": None}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_shred_of_a_queue_that_is_not_there_is_told(api: Api, dry_run: bool) -> None:
+    api.push("payments", 1)
+
+    misspelt = api.post("/api/v1/encryption/shred", {"queue": "paymets", "dryRun": dry_run})
+    plain = api.post("/api/v1/encryption/shred", {"queue": "payments", "dryRun": dry_run})
+
+    assert (misspelt.status, misspelt.code) == (404, "QUEUE_NOT_FOUND")
+    assert (plain.status, plain.json) == (200, {"keys": 0})

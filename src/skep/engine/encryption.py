@@ -289,7 +289,8 @@ class Encryption:
                 if await self._is_read_anew() and (destroyed := len(dropped - self._keys.keys())):
                     log.warning("data keys were destroyed", tenant=tenant, queue=queue, keys=destroyed)
                 raise
-            log.warning("data keys were destroyed", tenant=tenant, queue=queue, keys=gone)
+            if gone:
+                log.warning("data keys were destroyed", tenant=tenant, queue=queue, keys=gone)
             await self._is_read_anew()
             return gone
 

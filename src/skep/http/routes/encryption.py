@@ -45,8 +45,12 @@ def operations(engine: Engine) -> list[Operation]:
         if (wanted.queue is None) is not wanted.all_queues:
             raise SkepError(Code.INVALID_REQUEST, "name a queue, or say allQueues: one of the two")
         if wanted.dry_run:
-            return json_answer(Shredded(len(await keys_of(call.tenant, wanted.queue))))
-        return json_answer(Shredded(await engine.encryption.shred(call.tenant, wanted.queue)))
+            found = len(await keys_of(call.tenant, wanted.queue))
+        else:
+            found = await engine.encryption.shred(call.tenant, wanted.queue)
+        if not found and wanted.queue is not None:
+            await engine.get_queue(call.queue(wanted.queue))  # whoever misspells a name must hear of it
+        return json_answer(Shredded(found))
 
     return [
         Operation(
