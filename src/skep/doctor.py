@@ -20,6 +20,7 @@ import apsw
 from msgspec import Struct
 
 from skep.config import ServerSettings
+from skep.crypto.sources import load_master_keys
 from skep.errors import SkepError
 from skep.http.address import bind, check_exposure, resolve
 from skep.private import opened_to_others
@@ -69,6 +70,7 @@ async def examine(settings: ServerSettings, secret_file: Path | None = None) -> 
         documents = await asyncio.to_thread(sqlite_apps, sqlite_path(settings))
     secrets += secret_files(apps_of(documents), os.environ)
     findings += await asyncio.to_thread(lambda: list(permissions(private_paths(settings), secrets)))
+    findings += await asyncio.to_thread(lambda: list(master_keys(settings.encryption.master_keys)))
     return [*findings, *await port(settings), *extras(), *await java()]
 
 
@@ -157,6 +159,18 @@ def permissions(kept: Iterable[Path], secrets: Iterable[Path]) -> Iterable[Findi
         yield Finding("permissions", "warn", f"other accounts can get at {path}", cure)
     if not loose:
         yield Finding("permissions", "ok", "no other account can get at what is kept here")
+
+
+def master_keys(source: str | None) -> Iterable[Finding]:
+    """That the server gets its master keys. A command that would print them is not run."""
+    if source is None or source.startswith("command:"):
+        return
+    try:
+        load_master_keys(source, os.environ)
+    except SkepError as error:
+        yield Finding("master keys", "fail", error.message, "the server does not start without its master keys")
+    else:
+        yield Finding("master keys", "ok", "there are some")
 
 
 def nearest(path: Path) -> Path:

@@ -170,6 +170,7 @@ def test_files_of_secrets_that_others_can_read_are_told_at_the_start_and_by_doct
     found = json.loads(skep("doctor", folder=tmp_path, SKEP_PORT="0", **environ).stdout)
     hints = [one["hint"] for one in found if one["check"] == "permissions"]
     assert hints == [f"chmod 600 {file}" for file in files]
+    assert [one["state"] for one in found if one["check"] == "master keys"] == ["fail"]
     del environ["SKEP_ENCRYPTION_MASTER_KEYS"]  # a server does not start with such a file
     with serving(folder=tmp_path, environ=environ) as server:
         assert server.event("other accounts of this machine can get at a secret")["cure"] == hints[1]
