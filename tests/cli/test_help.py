@@ -11,7 +11,7 @@ import pytest
 from skep.cli.app import app
 from skep.cli.commands import SECTIONS, overview
 from skep.cli.queue_settings import QueueFlags
-from skep.model import QueueSettings
+from skep.model import DeadReason, QueueSettings
 
 HEAVY = {"cyclopts", "rich", "msgspec", "pyreqwest", "stamina", "structlog", "apsw", "starlette", "uvicorn", "asyncio"}
 SERVER = {"apsw", "asyncpg", "starlette", "uvicorn", "uvloop", "pyarrow", "prometheus_client"}
@@ -62,6 +62,11 @@ def test_every_command_that_talks_to_a_server_has_an_example() -> None:
 
 def test_every_setting_of_a_queue_has_an_option() -> None:
     assert {field.name for field in fields(QueueFlags)} == {*QueueSettings.__struct_fields__, "reset"}
+
+
+def test_dead_letters_can_be_chosen_by_every_reason() -> None:
+    printed, _ = imported("dlq", "list", "--help")
+    assert all(reason in printed for reason in DeadReason)
 
 
 @pytest.mark.parametrize("shell", ["bash", *(pytest.param(shell, marks=pytest.mark.slow) for shell in ("zsh", "fish"))])

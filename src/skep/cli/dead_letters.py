@@ -44,7 +44,7 @@ class Which:
     """Only of this partition."""
     group: str | None = None
     """Only those that this group gave up on."""
-    reason: Literal["max_attempts", "rejected", "expired", "invalid"] | None = None
+    reason: Literal["max_attempts", "rejected", "expired", "invalid", "operation_failed"] | None = None
     """Only those that died of this."""
     error: str | None = None
     """Only those whose error contains this text."""

@@ -80,7 +80,7 @@ class DeadLetterQuery(TypedDict, total=False):
     source_queue: str
     partition: str
     group: str
-    reason: DeadReason | Literal["max_attempts", "rejected", "expired", "invalid"]
+    reason: DeadReason | Literal["max_attempts", "rejected", "expired", "invalid", "operation_failed"]
     error: str
     since: datetime
     until: datetime
@@ -95,7 +95,7 @@ class DeadLetterWish(TypedDict, total=False):
     source_queue: str
     partition: str
     group: str
-    reason: DeadReason | Literal["max_attempts", "rejected", "expired", "invalid"]
+    reason: DeadReason | Literal["max_attempts", "rejected", "expired", "invalid", "operation_failed"]
     error: str
     since: datetime
     until: datetime
