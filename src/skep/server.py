@@ -46,8 +46,8 @@ DATABASE_NAME = "skep.db"
 SPOOL_NAME = "spool"
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 OPEN_ACCESS = (
-    "nobody is asked for a key: whoever reaches this server may do anything with it; to change that, stop it and make a key with: "
-    "skep key create --role admin"
+    "nobody is asked for a key: whoever reaches this server may do anything with it; to change that, stop it, make a key with: "
+    "skep key create --role admin, and start it without access.required = false"
 )
 
 log = structlog.get_logger("skep.server")
@@ -253,10 +253,10 @@ async def open_gate(
         return None
     if gate.keys == 0 and tokens is None:
         log.warning(
-            "no key counts any more, so nobody gets in; make one with: skep key create --role admin, or ask nobody for "
-            "one again: skep access open"
+            "no key counts any more, so nobody gets in; stop the server and make one with: skep key create --role admin, or ask "
+            "nobody for one again: skep access open"
             if is_closed
-            else "there is no key yet, so nobody gets in; make one with: skep key create --role admin"
+            else "there is no key yet, so nobody gets in; stop the server and make one with: skep key create --role admin"
         )
     return gate
 

@@ -114,7 +114,9 @@ async def test_a_server_does_not_start_without_the_secrets_of_its_apps(store_url
     assert refused.value.code is Code.INVALID_SPEC
     assert "W_SECRET" in refused.value.message
     async with open_server(store_url, clock=clock, environment={}, require_secrets=False) as opened:
-        assert opened.catalogue.unusable_secrets() == {"W_SECRET": "the environment has no W_SECRET"}
+        assert opened.catalogue.unusable_secrets() == {
+            "W_SECRET": "the environment has neither W_SECRET nor W_SECRET_FILE"
+        }
 
 
 async def test_applied_apps_are_there_after_a_restart(store_url: str, clock: ManualClock) -> None:

@@ -104,7 +104,7 @@ def test_what_is_blocked_shows_in_listings_health_metrics_and_statistics() -> No
         assert shown["blockedAt"] is not None
         assert [one["id"] for one in api.get("/api/v1/operations?status=blocked").json["operations"]] == [id_]
         assert api.get("/health").json["warnings"] == [
-            "1 queued operations are blocked: they could not be done, and are tried again"
+            "queued operations that are blocked and tried again: 1; see skep ops list --status blocked"
         ]
         assert "skep_operations_blocked 1.0" in api.get("/metrics").body.decode()
         assert api.get("/api/v1/operations/stats").json["blocked"] == 1
@@ -195,7 +195,9 @@ def test_what_is_stuck_shows_in_health_metrics_and_log_and_the_server_is_well() 
 
         health = api.get("/health")
         assert (health.status, health.json["status"]) == (200, "ok")
-        assert health.json["warnings"] == ["1 queued operations are stuck: they wait for more than twice their timeout"]
+        assert health.json["warnings"] == [
+            "queued operations that are stuck, waiting for more than twice their timeout: 1"
+        ]
         assert "skep_operations_stuck 1.0" in api.get("/metrics").body.decode()
         assert api.get("/api/v1/operations/stats").json["stuck"] == 1
         assert api.get(f"/api/v1/operations/{id_}").json["stuck"] is True

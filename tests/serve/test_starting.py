@@ -116,7 +116,7 @@ def test_it_does_not_start_without_the_secrets_of_its_apps(tmp_path: Path) -> No
     code, line = failure(folder=tmp_path)
     assert code == 1
     assert line.startswith(
-        "skep: INVALID_SPEC: applied apps name secrets that this server cannot use: the environment has no W_SECRET;"
+        "skep: INVALID_SPEC: applied apps name secrets that this server cannot use: the environment has neither W_SECRET nor W_SECRET_FILE;"
     )
     with serving("--set", "require_secrets=false", folder=tmp_path) as server:
         assert server.event("applied apps name secrets that this server cannot use")["variables"] == ["W_SECRET"]
@@ -152,7 +152,9 @@ def test_the_refusal_to_be_reached_says_what_to_do(tmp_path: Path) -> None:
 
 def test_off_loopback_nobody_gets_in_without_a_key(tmp_path: Path) -> None:
     with serving("--host", "0.0.0.0", folder=tmp_path) as server:
-        server.event("there is no key yet, so nobody gets in; make one with: skep key create --role admin")
+        server.event(
+            "there is no key yet, so nobody gets in; stop the server and make one with: skep key create --role admin"
+        )
         with Wire(server.listening()) as wire:
             assert wire.request("GET", "/api/v1/resources/queues").reply().status == 401
             assert wire.request("GET", "/health").reply().status == 200

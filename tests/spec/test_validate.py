@@ -192,7 +192,7 @@ def test_secrets_that_are_missing_are_told_where_they_are_named() -> None:
     parsed = parse_app(INCIDENTS)
     assert list(secret_variables(parsed.app)) == ["ALERTS_SECRET"]
     (problem,) = secret_problems(parsed.app, {"ALERTS_SECRET": ""}, parsed.spans)
-    assert (problem.message, problem.line) == ("the environment has no ALERTS_SECRET", 50)
+    assert (problem.message, problem.line) == ("the environment has neither ALERTS_SECRET nor ALERTS_SECRET_FILE", 50)
     assert secret_problems(parsed.app, {"ALERTS_SECRET": "x" * 16}) == []
 
 

@@ -294,7 +294,7 @@ def test_without_a_scheme_there_is_no_verifier() -> None:
 
 @pytest.mark.parametrize("secrets", [{}, {"NEW": "a" * 16}, {"NEW": "a" * 16, "OLD": ""}])
 def test_a_secret_that_is_missing_is_an_error_at_the_start(secrets: dict[str, str]) -> None:
-    with pytest.raises(SkepError, match=r"the environment has no (NEW|OLD)"):
+    with pytest.raises(SkepError, match=r"the environment has neither (NEW|OLD)"):
         compile_verifier(HMAC, secrets)
 
 

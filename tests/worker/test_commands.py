@@ -144,7 +144,7 @@ def test_work_works_for_a_server_that_runs(tmp_path: Path) -> None:
         ),
         (
             'app A { queue Q { deliver: "https://a.example/" { secret_env: "A_SECRET" } } }',
-            "A cannot start: the environment has no A_SECRET",
+            "A cannot start: the environment has neither A_SECRET nor A_SECRET_FILE",
         ),
         (
             "app A { webhook H { command: Order.Place { n: payload.n }\n verify: none } }",

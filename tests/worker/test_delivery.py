@@ -318,9 +318,9 @@ async def test_address_and_headers_come_from_the_environment_or_a_file(tmp_path:
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        ({}, "the environment has no ADDRESS"),
+        ({}, "the environment has neither ADDRESS nor ADDRESS_FILE"),
         ({"ADDRESS": "s3cret"}, "what ADDRESS holds is not an address"),
-        ({"ADDRESS": "https://a.example/"}, "the environment has no TOKEN"),
+        ({"ADDRESS": "https://a.example/"}, "the environment has neither TOKEN nor TOKEN_FILE"),
         ({"ADDRESS": "https://a.example/", "TOKEN": "s3cret\r\nX: y"}, "what TOKEN holds cannot be a header's value"),
         ({"ADDRESS": "https://a.example/", "TOKEN_FILE": "/nowhere"}, "the file of TOKEN_FILE cannot be read"),
         ({"ADDRESS": "https://a.example/", "TOKEN": "a", "KEY": "c2hvcnQ="}, "the secret in KEY is too short"),

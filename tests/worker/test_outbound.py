@@ -221,5 +221,7 @@ def test_a_missing_or_unusable_secret_keeps_the_worker_from_starting(place: Plac
     app = skep.App(
         load('app A { queue Q { deliver: "https://a.example/" { secret_env: "NOTICE_SECRET" } } }', "a.skep")
     )
-    with pytest.raises(skep.SkepError, match="INVALID_SETTING: the environment has no NOTICE_SECRET"):
+    with pytest.raises(
+        skep.SkepError, match="INVALID_SETTING: the environment has neither NOTICE_SECRET nor NOTICE_SECRET_FILE"
+    ):
         place.working(app, environment={})

@@ -66,7 +66,7 @@ def open_(*, consent: Consent | None = None, place: Place | None = None, output:
     if before.keys:
         raise SkepError(
             Code.INVALID_REQUEST,
-            f"{before.keys} keys of the store count: revoke them first (skep key list, skep key revoke)",
+            f"keys of the store that count: {before.keys}; revoke them first (skep key list, skep key revoke)",
         )
     if consent.dry_run or not before.closed:
         _print(before, output)

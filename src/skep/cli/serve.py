@@ -23,13 +23,13 @@ class Flags:
     store: str | None = None
     """Where messages are kept: a path, :memory: or postgresql://…; skep.db in the data folder by default."""
     data_folder: str | None = None
-    """The folder of the SQLite file, ./skep-data by default; made when it is missing."""
+    """The folder of the SQLite file and of the spool, ./skep-data by default; made when it is missing."""
     host: str | None = None
     """The address or name to listen on, 127.0.0.1 by default."""
     port: int | None = None
     """The port to listen on, 6632 by default; 0 takes a free one."""
     insecure: bool | None = None
-    """Listen off loopback although anyone who reaches the port may do anything."""
+    """Off loopback, ask nobody for a key as long as there is none: anyone who reaches the port may do anything."""
     workers: int | None = None
     """Processes that share the port, 1 by default; more need PostgreSQL."""
     drain_seconds: float | None = None

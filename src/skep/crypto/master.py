@@ -55,7 +55,10 @@ class MasterKeys:
         """The secret of a data key that the master key of this name wrapped."""
         cipher = self._ciphers.get(name)
         if cipher is None:
-            raise SkepError(Code.KEY_UNAVAILABLE, f"the master key {name!r} is not among those this server was given")
+            raise SkepError(
+                Code.KEY_UNAVAILABLE,
+                f"the master key {name!r} is not in encryption.master_keys: add it there, after the current one",
+            )
         try:
             return cipher.decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], associated(id_, queue))
         except (InvalidTag, ValueError):

@@ -81,4 +81,6 @@ class Bodies:
 
 
 def _no_room() -> SkepError:
-    return SkepError(Code.SERVER_BUSY, "the bodies of other requests take all the room that there is for bodies")
+    return SkepError(
+        Code.SERVER_BUSY, "unfinished bodies take all the room that there is for them: send less at once, or try again"
+    )

@@ -88,7 +88,9 @@ def evaluate(expression: Expression, message: Mapping[str, object], budget: int 
     except BudgetError:
         if units < budget:
             raise NotAtOnceError from None
-        raise _without_value(expression, f"the expression took more than {budget} steps", 0) from None
+        raise _without_value(
+            expression, f"the expression took more than {budget} steps: shorten the text or the pattern", 0
+        ) from None
     except RecursionError:
         raise _without_value(expression, "the message is nested too deeply", 0) from None
     finally:

@@ -75,7 +75,7 @@ def matches(scope: Scope, value: object, pattern: object) -> object:
     try:
         return of_message(wanted, scope).occurs_in(text, scope)
     except ValueError as error:
-        raise NoValueError(f"the pattern is wrong: {error}", pattern) from None
+        raise NoValueError(f"the pattern is wrong or too large: {error}", pattern) from None
 
 
 def matching(pattern: Pattern) -> Function:

@@ -150,7 +150,7 @@ def key_of(variable: str, secret: str) -> bytes:
 def _from_file(variable: str, environment: Mapping[str, str]) -> str:
     place = environment.get(variable + FILE_SUFFIX)
     if not place:
-        raise ValueError(f"the environment has no {variable}")
+        raise ValueError(f"the environment has neither {variable} nor {variable}{FILE_SUFFIX}")
     try:
         with FilePath(place).open("rb") as file:
             text = file.read(FILE_BYTES_MAX).decode().rstrip("\r\n")

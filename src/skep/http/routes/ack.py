@@ -45,7 +45,7 @@ _OUTCOMES = {
 }
 ACK_EXAMPLE = {"leaseId": "LEASE_ID", "seq": 1, "status": "completed"}
 _REASONS = {
-    Code.STALE_LEASE: "the lease has ended or was never this one; the message may be with someone else",
+    Code.STALE_LEASE: "the lease has ended, was never this one, or the message is settled already; it may be with someone else",
     Code.NOT_IN_LEASE: "the lease is good, but this seq is not in it or was settled already",
 }
 

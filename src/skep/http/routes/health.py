@@ -53,7 +53,9 @@ def _warnings(engine: Engine) -> list[str]:
     stuck, blocked = engine.operations.stuck, engine.operations.blocked
     told = []
     if stuck:
-        told.append(f"{stuck} queued operations are stuck: they wait for more than twice their timeout")
+        told.append(f"queued operations that are stuck, waiting for more than twice their timeout: {stuck}")
     if blocked:
-        told.append(f"{blocked} queued operations are blocked: they could not be done, and are tried again")
+        told.append(
+            f"queued operations that are blocked and tried again: {blocked}; see skep ops list --status blocked"
+        )
     return told
