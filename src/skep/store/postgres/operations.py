@@ -99,18 +99,29 @@ async def claim(
 ) -> tuple[list[Claimed], Head]:
     """Take the next operations that may be performed: by their turn; when those that are next all have to wait, by partition.
 
-    A look by partition begins ``after`` one. Where it ended is returned.
+    A look by partition begins ``after`` one. Where it ended is returned. Whoever finds another claimer at work takes nothing, and the
+    next look begins where this one did.
     """
     bounds = (token, worker, limits.operations, limits.messages, limits.bytes, now)
     rows = await connection.fetch(SQL["claim"], *bounds, CLAIM_PASSED, GROWTHS, LOST)
+    if _is_left(rows):
+        return [], after
     rounds = 1 if after == FIRST_HEAD else 2
     while not rows and rounds:
         heads = [tuple(row) for row in await connection.fetch(SQL["heads"], *after, CLAIM_HEADS)]
-        ready, after = ready_heads(heads, now, limits.operations)
+        ready, following = ready_heads(heads, now, limits.operations)
         if ready:
             rows = await connection.fetch(SQL["claim_heads"], *bounds, ready, GROWTHS, LOST)
+            if _is_left(rows):
+                return [], after
+        after = following
         rounds -= after == FIRST_HEAD
     return sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.position), after
+
+
+def _is_left(rows: Sequence[asyncpg.Record]) -> bool:
+    """Whether the claim is left to another claimer, who was at work."""
+    return bool(rows) and rows[0]["position"] is None
 
 
 def _claimed(row: asyncpg.Record) -> Claimed:
