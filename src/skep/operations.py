@@ -178,6 +178,13 @@ class Claimed(Struct, frozen=True):
         return decode_settlements(self.payload, self.queue)
 
 
+class Claim(Struct, frozen=True):
+    """What a claim took. With ``more`` it took nothing, and has not looked everywhere: the next one goes on from there."""
+
+    operations: list[Claimed]
+    more: bool = False
+
+
 class Performed(Struct, frozen=True):
     """What became of a claim: results by position, operations that were no longer ours, and refusals.
 

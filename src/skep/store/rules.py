@@ -318,6 +318,8 @@ CLAIM_PASSED = 500
 """How many operations that have to wait a claim passes over before it looks by partition."""
 CLAIM_HEADS = 1_000
 """How many partitions one such look takes in; the next one goes on from there."""
+CLAIM_LOOKS = 4
+"""How many such looks one claim takes at the most."""
 
 
 def ready_heads(rows: Sequence[tuple[Any, ...]], now: int, most: int) -> tuple[list[int], Head]:
@@ -334,6 +336,31 @@ def ready_heads(rows: Sequence[tuple[Any, ...]], now: int, most: int) -> tuple[l
             if len(ready) == most:
                 return ready, row[:4]
     return ready, rows[-1][:4] if len(rows) == CLAIM_HEADS else FIRST_HEAD
+
+
+class HeadWalk:
+    """Looks by partition, over several claims: where the last one ended, and whether they have been everywhere and found nothing.
+
+    Looks that begin in the middle have been everywhere once they have come to the end twice.
+    """
+
+    def __init__(self) -> None:
+        self.after = FIRST_HEAD
+        self._ends_ahead = 1
+
+    def go_on(self, after: Head) -> bool:
+        """Note where a look that found nothing ended; whether there are partitions left to look at."""
+        self.after = after
+        self._ends_ahead -= after == FIRST_HEAD
+        if self._ends_ahead:
+            return True
+        self._ends_ahead = 1
+        return False
+
+    def found(self, after: Head) -> None:
+        """Something was found: the looks begin anew after this partition."""
+        self.after = after
+        self._ends_ahead = 1 if after == FIRST_HEAD else 2
 
 
 def in_turn(before: dict[int, int | None]) -> set[int]:

@@ -51,6 +51,7 @@ from skep.model import (
     Token,
 )
 from skep.operations import (
+    Claim,
     Claimed,
     ClaimLimits,
     Enqueued,
@@ -260,7 +261,7 @@ class SqliteStore:
         """Keep each call, whole, as operations."""
         return await self._write(lambda session: operations.enqueue(session, requests, now))
 
-    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
+    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
         """Take the next operations."""
         return await self._write(lambda session: operations.claim(session, worker, token, limits, now))
 

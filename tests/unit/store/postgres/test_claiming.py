@@ -7,10 +7,11 @@ from typing import cast
 import asyncpg
 import pytest
 
-from skep.operations import ClaimLimits, Kind
+from skep.operations import Claim, ClaimLimits, Kind
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.operations import SQL, claim
+from skep.store.rules import HeadWalk
 from tests.contract.driver import Driver
 from tests.contract.queueing import Ops, texts
 
@@ -65,12 +66,13 @@ async def test_who_finds_another_claimer_at_the_claim_by_partition_looks_there_a
     token, (blocked,) = await ops.claim()
     await ops.back(token, blocked, 60)
     await ops.push("free", partition="c")
-    after = (driver.tenant, "q", "push", "b")
+    walk = HeadWalk()
+    walk.found((driver.tenant, "q", "push", "b"))
 
     async with store._pool.connection() as connection:
         crossed = cast("Connection", Crossed(connection, other))
-        found = await claim(crossed, "w", driver.token(), ClaimLimits(), driver.now, after)
+        found = await claim(crossed, "w", driver.token(), ClaimLimits(), driver.now, walk)
     await other.execute("SELECT pg_advisory_unlock($1)", CLAIM_LOCK)
 
-    assert found == ([], after)
+    assert (found, walk.after) == (Claim([]), (driver.tenant, "q", "push", "b"))
     assert texts((await ops.claim())[1]) == ["free"]
