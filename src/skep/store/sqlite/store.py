@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+import apsw
 
 from skep.clock import Instant
 from skep.data_keys import WrappedKey
@@ -154,7 +157,8 @@ class SqliteStore:
         if self._path == MEMORY:
             return Session(db)
         checkpoints = Checkpoints(db, self._knobs.checkpoint_pages)
-        checkpoints.cut()  # whoever had the file before may have died before they could
+        with suppress(apsw.Error):  # a full disk: the next upkeep tries again
+            checkpoints.cut()  # whoever had the file before may have died before they could
         return Session(db, checkpoints)
 
     def _make_reader(self, name: str) -> Reader:
