@@ -259,6 +259,21 @@ async def test_what_waits_behind_many_held_partitions_is_found_at_once(
     assert (await shown(driver, free)).status is OperationStatus.COMPLETED
 
 
+async def test_a_clock_that_is_put_back_does_not_hold_up_the_sweep_of_operations(
+    driver: EngineDriver, store: RecordingStore
+) -> None:
+    await queue(driver, "1")
+    await driver.advance(1)
+    swept = len(store.calls["sweep_operations"])
+    assert swept
+
+    driver.clock.put_back(86_400)
+    await queue(driver, "2")
+    await driver.advance(601)
+
+    assert len(store.calls["sweep_operations"]) == swept + 1
+
+
 async def test_acks_are_queued_and_settle(driver: EngineDriver) -> None:
     await driver.push("1", "2")
     deliveries = await driver.pop(batch=2)
