@@ -269,11 +269,10 @@ class OperationPage(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """How many operations are live by kind, since when the oldest waits, when the next is ready, and how many are stuck, and blocked."""
+    """How many operations are live by kind, since when the oldest waits, and how many are stuck, and blocked."""
 
     depth: dict[Kind, int]
     oldest_at: Instant | None = None
-    next_ready_at: Instant | None = None
     stuck: int = 0
     blocked: int = 0
 

@@ -459,7 +459,7 @@ async def test_what_was_given_back_waits_and_keeps_its_error(driver: Driver, ops
         OperationStatus.BLOCKED, 1, "the queue is full", Code.QUEUE_FULL, since,
     )  # fmt: skip
     assert (await ops.claim())[1] == []
-    assert (await driver.store.waiting_operations(driver.now, 100)).next_ready_at == driver.later(5)
+    assert shown.ready_at == driver.later(5)
     driver.clock.advance(5)
     token, (again,) = await ops.claim()
     assert (again.tries, again.code, again.blocked_at) == (2, Code.QUEUE_FULL, since)

@@ -304,14 +304,12 @@ class ReferenceOperations(ReferenceStaging):
 
     async def waiting_operations(self, now: Instant, limit: int) -> Waiting:
         live = self.living_operations[:limit]
-        ready = [kept.shown.ready_at for kept in live if kept.shown.ready_at and kept.shown.ready_at > now]
         depth: dict[Kind, int] = {}
         for kept in live:
             depth[kept.asked.kind] = depth.get(kept.asked.kind, 0) + 1
         return Waiting(
             depth,
             min((kept.shown.created_at for kept in live), default=None),
-            min(ready, default=None),
             sum(kept.shown.stuck(now) for kept in live),
             sum(kept.shown.blocked_at is not None for kept in live),
         )

@@ -271,7 +271,6 @@ async def waiting(connection: Connection, now: Instant, limit: int) -> Waiting:
     return Waiting(
         {Kind(row["kind"]): row["depth"] for row in rows},
         min(row["oldest_at"] for row in rows),
-        min((row["next_ready"] for row in rows if row["next_ready"] is not None), default=None),
         sum(row["stuck"] for row in rows),
         sum(row["blocked"] for row in rows),
     )

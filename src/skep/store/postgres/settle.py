@@ -387,12 +387,11 @@ def _set_ending(row: asyncpg.Record, fates: dict[int, str]) -> Ending:
     )  # fmt: skip
 
 
-async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:
-    """Bury, write the history and count; where the dead letters went."""
-    buried_in = await bury(connection, account, effects, now)
+async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> None:
+    """Bury, write the history and count."""
+    await bury(connection, account, effects, now)
     await end_leases(connection, account, effects.endings, now)
     await count(connection, account, effects)
-    return buried_in
 
 
 async def bury(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:

@@ -280,11 +280,9 @@ def waiting(session: Session, now: Instant, limit: int) -> Waiting:
     rows = session.rows(SQL["waiting"], (limit, STUCK_TIMEOUTS, now))
     if not rows:
         return Waiting({})
-    next_ready = session.row(SQL["next_ready"], (now,))
     return Waiting(
         {Kind(row[0]): row[1] for row in rows},
         min(row[2] for row in rows),
-        None if next_ready is None else next_ready[0],
         sum(row[3] for row in rows),
         sum(row[4] for row in rows),
     )
