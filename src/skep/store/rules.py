@@ -219,6 +219,16 @@ def removal_age(settings: QueueSettings, holds_dead_letters: bool) -> int | None
     return seconds(settings.max_age_seconds) if holds_dead_letters and settings.max_age_seconds > 0 else None
 
 
+LOOK_AGAIN_SECONDS = 60.0
+"""How long a pass of retention waits for what is past its age and has to be buried first."""
+
+
+def settles_unread(name: str, settings: QueueSettings, holds_dead_letters: bool) -> bool:
+    """Whether what nobody reads has to be settled at its age: from a dead-letter queue retention takes it as it is."""
+    removed = removal_age(settings, holds_dead_letters) is not None
+    return not removed or dead_letter_target(name, settings, holds_dead_letters) is not None
+
+
 def may_lose_messages(settings: QueueSettings, holds_dead_letters: bool) -> bool:
     """Whether messages may leave the log before every group has settled them: then some under a lease may be gone."""
     return holds_dead_letters or settings.retention_ignores_groups or settings.group_idle_seconds > 0

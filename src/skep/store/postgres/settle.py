@@ -27,13 +27,12 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
-from skep.store.outcomes import kept_answers
+from skep.store.outcomes import COMPLETED_BEFORE, kept_answers
 from skep.store.postgres import dead, queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.leases import (
     BURIED,
     COMPLETED,
-    COMPLETED_BEFORE,
     REFUSED_NOT_IN_LEASE,
     REFUSED_STALE,
     Effects,

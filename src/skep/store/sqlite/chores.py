@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, QueueKey
-from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, dead_letter_target, is_exhausted, removal_age
+from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted, settles_unread
 from skep.store.sqlite import past
 from skep.store.sqlite.claim import close_run_out, expire_heads
 from skep.store.sqlite.groups import discover
@@ -108,7 +108,8 @@ def promote(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
 def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     """Settle messages past max_age or max_wait, and bury those whose attempts ran out with their lease."""
     queue = session.queue(key)
-    if queue.settings.max_age_seconds > 0 and not session.groups(queue) and session.unsettled(queue) and _keeps(queue):
+    settled_unread = settles_unread(queue.key.name, queue.settings, queue.holds_dead_letters)
+    if queue.settings.max_age_seconds > 0 and not session.groups(queue) and session.unsettled(queue) and settled_unread:
         session.make_group(queue, QUEUE_MODE_GROUP, queue.first_seq - 1, now)
     left = limit
     undiscovered = False
@@ -123,13 +124,6 @@ def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
         )
     done = limit - left
     return Chore(done, left <= 0 or undiscovered, _next_expiry(session, queue, now))
-
-
-def _keeps(queue: QueueRow) -> bool:
-    """Whether what nobody reads has to be settled at its age: from a dead-letter queue retention takes it as it is."""
-    if removal_age(queue.settings, queue.holds_dead_letters) is None:
-        return True
-    return dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters) is not None
 
 
 def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> int:
