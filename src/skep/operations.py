@@ -178,6 +178,13 @@ class Claimed(Struct, frozen=True):
         return decode_settlements(self.payload, self.queue)
 
 
+class Claim(Struct, frozen=True):
+    """What a claim took. With ``more`` it took nothing, and has not looked everywhere: the next one goes on from there."""
+
+    operations: list[Claimed]
+    more: bool = False
+
+
 class Performed(Struct, frozen=True):
     """What became of a claim: results by position, operations that were no longer ours, and refusals.
 
@@ -262,11 +269,10 @@ class OperationPage(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """How many operations are live by kind, since when the oldest waits, when the next is ready, and how many are stuck, and blocked."""
+    """How many operations are live by kind, since when the oldest waits, and how many are stuck, and blocked."""
 
     depth: dict[Kind, int]
     oldest_at: Instant | None = None
-    next_ready_at: Instant | None = None
     stuck: int = 0
     blocked: int = 0
 

@@ -8,6 +8,7 @@ from typing import Any
 from skep.ids import Id
 from skep.model import NewMessage, PushBatch, Settlement, Token
 from skep.operations import (
+    Claim,
     Claimed,
     ClaimLimits,
     Enqueued,
@@ -49,6 +50,13 @@ class Ops:
         return kept
 
     async def claim(self, **limits: Any) -> tuple[Token, list[Claimed]]:
+        """Claim until something is found, or there is nothing anywhere."""
+        while True:
+            token, claim = await self.claim_once(**limits)
+            if not claim.more:
+                return token, claim.operations
+
+    async def claim_once(self, **limits: Any) -> tuple[Token, Claim]:
         token = self.driver.token()
         return token, await self.driver.store.claim_operations(
             "server-1", token, ClaimLimits(**limits), self.driver.now

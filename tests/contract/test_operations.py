@@ -279,6 +279,33 @@ async def test_000_4_two_claims_never_share_an_operation(driver: Driver, ops: Op
     assert sorted(text for claim in taken for text in claim) == [str(n) for n in range(10)]
 
 
+@pytest.fixture
+def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("rules", "sqlite.operations", "postgres.operations"):
+        monkeypatch.setattr(f"skep.store.{module}.CLAIM_HEADS", 2)
+        monkeypatch.setattr(f"skep.store.{module}.CLAIM_PASSED", 1)
+
+
+@pytest.mark.usefixtures("short_looks")
+@pytest.mark.parametrize("free", ["00", "255", "99"])
+async def test_claims_go_on_where_the_last_one_ended_until_they_have_been_everywhere(
+    driver: Driver, ops: Ops, free: str
+) -> None:
+    for n in range(10, 40):
+        await ops.push("blocked", partition=str(n))
+    while (await ops.claim())[1]:
+        pass
+    for _ in range(3):
+        claims = 1
+        while (await ops.claim_once())[1].more:
+            claims += 1
+        assert claims <= 4  # at eight partitions each
+    await ops.push("free", partition=free)
+
+    assert texts((await ops.claim())[1]) == ["free"]
+    assert (await ops.claim())[1] == []
+
+
 async def test_acks_come_before_pushes_and_batches_of_them_before_single_ones(driver: Driver, ops: Ops) -> None:
     await driver.push("a", partition="A")
     await driver.push("b", partition="B")
@@ -432,7 +459,7 @@ async def test_what_was_given_back_waits_and_keeps_its_error(driver: Driver, ops
         OperationStatus.BLOCKED, 1, "the queue is full", Code.QUEUE_FULL, since,
     )  # fmt: skip
     assert (await ops.claim())[1] == []
-    assert (await driver.store.waiting_operations(driver.now, 100)).next_ready_at == driver.later(5)
+    assert shown.ready_at == driver.later(5)
     driver.clock.advance(5)
     token, (again,) = await ops.claim()
     assert (again.tries, again.code, again.blocked_at) == (2, Code.QUEUE_FULL, since)

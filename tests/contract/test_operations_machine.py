@@ -109,11 +109,12 @@ class OperationsMachine(RuleBasedStateMachine):
         ours, theirs = self.both(lambda store: store.claim_operations("w", token, limits, self.now))
         assert not isinstance(ours, SkepError)
         assert not isinstance(theirs, SkepError)
-        assert [_claim(c) for c in ours] == [_claim(c) for c in theirs]
-        if ours:
+        assert [_claim(c) for c in ours.operations] == [_claim(c) for c in theirs.operations]
+        assert not ours.more
+        if ours.operations:
             # Positions differ between the two, so each gets its own.
-            self.claims.append((token, ours))
-            self.model_claims = {**getattr(self, "model_claims", {}), token: theirs}
+            self.claims.append((token, ours.operations))
+            self.model_claims = {**getattr(self, "model_claims", {}), token: theirs.operations}
 
     @rule(pick=st.integers(0, 5), part=st.integers(0, 3))
     def perform(self, pick: int, part: int) -> None:

@@ -228,6 +228,25 @@ async def test_I12_a_letter_that_went_while_it_was_leased_is_gone_when_its_lease
 
 
 @BOTH
+async def test_I12_leases_that_ran_out_and_keep_their_letters_do_not_hide_one_that_lost_them(
+    driver: Driver, ordering: Ordering
+) -> None:
+    await make(driver, ordering)
+    for n in range(5):
+        await bury(driver, str(n), partition=f"p{n}")
+        await driver.pop("grave", batch=1, lease_seconds=10)
+        driver.clock.advance(1)
+    await driver.purge("grave", seqs=[Seq(4), Seq(5)])
+    driver.clock.advance(10)
+
+    await driver.expire("grave", limit=2)
+    await driver.expire("grave", limit=2)
+
+    assert (await driver.stats("grave")).expired == 2
+    assert await depth(driver) == 3
+
+
+@BOTH
 async def test_I12_retention_that_ignores_groups_counts_for_those_that_never_looked(
     driver: Driver, ordering: Ordering
 ) -> None:

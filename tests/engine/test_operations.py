@@ -229,7 +229,7 @@ async def test_a_claim_of_a_dead_server_is_taken_over_when_its_time_is_up(
     from skep.operations import ClaimLimits
 
     dead = await store.inner.claim_operations("dead", Token(bytes(16)), ClaimLimits(), driver.engine.now())
-    assert [one.id for one in dead] == [outcome.operations[0].id if outcome.operations else None]
+    assert [one.id for one in dead.operations] == [outcome.operations[0].id if outcome.operations else None]
 
     for _ in range(29):
         await driver.advance(1)
@@ -239,6 +239,39 @@ async def test_a_claim_of_a_dead_server_is_taken_over_when_its_time_is_up(
     found = await shown(driver, outcome)
     assert (found.status, found.tries) == (OperationStatus.COMPLETED, 2)
     assert await payloads(driver) == ["1"]
+
+
+async def test_what_waits_behind_many_held_partitions_is_found_at_once(
+    driver: EngineDriver, store: RecordingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("rules", "sqlite.operations"):
+        monkeypatch.setattr(f"skep.store.{module}.CLAIM_HEADS", 2)
+        monkeypatch.setattr(f"skep.store.{module}.CLAIM_PASSED", 1)
+    store.fail_next("perform", *[SkepError(Code.STORE_BUSY, "not now")] * 30)
+    for n in range(30):
+        await queue(driver, "held", partition=f"held {n:02}")
+        await driver.quiet()
+    assert not store.errors["perform"]
+
+    free = await queue(driver, "free", partition="z")
+    await driver.quiet()
+
+    assert (await shown(driver, free)).status is OperationStatus.COMPLETED
+
+
+async def test_a_clock_that_is_put_back_does_not_hold_up_the_sweep_of_operations(
+    driver: EngineDriver, store: RecordingStore
+) -> None:
+    await queue(driver, "1")
+    await driver.advance(1)
+    swept = len(store.calls["sweep_operations"])
+    assert swept
+
+    driver.clock.put_back(86_400)
+    await queue(driver, "2")
+    await driver.advance(601)
+
+    assert len(store.calls["sweep_operations"]) == swept + 1
 
 
 async def test_acks_are_queued_and_settle(driver: EngineDriver) -> None:

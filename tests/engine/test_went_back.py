@@ -218,6 +218,42 @@ async def test_who_has_read_everything_goes_on_when_old_changes_were_swept(
         await store.close()
 
 
+async def test_a_store_whose_clock_is_put_right_is_no_other_store(postgres_dsn: str) -> None:
+    """And what the clock stamped that was ahead is swept, once what came after it is old."""
+    store, clock = PostgresStore(postgres_dsn), ManualClock()
+    await store.open()
+    try:
+        await store.create_queue(ORDERS, QueueSettings(), clock.now())
+        clock.advance(10 * 365 * 86_400)
+        await store.put_right(clock.now(), 1_000)
+        for depth in (1, 2, 3):
+            await store.update_queue(ORDERS, QueueChanges(max_depth=depth), clock.now())
+        position = (await store.system_events(None)).position
+
+        clock.put_back(10 * 365 * 86_400)
+        for _ in range(2):
+            while (await store.put_right(clock.now(), 1_000)).more:
+                pass
+            clock.advance(601)
+        found = await store.system_events(position)
+        assert (found.complete, found.position) == (True, position)
+
+        for depth in (4, 5):
+            await store.update_queue(ORDERS, QueueChanges(max_depth=depth), clock.now())
+        clock.advance(2 * 86_400)
+        await store.sweep(clock.now(), 1)
+        async with store._pool.connection() as connection:
+            left = await connection.fetchval("SELECT array_agg(position ORDER BY position) FROM system_event")
+        newest = (await store.system_events(None)).position.number
+        assert left == list(range(left[0], newest + 1))
+        while (await store.sweep(clock.now(), 1)).more:
+            pass
+        async with store._pool.connection() as connection:
+            assert await connection.fetchval("SELECT count(*) FROM system_event") == 1
+    finally:
+        await store.close()
+
+
 @pytest.fixture
 async def opened(postgres_dsn: str, clock: ManualClock) -> AsyncIterator[tuple[Opened, Opened]]:
     async with AsyncExitStack() as stack:

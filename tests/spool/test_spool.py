@@ -611,7 +611,7 @@ async def test_I13_what_was_spooled_comes_after_operations_that_were_accepted_be
     operation = NewOperations(Kind.PUSH, IdMint(driver.clock).mint_many(1), push=batch)
     token = Token(bytes(16))
     await store.enqueue([operation], driver.clock.now())
-    claimed = await store.claim_operations("another server", token, ClaimLimits(), driver.clock.now())
+    claim = await store.claim_operations("another server", token, ClaimLimits(), driver.clock.now())
     await driver.cut()
     await driver.push("2")
     calls = len(store.pushes)
@@ -619,7 +619,7 @@ async def test_I13_what_was_spooled_comes_after_operations_that_were_accepted_be
     await driver.until(lambda: len(store.pushes) >= calls + 3, passing=0.5)
     assert driver.figures.pending == 1
 
-    await store.perform(token, claimed, driver.clock.now())
+    await store.perform(token, claim.operations, driver.clock.now())
     await driver.mend()
 
     assert await driver.log() == ["1", "2"]

@@ -49,7 +49,8 @@ class Server:
     async def drain(self) -> None:
         while True:
             token = Token(bytes(self.mint.mint()))
-            claimed = await self.store.claim_operations("w", token, ClaimLimits(operations=2), self.clock.now())
+            claim = await self.store.claim_operations("w", token, ClaimLimits(operations=2), self.clock.now())
+            claimed = claim.operations
             if not claimed:
                 return
             for one in claimed:

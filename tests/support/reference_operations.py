@@ -27,6 +27,7 @@ from skep.model import (
 )
 from skep.operations import (
     PRIORITY,
+    Claim,
     Claimed,
     ClaimLimits,
     Enqueued,
@@ -138,7 +139,7 @@ class ReferenceOperations(ReferenceStaging):
             if other.lane == kept.lane and other.shown.position < kept.shown.position
         ]
 
-    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
+    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
         chosen: list[Kept] = []
         for kept in sorted(self.living_operations, key=lambda kept: (kept.shown.priority, kept.shown.position)):
             positions = {one.shown.position for one in chosen}
@@ -162,7 +163,7 @@ class ReferenceOperations(ReferenceStaging):
                 kept.change(code=Code.INTERNAL, error="the server that had it did not come back")
             kept.change(status=OperationStatus.PROCESSING, worker=worker, started_at=now, ready_at=deadline)
             kept.change(tries=kept.shown.tries + 1)
-        return [
+        claimed = [
             Claimed(
                 kept.shown.position, kept.asked.id, kept.asked.kind, kept.asked.queue, kept.asked.partition,
                 kept.asked.payload, kept.asked.messages, kept.shown.tries, kept.asked.max_retries,
@@ -171,6 +172,7 @@ class ReferenceOperations(ReferenceStaging):
             )
             for kept in sorted(chosen, key=lambda kept: kept.shown.position)
         ]  # fmt: skip
+        return Claim(claimed)
 
     def _ours(self, token: Token, positions: Iterable[int]) -> dict[int, Kept]:
         wanted = set(positions)
@@ -302,14 +304,12 @@ class ReferenceOperations(ReferenceStaging):
 
     async def waiting_operations(self, now: Instant, limit: int) -> Waiting:
         live = self.living_operations[:limit]
-        ready = [kept.shown.ready_at for kept in live if kept.shown.ready_at and kept.shown.ready_at > now]
         depth: dict[Kind, int] = {}
         for kept in live:
             depth[kept.asked.kind] = depth.get(kept.asked.kind, 0) + 1
         return Waiting(
             depth,
             min((kept.shown.created_at for kept in live), default=None),
-            min(ready, default=None),
             sum(kept.shown.stuck(now) for kept in live),
             sum(kept.shown.blocked_at is not None for kept in live),
         )

@@ -145,14 +145,20 @@ class Drain:
             self._task = None
 
     async def _next(self) -> bool:
-        """Claim and perform once; whether there was something."""
+        """Claim and perform once; whether there was something, or may be."""
         if self._stopping:
             return False
         started = self._clock.steady()
-        token, claimed = self._unsure or await self._claim()
+        more = False
+        if self._unsure is not None:
+            token, claimed = self._unsure
+        else:
+            token = Token(bytes(self._ids.mint()))
+            claim = await self._store.claim_operations(self._worker, token, self._limits, self._clock.now())
+            claimed, more = claim.operations, claim.more
         self.held_up = None
         if not claimed:
-            return False
+            return more
         # If the store goes away meanwhile, nobody knows what became of these. They are still ours then, and done once at most. Nor is a
         # claim lost, and counted as a try, that a busy or full store does not take back.
         self._unsure = token, claimed
@@ -170,10 +176,6 @@ class Drain:
         if elapsed > 0:
             self.rate += (len(claimed) * MICROS_PER_SECOND / elapsed - self.rate) * NEWEST_SHARE
         return True
-
-    async def _claim(self) -> tuple[Token, list[Claimed]]:
-        token = Token(bytes(self._ids.mint()))
-        return token, await self._store.claim_operations(self._worker, token, self._limits, self._clock.now())
 
     async def _work(self, token: Token, claimed: list[Claimed]) -> None:
         now = self._clock.now()

@@ -376,14 +376,15 @@ class Operations:
         self._stuck = self._looked.stuck
 
     async def _sweep(self, now: Instant) -> None:
-        if self._swept_at is not None and now < self._swept_at + seconds(self._settings.sweep_seconds):
+        started = self._clock.steady()
+        if self._swept_at is not None and started < self._swept_at + seconds(self._settings.sweep_seconds):
             return
         while True:
             completed = Instant(now - seconds(self._settings.completed_seconds))
             failed = Instant(now - seconds(self._settings.failed_seconds))
             if await self._store.sweep_operations(completed, failed, self._sweep_rows) < self._sweep_rows:
                 break
-        self._swept_at = now
+        self._swept_at = started
 
     def _ended(self, ended: Counter[Kind], leases: Iterable[Lease]) -> None:
         """Operations were performed or given up on here."""

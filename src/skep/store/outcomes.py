@@ -28,7 +28,7 @@ LOST = frozenset({Code.STALE_LEASE, Code.NOT_IN_LEASE})
 """What a settlement is refused with that may have happened before."""
 
 _ACK = "ack"
-_COMPLETED_BEFORE = SettleResult(SettleStatus.COMPLETED, repeated=True)
+COMPLETED_BEFORE = SettleResult(SettleStatus.COMPLETED, repeated=True)
 
 
 class Said(Struct, array_like=True, frozen=True, gc=False):
@@ -136,7 +136,7 @@ class Remembered:
             kept = Kept(None if row.acked is None else list(row.acked), []) if row.kept is None else _decode(row.kept)
             acked = range(row.first_seq, row.last_seq + 1) if kept.acked is None else kept.acked
             for seq in acked:
-                self._said[row.token, seq] = (row.partition, _ACK, _COMPLETED_BEFORE)
+                self._said[row.token, seq] = (row.partition, _ACK, COMPLETED_BEFORE)
             for said in kept.said:
                 retry_at = None if said.retry_at is None else Instant(said.retry_at)
                 result = SettleResult(said.status, None, retry_at, said.dead_letter_queue, repeated=True)

@@ -50,6 +50,7 @@ from skep.model import (
     Token,
 )
 from skep.operations import (
+    Claim,
     Claimed,
     ClaimLimits,
     Enqueued,
@@ -174,11 +175,12 @@ class Store(Protocol):
         """
         ...
 
-    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
+    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
         """Take the next operations, all pushes or all acks, by priority, then age; each counts this as a try.
 
         One is taken only when every older live one of its partition is taken with it, and one that was tried before comes
-        alone. What nobody performed before its timeout may be claimed again, which makes the first claim worthless.
+        alone. What nobody performed before its timeout may be claimed again, which makes the first claim worthless. One claim looks at a
+        bounded number of operations: when it has found nothing by then, it says that there is ``more``.
         """
         ...
 

@@ -219,6 +219,16 @@ def removal_age(settings: QueueSettings, holds_dead_letters: bool) -> int | None
     return seconds(settings.max_age_seconds) if holds_dead_letters and settings.max_age_seconds > 0 else None
 
 
+LOOK_AGAIN_SECONDS = 60.0
+"""How long a pass of retention waits for what is past its age and has to be buried first."""
+
+
+def settles_unread(name: str, settings: QueueSettings, holds_dead_letters: bool) -> bool:
+    """Whether what nobody reads has to be settled at its age: from a dead-letter queue retention takes it as it is."""
+    removed = removal_age(settings, holds_dead_letters) is not None
+    return not removed or dead_letter_target(name, settings, holds_dead_letters) is not None
+
+
 def may_lose_messages(settings: QueueSettings, holds_dead_letters: bool) -> bool:
     """Whether messages may leave the log before every group has settled them: then some under a lease may be gone."""
     return holds_dead_letters or settings.retention_ignores_groups or settings.group_idle_seconds > 0
@@ -318,6 +328,8 @@ CLAIM_PASSED = 500
 """How many operations that have to wait a claim passes over before it looks by partition."""
 CLAIM_HEADS = 1_000
 """How many partitions one such look takes in; the next one goes on from there."""
+CLAIM_LOOKS = 4
+"""How many such looks one claim takes at the most."""
 
 
 def ready_heads(rows: Sequence[tuple[Any, ...]], now: int, most: int) -> tuple[list[int], Head]:
@@ -334,6 +346,31 @@ def ready_heads(rows: Sequence[tuple[Any, ...]], now: int, most: int) -> tuple[l
             if len(ready) == most:
                 return ready, row[:4]
     return ready, rows[-1][:4] if len(rows) == CLAIM_HEADS else FIRST_HEAD
+
+
+class HeadWalk:
+    """Looks by partition, over several claims: where the last one ended, and whether they have been everywhere and found nothing.
+
+    Looks that begin in the middle have been everywhere once they have come to the end twice.
+    """
+
+    def __init__(self) -> None:
+        self.after = FIRST_HEAD
+        self._ends_ahead = 1
+
+    def go_on(self, after: Head) -> bool:
+        """Note where a look that found nothing ended; whether there are partitions left to look at."""
+        self.after = after
+        self._ends_ahead -= after == FIRST_HEAD
+        if self._ends_ahead:
+            return True
+        self._ends_ahead = 1
+        return False
+
+    def found(self, after: Head) -> None:
+        """Something was found: the looks begin anew after this partition."""
+        self.after = after
+        self._ends_ahead = 1 if after == FIRST_HEAD else 2
 
 
 def in_turn(before: dict[int, int | None]) -> set[int]:

@@ -11,10 +11,10 @@ import pytest
 
 from skep.clock import ManualClock
 from skep.errors import Code
-from skep.operations import GivenBack, Kind, NewOperations
+from skep.operations import Claim, GivenBack, Kind, NewOperations
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
-from skep.store.rules import CLAIM_HEADS, CLAIM_PASSED
+from skep.store.rules import CLAIM_HEADS, CLAIM_LOOKS, CLAIM_PASSED
 from skep.store.sqlite import SqliteStore
 from tests.contract.driver import Driver
 from tests.contract.queueing import Ops, texts
@@ -171,6 +171,28 @@ async def test_more_blocked_partitions_than_one_look_takes_in_do_not_hide_the_ot
         await ops.perform(token, claimed)
 
     assert sorted(taken, key=int) == [str(n) for n in range(10)]
+
+
+async def test_one_claim_costs_the_same_however_many_partitions_are_blocked(
+    make: Callable[[], Awaitable[Counted]],
+) -> None:
+    costs = []
+    for partitions in (CLAIM_LOOKS * CLAIM_HEADS + 1, 2 * CLAIM_LOOKS * CLAIM_HEADS - 1):
+        ops, cost = await make()
+        await enqueue(ops, [f"blocked {n:05}" for n in range(partitions)])
+        await block(ops)
+        claims: list[Claim] = []
+
+        async def claim(ops: Ops = ops, claims: list[Claim] = claims) -> None:
+            claims.append((await ops.claim_once())[1])
+
+        costs.append(await cost(claim))
+        while claims[-1].more:
+            await claim()
+        assert [claim.more for claim in claims] == [True, False]
+        assert not any(claim.operations for claim in claims)
+
+    assert abs(costs[1] - costs[0]) <= SLACK, costs
 
 
 async def test_I13_a_look_by_partition_takes_no_follower_before_its_head(

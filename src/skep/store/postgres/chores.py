@@ -16,6 +16,7 @@ from skep.store.postgres.copying import append_rows
 from skep.store.postgres.groups import take_all
 from skep.store.postgres.push import open_logs
 from skep.store.rules import (
+    LOOK_AGAIN_SECONDS,
     LOOK_FOR_IDLE_MICROS,
     PAST_SECONDS,
     TRACE_EVENTS,
@@ -26,6 +27,7 @@ from skep.store.rules import (
     lifetime_micros,
     may_lose_messages,
     removal_age,
+    settles_unread,
 )
 from skep.store.statements import load_statements
 from skep.upkeep import Chore
@@ -41,7 +43,6 @@ RETENTION_HISTORY_SECONDS = 30 * 86_400
 REPLAY_HISTORY_SECONDS = 90 * 86_400
 EVENT_SECONDS = 86_400
 SAMPLE_EVERY_SECONDS = 10
-LOOK_AGAIN_SECONDS = 60.0
 """How long retention waits, at most, before it looks again at a log that it could not finish with."""
 
 
@@ -79,7 +80,8 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
     if lifetime is None and not queue.settings.max_attempts and not may_lose:
         return Chore()
     groups = await connection.fetch(SQL["groups"], queue.id)
-    if not groups and queue.settings.max_age_seconds and _keeps(queue) and await _has_messages(connection, queue):
+    settled_unread = settles_unread(key.name, queue.settings, queue.holds_dead_letters)
+    if not groups and queue.settings.max_age_seconds and settled_unread and await _has_messages(connection, queue):
         # Messages that nobody reads expire too; the group of those who name none stands for nobody.
         await connection.execute(SQL["ensure_group"], queue.id, QUEUE_MODE_GROUP, now)
         groups = await connection.fetch(SQL["groups"], queue.id)
@@ -106,12 +108,6 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
         next_at = min([t for t in [next_at, *times] if t is not None], default=None)
     more = done > 0 and next_at is not None and next_at <= now
     return Chore(done, more, None if next_at is None else Instant(max(next_at, now)))
-
-
-def _keeps(queue: Queue) -> bool:
-    """Whether what nobody reads has to be settled at its age: from a dead-letter queue retention takes it as it is."""
-    target = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
-    return removal_age_of(queue) is None or target is not None
 
 
 async def _has_messages(connection: Connection, queue: Queue) -> bool:

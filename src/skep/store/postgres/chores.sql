@@ -233,11 +233,16 @@ WITH gone AS (DELETE FROM watcher w WHERE w.until <= $1 AND $2 > 0 RETURNING 1)
 SELECT count(*) FROM gone
 
 -- name: sweep_events
--- In the order of their positions, so the walk stops at the first young one. The newest stays: who has read it must find it again.
-WITH first AS (SELECT e.ctid AS place, e.at FROM system_event e
-               WHERE e.position < (SELECT n.position FROM system_event n ORDER BY n.position DESC LIMIT 1)
-               ORDER BY e.position LIMIT $2),
-     gone AS (DELETE FROM system_event e USING first f WHERE e.ctid = f.place AND f.at <= $1 RETURNING 1)
+-- The first ones by position, up to the last of them that is old: what comes before that is older, though a clock that was ahead stamped
+-- it (a row is never stamped anew, for its stamp tells it from others). All of them are old when the newest is. That one stays: who has
+-- read it must find it again.
+WITH newest AS (SELECT n.position, n.at FROM system_event n ORDER BY n.position DESC LIMIT 1),
+     first AS (SELECT e.ctid AS place, e.position, e.at FROM system_event e
+               WHERE e.position < (SELECT n.position FROM newest n) ORDER BY e.position LIMIT $2),
+     gone AS (DELETE FROM system_event e USING first f
+              WHERE e.ctid = f.place AND (f.position <= (SELECT max(o.position) FROM first o WHERE o.at <= $1)
+                                          OR (SELECT n.at FROM newest n) <= $1)
+              RETURNING 1)
 SELECT count(*) FROM gone
 
 -- name: deleted_queue

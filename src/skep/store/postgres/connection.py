@@ -263,7 +263,7 @@ class Pool:
                 await pool.release(connection)
 
     async def once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run ``work``, a single statement that is its own transaction, trying again when it lost a race."""
+        """Run ``work``, whose every statement is its own transaction, trying again from its beginning when it lost a race."""
         return await self._tried(work)
 
     async def transaction(

@@ -24,9 +24,11 @@ EMPTY = "TRUNCATE data_key"
 
 async def put(connection: Connection, key: WrappedKey) -> None:
     """Keep a key."""
-    await connection.execute(
-        SQL["put"], key.id, key.queue.tenant, key.queue.name, key.master, key.wrapped, key.created_at
-    )
+    await connection.execute(SQL["put"], *_columns(key))
+
+
+def _columns(key: WrappedKey) -> tuple[object, ...]:
+    return key.id, key.queue.tenant, key.queue.name, key.master, key.wrapped, key.created_at
 
 
 async def every(connection: Connection) -> list[WrappedKey]:
@@ -45,8 +47,8 @@ async def rewrap(connection: Connection, keys: Sequence[WrappedKey], was: str) -
     await connection.execute(LOCK)
     changed = {key.id: key for key in keys}
     kept = await every(connection)
-    done = [key for key in kept if key.id in changed and key.master == was]
-    await _keep_only(connection, [changed[key.id] if key in done else key for key in kept])
+    done = {key.id for key in kept if key.id in changed and key.master == was}
+    await _keep_only(connection, [changed[key.id] if key.id in done else key for key in kept])
     return len(done)
 
 
@@ -54,9 +56,9 @@ async def shred(connection: Connection, tenant: str, queue: str | None, now: Ins
     """Destroy the keys of a queue, or of all queues of a tenant, and tell all servers; how many there were."""
     await connection.execute(LOCK)
     found = await every(connection)
-    gone = [key for key in found if key.queue.tenant == tenant and queue in (None, key.queue.name)]
-    await _keep_only(connection, [key for key in found if key not in gone])
-    await connection.execute(SQL["forget_uses"], [key.id for key in gone])
+    gone = {key.id for key in found if key.queue.tenant == tenant and queue in (None, key.queue.name)}
+    await _keep_only(connection, [key for key in found if key.id not in gone])
+    await connection.execute(SQL["forget_uses"], list(gone))
     await note(connection, SystemEventKind.DATA_KEY, QueueKey(queue or "", tenant), now)
     return len(gone)
 
@@ -70,5 +72,4 @@ async def reserve(connection: Connection, id_: Id, messages: int) -> int | None:
 async def _keep_only(connection: Connection, keys: Sequence[WrappedKey]) -> None:
     """Write the table anew, into a new file."""
     await connection.execute(EMPTY)
-    for key in keys:
-        await put(connection, key)
+    await connection.executemany(SQL["put"], [_columns(key) for key in keys])

@@ -21,6 +21,7 @@ from skep.operations import (
     LOST,
     PRIORITY,
     STUCK_TIMEOUTS,
+    Claim,
     Claimed,
     ClaimLimits,
     Enqueued,
@@ -47,7 +48,7 @@ from skep.store.postgres import dead, push
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.push import EnsureQueue
-from skep.store.rules import CLAIM_HEADS, CLAIM_PASSED, FIRST_HEAD, SEQ_MAX, Head, in_turn, ready_heads
+from skep.store.rules import CLAIM_HEADS, CLAIM_LOOKS, CLAIM_PASSED, SEQ_MAX, Head, HeadWalk, in_turn, ready_heads
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "operations")
@@ -95,22 +96,32 @@ def _columns(operations: Sequence[NewOperation]) -> tuple[list[object], ...]:
 
 
 async def claim(
-    connection: Connection, worker: str, token: Token, limits: ClaimLimits, now: Instant, after: Head
-) -> tuple[list[Claimed], Head]:
+    connection: Connection, worker: str, token: Token, limits: ClaimLimits, now: Instant, walk: HeadWalk
+) -> Claim:
     """Take the next operations that may be performed: by their turn; when those that are next all have to wait, by partition.
 
-    A look by partition begins ``after`` one. Where it ended is returned.
+    Whoever finds another claimer at work takes nothing, and the next look by partition begins where this one did.
     """
     bounds = (token, worker, limits.operations, limits.messages, limits.bytes, now)
     rows = await connection.fetch(SQL["claim"], *bounds, CLAIM_PASSED, GROWTHS, LOST)
-    rounds = 1 if after == FIRST_HEAD else 2
-    while not rows and rounds:
-        heads = [tuple(row) for row in await connection.fetch(SQL["heads"], *after, CLAIM_HEADS)]
+    if rows:
+        return _taken(rows, walk, walk.after)
+    for _ in range(CLAIM_LOOKS):
+        heads = [tuple(row) for row in await connection.fetch(SQL["heads"], *walk.after, CLAIM_HEADS)]
         ready, after = ready_heads(heads, now, limits.operations)
-        if ready:
-            rows = await connection.fetch(SQL["claim_heads"], *bounds, ready, GROWTHS, LOST)
-        rounds -= after == FIRST_HEAD
-    return sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.position), after
+        rows = await connection.fetch(SQL["claim_heads"], *bounds, ready, GROWTHS, LOST) if ready else []
+        if rows:
+            return _taken(rows, walk, after)
+        if not walk.go_on(after):
+            return Claim([])
+    return Claim([], more=True)
+
+
+def _taken(rows: Sequence[asyncpg.Record], walk: HeadWalk, after: Head) -> Claim:
+    if rows[0]["position"] is None:  # another claimer is at work
+        return Claim([])
+    walk.found(after)
+    return Claim(sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.position))
 
 
 def _claimed(row: asyncpg.Record) -> Claimed:
@@ -260,7 +271,6 @@ async def waiting(connection: Connection, now: Instant, limit: int) -> Waiting:
     return Waiting(
         {Kind(row["kind"]): row["depth"] for row in rows},
         min(row["oldest_at"] for row in rows),
-        min((row["next_ready"] for row in rows if row["next_ready"] is not None), default=None),
         sum(row["stuck"] for row in rows),
         sum(row["blocked"] for row in rows),
     )

@@ -131,10 +131,10 @@ LEFT JOIN LATERAL (
 
 -- name: waiting
 -- Bounded: along the index of live ones, which as a rule is empty.
-SELECT w.kind, count(*) AS depth, min(w.created_at) AS oldest_at, min(w.ready_at) FILTER (WHERE w.ready_at > $3) AS next_ready,
+SELECT w.kind, count(*) AS depth, min(w.created_at) AS oldest_at,
        count(*) FILTER (WHERE w.created_at + $2::bigint * (w.timeout_seconds * 1000000)::bigint <= $3::bigint) AS stuck,
        count(*) FILTER (WHERE w.blocked_at IS NOT NULL) AS blocked
-FROM (SELECT o.kind, o.created_at, o.timeout_seconds, o.ready_at, o.blocked_at FROM operation o
+FROM (SELECT o.kind, o.created_at, o.timeout_seconds, o.blocked_at FROM operation o
       WHERE o.processed_at IS NULL ORDER BY o.priority, o.position LIMIT $1) w
 GROUP BY w.kind
 

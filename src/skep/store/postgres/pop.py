@@ -126,9 +126,10 @@ async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: I
 async def _settle_at_once(connection: Connection, deliveries: Sequence[Delivery], now: Instant, shard: int) -> None:
     """Settle what is handed out. Nobody said so under its token, so no repeat of it is to be known."""
     ended: list[tuple[settle.Account, list[Ending]]] = []
-    await settle.settle(connection, [delivery.settlement() for delivery in deliveries], now, shard, ended)
+    said = [delivery.settlement() for delivery in deliveries]
+    await settle.settle(connection, said, now, shard, ended, remember=False)
     for account, endings in ended:
-        told_nobody = [msgspec.structs.replace(ending, token=None, answer=None) for ending in endings]
+        told_nobody = [msgspec.structs.replace(ending, token=None) for ending in endings]
         await settle.end_leases(connection, account, told_nobody, now)
 
 

@@ -36,9 +36,6 @@ UPDATE lease_history SET settled_at = $1, leased_at = least(leased_at, $1) WHERE
 -- name: stamp_traces
 UPDATE trace_event SET at = $1 WHERE at > $1
 
--- name: stamp_events
-UPDATE system_event SET at = $1 WHERE at > $1
-
 -- name: stamp_replays
 UPDATE replay_history SET replayed_at = $1 WHERE replayed_at > $1
 

@@ -6,6 +6,7 @@ take, goes the careful way: lock the rows in ascending order, decide in Python, 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -27,13 +28,12 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
-from skep.store.outcomes import kept_answers
+from skep.store.outcomes import COMPLETED_BEFORE, kept_answers
 from skep.store.postgres import dead, queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.leases import (
     BURIED,
     COMPLETED,
-    COMPLETED_BEFORE,
     REFUSED_NOT_IN_LEASE,
     REFUSED_STALE,
     Effects,
@@ -106,8 +106,12 @@ async def settle(
     now: Instant,
     shard: int,
     ended: list[tuple[Account, list[Ending]]] | None = None,
+    remember: bool = True,
 ) -> list[SettleResult]:
-    """The careful way, for any settlements. With ``ended``, how leases ended goes there, for the caller to write down."""
+    """The careful way, for any settlements. With ``ended``, how leases ended goes there, for the caller to write down.
+
+    Unless ``remember``, that is without the answers.
+    """
     results: list[SettleResult] = [REFUSED_STALE] * len(settlements)
     order = sorted(range(len(settlements)), key=lambda i: (settlements[i].queue, settlements[i].group))
     settled: list[tuple[Account, list[int], Effects]] = []
@@ -134,7 +138,9 @@ async def settle(
             for i in indexes:
                 if results[i] is BURIED:
                     results[i] = grave
-        endings = _answered(account, effects.endings, [(settlements[i], results[i]) for i in indexes])
+        endings = effects.endings
+        if remember:
+            endings = _answered(account, endings, [(settlements[i], results[i]) for i in indexes])
         if ended is None:
             await end_leases(connection, account, endings, now)
         else:
@@ -175,20 +181,22 @@ def _answered(
 ) -> list[Ending]:
     """The rows for the lease history, each with what was answered under its token."""
     unordered = account.queue.settings.ordering is Ordering.UNORDERED
-    said: dict[bytes | None, list[tuple[Settlement, SettleResult]]] = {}
-    for settlement, result in answers:
-        said.setdefault(settlement.token, []).append((settlement, result))
+    # One token may lease several partitions, and in an unordered queue several sets, whose seqs lie between each other.
+    said: dict[tuple[bytes | None, str], list[tuple[Settlement, SettleResult]]] = {}
+    for settlement, result in sorted(answers, key=_seq_answered):
+        place = settlement.token, "" if unordered else settlement.partition
+        said.setdefault(place, []).append((settlement, result))
     told = []
     for ending in endings:
-        # One token may lease several partitions, and in an unordered queue several sets, whose seqs lie between each other.
-        within = [
-            (settlement, result)
-            for settlement, result in said[ending.token]
-            if ending.first_seq <= settlement.seq <= ending.last_seq
-            and (unordered or settlement.partition == ending.partition)
-        ]
-        told.append(msgspec.structs.replace(ending, answer=kept_answers(within)))
+        mine = said.get((ending.token, "" if unordered else ending.partition), [])
+        first = bisect_left(mine, ending.first_seq, key=_seq_answered)
+        end = bisect_right(mine, ending.last_seq, key=_seq_answered)
+        told.append(msgspec.structs.replace(ending, answer=kept_answers(mine[first:end])))
     return told
+
+
+def _seq_answered(answer: tuple[Settlement, SettleResult]) -> int:
+    return answer[0].seq
 
 
 def _by_lease(settlements: Sequence[Settlement]) -> dict[LeaseKey, list[int]]:
@@ -387,12 +395,11 @@ def _set_ending(row: asyncpg.Record, fates: dict[int, str]) -> Ending:
     )  # fmt: skip
 
 
-async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:
-    """Bury, write the history and count; where the dead letters went."""
-    buried_in = await bury(connection, account, effects, now)
+async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> None:
+    """Bury, write the history and count."""
+    await bury(connection, account, effects, now)
     await end_leases(connection, account, effects.endings, now)
     await count(connection, account, effects)
-    return buried_in
 
 
 async def bury(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:

@@ -49,6 +49,7 @@ from skep.model import (
     Token,
 )
 from skep.operations import (
+    Claim,
     Claimed,
     ClaimLimits,
     Enqueued,
@@ -90,7 +91,7 @@ from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.records import PostgresRecords
 from skep.store.postgres.schema import migrate
 from skep.store.records import RecordStore
-from skep.store.rules import FIRST_HEAD, Attendance
+from skep.store.rules import Attendance, HeadWalk
 from skep.store.statements import load_statements
 from skep.system_events import EventPosition, SystemEventKind, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
@@ -130,7 +131,7 @@ class PostgresStore:
         self._clock = clock
         # Servers that share a shard only wait for each other a little; with sixteen they seldom do.
         self._shard = secrets.randbelow(SHARDS)
-        self._claimed_until = FIRST_HEAD
+        self._head_walk = HeadWalk()
         self._attendance = Attendance()
 
     async def open(self) -> None:
@@ -261,11 +262,8 @@ class PostgresStore:
     async def enqueue(self, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
         return await self._pool.once(lambda c: operations.enqueue(c, requests, now))
 
-    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
-        claimed, self._claimed_until = await self._pool.once(
-            lambda c: operations.claim(c, worker, token, limits, now, self._claimed_until)
-        )
-        return claimed
+    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
+        return await self._pool.once(lambda c: operations.claim(c, worker, token, limits, now, self._head_walk))
 
     async def perform(
         self, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True

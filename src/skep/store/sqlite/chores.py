@@ -5,9 +5,13 @@ Each pass does at most ``limit`` and says whether there is more right now, and w
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, QueueKey
-from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, dead_letter_target, is_exhausted, removal_age
+from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted, settles_unread
 from skep.store.sqlite import past
 from skep.store.sqlite.claim import close_run_out, expire_heads
 from skep.store.sqlite.groups import discover
@@ -24,11 +28,16 @@ from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "chores")
 
+T = TypeVar("T")
+
 _DAY_SECONDS = 86_400.0
 KEEP_LEASE_HISTORY_SECONDS = 7 * _DAY_SECONDS
 KEEP_SAMPLES_SECONDS = 2 * _DAY_SECONDS
 KEEP_RETENTION_HISTORY_SECONDS = 30 * _DAY_SECONDS
 KEEP_REPLAY_HISTORY_SECONDS = 90 * _DAY_SECONDS
+
+_ALL = -1
+"""No limit, as SQLite has it."""
 
 _AGED = (
     ("sweep_keys", "next_key_expiry", 0.0),
@@ -99,7 +108,8 @@ def promote(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
 def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     """Settle messages past max_age or max_wait, and bury those whose attempts ran out with their lease."""
     queue = session.queue(key)
-    if queue.settings.max_age_seconds > 0 and not session.groups(queue) and session.unsettled(queue) and _keeps(queue):
+    settled_unread = settles_unread(queue.key.name, queue.settings, queue.holds_dead_letters)
+    if queue.settings.max_age_seconds > 0 and not session.groups(queue) and session.unsettled(queue) and settled_unread:
         session.make_group(queue, QUEUE_MODE_GROUP, queue.first_seq - 1, now)
     left = limit
     undiscovered = False
@@ -116,13 +126,6 @@ def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     return Chore(done, left <= 0 or undiscovered, _next_expiry(session, queue, now))
 
 
-def _keeps(queue: QueueRow) -> bool:
-    """Whether what nobody reads has to be settled at its age: from a dead-letter queue retention takes it as it is."""
-    if removal_age(queue.settings, queue.holds_dead_letters) is None:
-        return True
-    return dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters) is not None
-
-
 def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> int:
     done = 0
     if queue.settings.max_attempts > 0:
@@ -132,12 +135,15 @@ def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: i
             save(session, lease)
         done += len(rows)
     if queue.may_lose:
-        for lease in map(lease_of_row, session.rows(LEASES_SQL["run_out_leases"], (group.id, now, 0, limit - done))):
-            if any(session.row(LEASES_SQL["created_at"], (queue.base | seq,)) is None for seq in lease.open):
-                close_run_out(session, queue, group, lease, now)
-                drop_gone(session, queue, group, lease, now)
-                save(session, lease)
-                done += 1
+        run_out = session.db.execute(LEASES_SQL["run_out_leases"], (group.id, now, 0, _ALL))
+        leases = ((lease, lease.open) for lease in map(lease_of_row, run_out))
+        gone = list(islice(_gone(session, queue, leases), max(0, limit - done)))
+        run_out.close()
+        for lease in gone:
+            close_run_out(session, queue, group, lease, now)
+            drop_gone(session, queue, group, lease, now)
+            save(session, lease)
+            done += 1
     if queue.lifetime_micros is None:
         return done
     for lease in map(lease_of_row, session.rows(LEASES_SQL["expiring_leases"], (group.id, now, limit - done))):
@@ -148,6 +154,13 @@ def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: i
         done += expire_heads(session, queue, group, lease, limit - done, now)
         save(session, lease)
     return done
+
+
+def _gone(session: Session, queue: QueueRow, held: Iterable[tuple[T, Iterable[int]]]) -> Iterator[T]:
+    """Those that hold a message that is no longer in the log; each is given with its messages."""
+    for one, seqs in held:
+        if any(session.row(LEASES_SQL["created_at"], (queue.base | seq,)) is None for seq in seqs):
+            yield one
 
 
 def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> int:
@@ -161,13 +174,16 @@ def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, limit: int,
             close_run_out_set(session, queue, group, held, now)
             save_set(session, held)
     if queue.may_lose and done < limit:
-        for held in map(set_of_row, session.rows(SETS_SQL["run_out_sets"], (group.id, now, 0, limit - done))):
-            if any(session.row(LEASES_SQL["created_at"], (queue.base | seq,)) is None for seq in held.seqs):
-                close_run_out_set(session, queue, group, held, now)
-                read_set(session, queue, group, held)
-                refresh_age(session, queue, held)
-                save_set(session, held)
-                done += 1
+        run_out = session.db.execute(SETS_SQL["run_out_sets"], (group.id, now, 0, _ALL))
+        sets = ((held, held.seqs) for held in map(set_of_row, run_out))
+        gone = list(islice(_gone(session, queue, sets), limit - done))
+        run_out.close()
+        for held in gone:
+            close_run_out_set(session, queue, group, held, now)
+            read_set(session, queue, group, held)
+            refresh_age(session, queue, held)
+            save_set(session, held)
+            done += 1
     if queue.lifetime_micros is None or done >= limit:
         return min(done, limit)
     for held in map(set_of_row, session.rows(SETS_SQL["expiring_sets"], (group.id, now, limit - done))):

@@ -31,17 +31,17 @@ def rewrap(session: Session, keys: Sequence[WrappedKey], was: str) -> int:
     """Keep these keys as they are wrapped now, those that are still wrapped by ``was``; how many that were."""
     changed = {key.id: key for key in keys}
     kept = every(session)
-    done = [key for key in kept if key.id in changed and key.master == was]
-    _keep_only(session, [changed[key.id] if key in done else key for key in kept])
+    done = {key.id for key in kept if key.id in changed and key.master == was}
+    _keep_only(session, [changed[key.id] if key.id in done else key for key in kept])
     return len(done)
 
 
 def shred(session: Session, tenant: str, queue: str | None) -> int:
     """Destroy the keys of a queue, or of all queues of a tenant; how many there were."""
     found = every(session)
-    gone = [key for key in found if key.queue.tenant == tenant and queue in (None, key.queue.name)]
-    _keep_only(session, [key for key in found if key not in gone])
-    session.db.executemany(SQL["forget_uses"], [(key.id,) for key in gone])
+    gone = {key.id for key in found if key.queue.tenant == tenant and queue in (None, key.queue.name)}
+    _keep_only(session, [key for key in found if key.id not in gone])
+    session.db.executemany(SQL["forget_uses"], [(id_,) for id_ in gone])
     return len(gone)
 
 

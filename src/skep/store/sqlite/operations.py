@@ -20,6 +20,7 @@ from skep.operations import (
     LOST,
     PRIORITY,
     STUCK_TIMEOUTS,
+    Claim,
     Claimed,
     ClaimLimits,
     Enqueued,
@@ -42,7 +43,7 @@ from skep.operations import (
     refusal,
     split,
 )
-from skep.store.rules import CLAIM_HEADS, CLAIM_PASSED, FIRST_HEAD, SEQ_MAX, in_turn, ready_heads
+from skep.store.rules import CLAIM_HEADS, CLAIM_LOOKS, CLAIM_PASSED, SEQ_MAX, in_turn, ready_heads
 from skep.store.sqlite import receipts
 from skep.store.sqlite.bury import bury_new
 from skep.store.sqlite.session import Row, Session
@@ -81,20 +82,26 @@ def _keep(session: Session, o: NewOperation, now: Instant) -> Enqueued:
     return Enqueued(o.id, o.kind, o.queue, o.partition, session.db.last_insert_rowid(), o.indexes)
 
 
-def claim(session: Session, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
+def claim(session: Session, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
     """Take the next operations that may be performed: by their turn; when those that are next all have to wait, by partition."""
+    walk = session.head_walk
     candidates = session.db.execute(SQL["candidates"])
     chosen = _choose(candidates, limits, now)
     candidates.close()
-    rounds = 1 if session.claimed_until == FIRST_HEAD else 2
-    while not chosen and rounds:
-        heads = session.rows(SQL["heads"], (*session.claimed_until, CLAIM_HEADS))
-        ready, session.claimed_until = ready_heads(heads, now, limits.operations)
+    after = walk.after
+    for _ in range(CLAIM_LOOKS):
+        if chosen:
+            break
+        ready, after = ready_heads(session.rows(SQL["heads"], (*walk.after, CLAIM_HEADS)), now, limits.operations)
         following = (session.rows(SQL["partition_candidates"], (head, limits.operations)) for head in ready)
         chosen = _choose(chain.from_iterable(following), limits, now)
-        rounds -= session.claimed_until == FIRST_HEAD
+        if not chosen and not walk.go_on(after):
+            return Claim([])
+    if not chosen:
+        return Claim([], more=True)
+    walk.found(after)
     rows = [session.row(SQL["claim"], (position, token, worker, now, GROWTHS, LOST)) for position in sorted(chosen)]
-    return [_claimed(row) for row in rows if row is not None]
+    return Claim([_claimed(row) for row in rows if row is not None])
 
 
 def _choose(candidates: Iterable[Row], limits: ClaimLimits, now: Instant) -> set[int]:
@@ -273,11 +280,9 @@ def waiting(session: Session, now: Instant, limit: int) -> Waiting:
     rows = session.rows(SQL["waiting"], (limit, STUCK_TIMEOUTS, now))
     if not rows:
         return Waiting({})
-    next_ready = session.row(SQL["next_ready"], (now,))
     return Waiting(
         {Kind(row[0]): row[1] for row in rows},
         min(row[2] for row in rows),
-        None if next_ready is None else next_ready[0],
         sum(row[3] for row in rows),
         sum(row[4] for row in rows),
     )

@@ -130,9 +130,6 @@ FROM (SELECT kind, created_at, timeout_seconds, blocked_at FROM operation
       WHERE processed_at IS NULL ORDER BY priority, position LIMIT ?1)
 GROUP BY kind
 
--- name: next_ready
-SELECT ready_at FROM operation WHERE processed_at IS NULL AND ready_at > 0 AND ready_at > ?1 ORDER BY ready_at LIMIT 1
-
 -- name: figures
 -- Bounded: the live ones, and the latest of the others.
 SELECT kind, priority, status, count(*), min(created_at), max(created_at), avg(processed_at - created_at) / 1000000.0

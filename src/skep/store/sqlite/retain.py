@@ -10,7 +10,7 @@ import structlog
 
 from skep.clock import Instant, seconds
 from skep.model import QueueKey
-from skep.store.rules import LOOK_FOR_IDLE_MICROS, dead_letter_target, idle_micros, removal_age
+from skep.store.rules import LOOK_AGAIN_SECONDS, LOOK_FOR_IDLE_MICROS, dead_letter_target, idle_micros, removal_age
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.log import first_seq_at, message_at_or_after
@@ -23,9 +23,6 @@ from skep.upkeep import Chore
 SQL = load_statements(__package__, "retain")
 
 log = structlog.get_logger(__name__)
-
-LOOK_AGAIN_SECONDS = 60.0
-"""How long a pass waits for what is past its age and has to be buried first."""
 
 
 def retain(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
-from skep.store.rules import FIRST_HEAD, Attendance, lifetime_micros, may_lose_messages, wants_mark
+from skep.store.rules import Attendance, HeadWalk, lifetime_micros, may_lose_messages, wants_mark
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.statements import load_statements
 
@@ -133,8 +133,7 @@ class Session:
         self._history: list[Row] = []
         self._operations: bool | None = None
         self.attendance = Attendance()
-        self.claimed_until = FIRST_HEAD
-        """Where the last claim of operations ended its look by partition."""
+        self.head_walk = HeadWalk()
 
     def cut_log_soon(self) -> None:
         """Something was destroyed for good: the write-ahead log must not keep it."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+import apsw
 
 from skep.clock import Instant
 from skep.data_keys import WrappedKey
@@ -51,6 +54,7 @@ from skep.model import (
     Token,
 )
 from skep.operations import (
+    Claim,
     Claimed,
     ClaimLimits,
     Enqueued,
@@ -153,7 +157,8 @@ class SqliteStore:
         if self._path == MEMORY:
             return Session(db)
         checkpoints = Checkpoints(db, self._knobs.checkpoint_pages)
-        checkpoints.cut()  # whoever had the file before may have died before they could
+        with suppress(apsw.Error):  # a full disk: the next upkeep tries again
+            checkpoints.cut()  # whoever had the file before may have died before they could
         return Session(db, checkpoints)
 
     def _make_reader(self, name: str) -> Reader:
@@ -260,7 +265,7 @@ class SqliteStore:
         """Keep each call, whole, as operations."""
         return await self._write(lambda session: operations.enqueue(session, requests, now))
 
-    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> list[Claimed]:
+    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
         """Take the next operations."""
         return await self._write(lambda session: operations.claim(session, worker, token, limits, now))
 

@@ -396,7 +396,7 @@ async def operation_verbs(
     token, claimed = driver.token(), list[Claimed]()
 
     async def claim() -> None:
-        claimed[:] = await store.claim_operations("w", token, ClaimLimits(operations=2), driver.now)
+        claimed[:] = (await store.claim_operations("w", token, ClaimLimits(operations=2), driver.now)).operations
 
     await watch("claim", claim)
     back = [GivenBack(claimed[0].position, driver.now, "no")]

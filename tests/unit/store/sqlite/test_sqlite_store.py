@@ -311,6 +311,23 @@ async def test_a_full_file_hurts_only_the_calls_that_do_not_fit(tmp_path: Path) 
     await store.close()
 
 
+@pytest.mark.parametrize("error", [apsw.FullError("full"), apsw.IOError("disk I/O error")])
+async def test_a_store_opens_though_its_log_cannot_be_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: apsw.Error
+) -> None:
+    def cut(checkpoints: Checkpoints) -> bool:
+        raise error
+
+    monkeypatch.setattr(Checkpoints, "cut", cut)
+    store = SqliteStore(tmp_path / "skep.db")
+
+    await store.open()
+
+    (outcome,) = await store.push([batch(b"1")], NOW)
+    await store.close()
+    assert [result.status for result in outcome.results] == [PushStatus.STORED]
+
+
 async def test_memory_ends_with_the_store() -> None:
     store = SqliteStore(":memory:")
     await store.open()

@@ -85,8 +85,8 @@ $$;
 
 -- Claims the next operations, all of one lane kind: by priority, then age. One is taken only when the live one before it in its
 -- partition is taken too, and one that was tried before comes alone, so that what kills its server takes no others with it. One
--- claimer at a time: who finds another at it leaves it to him. It passes over so many that have to wait, and no more: when it has
--- found none by then, they are looked for by partition (`claim_heads`).
+-- claimer at a time: who finds another at it gets a single row of NULLs, and leaves it to him. It passes over so many that have to wait,
+-- and no more: when it has found none by then, they are looked for by partition (`claim_heads`).
 CREATE OR REPLACE FUNCTION claim_operations(
     p_token uuid, p_worker text, p_most integer, p_messages bigint, p_bytes bigint, p_now bigint, p_passed integer, p_growths integer,
     p_lost text)
@@ -102,6 +102,7 @@ DECLARE
     v_before bigint[] := '{}';
 BEGIN
     IF NOT pg_try_advisory_xact_lock(1936418163) THEN
+        RETURN NEXT NULL;
         RETURN;
     END IF;
     FOR o IN
@@ -137,7 +138,7 @@ END
 $$;
 
 -- Claims from partitions whose first operations are given, which are ready and of one lane: those, and what follows them. The bounds are
--- those of `claim_operations`.
+-- those of `claim_operations`, and so is the answer to who finds another claimer at it.
 CREATE OR REPLACE FUNCTION claim_heads(
     p_token uuid, p_worker text, p_most integer, p_messages bigint, p_bytes bigint, p_now bigint, p_heads bigint[], p_growths integer,
     p_lost text)
@@ -151,6 +152,10 @@ DECLARE
     v_positions bigint[] := '{}';
     v_before bigint[] := '{}';
 BEGIN
+    IF NOT pg_try_advisory_xact_lock(1936418163) THEN
+        RETURN NEXT NULL;
+        RETURN;
+    END IF;
     FOR o IN
         SELECT c.position, c.messages, c.size_bytes, c.tries, c.ready_at, h.position AS head
         FROM unnest(p_heads) AS k (position)
