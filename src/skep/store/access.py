@@ -47,7 +47,7 @@ class AccessStore(Protocol):
         ...
 
     async def put_session(self, record: SessionRecord) -> None:
-        """Keep a new session; of its owner's `SESSIONS_MAX` others, those not used for longest end."""
+        """Keep a new session. If its owner then has more than `SESSIONS_MAX`, the longest unused ones end."""
         ...
 
     async def get_session(self, id_: str) -> SessionRecord | None:

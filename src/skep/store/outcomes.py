@@ -1,8 +1,8 @@
 """What settlements and transactions were answered, kept in the lease history, so that a repeat gets the first answer.
 
 Whoever did not get the answer to an ack cannot know whether it happened, and says it again. The row that the lease history gets for
-every settlement has the lease's token and what was said under it, so it is as durable as the settlement itself, and nothing more
-is written on the way. It is looked at only when a settlement is refused: with the same token, message and verdict it is a repeat,
+every settlement has the lease's token and what was said under it, so it is as durable as the settlement itself. Only the seqs are added,
+where they are not consecutive. It is looked at only when a settlement is refused: with the same token, message and verdict it is a repeat,
 changes nothing, and gets the first answer, for a while. Anything else stays refused (I6).
 """
 
@@ -20,19 +20,19 @@ from skep.model import Outcome, PushOutcome, PushResult, PushStatus, Retry, Seq,
 from skep.transactions import Transaction, TransactionOutcome
 
 REMEMBER_SECONDS = 300
-"""For so long a repeat gets the first answer: longer than a client tries again by itself."""
+"""For this long a repeated settlement gets the first answer. Clients stop retrying sooner."""
 REMEMBERED_LEASES = 20_000
-"""And as long as no more leases have ended since, over all queues: so many rows are looked through at most."""
+"""A repeat is looked for among this many of the latest ended leases, over all queues."""
 
 LOST = frozenset({Code.STALE_LEASE, Code.NOT_IN_LEASE})
-"""What a settlement is refused with that may have happened before."""
+"""Refusals of a settlement that may be a repeat."""
 
 _ACK = "ack"
 COMPLETED_BEFORE = SettleResult(SettleStatus.COMPLETED, repeated=True)
 
 
-class Said(Struct, array_like=True, frozen=True, gc=False):
-    """What was said of one message, and answered."""
+class SettledMessage(Struct, array_like=True, frozen=True, gc=False):
+    """One settlement of one message, and its answer."""
 
     seq: int
     verdict: str
@@ -63,12 +63,12 @@ class Kept(Struct, array_like=True, frozen=True):
     """What a row of the history keeps. ``acked`` None is every seq from its first to its last."""
 
     acked: list[int] | None
-    said: list[Said]
+    said: list[SettledMessage]
     transaction: Committed | None = None
 
 
 class EndedLease(Struct, frozen=True):
-    """A row of the history whose token is one of those that are looked for; ``acked`` are its seqs where it keeps no more."""
+    """A history row with one of the wanted tokens. ``acked``: its seqs, when it has no ``kept``."""
 
     token: bytes
     partition: str
@@ -104,14 +104,16 @@ def kept_acks(seqs: Sequence[int]) -> bytes | None:
 def kept_answers(answered: Iterable[tuple[Settlement, SettleResult]]) -> bytes | None:
     """What to keep of a settlement of one lease; those that were refused are left out."""
     acked: list[int] = []
-    said: list[Said] = []
+    said: list[SettledMessage] = []
     for settlement, result in answered:
         if result.code is None:
             if settlement.outcome is Outcome.ACK:
                 acked.append(settlement.seq)
             else:
                 verdict = verdict_of(settlement)
-                said.append(Said(settlement.seq, verdict, result.status, result.retry_at, result.dead_letter_queue))
+                said.append(
+                    SettledMessage(settlement.seq, verdict, result.status, result.retry_at, result.dead_letter_queue)
+                )
     acked.sort()
     return _encode(Kept(acked, said)) if said else kept_acks(acked)
 

@@ -354,7 +354,7 @@ class Store(Protocol):
     async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:
         """Destroy the keys of a queue, or of all queues of a tenant: what they sealed can never be read again.
 
-        Neither are they in the store's own files, once this has returned; the same goes for how rewrapped ones were wrapped before.
+        When this returns, the store's files hold neither the destroyed keys nor the old wrapping of rewrapped ones.
         """
         ...
 

@@ -72,9 +72,9 @@ SEARCHED_LEASES = 1_000
 AHEAD_MICROS = 5_000_000
 """A stamp that lies further ahead of the clock than this was written before the clock was put back. Servers' clocks differ by less."""
 NOTICED_MICROS = STEP_BACK_MICROS + 5_000_000
-"""A clock that shows so much less than it did when it was last noted was put back. A server that slews may be ahead of another by less."""
+"""A clock that shows this much less than was last noted was put back. Servers that slew differ by less."""
 LONGEST_WAIT_MICROS = 60_000_000
-"""A clock that is put back leaves a wait of an operation that is no longer than this as it is."""
+"""When the clock is put back, waits of operations up to this long are not moved."""
 PROVEN_MICROS = 600 * 1_000_000
 """How long a clock that was put back must go on before stamps are put right by it: it may be this one that is wrong."""
 OLDEST_CLOCK = 1_735_689_600 * 1_000_000
@@ -181,8 +181,8 @@ def ready_at(settings: QueueSettings, oldest_at: int, newest_at: int) -> Instant
 def is_visible(created_at: int, delay: int, now: Instant) -> bool:
     """Whether a message has waited for its delay.
 
-    The age of one that was stamped by a clock that has been put back is not known. It goes with the first of its partition or set,
-    which waits from when it was found.
+    If the clock was put back since, the message's age is unknown. It is delivered with the first message of its partition or set, which
+    waits from when it was found.
     """
     return created_at + delay <= now or created_at > now + AHEAD_MICROS
 
@@ -249,8 +249,8 @@ class Attendance(Struct):
     since: int | None = None
     latest: int = 0
 
-    def is_settled(self, now: Instant) -> bool:
-        """Note a pass; whether groups that were not used until now have had the time for it."""
+    def may_mark_idle(self, now: Instant) -> bool:
+        """Note a pass. True when retention has run without a break for an hour: before that, groups may be unused because no server ran."""
         if self.since is None or not 0 <= now - self.latest <= ATTENDANCE_BREAK_MICROS:
             self.since = now
         self.latest = now

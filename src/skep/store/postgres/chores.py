@@ -137,7 +137,7 @@ async def retain(connection: Connection, key: QueueKey, now: Instant, limit: int
 
 
 class MayGo(Struct, frozen=True):
-    """What retention may delete: up to ``upper``, of which no group needs what lies up to ``safe``; and what all in use settled."""
+    """``upper``: the last seq retention may delete. ``safe``: up to here every group is done. ``settled``: up to here every group in use is."""
 
     upper: int
     safe: int

@@ -522,7 +522,7 @@ class PostgresStore:
         return await self._pool.transaction(lambda c: chores.expire(c, key, now, limit, self._shard))
 
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
-        idle_too = self._attendance.is_settled(now)
+        idle_too = self._attendance.may_mark_idle(now)
         await self._pool.transaction(lambda c: chores.mark_idle(c, key, now, idle_too))
         return await self._pool.transaction(lambda c: chores.retain(c, key, now, limit, self._shard))
 

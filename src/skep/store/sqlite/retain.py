@@ -48,12 +48,14 @@ def settled_seq(session: Session, queue: QueueRow) -> int | None:
 
 def _mark_idle(session: Session, queue: QueueRow, now: Instant) -> None:
     """Find the groups that nobody used for too long. The one that was used last never is one of them."""
-    is_settled = session.attendance.is_settled(now)
+    may_mark_idle = session.attendance.may_mark_idle(now)
     limit = idle_micros(queue.settings)
     groups = sorted(session.groups(queue).values(), key=lambda group: (group.active_at, group.id))
     for group in groups:
         idle = limit is not None and group is not groups[-1] and group.active_at <= now - limit
-        if bool(group.idle) == (idle and not _has_live_lease(session, queue, group, now)) or (idle and not is_settled):
+        if bool(group.idle) == (idle and not _has_live_lease(session, queue, group, now)) or (
+            idle and not may_mark_idle
+        ):
             continue
         group.idle = int(not group.idle)
         session.touch_group(group)

@@ -134,8 +134,8 @@ class Writer(ConnectionThread):
                 return
         raise SkepError(
             Code.STORE_BUSY,
-            f"{done}, but somebody reads {self._path}, so its write-ahead log has them as they were until that ends: end the "
-            "reader (a backup?) and repeat this, or leave it to the server, which tries again every second",
+            f"{done}, but another process reads {self._path}, so the write-ahead log still holds the old keys: stop that "
+            "reader (a backup?) and repeat this, or wait: the server tries again every second",
         )
 
     def _serve(self, session: Session, calls: list[Call]) -> None:
