@@ -127,31 +127,32 @@ class Sessions:
         principal = self.remembered(token)
         if principal is not None:
             return principal
-        record = await self._record(token)
-        now = self._clock.now()
-        if record is None or record.expires_at <= now or record.used_at + self._idle <= now:
+        if not _TOKEN.fullmatch(token):
             raise ended_session()
-        principal = await self._principal_of(record)
+        id_ = _digest(token)
+        self._check_rate(id_)
+        self._known.pop(id_, None)
+        while True:
+            before = self._forgotten
+            record = await self._access.get_session(id_)
+            now = self._clock.now()
+            if record is None or record.expires_at <= now or record.used_at + self._idle <= now:
+                raise ended_session()
+            principal = await self._principal_of(record)
+            if before == self._forgotten:  # else the session may have ended during either await
+                break
         if len(self._known) >= REMEMBERED:
             del self._known[next(iter(self._known))]
-        self._known[record.id] = _Session(record, principal)
+        self._known[id_] = _Session(record, principal)
         return self.remembered(token) or principal
 
-    async def _record(self, token: bytes) -> SessionRecord | None:
-        if not _TOKEN.fullmatch(token):
-            return None
-        id_ = _digest(token)
+    def _check_rate(self, id_: str) -> None:
+        """TOO_MANY_REQUESTS when the store is asked for too many sessions that are not known here."""
         if id_ not in self._known and (wait := self._unknown.take(self._clock.now())):
             raise SkepError(
                 Code.TOO_MANY_REQUESTS, "too many sessions that are not known here are asked for; try again soon",
                 retry_after_seconds=int(wait) + 1,
             )  # fmt: skip
-        self._known.pop(id_, None)
-        while True:
-            before = self._forgotten
-            record = await self._access.get_session(id_)
-            if before == self._forgotten:  # else it may have ended while it was read
-                return record
 
     async def end(self, token: bytes) -> None:
         """Log out."""
