@@ -23,6 +23,12 @@ LARGE_BYTES = 1024 * 1024
 """Beyond this only the exact look is taken: it is slower, and holds next to nothing of the body in memory."""
 SMALL_BYTES = 64 * 1024
 """Up to this the exact look is taken at once, beyond it in a thread, so that other requests go on."""
+QUICK_BYTES = 32 * 1024
+"""Up to this the depth is checked at once, whatever the body holds: 32 KiB of brackets take 1.2 ms."""
+LENGTHY_BYTES = 384 * 1024
+"""Beyond this the depth is checked in a thread: the bytes alone take 1.4 ns each, 0.6 ms together."""
+LENGTHY_MARKS = 36_000
+"""The same for brackets, quotes and backslashes, see `_marks`: so many take at most 1.5 ms."""
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -62,11 +68,20 @@ async def check_unique_keys(body: bytes, value: object = msgspec.UNSET) -> None:
 
 
 async def check_depth_of_body(body: bytes, limit: int, levels_above: int = 0) -> None:
-    """`check_depth`, in a thread where it takes long: one that is nothing but brackets takes 70 ms for each megabyte."""
-    if len(body) > SMALL_BYTES:
+    """`check_depth`, in a thread where it takes long.
+
+    Measured: 76 ns for a pair of brackets, 40 ns for a quote at the worst, 28 ns for a backslash, 1.4 ns for any byte. So the loop is
+    held for 1 ms by a usual push of 1,000 messages, and for 2 ms by the worst body that is checked at once.
+    """
+    if len(body) > QUICK_BYTES and (len(body) > LENGTHY_BYTES or _marks(body) > LENGTHY_MARKS):
         await asyncio.to_thread(check_depth, body, limit, levels_above)
     else:
         check_depth(body, limit, levels_above)
+
+
+def _marks(body: bytes) -> int:
+    """How many brackets, quotes and backslashes a body has."""
+    return 2 * (body.count(b"{") + body.count(b"[")) + body.count(b'"') + body.count(b"\\")
 
 
 def check_depth(text: bytes, limit: int, levels_above: int = 0) -> None:
