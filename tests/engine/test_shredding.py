@@ -293,6 +293,15 @@ async def test_keys_that_a_failed_shred_left_go_on_opening_what_they_sealed(
         assert await popped(engine) == [b'"before"', b'"after"']
 
 
+async def test_nothing_is_remembered_of_a_key_that_another_server_destroyed(tmp_path: Path, clock: ManualClock) -> None:
+    async with open_engine(str(tmp_path / "skep.db"), clock=clock, masters=MasterKeys(OLD)) as engine:
+        await sealing(engine)
+        assert engine.encryption._reserved
+        await engine.encryption._store.shred_data_keys(PAYMENTS.tenant, PAYMENTS.name, engine.now())
+        await engine.encryption.load()
+        assert not engine.encryption._reserved
+
+
 async def test_a_file_that_a_killed_server_left_is_cut_when_it_is_opened(tmp_path: Path, clock: ManualClock) -> None:
     """It had shredded a key, and did not live to cut the log."""
     whole, left = tmp_path / "skep.db", tmp_path / "left" / "skep.db"

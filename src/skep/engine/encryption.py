@@ -93,6 +93,7 @@ class Encryption:
         self._keys = {key.id: key for key in keys}
         self._newest = {key.queue: key for key in keys}
         self._made_at = {one.queue: one.created_at for one in wrapped}
+        self._reserved = {id_: left for id_, left in self._reserved.items() if id_ in self._keys}
 
     def _unwrapped(self, wrapped: WrappedKey) -> DataKey:
         if self._masters is None:
