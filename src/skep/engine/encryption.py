@@ -37,6 +37,8 @@ from skep.store.protocol import Store
 
 SEALS_RESERVED = 1 << 16
 """Messages that a server reserves of a key's budget at a time: what it does not seal before it stops counts all the same."""
+MISSING_REMEMBERED = 10_000
+"""Ids of keys that are remembered as destroyed, so that not every row which one of them sealed lets all keys be read anew."""
 
 log = structlog.get_logger("skep.encryption")
 
@@ -76,6 +78,7 @@ class Encryption:
         self._newest: dict[QueueKey, DataKey] = {}
         self._made_at: dict[QueueKey, Instant] = {}
         self._reserved: dict[Id, int] = {}
+        self._missing: set[Id] = set()
         self._making = asyncio.Lock()
 
     # --- what it knows ---
@@ -83,6 +86,7 @@ class Encryption:
     async def load(self) -> None:
         """Read all keys anew. KEY_UNAVAILABLE when there is one that this server cannot unwrap."""
         async with self._making:  # keys that were read before a shred must not come back after it
+            self._missing.clear()  # a database that was restored has them again
             await self._load()
 
     async def _load(self) -> None:
@@ -206,24 +210,42 @@ class Encryption:
 
     # --- out ---
 
-    async def prepare(self, rows: Sequence[Row]) -> Sources:
+    async def prepare(self, rows: Iterable[Row]) -> Sources:
         """Have the keys of these rows at hand, as far as they are still there: another server may have made one just now.
 
         Returns what `open` must know of rows that the key of another queue sealed: of which queue they are dead letters, if they are.
         """
-        await self.load_missing(rows)
+        sealed = [(row, Id(row.payload[1:17])) for row in rows if row.content_type == SEALED_TYPE]
+        if not sealed:
+            return {}
+        await self._load_missing({id_ for _, id_ in sealed})
         moved: dict[QueueKey, list[Seq]] = {}
-        for row in rows:
-            if row.content_type == SEALED_TYPE:
-                key = self._keys.get(Id(row.payload[1:17]))
-                if key is not None and key.queue != row.queue:
-                    moved.setdefault(row.queue, []).append(row.seq)
+        for row, id_ in sealed:
+            key = self._keys.get(id_)
+            if key is not None and key.queue != row.queue:
+                moved.setdefault(row.queue, []).append(row.seq)
         return await self._sources(moved) if moved else {}
 
     async def load_missing(self, rows: Iterable[Row]) -> None:
         """Read the keys anew when these rows need one that is not known here."""
-        if any(row.content_type == SEALED_TYPE and row.payload[1:17] not in self._keys for row in rows):
-            await self.load()
+        await self._load_missing({Id(row.payload[1:17]) for row in rows if row.content_type == SEALED_TYPE})
+
+    async def _load_missing(self, ids: set[Id]) -> None:
+        if self._are_known(ids):
+            return
+        async with self._making:
+            if self._are_known(ids):
+                return  # somebody else read them while this one waited
+            await self._load()
+            # A key is stored before it seals anything, so what is not there now was destroyed.
+            destroyed = ids - self._keys.keys()
+            if len(self._missing) + len(destroyed) > MISSING_REMEMBERED:
+                self._missing.clear()
+            self._missing |= destroyed
+
+    def _are_known(self, ids: set[Id]) -> bool:
+        """Whether all of these keys are here, or known to be destroyed."""
+        return all(id_ in self._keys or id_ in self._missing for id_ in ids)
 
     async def _sources(self, moved: Mapping[QueueKey, list[Seq]]) -> Sources:
         found: dict[tuple[QueueKey, Seq], str] = {}
