@@ -153,12 +153,20 @@ class Encryption:
 
         None for any other. It may have waited while its queue was encrypted, or another server encrypted it a moment ago.
         """
+        refused = [
+            batch.messages[index].queue
+            for index, result in enumerate(outcome.results)
+            if result.code is Code.NOT_ENCRYPTED
+        ]
+        return await self.seal_batch(batch, refused) if refused else None
+
+    async def seal_batch(self, batch: PushBatch, queues: Iterable[QueueKey]) -> PushBatch | None:
+        """A batch with what was plain sealed, now that these queues are known to seal; None when that changes nothing."""
         plain = [index for index, message in enumerate(batch.messages) if message.content_type != SEALED_TYPE]
-        refused = [index for index, result in enumerate(outcome.results) if result.code is Code.NOT_ENCRYPTED]
-        if not plain or not refused:
+        if not plain:
             return None
-        for index in refused:
-            self.require(batch.messages[index].queue)
+        for queue in queues:
+            self.require(queue)
         made = await self.seal([batch.messages[index] for index in plain], [batch.ids[index] for index in plain])
         messages = list(batch.messages)
         for index, message in zip(plain, made, strict=True):

@@ -146,7 +146,7 @@ class Engine:
             self._in_flight,
             self.settings,
             self._announcer,
-            self.encryption.sealed_anew,
+            self.encryption,
         )
         self.admission = Admission(
             self.settings.admission,
@@ -157,9 +157,7 @@ class Engine:
         self.spool = (
             None
             if spool_folder is None
-            else Spool(
-                spool_folder, store, clock, ids, self.settings, self._announcer.stored, self.encryption.sealed_anew
-            )
+            else Spool(spool_folder, store, clock, ids, self.settings, self._announcer.stored, self.encryption)
         )
         self._entrance = Entrance(self._registry, self._across, self.admission, self.operations, clock, self.spool)
         self.buffer = Buffer(self._push_buffered, clock, self._timers, self.settings.buffer, self._limits)
