@@ -477,7 +477,8 @@ class Engine:
                 self.spool.check_nothing_ahead(batch)
             size_bytes = weight.size_bytes + recorded_bytes
             check_size(size_bytes, self._limits)
-            fingerprint = fingerprint_of(said, asked, effects, receipts)
+            # An outcome is remembered by the first settlement; without one there is nothing to compare.
+            fingerprint = fingerprint_of(said, asked, effects, receipts) if said else b""
             transaction = Transaction(settlements, batch, list(effects), list(receipts), fingerprint)
             outcome = await self._across.transact(transaction, size_bytes, weight.deliver_at)
             if outcome.committed or (sealed := await self.encryption.sealed_anew(batch, outcome.pushed)) is None:
