@@ -80,14 +80,6 @@ def delivery_uses(deliver: Deliver | None, path: Path = ()) -> Iterator[SecretUs
         yield SecretUse(variable, SecretKind.HEADER, (*path, "headers_env", header))
 
 
-def secret_variables(app: App) -> dict[str, Path]:
-    """Every variable that a spec names, with the first place that does."""
-    found: dict[str, Path] = {}
-    for use in secret_uses(app):
-        found.setdefault(use.variable, use.path)
-    return found
-
-
 def secret_files(apps: Iterable[App], environment: Mapping[str, str]) -> list[FilePath]:
     """The files that hold secrets of these apps."""
     variables = {use.variable for app in apps for use in secret_uses(app)}
