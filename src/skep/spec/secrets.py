@@ -58,7 +58,7 @@ def secret_uses(app: App) -> list[SecretUse]:
     found: dict[tuple[str, SecretKind], SecretUse] = {}
     for name, webhook in app.webhooks.items():
         if webhook.verify is not None:
-            kind = SecretKind.BASE64 if webhook.verify.scheme is Scheme.STANDARD_WEBHOOKS else SecretKind.TEXT
+            kind = secret_kind(webhook.verify.scheme)
             for variable in webhook.verify.secret_env:
                 use = SecretUse(variable, kind, ("webhooks", name, "verify", "secret_env"))
                 found.setdefault((variable, kind), use)
@@ -66,6 +66,11 @@ def secret_uses(app: App) -> list[SecretUse]:
         for use in delivery_uses(queue.deliver, ("queues", name, "deliver")):
             found.setdefault((use.variable, use.kind), use)
     return list(found.values())
+
+
+def secret_kind(scheme: Scheme) -> SecretKind:
+    """What the secret of a signature must be like."""
+    return SecretKind.BASE64 if scheme is Scheme.STANDARD_WEBHOOKS else SecretKind.TEXT
 
 
 def delivery_uses(deliver: Deliver | None, path: Path = ()) -> Iterator[SecretUse]:
