@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import structlog
 
-from skep.access.limits import Bucket
+from skep.access.limits import UNKNOWN_PER_SECOND, Bucket
 from skep.access.principal import Principal
 from skep.clock import Clock, Instant, seconds
 from skep.config import AccessSettings
@@ -31,8 +31,6 @@ NOTE_SECONDS = 60.0
 """How long a use may go without being noted in the store, or a tenth of the idle time when that is less."""
 SKEW_SECONDS = 5.0
 """A use that lies further ahead was noted before the clock was put back."""
-UNKNOWN_PER_SECOND = 20.0
-"""Texts that are not known here and that the store is asked for: who makes them up does not keep it busy."""
 _OWNERS = (KEY_OWNER, "jwt:")
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]{43}")
 _ID = re.compile(r"[0-9a-f]{64}")
