@@ -41,6 +41,11 @@ log = structlog.get_logger("skep.access")
 PrincipalOf = Callable[[SessionRecord], Awaitable[Principal]]
 
 
+def is_session_text(text: bytes) -> bool:
+    """Whether a text has the form of what a browser shows for its session."""
+    return _TOKEN.fullmatch(text) is not None
+
+
 def is_session_id(id_: str) -> bool:
     """Whether an id is of a session and not of a key."""
     return _ID.fullmatch(id_) is not None
@@ -125,7 +130,7 @@ class Sessions:
         principal = self.remembered(token)
         if principal is not None:
             return principal
-        if not _TOKEN.fullmatch(token):
+        if not is_session_text(token):
             raise ended_session()
         id_ = _digest(token)
         self._check_rate(id_)
@@ -154,7 +159,7 @@ class Sessions:
 
     async def end(self, token: bytes) -> None:
         """Log out."""
-        if _TOKEN.fullmatch(token):
+        if is_session_text(token):
             await self._access.end_session(_digest(token))
 
     def forget(self, id_: str | None = None) -> None:
