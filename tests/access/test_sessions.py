@@ -164,6 +164,14 @@ def test_made_up_sessions_do_not_keep_the_store_busy(timed: Door) -> None:
     assert status(timed, known) == 200
 
 
+def test_a_cookie_that_cannot_be_a_session_counts_as_none(timed: Door) -> None:
+    stranger = timed.with_token(None)
+    ended = stranger.request("GET", "/queues", None, {"Cookie": f"skep_session={'x' * 43}"})
+    other = stranger.request("GET", "/queues", None, {"Cookie": "skep_session=x"})
+    assert (ended.status, b"has ended" in ended.body) == (401, True)
+    assert (other.status, b"has ended" in other.body) == (401, False)
+
+
 def test_one_key_has_so_many_sessions_and_no_more(door: Door) -> None:
     key = door.key(*ALL)
     first = door.session(key.text)
