@@ -48,7 +48,7 @@ STEP_BACK_MICROS = 10 * MICROS_PER_SECOND
 LOOK_MICROS = MICROS_PER_SECOND // 10
 """How often it is compared with the wall clock."""
 LONGEST_SLEEP_SECONDS = 1.0
-"""The clock may have gone forward by then."""
+"""The longest single sleep: the clock may be put forward meanwhile."""
 
 
 class _Line(NamedTuple):

@@ -170,11 +170,18 @@ class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Meta(ge=0, description="how long an operation is tried again that fails unexpectedly, before it is given up"),
     ] = 21_600.0
     max_retries: Annotated[
-        int, Meta(ge=0, description="how often it is tried again in either case, at the least, before it is given up")
+        int,
+        Meta(
+            ge=0,
+            description="least number of retries before a full queue or an unexpected failure ends the operation",
+        ),
     ] = 3
     backoff_seconds: Annotated[
         float,
-        Meta(gt=0, description="how long an operation waits after a failure; then as long as it has failed already"),
+        Meta(
+            gt=0,
+            description="first wait after a failure; each later wait is as long as the operation has been failing",
+        ),
     ] = 1.0
     max_backoff_seconds: Annotated[float, Meta(gt=0, description="the longest such wait")] = 30.0
     claim_operations: Annotated[int, Meta(ge=1, description="operations that are performed in one transaction")] = 500
@@ -265,8 +272,8 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hosts: Annotated[
         str | None,
         Meta(
-            description="names that requests may ask for this server by, besides localhost and addresses, such as "
-            "skep.example,*.svc.cluster.local; * means every name. When not said: none, and every name where keys are asked for"
+            description="host names this server answers to, besides localhost and IP addresses, such as "
+            "skep.example,*.svc.cluster.local; * is every name. Default: none, or every name where keys are required"
         ),
     ] = None
     # More than the engine's `request_bytes`, since names and JSON around the payloads count here too.
@@ -278,8 +285,8 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="the same for bodies that anyone may send: those of webhooks, whose signature is checked when they are "
-            "here",
+            description="bodies of webhooks, all together, per process: anyone can send one, as the signature is checked "
+            "after it has arrived",
         ),
     ] = 32 * MEBIBYTE
     body_seconds: Annotated[float, Meta(gt=0, description="how long a body may take to arrive")] = 30.0

@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import apsw
 from msgspec import Struct
@@ -133,11 +133,7 @@ def sqlite_apps(path: Path) -> list[bytes]:
     if not path.exists():
         return []
     try:
-        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            return [bytes(document) for (document,) in db.execute("SELECT document FROM app")]
-        finally:
-            db.close()
+        return [bytes(document) for (document,) in _rows(path, "SELECT document FROM app")]
     except apsw.Error:
         return []
 
@@ -209,11 +205,7 @@ def sqlite_schema(path: Path) -> Iterable[Finding]:
         yield Finding("store", "ok", f"{path} is not there yet and will be made")
         return
     try:
-        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            rows = db.execute("SELECT number, checksum FROM migration").fetchall()
-        finally:
-            db.close()
+        rows = _rows(path, "SELECT number, checksum FROM migration")
     except apsw.Error as error:
         yield Finding("store", "fail", f"{path}: {error}", "restore a backup, or move the file away")
         return
@@ -225,14 +217,19 @@ def sqlite_groups(path: Path) -> Iterable[Finding]:
     if not path.exists():
         return
     try:
-        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            rows = db.execute(_UNUSED_GROUPS, (time.time_ns() // 1_000 - UNUSED_SECONDS * 1_000_000,)).fetchall()
-        finally:
-            db.close()
+        rows = _rows(path, _UNUSED_GROUPS, time.time_ns() // 1_000 - UNUSED_SECONDS * 1_000_000)
     except apsw.Error:
         return
     yield unused_groups([(str(queue), str(group), int(str(held))) for queue, group, held in rows])
+
+
+def _rows(path: Path, query: str, *bound: int) -> list[Any]:
+    """What a database says, read-only."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return db.execute(query, bound).fetchall()
+    finally:
+        db.close()
 
 
 _UNUSED_GROUPS = """

@@ -294,7 +294,7 @@ def _is_fit(user: str | None, database: str | None, query: str | None) -> bool:
 
 def without_password(url: str) -> str:
     """A store's URL as it may be printed."""
-    return _PASSWORD.sub(lambda match: f"{match[1]}:***@" if match[2] is None else f"{match[2]}***", url)
+    return _PASSWORD.sub(lambda match: f"{match[1]}:{HIDDEN}@" if match[2] is None else f"{match[2]}{HIDDEN}", url)
 
 
 def hide_password(text: str, url: str) -> str:

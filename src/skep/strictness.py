@@ -23,6 +23,12 @@ LARGE_BYTES = 1024 * 1024
 """Beyond this only the exact look is taken: it is slower, and holds next to nothing of the body in memory."""
 SMALL_BYTES = 64 * 1024
 """Up to this the exact look is taken at once, beyond it in a thread, so that other requests go on."""
+QUICK_BYTES = 16 * 1024
+"""Up to this the depth is checked at once, whatever the body holds."""
+LENGTHY_BYTES = 320 * 1024
+"""Beyond this the depth is checked in a thread."""
+LENGTHY_MARKS = 24_000
+"""The same for brackets, quotes and backslashes: they take long, and all other bytes next to nothing."""
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -31,6 +37,7 @@ _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 _ESCAPED = re.compile(rb"\\u00(?:22|3[aA])")
 _BRACKETS = b"[]{}"
 _OTHERS = bytes(byte for byte in range(256) if byte not in _BRACKETS + b'"')
+_NO_MARKS = _OTHERS.replace(b"\\", b"")
 _STEPS = bytes.maketrans(_BRACKETS, b"\x01\xff\x01\xff")
 
 
@@ -62,8 +69,12 @@ async def check_unique_keys(body: bytes, value: object = msgspec.UNSET) -> None:
 
 
 async def check_depth_of_body(body: bytes, limit: int, levels_above: int = 0) -> None:
-    """`check_depth`, in a thread where it takes long: one that is nothing but brackets takes 70 ms for each megabyte."""
-    if len(body) > SMALL_BYTES:
+    """`check_depth`, in a thread where it takes long.
+
+    Measured on a quiet machine: the loop is held for 0.7 ms by a push of 1,000 messages of 300 bytes, and for 1.6 ms by the worst body that
+    is checked at once. A pair of brackets takes about 80 ns.
+    """
+    if len(body) > QUICK_BYTES and (len(body) > LENGTHY_BYTES or len(body.translate(None, _NO_MARKS)) > LENGTHY_MARKS):
         await asyncio.to_thread(check_depth, body, limit, levels_above)
     else:
         check_depth(body, limit, levels_above)
@@ -136,15 +147,19 @@ def _unique(pairs: list[tuple[str, object]]) -> None:
 
 def is_deeper(text: bytes, limit: int) -> bool:
     """Whether sound JSON is nested deeper than the limit. It takes one pass, however deep it is."""
-    if len(text) <= 2 * limit or text.count(b"{") + text.count(b"[") <= limit:
+    if len(text) <= 2 * limit:
+        return False
+    # To drop all other bytes takes less time than to count two of them.
+    marks = text.translate(None, _OTHERS)
+    if marks.count(b"{") + marks.count(b"[") <= limit:
         return False
     if b"\\" in text:
         # What is escaped is inside a text. Backslashes pair up from the left, so the quotes that are left end texts.
-        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+        marks = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
     # Quotes pair up from the left as well. What is left between two of them, once all else is gone, are brackets in a text.
-    brackets = text.translate(None, _OTHERS).replace(b'""', b"")
+    brackets = marks.replace(b'""', b"")
     if b'"' in brackets:
-        brackets = b"".join(text.split(b'"')[::2]).translate(None, _OTHERS)
+        brackets = b"".join(marks.split(b'"')[::2])
     # An opening bracket is 1 and a closing one -1, so the sum of all so far is how deep it is here.
     levels = memoryview(brackets.translate(_STEPS)).cast("b")
     return max(accumulate(levels), default=0) > limit

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from skep.access.gate import UNKNOWN_PER_SECOND, Gate
+from skep.access.gate import Gate
 from skep.access.keys import Minted, mint
+from skep.access.limits import UNKNOWN_PER_SECOND
 from skep.clock import Instant, ManualClock
 from skep.config import AccessSettings
 from skep.engine.access import Access

@@ -8,14 +8,19 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from skep.access.sessions import UNKNOWN_PER_SECOND
+from skep.access.limits import UNKNOWN_PER_SECOND
+from skep.access.principal import Principal
+from skep.access.sessions import Sessions
 from skep.clock import Instant, ManualClock, seconds
 from skep.config import AccessSettings
+from skep.errors import Code, SkepError
+from skep.keys import KEY_OWNER, SessionRecord
 from skep.store.access import SESSIONS_MAX
 from skep.testing.server import running_server
 from tests.access.driver import Door
 from tests.access.requests import ALL
 from tests.access.test_ending import until
+from tests.access.test_gate import Desk
 from tests.access.test_session import OWN, login
 from tests.support.postgres import PostgresServer
 
@@ -159,6 +164,14 @@ def test_made_up_sessions_do_not_keep_the_store_busy(timed: Door) -> None:
     assert status(timed, known) == 200
 
 
+def test_a_cookie_that_cannot_be_a_session_counts_as_none(timed: Door) -> None:
+    stranger = timed.with_token(None)
+    ended = stranger.request("GET", "/queues", None, {"Cookie": f"skep_session={'x' * 43}"})
+    other = stranger.request("GET", "/queues", None, {"Cookie": "skep_session=x"})
+    assert (ended.status, b"has ended" in ended.body) == (401, True)
+    assert (other.status, b"has ended" in other.body) == (401, False)
+
+
 def test_one_key_has_so_many_sessions_and_no_more(door: Door) -> None:
     key = door.key(*ALL)
     first = door.session(key.text)
@@ -192,3 +205,43 @@ def test_a_stranger_who_shows_nothing_leaves_no_line(timed: Door) -> None:
         assert timed.with_token(None).get("/queues").status == 401
         assert timed.with_token(None).get("/api/v1/resources/queues").status == 401
     assert not any("refused" in entry["event"] for entry in logged)
+
+
+async def test_a_session_that_ends_while_its_owner_is_looked_up_is_not_remembered() -> None:
+    desk = Desk()
+    owner = Principal(KEY_OWNER + "1", (), desk.clock)
+    looks = 0
+
+    async def owner_of(_record: SessionRecord) -> Principal:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            await sessions.end(token)
+        return owner
+
+    sessions = Sessions(desk.access, desk.clock, SETTINGS, owner_of, lambda _: True)
+    desk.access.on_change(lambda id_, _revoked: sessions.forget(id_))
+    token = (await sessions.open(owner)).encode()
+
+    with pytest.raises(SkepError) as refused:
+        await sessions.admit(token)
+    assert refused.value.code is Code.UNAUTHENTICATED
+    assert sessions.remembered(token) is None
+
+
+async def test_a_session_read_twice_counts_once_against_the_rate_of_unknown_ones() -> None:
+    desk = Desk()
+    owner = Principal(KEY_OWNER + "1", (), desk.clock)
+    again: list[str] = []
+
+    async def owner_of(_record: SessionRecord) -> Principal:
+        if again:
+            sessions.forget(again.pop())
+        return owner
+
+    sessions = Sessions(desk.access, desk.clock, SETTINGS, owner_of, lambda _: True)
+    tokens = [(await sessions.open(owner)).encode() for _ in range(int(2 * UNKNOWN_PER_SECOND))]
+    for token in tokens:
+        again.append("another")
+        assert await sessions.admit(token) is owner
+    assert len(desk.keys.calls["get_session"]) == 2 * len(tokens)

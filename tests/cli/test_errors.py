@@ -11,12 +11,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 import skep
+from skep.cli.at_store import Place, on_store
 from skep.cli.exits import exit_code
-from skep.errors import Code
+from skep.engine import Engine
+from skep.errors import Code, SkepError
 from tests.cli.command import Command, Ended
 
 
@@ -180,3 +183,12 @@ def test_what_cannot_be_sent_is_the_mistake_of_whoever_typed_it(command: Command
 
     assert ended.code == 1
     assert ended.err.startswith("skep: INVALID_REQUEST: the request cannot be sent so")
+
+
+def test_an_error_at_the_store_keeps_its_details(tmp_path: Path) -> None:
+    async def work(_engine: Engine) -> None:
+        raise SkepError(Code.STORE_BUSY, "not now", retry_after_seconds=7)
+
+    with pytest.raises(SkepError) as failed:
+        on_store(Place(store=str(tmp_path / "skep.db")), work)
+    assert failed.value.details == {"retry_after_seconds": 7}

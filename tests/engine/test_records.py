@@ -38,6 +38,15 @@ async def test_pushes_with_receipts_are_merged_into_one_store_call(driver: Engin
     assert len(await driver.pop(batch=100)) == 50
 
 
+async def test_only_a_transaction_that_settles_has_a_fingerprint(driver: EngineDriver) -> None:
+    await driver.engine.transact([], [message()])
+    await driver.engine.transact([settlement(one) for one in await driver.pop()], [message()])
+
+    [[pushes], [settles]] = driver.store.calls["transact"]
+    assert pushes.fingerprint == b""
+    assert settles.fingerprint != b""
+
+
 async def test_transactions_with_effects_are_merged_and_each_is_told_its_own(driver: EngineDriver) -> None:
     await driver.engine.records.entity_types()
     outcomes = await asyncio.gather(

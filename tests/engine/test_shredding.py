@@ -22,7 +22,7 @@ from skep.crypto.master import MasterKeys, new_master_line
 from skep.data_keys import WrappedKey
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.model import DeadLetterFilter, NewMessage, Outcome, QueueKey, QueueSettings
+from skep.model import DeadLetterFilter, NewMessage, Outcome, QueueKey, QueueSettings, Seq
 from skep.server import open_engine
 from skep.store.sqlite import SqliteStore
 from tests.engine.driver import settlement
@@ -291,6 +291,41 @@ async def test_keys_that_a_failed_shred_left_go_on_opening_what_they_sealed(
         assert lines == (["data keys cannot be read after a shred"] if is_down_for_reads else [])
         await engine.push([NewMessage(PAYMENTS, b'"after"')])
         assert await popped(engine) == [b'"before"', b'"after"']
+
+
+async def test_what_a_destroyed_key_sealed_lets_the_keys_be_read_anew_once(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_engine(str(tmp_path / "skep.db"), clock=clock, masters=MasterKeys(OLD)) as engine:
+        await sealing(engine)
+        await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
+        await engine.push([NewMessage(PAYMENTS, b'"after"')])
+        store, reads = engine.encryption._store, 0
+        data_keys = store.data_keys
+
+        async def counted() -> list[WrappedKey]:
+            nonlocal reads
+            reads += 1
+            return await data_keys()
+
+        monkeypatch.setattr(store, "data_keys", counted)
+        assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
+        assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
+        assert await popped(engine) == [b'"after"']
+        assert reads == 1
+
+        await engine.encryption.load()
+        assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
+        assert reads == 3, "keys that were missing may be there again: the caches ask for it"
+
+
+async def test_nothing_is_remembered_of_a_key_that_another_server_destroyed(tmp_path: Path, clock: ManualClock) -> None:
+    async with open_engine(str(tmp_path / "skep.db"), clock=clock, masters=MasterKeys(OLD)) as engine:
+        await sealing(engine)
+        assert engine.encryption._reserved
+        await engine.encryption._store.shred_data_keys(PAYMENTS.tenant, PAYMENTS.name, engine.now())
+        await engine.encryption.load()
+        assert not engine.encryption._reserved
 
 
 async def test_a_file_that_a_killed_server_left_is_cut_when_it_is_opened(tmp_path: Path, clock: ManualClock) -> None:

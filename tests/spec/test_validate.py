@@ -8,9 +8,10 @@ import pytest
 from skep.engine.settings import check_settings
 from skep.errors import SkepError
 from skep.model import QueueChanges
-from skep.spec import App, Severity, check, load, parse_app, print_app, secret_problems, secret_variables, validate
+from skep.spec import App, Severity, check, load, parse_app, print_app, secret_problems, validate
 from skep.spec.ir import Check, Idempotency, IdempotencySource, OnFail, Queue, Scheme, Then, Verify, Webhook
 from skep.spec.ranges import NUMBERS
+from skep.spec.secrets import secret_uses
 from skep.spec.types import parse_field
 from skep.spec.validate_webhook import effective_idempotency
 from tests.spec.incidents import INCIDENTS
@@ -190,7 +191,7 @@ def test_a_webhook_without_a_signature_is_warned_about() -> None:
 
 def test_secrets_that_are_missing_are_told_where_they_are_named() -> None:
     parsed = parse_app(INCIDENTS)
-    assert list(secret_variables(parsed.app)) == ["ALERTS_SECRET"]
+    assert [use.variable for use in secret_uses(parsed.app)] == ["ALERTS_SECRET"]
     (problem,) = secret_problems(parsed.app, {"ALERTS_SECRET": ""}, parsed.spans)
     assert (problem.message, problem.line) == ("the environment has neither ALERTS_SECRET nor ALERTS_SECRET_FILE", 50)
     assert secret_problems(parsed.app, {"ALERTS_SECRET": "x" * 16}) == []
@@ -372,7 +373,7 @@ def test_every_secret_is_named_where_it_stands_and_short_ones_are_told() -> None
     }"""
     parsed = parse_app(text)
     assert parsed.problems == []
-    assert list(secret_variables(parsed.app)) == ["S", "ADDRESS", "KEY", "TOKEN"]
+    assert [use.variable for use in secret_uses(parsed.app)] == ["S", "ADDRESS", "KEY", "TOKEN"]
     environment = {"ADDRESS": "https://a.example/x", "TOKEN": "x", "KEY": "c2hvcnQ=", "S": "x"}
     assert [(problem.line, problem.message) for problem in secret_problems(parsed.app, environment, parsed.spans)] == [
         (8, "the secret in S is too short: it has 1 bytes, and 16 are the least"),

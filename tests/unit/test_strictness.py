@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 
@@ -13,6 +14,9 @@ from hypothesis import strategies as st
 from skep.errors import Code, SkepError
 from skep.strictness import (
     LARGE_BYTES,
+    LENGTHY_BYTES,
+    LENGTHY_MARKS,
+    check_depth_of_body,
     check_unique_keys,
     find_repeated_key,
     is_deeper,
@@ -175,3 +179,29 @@ async def test_what_readers_could_disagree_about_is_not_read(body: bytes, code: 
 async def test_what_is_read_is_what_the_body_says() -> None:
     assert await read_json(b'{"a": [1, 2.5, null, "\xc3\xa4"]}', 8) == {"a": [1, 2.5, None, "ä"]}
     assert await read_json(b'"' + b"x" * (LARGE_BYTES + 1) + b'"', 8) == "x" * (LARGE_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "threads"),
+    [
+        pytest.param(json.dumps([{"queue": "q", "payload": {"a": "x" * 260}}] * 1_000).encode(), 0, id="push"),
+        pytest.param(b"[" + b"[]," * (LENGTHY_MARKS // 2) + b"1]", 1, id="brackets"),
+        pytest.param(b"[" + b'"x",' * (LENGTHY_MARKS // 2) + b"[]]", 1, id="quotes"),
+        pytest.param(b'["' + b"\\\\" * (LENGTHY_MARKS // 2) + b'"]', 1, id="backslashes"),
+        pytest.param(b'["' + b"x" * LENGTHY_BYTES + b'"]', 1, id="long"),
+    ],
+)
+async def test_only_a_body_that_takes_long_is_checked_in_a_thread(
+    body: bytes, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hops = 0
+
+    async def to_thread(work: Callable[..., object], *args: object) -> object:
+        nonlocal hops
+        hops += 1
+        return work(*args)
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    assert json.loads(body)
+    await check_depth_of_body(body, 100)
+    assert hops == threads

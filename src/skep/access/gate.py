@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from skep.access import keys
-from skep.access.limits import Bucket
+from skep.access.limits import UNKNOWN_PER_SECOND, Bucket
 from skep.access.principal import Principal
 from skep.access.scopes import role_grant
 from skep.access.sessions import Sessions, detail_of, ended_session, is_session_id
@@ -32,9 +32,6 @@ REMEMBERED = 20_000
 CREDENTIAL_CHARACTERS = 8_192
 REFUSALS_PER_SECOND = 1.0
 """Refused keys and tokens that the log tells of; the others are counted."""
-UNKNOWN_PER_SECOND = 20.0
-"""Ids that no server has told of yet, and that the store is asked for: a key made elsewhere works at once, and who makes up keys does
-not keep the store busy."""
 
 log = structlog.get_logger("skep.access")
 

@@ -6,6 +6,8 @@ from skep.clock import MICROS_PER_SECOND, Instant
 
 BURST_SECONDS = 2.0
 """Who was quiet for so long may catch up at once."""
+UNKNOWN_PER_SECOND = 20.0
+"""Keys, and sessions, that are not known here and that the store is asked for: who makes them up does not keep it busy."""
 
 
 class Bucket:

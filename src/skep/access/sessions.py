@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import structlog
 
-from skep.access.limits import Bucket
+from skep.access.limits import UNKNOWN_PER_SECOND, Bucket
 from skep.access.principal import Principal
 from skep.clock import Clock, Instant, seconds
 from skep.config import AccessSettings
@@ -31,8 +31,6 @@ NOTE_SECONDS = 60.0
 """How long a use may go without being noted in the store, or a tenth of the idle time when that is less."""
 SKEW_SECONDS = 5.0
 """A use that lies further ahead was noted before the clock was put back."""
-UNKNOWN_PER_SECOND = 20.0
-"""Texts that are not known here and that the store is asked for: who makes them up does not keep it busy."""
 _OWNERS = (KEY_OWNER, "jwt:")
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]{43}")
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -41,6 +39,11 @@ _decode = msgspec.json.Decoder(SessionDetail).decode
 log = structlog.get_logger("skep.access")
 
 PrincipalOf = Callable[[SessionRecord], Awaitable[Principal]]
+
+
+def is_session_text(text: bytes) -> bool:
+    """Whether a text has the form of what a browser shows for its session."""
+    return _TOKEN.fullmatch(text) is not None
 
 
 def is_session_id(id_: str) -> bool:
@@ -127,35 +130,36 @@ class Sessions:
         principal = self.remembered(token)
         if principal is not None:
             return principal
-        record = await self._record(token)
-        now = self._clock.now()
-        if record is None or record.expires_at <= now or record.used_at + self._idle <= now:
+        if not is_session_text(token):
             raise ended_session()
-        principal = await self._principal_of(record)
+        id_ = _digest(token)
+        self._check_rate(id_)
+        self._known.pop(id_, None)
+        while True:
+            before = self._forgotten
+            record = await self._access.get_session(id_)
+            now = self._clock.now()
+            if record is None or record.expires_at <= now or record.used_at + self._idle <= now:
+                raise ended_session()
+            principal = await self._principal_of(record)
+            if before == self._forgotten:  # else the session may have ended during either await
+                break
         if len(self._known) >= REMEMBERED:
             del self._known[next(iter(self._known))]
-        self._known[record.id] = _Session(record, principal)
+        self._known[id_] = _Session(record, principal)
         return self.remembered(token) or principal
 
-    async def _record(self, token: bytes) -> SessionRecord | None:
-        if not _TOKEN.fullmatch(token):
-            return None
-        id_ = _digest(token)
+    def _check_rate(self, id_: str) -> None:
+        """TOO_MANY_REQUESTS when the store is asked for too many sessions that are not known here."""
         if id_ not in self._known and (wait := self._unknown.take(self._clock.now())):
             raise SkepError(
                 Code.TOO_MANY_REQUESTS, "too many sessions that are not known here are asked for; try again soon",
                 retry_after_seconds=int(wait) + 1,
             )  # fmt: skip
-        self._known.pop(id_, None)
-        while True:
-            before = self._forgotten
-            record = await self._access.get_session(id_)
-            if before == self._forgotten:  # else it may have ended while it was read
-                return record
 
     async def end(self, token: bytes) -> None:
         """Log out."""
-        if _TOKEN.fullmatch(token):
+        if is_session_text(token):
             await self._access.end_session(_digest(token))
 
     def forget(self, id_: str | None = None) -> None:

@@ -104,10 +104,10 @@ def _print(state: State, output: str | None) -> None:
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
         print_json(state)
     elif state.keys:
-        print_lines([f"a key is asked for: {state.keys} count"])
+        print_lines([f"keys are required; {state.keys} {'is' if state.keys == 1 else 'are'} valid"])
     elif state.closed:
         print_lines(
-            ["a key is asked for, though none counts: nobody gets in until one is made, or by skep access open"]
+            ["keys are required, but none is valid: make one (skep key create) or open the store (skep access open)"]
         )
     else:
         print_lines(["on loopback nobody is asked for a key; elsewhere one is needed, and there is none"])

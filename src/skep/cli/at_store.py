@@ -54,7 +54,7 @@ def on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
     try:
         return asyncio.run(main())
     except SkepError as error:
-        raise SkepError(error.code, hide_password(error.message, settings.store or "")) from error
+        raise SkepError(error.code, hide_password(error.message, settings.store or ""), **error.details) from error
 
 
 async def note(engine: Engine, action: str, *names: str) -> None:

@@ -13,7 +13,7 @@ import os
 import socket
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,10 +22,11 @@ import structlog
 from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.announcer import Announcer
+from skep.engine.encryption import Encryption
 from skep.engine.patience import Patience
 from skep.errors import Code, Outlook, SkepError, outlook
 from skep.ids import IdMint, id_text
-from skep.model import PushBatch, PushOutcome, PushResult, PushStatus, QueueKey, Token
+from skep.model import QueueKey, Token
 from skep.operations import (
     Claimed,
     ClaimLimits,
@@ -41,8 +42,6 @@ from skep.store.protocol import Store
 
 Lease = tuple[QueueKey, Token]
 OnEnded = Callable[[Counter[Kind], Iterable[Lease]], None]
-Reseal = Callable[[PushBatch, PushOutcome], Awaitable[PushBatch | None]]
-"""Makes of a batch that was refused one that may be stored, when that is a matter of encryption."""
 
 FIRST_RATE = 100.0
 """How many operations a second are reckoned with before any was performed."""
@@ -80,7 +79,7 @@ class Drain:
         settings: EngineSettings,
         announcer: Announcer,
         on_ended: OnEnded,
-        reseal: Reseal,
+        encryption: Encryption,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -98,7 +97,7 @@ class Drain:
         )
         self._announcer = announcer
         self._on_ended = on_ended
-        self._reseal = reseal
+        self._encryption = encryption
         self._worker = f"{socket.gethostname()}:{os.getpid()}"
         self._woken = False
         self._stopping = False
@@ -263,8 +262,7 @@ class Drain:
     async def _sealed(self, one: Claimed) -> Claimed | None:
         """A push whose queue was encrypted while it waited, encrypted; None when it is so already."""
         batch = one.batch
-        refused = [PushResult(PushStatus.REFUSED, id_, None, None, id_, Code.NOT_ENCRYPTED) for id_ in batch.ids]
-        sealed = await self._reseal(batch, PushOutcome(refused, {}))
+        sealed = await self._encryption.seal_batch(batch, {message.queue for message in batch.messages})
         if sealed is None:
             return None
         return msgspec.structs.replace(one, payload=encode_push(sealed, range(len(sealed.ids))))

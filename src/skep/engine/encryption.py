@@ -37,6 +37,8 @@ from skep.store.protocol import Store
 
 SEALS_RESERVED = 1 << 16
 """Messages that a server reserves of a key's budget at a time: what it does not seal before it stops counts all the same."""
+MISSING_REMEMBERED = 10_000
+"""Ids of keys that are remembered as destroyed, so that not every row which one of them sealed lets all keys be read anew."""
 
 log = structlog.get_logger("skep.encryption")
 
@@ -76,6 +78,7 @@ class Encryption:
         self._newest: dict[QueueKey, DataKey] = {}
         self._made_at: dict[QueueKey, Instant] = {}
         self._reserved: dict[Id, int] = {}
+        self._missing: set[Id] = set()
         self._making = asyncio.Lock()
 
     # --- what it knows ---
@@ -83,6 +86,7 @@ class Encryption:
     async def load(self) -> None:
         """Read all keys anew. KEY_UNAVAILABLE when there is one that this server cannot unwrap."""
         async with self._making:  # keys that were read before a shred must not come back after it
+            self._missing.clear()  # a database that was restored has them again
             await self._load()
 
     async def _load(self) -> None:
@@ -93,6 +97,7 @@ class Encryption:
         self._keys = {key.id: key for key in keys}
         self._newest = {key.queue: key for key in keys}
         self._made_at = {one.queue: one.created_at for one in wrapped}
+        self._reserved = {id_: left for id_, left in self._reserved.items() if id_ in self._keys}
 
     def _unwrapped(self, wrapped: WrappedKey) -> DataKey:
         if self._masters is None:
@@ -148,12 +153,20 @@ class Encryption:
 
         None for any other. It may have waited while its queue was encrypted, or another server encrypted it a moment ago.
         """
+        refused = [
+            batch.messages[index].queue
+            for index, result in enumerate(outcome.results)
+            if result.code is Code.NOT_ENCRYPTED
+        ]
+        return await self.seal_batch(batch, refused) if refused else None
+
+    async def seal_batch(self, batch: PushBatch, queues: Iterable[QueueKey]) -> PushBatch | None:
+        """A batch with what was plain sealed, now that these queues are known to seal; None when that changes nothing."""
         plain = [index for index, message in enumerate(batch.messages) if message.content_type != SEALED_TYPE]
-        refused = [index for index, result in enumerate(outcome.results) if result.code is Code.NOT_ENCRYPTED]
-        if not plain or not refused:
+        if not plain:
             return None
-        for index in refused:
-            self.require(batch.messages[index].queue)
+        for queue in queues:
+            self.require(queue)
         made = await self.seal([batch.messages[index] for index in plain], [batch.ids[index] for index in plain])
         messages = list(batch.messages)
         for index, message in zip(plain, made, strict=True):
@@ -205,24 +218,42 @@ class Encryption:
 
     # --- out ---
 
-    async def prepare(self, rows: Sequence[Row]) -> Sources:
+    async def prepare(self, rows: Iterable[Row]) -> Sources:
         """Have the keys of these rows at hand, as far as they are still there: another server may have made one just now.
 
         Returns what `open` must know of rows that the key of another queue sealed: of which queue they are dead letters, if they are.
         """
-        await self.load_missing(rows)
+        sealed = [(row, Id(row.payload[1:17])) for row in rows if row.content_type == SEALED_TYPE]
+        if not sealed:
+            return {}
+        await self._load_missing({id_ for _, id_ in sealed})
         moved: dict[QueueKey, list[Seq]] = {}
-        for row in rows:
-            if row.content_type == SEALED_TYPE:
-                key = self._keys.get(Id(row.payload[1:17]))
-                if key is not None and key.queue != row.queue:
-                    moved.setdefault(row.queue, []).append(row.seq)
+        for row, id_ in sealed:
+            key = self._keys.get(id_)
+            if key is not None and key.queue != row.queue:
+                moved.setdefault(row.queue, []).append(row.seq)
         return await self._sources(moved) if moved else {}
 
     async def load_missing(self, rows: Iterable[Row]) -> None:
         """Read the keys anew when these rows need one that is not known here."""
-        if any(row.content_type == SEALED_TYPE and row.payload[1:17] not in self._keys for row in rows):
-            await self.load()
+        await self._load_missing({Id(row.payload[1:17]) for row in rows if row.content_type == SEALED_TYPE})
+
+    async def _load_missing(self, ids: set[Id]) -> None:
+        if self._are_known(ids):
+            return
+        async with self._making:
+            if self._are_known(ids):
+                return  # somebody else read them while this one waited
+            await self._load()
+            # A key is stored before it seals anything, so what is not there now was destroyed.
+            destroyed = ids - self._keys.keys()
+            if len(self._missing) + len(destroyed) > MISSING_REMEMBERED:
+                self._missing.clear()
+            self._missing |= destroyed
+
+    def _are_known(self, ids: set[Id]) -> bool:
+        """Whether all of these keys are here, or known to be destroyed."""
+        return all(id_ in self._keys or id_ in self._missing for id_ in ids)
 
     async def _sources(self, moved: Mapping[QueueKey, list[Seq]]) -> Sources:
         found: dict[tuple[QueueKey, Seq], str] = {}

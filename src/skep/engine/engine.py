@@ -146,7 +146,7 @@ class Engine:
             self._in_flight,
             self.settings,
             self._announcer,
-            self.encryption.sealed_anew,
+            self.encryption,
         )
         self.admission = Admission(
             self.settings.admission,
@@ -157,9 +157,7 @@ class Engine:
         self.spool = (
             None
             if spool_folder is None
-            else Spool(
-                spool_folder, store, clock, ids, self.settings, self._announcer.stored, self.encryption.sealed_anew
-            )
+            else Spool(spool_folder, store, clock, ids, self.settings, self._announcer.stored, self.encryption)
         )
         self._entrance = Entrance(self._registry, self._across, self.admission, self.operations, clock, self.spool)
         self.buffer = Buffer(self._push_buffered, clock, self._timers, self.settings.buffer, self._limits)
@@ -479,7 +477,8 @@ class Engine:
                 self.spool.check_nothing_ahead(batch)
             size_bytes = weight.size_bytes + recorded_bytes
             check_size(size_bytes, self._limits)
-            fingerprint = fingerprint_of(said, asked, effects, receipts)
+            # An outcome is remembered by the first settlement; without one there is nothing to compare.
+            fingerprint = fingerprint_of(said, asked, effects, receipts) if said else b""
             transaction = Transaction(settlements, batch, list(effects), list(receipts), fingerprint)
             outcome = await self._across.transact(transaction, size_bytes, weight.deliver_at)
             if outcome.committed or (sealed := await self.encryption.sealed_anew(batch, outcome.pushed)) is None:

@@ -81,9 +81,14 @@ class OpeningStore:
     async def _opened_all(
         self, requests: Sequence[PopRequest], results: Sequence[PopResult], now: Instant
     ) -> list[PopResult]:
-        sources = await self._encryption.prepare([delivery for result in results for delivery in result.deliveries])
+        sealed = [
+            delivery for result in results for delivery in result.deliveries if delivery.content_type == SEALED_TYPE
+        ]
         settlements: list[Settlement] = []
-        opened = [self._opened(result, sources, settlements) for result in results]
+        opened = list(results)
+        if sealed:
+            sources = await self._encryption.prepare(sealed)
+            opened = [self._opened(result, sources, settlements) for result in results]
         for request, result in zip(requests, opened, strict=True):
             if request.auto_ack:
                 settlements += [delivery.settlement() for delivery in result.deliveries]

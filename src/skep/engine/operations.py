@@ -18,7 +18,8 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings, OperationSettings
 from skep.engine.announcer import Announcer
 from skep.engine.batching import Lane
-from skep.engine.draining import Drain, Reseal
+from skep.engine.draining import Drain
+from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
 from skep.engine.repeats import Repeats
 from skep.engine.timers import Timer, Timers
@@ -75,7 +76,7 @@ class Operations:
         in_flight: InFlight,
         settings: EngineSettings,
         announcer: Announcer,
-        reseal: Reseal,
+        encryption: Encryption,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -87,7 +88,7 @@ class Operations:
         self._sweep_rows = settings.limits.chore_rows
         self._repeats = Repeats(store, clock)
         self._lane: Lane[NewOperations, list[Enqueued] | bytes] = Lane("enqueue", self._enqueue, settings.limits)
-        self._drain = Drain(store, clock, ids, settings, announcer, self._ended, reseal)
+        self._drain = Drain(store, clock, ids, settings, announcer, self._ended, encryption)
         self._on_way: Counter[Place] = Counter()
         self._queued_leases: set[Lease] = set()
         self._depth: Counter[Kind] = Counter()

@@ -14,7 +14,7 @@ PEER_SHARE = 1 / 2
 STRANGER_SHARE = 1 / 8
 """The same where anyone may send: one who was let in may push large batches from many processes of one machine."""
 FREE_SHARE = 1 / 2
-"""While no more than this much of a room is taken, one peer may have more than its share: one body of the largest size."""
+"""Up to this share of the room, one peer may exceed its own share: it may hold as much as one body of the largest size."""
 LOGIN_BODIES_BYTES = 1024 * 1024
 """The room of logins, whose bodies have 16 KiB at the most."""
 

@@ -8,8 +8,7 @@ name, and a cookie of another name counts for nothing there.
 
 from __future__ import annotations
 
-import re
-
+from skep.access.sessions import is_session_text
 from skep.errors import Code, SkepError
 from skep.http.exchange import Call
 
@@ -17,7 +16,6 @@ NAME = "skep_session"
 HOST_NAME = "__Host-" + NAME
 SECURE_NAME = "__Secure-" + NAME
 """Under a path of its own: `__Host-` cookies go to every path of a host, and others may be served there."""
-_TOKEN = re.compile(rb"[A-Za-z0-9._~+/=-]{1,4096}")
 _SAFE = ("GET", "HEAD")
 
 
@@ -29,7 +27,7 @@ def session_of(call: Call, path: str) -> bytes | None:
         # A proxy may say nothing of TLS; but without TLS, no browser would show this.
         name = _guarded(path)
     found = [value for given, value in shown if given == name]
-    return found[0] if len(found) == 1 and _TOKEN.fullmatch(found[0]) else None
+    return found[0] if len(found) == 1 and is_session_text(found[0]) else None
 
 
 def _name(call: Call, path: str) -> str:

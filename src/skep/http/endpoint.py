@@ -99,7 +99,7 @@ class Endpoint:
             self._bodies.give_back(call.body_bytes)
         self._meter.answered(answer.status, perf_counter() - started, call.waits)
         if isinstance(answer.body, bytes):
-            # After the writing: nobody can go between a look and that. What is written to one who has gone, or was refused, is dropped.
+            # Checked after the write, so no client can leave between check and write. A write to a client that has left is dropped.
             await send_answer(scope, send, answer)
             if answer.undelivered is not None and call.is_gone:
                 answer.undelivered()
@@ -113,13 +113,12 @@ async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:
     assert isinstance(body, bytes)
     if scope["method"] != "HEAD" and (transport := scope.get(TRANSPORT)) is not None:
         transport.hold_next()
-    caching = (b"cache-control", answer.caching)
     if answer.status != 204:
         headers = [
-            (b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), NOSNIFF, caching, *headers
+            (b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), NOSNIFF, answer.caching, *headers
         ]  # fmt: skip
     else:
-        headers = [caching, *headers]
+        headers = [answer.caching, *headers]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -128,7 +127,7 @@ async def _send_pieces(
     call: Call, send: Send, answer: Answer, pieces: AsyncGenerator[bytes | memoryview, None]
 ) -> None:
     """Send an answer piece by piece, as long as there is someone to take it: what is sent to nobody is silently dropped."""
-    headers = [(b"content-type", answer.media_type), NOSNIFF, (b"cache-control", answer.caching), *answer.headers]
+    headers = [(b"content-type", answer.media_type), NOSNIFF, answer.caching, *answer.headers]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     gone = asyncio.ensure_future(call.disconnected())
     try:

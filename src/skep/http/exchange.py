@@ -34,7 +34,8 @@ T = TypeVar("T")
 JSON = b"application/json"
 FORM = b"application/x-www-form-urlencoded"
 TENANT_HEADER = b"skep-tenant"
-NO_STORE = b"no-store"
+CACHE_CONTROL = b"cache-control"
+NO_STORE = (CACHE_CONTROL, b"no-store")
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 """No browser takes JSON for a page, whatever is in it."""
 _encode = msgspec.json.Encoder().encode
@@ -44,7 +45,7 @@ class Answer(Struct):
     """A status, a body (whole, or in pieces as they come), and headers.
 
     ``undelivered`` is called when the client has gone before the answer was written: it undoes what was done for the client.
-    ``caching`` says who may keep it: nobody, as long as it is of one moment and for one asker.
+    ``caching`` is the header Cache-Control; by default nobody keeps the answer.
     """
 
     status: int
@@ -52,7 +53,7 @@ class Answer(Struct):
     media_type: bytes = JSON
     headers: list[tuple[bytes, bytes]] = msgspec.field(default_factory=list)
     undelivered: Callable[[], None] | None = None
-    caching: bytes = NO_STORE
+    caching: tuple[bytes, bytes] = NO_STORE
 
 
 NOTHING = Answer(HTTPStatus.NO_CONTENT)

@@ -37,8 +37,13 @@ class Guard:
         if need.reach is Reach.OPEN:
             call.is_guarded = True
             return
-        principal = await self._known(call)
-        if principal.bucket is not None and (wait := principal.bucket.take(self._gate.now())):
+        gate = self._gate
+        if (session := self._session(call)) is not None:
+            principal = gate.sessions.remembered(session) or await gate.sessions.admit(session)
+        else:
+            shown = bearer(call)
+            principal = gate.remembered(shown) or await self._admitted(call, shown)
+        if principal.bucket is not None and (wait := principal.bucket.take(gate.now())):
             raise SkepError(
                 Code.TOO_MANY_REQUESTS, "this key or subject makes more requests than it may",
                 retry_after_seconds=math.ceil(wait),
@@ -48,18 +53,22 @@ class Guard:
             raise SkepError(Code.FORBIDDEN, f"this needs {need}")
         call.checked = need.reach not in (Reach.QUEUES, Reach.LIST)
 
-    async def _known(self, call: Call) -> Principal:
-        gate = self._gate
+    def _session(self, call: Call) -> bytes | None:
+        """The session in the cookie of a page, unless a key or token is shown."""
         path_of = self._cookie_path
-        if path_of is not None and call.header(AUTHORIZATION) is None and (session := session_of(call, path_of(call))):
+        if path_of is None or call.header(AUTHORIZATION) is not None:
+            return None
+        session = session_of(call, path_of(call))
+        if session is not None:
             check_same_origin(call)
-            return gate.sessions.remembered(session) or await gate.sessions.admit(session)
-        shown = bearer(call)
+        return session
+
+    async def _admitted(self, call: Call, shown: bytes) -> Principal:
         try:
-            return gate.remembered(shown) or await gate.admit(shown)
+            return await self._gate.admit(shown)
         except SkepError as error:
             if error.code is Code.UNAUTHENTICATED:
-                gate.refused(call.peer, error)
+                self._gate.refused(call.peer, error)
             raise
 
     def _fits(self, principal: Principal, call: Call) -> bool:

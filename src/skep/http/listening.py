@@ -49,8 +49,8 @@ class Listener(uvicorn.Server):
         hosts = hosts or Hosts(limits.hosts, is_guarded=False)
         most = limits.peer_connections or max(1, limits.max_connections // PEERS)
         crowd = Connections(Peers(limits.trusted_proxies), most)
-        self.unsent = UnsentAnswers(limits.unsent_answers_bytes)
-        protocol = partial(LimitedProtocol, limits=limits, hosts=hosts, crowd=crowd, unsent=self.unsent)
+        unsent = UnsentAnswers(limits.unsent_answers_bytes)
+        protocol = partial(LimitedProtocol, limits=limits, hosts=hosts, crowd=crowd, unsent=unsent)
         super().__init__(
             uvicorn.Config(
                 # uvicorn's types for ASGI and Starlette's describe the same thing

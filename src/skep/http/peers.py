@@ -1,6 +1,6 @@
 """Who a request comes from: the address at the other end, or the one that a trusted proxy names.
 
-What stands for many people at once, a proxy that names nobody and this machine itself, is held to no bound of one peer.
+A proxy that names nobody, and this machine, stand for many clients: no limit per peer applies to them.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Refused(Exception):  # noqa: N818 - it carries a refusal out of the parser
             (b"content-type", answer.media_type),
             (b"content-length", b"%d" % len(body)),
             NOSNIFF,
-            (b"cache-control", answer.caching),
+            answer.caching,
             *answer.headers,
             (b"connection", b"close"),
         ]

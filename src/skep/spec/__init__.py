@@ -23,7 +23,7 @@ from skep.spec.parser import Parsed, parse_app
 from skep.spec.plan import Action, Change, SettingChange, plan, render_plan, settings_of
 from skep.spec.printer import format_spec, print_app
 from skep.spec.problems import Problem, Severity, Span, SpecError, render, render_all
-from skep.spec.secrets import secret_problems, secret_variables
+from skep.spec.secrets import secret_problems
 from skep.spec.validate import validate
 from skep.spec.validate_webhook import effective_idempotency
 
@@ -71,7 +71,6 @@ __all__ = [
     "render_all",
     "render_plan",
     "secret_problems",
-    "secret_variables",
     "settings_of",
     "to_document",
     "to_json",

@@ -58,7 +58,7 @@ def secret_uses(app: App) -> list[SecretUse]:
     found: dict[tuple[str, SecretKind], SecretUse] = {}
     for name, webhook in app.webhooks.items():
         if webhook.verify is not None:
-            kind = SecretKind.BASE64 if webhook.verify.scheme is Scheme.STANDARD_WEBHOOKS else SecretKind.TEXT
+            kind = secret_kind(webhook.verify.scheme)
             for variable in webhook.verify.secret_env:
                 use = SecretUse(variable, kind, ("webhooks", name, "verify", "secret_env"))
                 found.setdefault((variable, kind), use)
@@ -66,6 +66,11 @@ def secret_uses(app: App) -> list[SecretUse]:
         for use in delivery_uses(queue.deliver, ("queues", name, "deliver")):
             found.setdefault((use.variable, use.kind), use)
     return list(found.values())
+
+
+def secret_kind(scheme: Scheme) -> SecretKind:
+    """What the secret of a signature must be like."""
+    return SecretKind.BASE64 if scheme is Scheme.STANDARD_WEBHOOKS else SecretKind.TEXT
 
 
 def delivery_uses(deliver: Deliver | None, path: Path = ()) -> Iterator[SecretUse]:
@@ -78,14 +83,6 @@ def delivery_uses(deliver: Deliver | None, path: Path = ()) -> Iterator[SecretUs
         yield SecretUse(variable, SecretKind.BASE64, (*path, "secret_env"))
     for header, variable in deliver.headers_env.items():
         yield SecretUse(variable, SecretKind.HEADER, (*path, "headers_env", header))
-
-
-def secret_variables(app: App) -> dict[str, Path]:
-    """Every variable that a spec names, with the first place that does."""
-    found: dict[str, Path] = {}
-    for use in secret_uses(app):
-        found.setdefault(use.variable, use.path)
-    return found
 
 
 def secret_files(apps: Iterable[App], environment: Mapping[str, str]) -> list[FilePath]:

@@ -19,7 +19,7 @@ from standardwebhooks import Webhook
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.spec.ir import Algorithm, Encoding, Scheme, Verify
-from skep.spec.secrets import SecretKind, SecretUse, read_secret
+from skep.spec.secrets import SecretUse, read_secret, secret_kind
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names in small letters, as they came."""
@@ -45,7 +45,7 @@ def compile_verifier(verify: Verify | None, environment: Mapping[str, str]) -> V
     """The verifier that a spec asks for, with the secrets of the environment; None when anyone may post."""
     if verify is None or verify.scheme is Scheme.NONE:
         return None
-    kind = SecretKind.BASE64 if verify.scheme is Scheme.STANDARD_WEBHOOKS else SecretKind.TEXT
+    kind = secret_kind(verify.scheme)
     secrets = [_secret(SecretUse(variable, kind, ()), environment) for variable in verify.secret_env]
     keys = [secret.encode() for secret in secrets]
     match verify.scheme:

@@ -17,7 +17,7 @@ from skep.http import parameters
 from skep.http.exchange import Answer, Call
 from skep.http.need import READ
 from skep.http.producer import stamped_messages
-from skep.http.routes.groups import reached, start_of
+from skep.http.routes.groups import pending_after, reached, start_of
 from skep.http.routes.queues import check_burial
 from skep.http.shown import held_by
 from skep.keys import Verb
@@ -163,7 +163,7 @@ async def seek_form(site: Site, call: Call) -> Answer:
         to_seq = await reached(site.engine, key, stats, start)
         again = max(0, before.progress_seq - to_seq) if before is not None else 0
         skipped = max(0, to_seq - before.progress_seq) if before is not None else 0
-        pending = stats.last_seq - to_seq - (stats.gaps if to_seq < stats.first_seq else 0)
+        pending = pending_after(stats, to_seq)
         preview = {"to_seq": to_seq, "pending": pending, "again": again, "skipped": skipped}
     return site.page(
         call, "queue_seek.html", screen="queues", queue=found, group=group, stats=stats, before=before, preview=preview,

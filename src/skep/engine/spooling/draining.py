@@ -19,20 +19,16 @@ from msgspec import Struct
 
 from skep.clock import Clock, Instant, seconds
 from skep.config import Limits, SpoolSettings
-from skep.engine.draining import Reseal
+from skep.engine.encryption import Encryption
 from skep.engine.patience import Patience
 from skep.engine.spooling.kept import SCOPE, Group, Record
 from skep.engine.spooling.link import Link
 from skep.errors import Code, Outlook, SkepError
-from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
-    NewMessage,
     Ordering,
     PushBatch,
     PushOutcome,
-    PushResult,
-    PushStatus,
     QueueKey,
 )
 from skep.operations import refusal
@@ -98,7 +94,7 @@ class Drain:
         settings: SpoolSettings,
         limits: Limits,
         create_queues: bool,
-        reseal: Reseal | None = None,
+        encryption: Encryption,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -107,7 +103,7 @@ class Drain:
         self._patience = Patience(settings.full_seconds, settings.fault_seconds, RETRY_SECONDS, LONGEST_WAIT_SECONDS)
         self._limits = limits
         self._create_queues = create_queues
-        self._reseal = reseal
+        self._encryption = encryption
         self._fenced: set[str] = set()
         self._busy: dict[QueueKey, Instant] = {}
         """Queues whose log somebody holds, and when each is tried again."""
@@ -324,16 +320,15 @@ class Drain:
     async def _refused(self, one: Waiting, outcome: PushOutcome) -> list[Given]:
         """A record that the store refused: it is sealed when that is what is missing, it waits, or it is given up."""
         code, reason = refusal(outcome)
-        if self._reseal is not None:
-            try:
-                sealed = await self._reseal(one.record.batch, outcome)
-            except SkepError as error:
-                # Without its key, or a store to make one in, it cannot be sealed now; it must not be set aside for that.
-                log.warning("a spooled push cannot be encrypted", record=one.record.name, error=str(error))
-                return self._again_or_never(one, error.code, str(error))
-            if sealed is not None:
-                one.record = msgspec.structs.replace(one.record, batch=sealed)
-                return []
+        try:
+            sealed = await self._encryption.sealed_anew(one.record.batch, outcome)
+        except SkepError as error:
+            # Without its key, or a store to make one in, it cannot be sealed now; it must not be set aside for that.
+            log.warning("a spooled push cannot be encrypted", record=one.record.name, error=str(error))
+            return self._again_or_never(one, error.code, str(error))
+        if sealed is not None:
+            one.record = msgspec.structs.replace(one.record, batch=sealed)
+            return []
         return self._again_or_never(one, code, f"{code}: {reason}")
 
     async def bury(self, given: Given) -> bool:
@@ -357,21 +352,13 @@ class Drain:
             except SkepError as error:
                 if error.code is not Code.NOT_ENCRYPTED:
                     raise
-                sealed = await self._sealed(message, id_)
+                sealed = await self._encryption.seal_batch(PushBatch([message], [id_]), [message.queue])
                 if sealed is None:
                     return False
-                outcome = await self._store.quarantine(sealed, id_, given.error, receipt, now)
+                outcome = await self._store.quarantine(sealed.messages[0], id_, given.error, receipt, now)
             if outcome.refused:
                 return False
         return True
-
-    async def _sealed(self, message: NewMessage, id_: Id) -> NewMessage | None:
-        """A message whose queue was encrypted while it waited, encrypted; None when that is not done here."""
-        if self._reseal is None:
-            return None
-        refused = PushResult(PushStatus.REFUSED, id_, code=Code.NOT_ENCRYPTED)
-        sealed = await self._reseal(PushBatch([message], [id_]), PushOutcome([refused], {}))
-        return None if sealed is None else sealed.messages[0]
 
 
 def queues_of(records: Sequence[Waiting]) -> set[QueueKey]:

@@ -23,7 +23,7 @@ from msgspec import Struct
 from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.batching import Lane
-from skep.engine.draining import Reseal
+from skep.engine.encryption import Encryption
 from skep.engine.spooling import kept
 from skep.engine.spooling.draining import RETRY_SECONDS, Drain, Given, Waiting
 from skep.engine.spooling.kept import Group, Record, groups_of
@@ -79,7 +79,7 @@ class Spool:
         ids: IdMint,
         settings: EngineSettings,
         announce: Announce,
-        reseal: Reseal | None = None,
+        encryption: Encryption,
     ) -> None:
         limits = settings.limits
         self._folder = folder
@@ -90,7 +90,9 @@ class Spool:
         self._read_messages, self._read_bytes = limits.merged_messages, limits.merged_bytes
         self._announce = announce
         self._link = Link(store, clock, settings.spool, self._wake)
-        self._drain = Drain(store, clock, self._link, settings.spool, limits, settings.create_queues_on_push, reseal)
+        self._drain = Drain(
+            store, clock, self._link, settings.spool, limits, settings.create_queues_on_push, encryption
+        )
         self._lane: Lane[Record, None] = Lane("spool", self._append, limits)
         self._thread = ThreadPoolExecutor(1, "skep-spool")
         self._reader = SpoolReader()

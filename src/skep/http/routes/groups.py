@@ -65,8 +65,7 @@ def operations(engine: Engine) -> list[Operation]:
         before = _group(stats, name)
         if request.dry_run:
             to_seq = await reached(engine, key, stats, start)
-            # What lies amid a log with gaps is not counted for a look.
-            pending = stats.last_seq - to_seq - (stats.gaps if to_seq < stats.first_seq else 0)
+            pending = pending_after(stats, to_seq)
         else:
             moved = await engine.groups.seek(key, name, start)
             to_seq, pending = moved.progress_seq, moved.lag_messages
@@ -162,6 +161,11 @@ async def reached(engine: Engine, key: QueueKey, stats: QueueStats, start: Start
     """The seq up to which all would count as read."""
     first = await _first(engine, key, stats, start)
     return min(max(first, stats.first_seq), stats.last_seq + 1) - 1
+
+
+def pending_after(stats: QueueStats, to_seq: int) -> int:
+    """How many messages follow a seq. What lies amid a log with gaps is not counted for a look."""
+    return stats.last_seq - to_seq - (stats.gaps if to_seq < stats.first_seq else 0)
 
 
 async def _first(engine: Engine, key: QueueKey, stats: QueueStats, start: Start) -> int:
