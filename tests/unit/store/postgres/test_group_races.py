@@ -15,6 +15,7 @@ import pytest
 from skep.errors import Code, SkepError
 from skep.model import FROM_BEGINNING, FROM_NOW, ClearScope, Delivery, Ordering, Outcome, PushStatus, Retry, Seq
 from skep.store.postgres import PostgresStore
+from skep.transactions import Transaction, fingerprint_of
 from tests.contract.driver import Driver, seqs
 from tests.unit.store.postgres.holding import Held, Session, waiting_or_done
 
@@ -71,7 +72,11 @@ async def transacting(driver: Driver) -> Callable[[], Any]:
     """The same by a transaction that pushes something, too."""
     (first, *_) = await driver.pop(batch=5)
     settlement = driver.settlement(first, Outcome.NACK, retry=Retry.NOW)
-    return lambda: driver.transact([settlement], [driver.message("out", "next")])
+    message = driver.message("out", "next")
+    transaction = Transaction(
+        [settlement], driver.batch(message), [], [], fingerprint_of([settlement], [message], [], [])
+    )
+    return lambda: driver.store.transact([transaction], driver.now)
 
 
 UNDER_WAY = [popping, nacking, releasing, transacting]
