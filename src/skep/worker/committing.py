@@ -21,7 +21,8 @@ from skep.clock import Clock
 from skep.entities import PERMANENT, Accepted, Decision, Snapshot, accept, decide, encoded, snapshot
 from skep.entities.inputs import Fields
 from skep.errors import Code, SkepError
-from skep.spec import off_loop
+from skep.spec import off_loop_in_turns
+from skep.spec.allowance import Steps
 from skep.wire.entities import (
     EffectItem,
     EventItem,
@@ -41,6 +42,8 @@ PAUSE_SECONDS = 0.01
 """The longest pause before the second try; it grows with each."""
 READ_AT_ONCE = 4_000
 """Entities and receipts of one request."""
+MANY = 100
+"""More commands than this are evaluated in the thread at once: they would spend what the loop allows, and be begun twice."""
 
 _CHANGED = frozenset({Code.ENTITY_CHANGED, Code.RECEIPT_EXISTS})
 _committed = reader(TransactionResponse)
@@ -79,7 +82,7 @@ class Committing:
 
     async def run(self, access: Access, messages: Sequence[PoppedMessage]) -> None:
         """Do messages, and settle each. SkepError when the server cannot be reached: then their leases run out."""
-        prepared = await off_loop(lambda: [self._prepared(message) for message in messages])
+        prepared = await off_loop_in_turns(lambda: self._all_prepared(messages), is_large=len(messages) > MANY)
         try:
             await self._commit(access, prepared)
         except SkepError as error:
@@ -89,6 +92,13 @@ class Committing:
             done = await self._done(access, [one.message.id for one in prepared if one.accepted is not None])
             await asyncio.gather(*(access.settle(completed(one.message)) for one in prepared if one.message.id in done))
             await self._commit_parts(access, [one for one in prepared if one.message.id not in done], set())
+
+    def _all_prepared(self, messages: Sequence[PoppedMessage]) -> Steps[list[Prepared]]:
+        prepared = []
+        for message in messages:
+            prepared.append(self._prepared(message))
+            yield
+        return prepared
 
     def _prepared(self, message: PoppedMessage) -> Prepared:
         fields: Fields = {}
@@ -103,9 +113,10 @@ class Committing:
         ids = {one.accepted.id for one in prepared if one.accepted is not None}
         async with self._claims.all_of({(access.tenant, self._entity.name, id_) for id_ in ids}):
             for left in range(tries - 1, -1, -1):
-                decided = partial(self._decided, prepared, await self._known(access, prepared))
+                deciding = partial(self._decided, prepared, await self._known(access, prepared))
                 try:
-                    await access.client.run(_transaction(await off_loop(decided)))
+                    decided = await off_loop_in_turns(deciding, is_large=len(prepared) > MANY)
+                    await access.client.run(_transaction(decided))
                     return
                 except SkepError as error:
                     if error.code not in _CHANGED or not left:
@@ -165,12 +176,13 @@ class Committing:
             done.update(key for key, view in zip(asked, found.receipts, strict=True) if view is not None)
         return done
 
-    def _decided(self, prepared: Sequence[Prepared], known: Known) -> TransactionRequest:
+    def _decided(self, prepared: Sequence[Prepared], known: Known) -> Steps[TransactionRequest]:
         """What is to happen, each message on top of those before it."""
         entities = dict(known.entities)
         whole = TransactionRequest(acknowledgments=[], items=[], effects=[], receipts=[])
         now = self._clock.now()
         for one in prepared:
+            yield
             message = one.message
             if message.id in known.done:
                 whole.acknowledgments.append(completed(message))
