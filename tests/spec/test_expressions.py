@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -137,12 +138,17 @@ REFERENCE = cel.NewEnv(
 REFERENCE_ORDER = {name: reference_value(value, ORDER_PARSED[name]) for name, value in ORDER.items()}
 
 
+SHORT_YEAR = re.compile(r"'\d{1,3}-.* is not a time like ")
+"""The reference takes a year of fewer than four digits, which RFC 3339 does not have."""
+
+
 def hold_to_the_reference(text: str) -> None:
     program = REFERENCE.compile(text)
     try:
         value = evaluate(compile_expression(text, ORDER_PARSED), ORDER)
-    except ExpressionError:
-        assert has_no_value(program, REFERENCE_ORDER), text
+    except ExpressionError as error:
+        refused = error.message
+        assert has_no_value(program, REFERENCE_ORDER) or SHORT_YEAR.match(refused), text
         return
     result = program.eval(data=REFERENCE_ORDER)
     assert result.type() != cel.Type.ERROR, (text, value, result.plain_value())

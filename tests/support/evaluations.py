@@ -29,4 +29,5 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> CountingThread:
     """Let long evaluations of this process be counted."""
     thread = CountingThread()
     monkeypatch.setattr("skep.spec.allowance._THREAD", thread)
+    monkeypatch.setattr("skep.spec.allowance.SLICE_SECONDS", 600.0)  # so that a slow machine needs no second turn
     return thread
