@@ -90,8 +90,8 @@ async def raised(dsn: str, state: str) -> SkepError:
 
 
 @pytest.mark.parametrize(("state", "code"), OF_A_CLASS.items())
-async def test_what_an_error_of_postgres_means(dsn: str, state: str, code: Code) -> None:
-    assert (await raised(dsn, state)).code is code
+async def test_what_an_error_of_postgres_means(database_with_tables: str, state: str, code: Code) -> None:
+    assert (await raised(database_with_tables, state)).code is code
 
 
 async def test_the_probe_asks_whether_it_can_write(server: PostgresServer, dsn: str, store: PostgresStore) -> None:
