@@ -352,7 +352,14 @@ class StoreMachine(RuleBasedStateMachine):
             lease_seconds=10,
             group=delivery.group,
         )
-        self.both(lambda store: store.renew([renewal], self.now))
+        (result,) = self.both(lambda store: store.renew([renewal], self.now))
+        if result.deadline is not None:
+            self.deliveries = [
+                msgspec.structs.replace(d, lease_deadline=min(d.lease_deadline, result.deadline))
+                if d.token == delivery.token
+                else d
+                for d in self.deliveries
+            ]
 
     @precondition(lambda self: self.deliveries)
     @rule(
