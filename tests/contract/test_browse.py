@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.ids import IdMint
-from skep.model import QUEUE_MODE_GROUP, MessageFilter, MessagePage, MessageState, Ordering, PushBatch, Seq
+from skep.model import QUEUE_MODE_GROUP, ClearScope, MessageFilter, MessagePage, MessageState, Ordering, PushBatch, Seq
 from tests.contract.driver import Driver
 
 
@@ -131,6 +131,25 @@ async def test_a_message_waiting_for_its_retry_is_pending(driver: Driver) -> Non
     page = await driver.browse(group="g", state=MessageState.PENDING)
 
     assert found(page) == ["a", "b"]
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_a_message_that_was_held_when_its_queue_was_cleared_is_found_by_its_state(
+    driver: Driver, ordering: Ordering
+) -> None:
+    await driver.create(ordering=ordering)
+    await driver.push("held", "cleared")
+    held = await driver.pop_one(group="g")
+    await driver.clear(ClearScope.PENDING)
+    assert found(await driver.browse(group="g", state=MessageState.IN_FLIGHT)) == ["held"]
+
+    await driver.nack(held)
+
+    assert found(await driver.browse(group="g", state=MessageState.PENDING)) == ["held"]
+    assert found(await driver.browse(group="g", state=MessageState.PENDING, since=driver.later(-1))) == ["held"]
+    assert (await driver.stats(group="g")).pending == 1
+    assert found(await driver.browse(group="g")) == []
+    assert [delivery.payload for delivery in await driver.pop(group="g")] == [b"held"]
 
 
 async def test_a_trace_is_followed_across_queues_oldest_first(driver: Driver) -> None:

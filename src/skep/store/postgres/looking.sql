@@ -110,10 +110,13 @@ ORDER BY x.ready_at, q.name, g.name, x.partition LIMIT $5
 SELECT id FROM consumer_group WHERE queue_id = $1 AND name = $2
 
 -- name: bounds
--- The seqs of a stretch of time, by binary search.
-SELECT CASE WHEN $2::bigint IS NULL THEN q.first_seq ELSE seq_at(q.id, q.first_seq, x.last_seq, $2) END AS low,
-       CASE WHEN $3::bigint IS NULL THEN x.last_seq ELSE seq_at(q.id, q.first_seq, x.last_seq, $3) - 1 END AS high
-FROM queue q CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x WHERE q.id = $1
+-- The seqs of a stretch of time, by binary search. What was cleared or retained away may still be held by a group or await deletion:
+-- it is shown only to who asks for its state ($4).
+SELECT CASE WHEN $2::bigint IS NULL THEN x.first_seq ELSE seq_at(q.id, x.first_seq, x.last_seq, $2) END AS low,
+       CASE WHEN $3::bigint IS NULL THEN x.last_seq ELSE seq_at(q.id, x.first_seq, x.last_seq, $3) - 1 END AS high
+FROM queue q CROSS JOIN LATERAL (
+    SELECT CASE WHEN $4::boolean THEN 1 ELSE q.first_seq END AS first_seq, last_seq(q.id, q.floor_seq) AS last_seq) x
+WHERE q.id = $1
 
 -- name: by_seq
 SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
