@@ -185,7 +185,10 @@ def test_what_cannot_be_sent_is_the_mistake_of_whoever_typed_it(command: Command
     assert ended.err.startswith("skep: INVALID_REQUEST: the request cannot be sent so")
 
 
-def test_an_error_at_the_store_keeps_its_details(tmp_path: Path) -> None:
+def test_an_error_at_the_store_keeps_its_details(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Which would be for the whole process, and so for other tests.
+    monkeypatch.setattr("skep.logs.configure_logs", lambda *_: None)
+
     async def work(_engine: Engine) -> None:
         raise SkepError(Code.STORE_BUSY, "not now", retry_after_seconds=7)
 
