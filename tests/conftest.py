@@ -55,9 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--all"):
         return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    items[:] = [item for item in items if not item.get_closest_marker("slow")]
-    config.hook.pytest_deselected(items=slow)
+    slow = {item for item in items if item.get_closest_marker("slow")}
+    items[:] = [item for item in items if item not in slow]
+    config.hook.pytest_deselected(items=list(slow))
 
 
 @pytest.fixture(scope="session")

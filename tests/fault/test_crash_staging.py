@@ -97,7 +97,6 @@ def test_I15_epochs_survive_a_death_at_every_write(writes: int, tmp_path: Path, 
         crash_and_go_on(tmp_path, deadly, mode)
 
 
-@pytest.mark.slow
 def test_I15_epochs_survive_the_death_of_postgres() -> None:
     with running_postgres() as server:
         dsn = server.create_database()

@@ -151,7 +151,6 @@ async def test_I1_I11_I12_I15_a_verb_that_dies_with_postgres_has_not_happened_an
     assert len(ids) == len(set(ids)) + (len(after["q.dead"][1]) if "q.dead" in after else 0)
 
 
-@pytest.mark.slow
 async def test_I1_I3_what_is_pushed_through_two_deaths_is_stored_once(
     mortal: PostgresServer, dsn: str, driver: Driver
 ) -> None:

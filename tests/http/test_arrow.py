@@ -195,8 +195,8 @@ def test_a_stream_is_not_unpacked_when_it_would_be_too_large(api: Api, compressi
     assert [(reply.status, reply.code) for reply in replies] == [(413, "PAYLOAD_TOO_LARGE")] * 2
 
 
-@pytest.mark.parametrize("more", [{}, pytest.param({"priority": pa.array([1] * 10_000)}, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["payload", pytest.param("partition", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("more", [{}, {"priority": pa.array([1] * 10_000)}])
+@pytest.mark.parametrize("name", ["payload", "partition"])
 @pytest.mark.parametrize("kind", ["dictionary", "view"])
 def test_one_long_value_named_often_is_not_written_out(
     api: Api, kind: str, name: str, more: dict[str, pa.Array]

@@ -24,7 +24,7 @@ from tests.http.driver import Api
 from tests.http.every import every_operation
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-EXAMPLES = 3
+EXAMPLES = 5
 MANY_EXAMPLES = 60
 
 TENANT = "stocked"

@@ -136,9 +136,7 @@ def passing(lake: Lake, *queues: str) -> Plan:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("queues", "when"), [pytest.param(("orders", "gone"), "ok", marks=pytest.mark.slow), ((), "running")]
-)
+@pytest.mark.parametrize(("queues", "when"), [(("orders", "gone"), "ok"), ((), "running")])
 def test_passes_go_on_without_a_queue_that_was_deleted(lake: Lake, queues: tuple[str, ...], when: str) -> None:
     for queue in ("gone", "orders"):
         lake.client.push(queue, {"n": 1})

@@ -110,8 +110,8 @@ ORDER BY x.ready_at, q.name, g.name, x.partition LIMIT $5
 SELECT id FROM consumer_group WHERE queue_id = $1 AND name = $2
 
 -- name: bounds
--- The seqs of a stretch of time, by binary search. What was cleared or retained away may still be held by a group or await deletion:
--- it is shown only to who asks for its state ($4).
+-- The seqs of a stretch of time, by binary search. Messages that were cleared or retained away may still be held by a group, or await
+-- their deletion. Only a filter by state ($4) shows them.
 SELECT CASE WHEN $2::bigint IS NULL THEN x.first_seq ELSE seq_at(q.id, x.first_seq, x.last_seq, $2) END AS low,
        CASE WHEN $3::bigint IS NULL THEN x.last_seq ELSE seq_at(q.id, x.first_seq, x.last_seq, $3) - 1 END AS high
 FROM queue q CROSS JOIN LATERAL (
