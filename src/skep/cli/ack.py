@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from skep.cli.connection import Connection
 from skep.cli.exits import OK, USER, note
 from skep.cli.output import Columns, print_rows
-from skep.cli.when import instant
+from skep.cli.when import deadline
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ def ack(
     error
         Why it failed.
     retry_at
-        When it is to come again, 2026-01-31T12:00:00Z; with status retry.
+        When it is to come again, 2026-01-31T12:00:00Z, or 10m for in ten minutes; with status retry.
     """
     from skep.wire.messages import Ack, AckStatus
 
     to = to or Connection()
     if retry_at is not None and status != "retry":
         raise SkepError(Code.INVALID_REQUEST, "--retry-at goes with --status retry")
-    again_at = None if retry_at is None else instant(retry_at)
+    again_at = None if retry_at is None else deadline(retry_at)
     with to.open() as client:
         results = client.settle([Ack(lease, seq, AckStatus(status), error, again_at) for seq in seqs])
     print_rows(to, results, COLUMNS)

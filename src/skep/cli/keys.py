@@ -6,9 +6,7 @@ key is made; a store that a server holds is asked through that server.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
@@ -17,7 +15,7 @@ from cyclopts import App, Parameter
 from skep.cli.at_store import Place, me, note, on_store
 from skep.cli.connection import Connection, Flag
 from skep.cli.output import Columns, print_fields, print_lines, print_one, print_rows
-from skep.cli.when import instant
+from skep.cli.when import deadline
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
@@ -25,9 +23,6 @@ if TYPE_CHECKING:
     from skep.wire.access import AuditView, KeyMade, KeyView
 
 T = TypeVar("T")
-
-_AHEAD = re.compile(r"(\d{1,6})([smhd])")
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 key_app = App(name="key", help="Make, list and revoke keys: who may do what.", help_format="plaintext")
 
@@ -83,7 +78,7 @@ def create(
         None if role is None else Role(role), None if verbs is None else tuple(map(Verb, verbs)),
         tuple(tenants or everywhere), tuple(queues or ["*"]),
     )  # fmt: skip
-    until = None if expires is None else _until(expires)
+    until = None if expires is None else deadline(expires)
 
     async def here(engine: Engine) -> KeyMade:
         from skep.access.administering import KeyDesk
@@ -199,12 +194,6 @@ def _either(to: Connection, place: Place | None, here: Callable[[Engine], Awaita
             Code.UNAUTHENTICATED,
             "a server holds the store and asks for a key: show one of an admin (--token), or stop the server to make the first",
         ) from None
-
-
-def _until(text: str) -> datetime:
-    if (ahead := _AHEAD.fullmatch(text)) is not None:
-        return datetime.now(UTC) + timedelta(seconds=int(ahead[1]) * _UNITS[ahead[2]])
-    return instant(text)
 
 
 def _show(made: KeyMade) -> None:

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from skep.cli.connection import Connection, Flag
 from skep.cli.output import counted, print_lines, print_one
 from skep.cli.progress import progress
-from skep.cli.when import instant
+from skep.cli.when import deadline
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def push(
     content_type
         What the payload is when it is not JSON.
     deliver_at
-        Hold it back until this time, 2026-01-31T12:00:00Z.
+        Hold it back until this time, 2026-01-31T12:00:00Z, or 10m for in ten minutes.
     priority
         Higher comes first in unordered queues.
     batch
@@ -136,7 +136,7 @@ def _options(
         "trace_id": trace_id,
         "headers": dict(_header(text) for text in header) if header else None,
         "content_type": content_type,
-        "deliver_at": None if deliver_at is None else instant(deliver_at),
+        "deliver_at": None if deliver_at is None else deadline(deliver_at),
         "priority": priority,
     }
     options: MessageOptions = {}

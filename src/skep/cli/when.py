@@ -1,4 +1,8 @@
-"""Times and positions as they are typed: `2026-01-31T12:00:00Z`, `10m` (ago), `beginning`, a seq."""
+"""Times and positions as they are typed: `2026-01-31T12:00:00Z`, `10m`, `beginning`, a seq.
+
+This module decides what a bare duration means. `instant` reads times that lie behind us as a rule, such as --since: `10m` is ten
+minutes ago. `deadline` reads times to come, such as --deliver-at: `10m` is ten minutes from now. A date means itself in both.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from cyclopts import Parameter
 
 from skep.errors import Code, SkepError
 
-_AGO = re.compile(r"(\d+)([smhd])")
+_DURATION = re.compile(r"(\d+)([smhd])", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 Since = Annotated[str | None, Parameter(help="Only from this time on: 2026-01-31T12:00:00Z, or 10m, 2h, 1d ago.")]
@@ -18,15 +22,19 @@ Until = Annotated[str | None, Parameter(help="Only before this time.")]
 
 
 def instant(text: str) -> datetime:
-    """The time that is meant; one without an offset is that of this machine."""
-    try:
-        if (ago := _AGO.fullmatch(text)) is not None:
-            return datetime.now(UTC) - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError, OSError):
-        raise SkepError(
-            Code.INVALID_TIME, f"a time is written 2026-01-31T12:00:00Z, or 10m, 2h, 1d for so long ago, not {text!r}"
-        ) from None
+    """A time that lies behind us; `10m` is ten minutes ago."""
+    return _moment(text, ahead=False)
+
+
+def deadline(text: str) -> datetime:
+    """A time to come; `10m` is in ten minutes."""
+    return _moment(text, ahead=True)
+
+
+def duration(text: str) -> timedelta | None:
+    """What `90s`, `10m`, `2h` or `1d` lasts; None when it is written otherwise."""
+    written = _DURATION.fullmatch(text)
+    return None if written is None else timedelta(seconds=int(written[1]) * _UNITS[written[2]])
 
 
 def position(text: str) -> Literal["beginning", "end"] | datetime | int:
@@ -36,3 +44,16 @@ def position(text: str) -> Literal["beginning", "end"] | datetime | int:
     if text == "end":
         return "end"
     return int(text) if text.isascii() and text.isdecimal() else instant(text)
+
+
+def _moment(text: str, *, ahead: bool) -> datetime:
+    """The time that is meant; a date without an offset is in the time zone of this machine."""
+    try:
+        if (span := duration(text)) is not None:
+            return datetime.now(UTC) + (span if ahead else -span)
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError, OSError):
+        meant = "from now" if ahead else "ago"
+        raise SkepError(
+            Code.INVALID_TIME, f"a time is written 2026-01-31T12:00:00Z, or 10m, 2h, 1d {meant}, not {text!r}"
+        ) from None
