@@ -50,11 +50,11 @@ def test_selected_ones_are_replayed_after_a_preview(screen: Screen, api: Api) ->
     screen.page.get_by_label("Select 3").check()
     screen.page.get_by_label("Select 1").check()
     screen.page.get_by_role("button", name="Replay selected").click()
-    expect(screen.page.locator("main")).to_contain_text("2 dead letters of orders.dead go back")
+    expect(screen.page.locator("main")).to_contain_text("2 dead letters of orders.dead will be replayed")
     screen.shoot("dead-confirm")
     screen.page.get_by_role("button", name="Replay 2").click()
 
-    expect(screen.page.locator(".notice")).to_contain_text("2 dead letters went back")
+    expect(screen.page.locator(".notice")).to_contain_text("2 dead letters replayed")
     assert dead(api) == 1
     assert [message["payload"]["n"] for message in api.pop("orders")] == [0, 2]
 
@@ -66,7 +66,7 @@ def test_choosing_none_is_told(screen: Screen, api: Api, complaints: list[str]) 
 
     screen.page.get_by_role("button", name="Purge selected").click()
 
-    expect(screen.page.locator("main")).to_contain_text("No dead letter is chosen")
+    expect(screen.page.locator("main")).to_contain_text("No dead letter is selected")
     complaints.clear()
 
 
@@ -75,9 +75,9 @@ def test_a_whole_kind_is_purged_when_the_word_is_typed(screen: Screen, api: Api)
     screen.open("/dead-letters")
 
     screen.page.locator("tr", has_text="no <n>").get_by_role("link", name="Purge").click()
-    expect(screen.page.get_by_role("button", name="Delete for good")).to_be_disabled()
+    expect(screen.page.get_by_role("button", name="Delete permanently")).to_be_disabled()
     screen.page.get_by_label("Type purge").fill("purge")
-    screen.page.get_by_role("button", name="Delete for good").click()
+    screen.page.get_by_role("button", name="Delete permanently").click()
 
     expect(screen.page.locator(".notice")).to_contain_text("2 dead letters deleted")
     assert dead(api) == 1
@@ -93,7 +93,7 @@ def test_all_that_match_a_filter_are_replayed(screen: Screen, api: Api) -> None:
     expect(screen.page.locator("main")).to_contain_text("whose error contains “lost key”")
     screen.page.get_by_role("button", name="Replay 1").click()
 
-    expect(screen.page.locator(".notice")).to_contain_text("1 dead letter went back")
+    expect(screen.page.locator(".notice")).to_contain_text("1 dead letter replayed")
     assert dead(api) == 2
 
 
@@ -104,6 +104,6 @@ def test_one_is_edited_and_replayed(screen: Screen, api: Api) -> None:
     screen.page.get_by_label("Payload").fill('{"amount": 1}')
     screen.page.get_by_role("button", name="Replay with this payload").click()
 
-    expect(screen.page.locator(".notice")).to_contain_text("1 dead letter went back")
+    expect(screen.page.locator(".notice")).to_contain_text("1 dead letter replayed")
     assert [message["payload"] for message in api.pop("orders")] == [{"amount": 1}]
     assert dead(api) == 0

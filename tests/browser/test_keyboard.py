@@ -54,20 +54,20 @@ def test_a_form_is_filled_and_sent(screen: Screen, api: Api) -> None:
 
     screen.page.keyboard.press("Enter")
 
-    expect(screen.page.locator(".notice")).to_contain_text("in the log")
+    expect(screen.page.locator(".notice")).to_contain_text("was published")
     assert [message["payload"] for message in api.pop("orders")] == [{"n": 1}, {"n": 2}]
 
 
 def test_the_keys_are_listed_and_the_content_is_reached_at_once(screen: Screen) -> None:
     screen.open("/queues")
     screen.page.keyboard.press("Tab")
-    expect(screen.page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(screen.page.get_by_role("link", name="Skip to content")).to_be_focused()
     screen.page.keyboard.press("Enter")
     expect(screen.page.locator("main")).to_be_focused()
 
     screen.page.keyboard.press("?")
 
     dialog = screen.page.get_by_role("dialog")
-    expect(dialog).to_contain_text("down and up a table")
+    expect(dialog).to_contain_text("next and previous row")
     screen.page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()

@@ -38,7 +38,7 @@ def guarded_screen(page: Page, guarded: RunningServer, screenshots: Path, allowe
 
 def log_in(screen: Screen, key: str | None) -> None:
     screen.page.get_by_label("Key").fill(key or "")
-    screen.page.get_by_role("button", name="Log in").click()
+    screen.page.get_by_role("button", name="Sign in").click()
 
 
 def test_whoever_shows_a_key_gets_to_the_page_they_asked_for(
@@ -59,7 +59,7 @@ def test_whoever_shows_a_key_gets_to_the_page_they_asked_for(
     assert not cookie["value"].startswith("skep_"), "it is no key"
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".notice")).to_contain_text("paused")
-    page.get_by_role("button", name="Log out").click()
+    page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Key")).to_be_visible()
     assert page.context.cookies() == []
     page.context.add_cookies([{"name": "skep_session", "value": cookie["value"], "url": guarded_screen.page.url}])

@@ -20,7 +20,7 @@ def test_a_calm_server_says_so(screen: Screen, api: Api) -> None:
     api.push("orders", {"n": 1})
     screen.open("/operations")
 
-    expect(screen.page.get_by_role("heading", name="Calls are executed as they come")).to_be_visible()
+    expect(screen.page.get_by_role("heading", name="Accepting all requests")).to_be_visible()
     assert "pushes are queued as operations" in screen.text
     screen.shoot("operations")
 
@@ -64,7 +64,7 @@ def test_what_admins_did_is_listed_page_by_page(screen: Screen, api: Api) -> Non
         api.post("/api/v1/queues/orders/resume")
     screen.open("/operations")
 
-    screen.page.get_by_role("link", name="What admins did").click()
+    screen.page.get_by_role("link", name="Audit log").click()
 
     rows = screen.page.locator("table.rows tbody tr")
     expect(rows).to_have_count(100)

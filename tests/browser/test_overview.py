@@ -16,7 +16,7 @@ from tests.http.driver import Api
 def test_a_new_server_says_how_to_begin(screen: Screen) -> None:
     screen.open("/")
 
-    expect(screen.page.get_by_role("heading", name="Nothing here yet")).to_be_visible()
+    expect(screen.page.get_by_role("heading", name="No queues yet")).to_be_visible()
     screen.shoot("overview-empty")
 
 
@@ -29,14 +29,14 @@ def test_red_things_come_first(screen: Screen, api: Api) -> None:
     assert "nearly full" in lines[0]
     assert "paused" in lines[-1]
     depth = api.get("/api/v1/resources/overview").json["depth"]
-    expect(screen.page.locator(".figure", has_text="To do").locator("dd")).to_have_text(str(depth))
+    expect(screen.page.locator(".figure", has_text="Backlog").locator("dd")).to_have_text(str(depth))
     screen.shoot("overview")
 
 
 def test_it_refreshes_by_itself_and_not_while_it_is_switched_off(screen: Screen, api: Api) -> None:
     api.push("orders", {"n": 1})
     screen.open("/")
-    todo = screen.page.locator(".figure", has_text="To do").locator("dd")
+    todo = screen.page.locator(".figure", has_text="Backlog").locator("dd")
     expect(todo).to_have_text("1")
 
     api.push("orders", {"n": 2})
@@ -95,7 +95,7 @@ def test_a_tab_that_nobody_sees_asks_for_nothing(screen: Screen, api: Api) -> No
 
     api.push("orders", {"n": 2})
     screen.page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
-    expect(screen.page.locator(".figure", has_text="To do").locator("dd")).to_have_text("2")
+    expect(screen.page.locator(".figure", has_text="Backlog").locator("dd")).to_have_text("2")
     assert asked
 
 

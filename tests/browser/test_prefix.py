@@ -90,7 +90,7 @@ def test_everything_works_below_the_prefix(
 
     page.goto(proxied + "/queues/orders")
     page.get_by_label("Key").fill(admin.text)
-    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Sign in").click()
 
     expect(page.get_by_role("heading", name="orders")).to_be_visible()
     complaints.clear()  # the browser tells of 401
@@ -103,12 +103,12 @@ def test_everything_works_below_the_prefix(
         expect(page.locator(".side nav [aria-current]")).to_have_text(name)
         assert urlsplit(page.url).path.startswith(PREFIX)
     page.goto(proxied + "/")
-    todo = page.locator(".figure", has_text="To do").locator("dd")
+    todo = page.locator(".figure", has_text="Backlog").locator("dd")
     expect(todo).to_have_text("1")
     door.with_token(admin.text).push("orders", {"n": 2})
     page.evaluate("refresh()")
     expect(todo).to_have_text("2")
-    page.get_by_role("button", name="Log out").click()
+    page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Key")).to_be_visible()
     complaints.clear()
     assert page.context.cookies() == []

@@ -30,7 +30,7 @@ def test_a_lease_counts_down_and_can_be_released(screen: Screen, api: Api) -> No
 
     screen.page.get_by_role("button", name="Release").click()
 
-    expect(screen.page.locator(".notice")).to_contain_text("1 lease ended")
+    expect(screen.page.locator(".notice")).to_contain_text("1 lease released; its messages will be redelivered")
     assert [message["attempt"] for message in api.pop("orders")] == [2]
     assert api.ack(held).code == "STALE_LEASE"
 
@@ -86,7 +86,7 @@ def test_clearing_needs_the_name_typed(screen: Screen, api: Api) -> None:
     screen.page.get_by_label("Type emails").fill("emails")
     button.click()
 
-    expect(screen.page.locator(".notice")).to_contain_text("16 messages taken away")
+    expect(screen.page.locator(".notice")).to_contain_text("16 messages cleared")
     assert api.get("/api/v1/resources/queues/emails").json["stats"]["depth"] == 3
 
 
@@ -100,11 +100,11 @@ def test_a_seek_is_previewed_before_it_is_made(screen: Screen, api: Api) -> None
     screen.page.get_by_role("button", name="Preview").click()
 
     preview = screen.page.locator("#preview")
-    expect(preview).to_contain_text("5 messages to do")
-    expect(preview).to_contain_text("2 messages are delivered again")
+    expect(preview).to_contain_text("5 messages pending")
+    expect(preview).to_contain_text("2 settled messages will be delivered again")
     screen.shoot("seek")
-    preview.get_by_role("button", name="Move").click()
-    expect(screen.page.locator(".notice")).to_contain_text("5 messages to do")
+    preview.get_by_role("button", name="Seek").click()
+    expect(screen.page.locator(".notice")).to_contain_text("5 messages pending")
     assert len(api.pop("orders", 9, "&consumerGroup=billing")) == 5
 
 
@@ -114,13 +114,13 @@ def test_a_group_is_forgotten_when_its_name_is_typed(screen: Screen, api: Api) -
     screen.open("/queues/orders")
     screen.page.get_by_role("row", name="billing").get_by_role("link", name="Seek…").click()
 
-    screen.page.get_by_text("Forget this group").click()
-    button = screen.page.get_by_role("button", name="Forget the group")
+    screen.page.get_by_text("Delete group…").click()
+    button = screen.page.get_by_role("button", name="Delete group")
     expect(button).to_be_disabled()
     screen.page.get_by_label("Type billing").fill("billing")
     button.click()
 
-    expect(screen.page.locator(".notice")).to_contain_text("forgotten")
+    expect(screen.page.locator(".notice")).to_contain_text("was deleted")
     assert api.get("/api/v1/resources/queues/orders").json["groups"] == []
 
 

@@ -50,4 +50,4 @@ def test_what_is_not_known_is_told(aged_screen: Screen) -> None:
     expect(aged_screen.page.get_by_role("alert")).to_contain_text("no such thing")
 
     aged_screen.open("/traces", id=str(UUID(int=1 << 100)))
-    expect(aged_screen.page.get_by_role("alert")).to_contain_text("Nothing is known")
+    expect(aged_screen.page.get_by_role("alert")).to_contain_text("No messages or events were found")

@@ -52,7 +52,7 @@ def charts(moments: Sequence[Moment]) -> list[Chart]:
     """What goes in and out, what is to do, and what goes wrong."""
     times = [moment.at // MICROS_PER_SECOND for moment in moments]
     flow = [Line("pushed", "in", _rates(moments, "pushed")), Line("completed", "out", _rates(moments, "completed"))]
-    depth = [Line("to do", "work", [moment.depth for moment in moments])]
+    depth = [Line("backlog", "work", [moment.depth for moment in moments])]
     trouble = [Line("retried", "work", _rates(moments, "retried")), Line("dead", "bad", _rates(moments, "dead"))]
     return [
         _chart("Throughput", "/s", times, flow), _chart("Backlog", "", times, depth), _chart("Failures", "/s", times, trouble),

@@ -77,9 +77,12 @@ def ago(seconds: float) -> str:
 
 def reason(value: str) -> str:
     """Why a message was given up, in words."""
-    return {"max_attempts": "attempts used up", "rejected": "rejected", "expired": "expired", "invalid": "invalid"}.get(
-        value, value
-    )
+    return {
+        "max_attempts": "attempts exhausted",
+        "rejected": "rejected",
+        "expired": "expired",
+        "invalid": "invalid",
+    }.get(value, value)
 
 
 def size(value: int) -> str:

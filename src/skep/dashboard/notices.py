@@ -7,18 +7,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _NOTICES = {
-    "paused": "The queue is paused: it takes messages, and hands out none.",
-    "resumed": "The queue hands out messages again.",
+    "paused": "The queue is paused: it accepts messages and delivers none.",
+    "resumed": "The queue is resumed: it delivers messages again.",
     "changed": "{number} setting{s} changed.",
-    "published": "The message is in the log at seq {number}.",
-    "duplicate": "A message with this transaction id is there already, at seq {number}.",
-    "moved": "The group was moved: it has {number} message{s} to do.",
-    "released": "{number} lease{s} ended: what they held is delivered again.",
-    "cleared": "{number} message{s} taken away.",
-    "forgotten": "The group is forgotten.",
-    "replayed": "{number} dead letter{s} went back to their queues.",
-    "cancelled": "The operation is cancelled.",
-    "purged": "{number} dead letter{s} deleted for good.",
+    "published": "The message was published at seq {number}.",
+    "duplicate": "Duplicate: a message with this transaction id exists at seq {number}.",
+    "moved": "Seek done: the group has {number} message{s} pending.",
+    "released": "{number} lease{s} released; {its} messages will be redelivered.",
+    "cleared": "{number} message{s} cleared.",
+    "deleted": "The group was deleted.",
+    "replayed": "{number} dead letter{s} replayed.",
+    "cancelled": "The operation was cancelled.",
+    "purged": "{number} dead letter{s} deleted permanently.",
 }
 
 
@@ -30,4 +30,6 @@ def notice_of(query: Mapping[str, str]) -> str | None:
     number = query.get("number", "")
     if not (number.isascii() and number.isdecimal() and len(number) < 20):
         number = "0"
-    return sentence.replace("{number}", f"{int(number):,}").replace("{s}", "" if int(number) == 1 else "s")
+    is_one = int(number) == 1
+    said = sentence.replace("{number}", f"{int(number):,}")
+    return said.replace("{s}", "" if is_one else "s").replace("{its}", "its" if is_one else "their")

@@ -40,7 +40,9 @@ if (liveSwitch !== null && document.getElementById("live") !== null) {
   showLive();
   setInterval(refresh, REFRESH_MS);
   document.addEventListener("visibilitychange", refresh);
+  let dataFrom = new Date();
   document.body.addEventListener("htmx:afterSwap", () => {
+    dataFrom = new Date();
     liveSwitch.classList.remove("stale");
     showLive();
     const dot = liveSwitch.querySelector(".dot");
@@ -51,7 +53,7 @@ if (liveSwitch !== null && document.getElementById("live") !== null) {
   for (const failure of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
     document.body.addEventListener(failure, () => {
       liveSwitch.classList.add("stale");
-      liveSwitch.querySelector("span").textContent = "Not reached: as it was";
+      liveSwitch.querySelector("span").textContent = `Connection lost, data from ${dataFrom.toLocaleTimeString([], { hour12: false })}`;
     });
   }
 }

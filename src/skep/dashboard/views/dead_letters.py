@@ -85,7 +85,7 @@ async def _kind(site: Site, key: QueueKey, sign: str) -> Kind:
     deaths = await site.engine.past.deaths(key, limit=LOOKED_AT)
     found = next((one for one in kinds(key.name, deaths) if one.sign == sign), None)
     if found is None:
-        raise SkepError(Code.MESSAGE_NOT_FOUND, "there are no dead letters of this kind any more")
+        raise SkepError(Code.MESSAGE_NOT_FOUND, "there are no dead letters with this error any more")
     return found
 
 
@@ -143,11 +143,11 @@ async def confirm(site: Site, call: Call) -> Answer:
     key = call.queue(call.path("queue"))
     what = place.query.get("do", "")
     if what not in ("replay", "purge"):
-        raise SkepError(Code.INVALID_REQUEST, "one can replay or purge dead letters")
+        raise SkepError(Code.INVALID_REQUEST, "choose replay or purge")
     said = {name: place.query.get(name, "") for name in ("sign", "source", "reason", "error")}
     seqs = call.values("seq")
     if not seqs and place.query.get("chosen"):
-        raise SkepError(Code.INVALID_REQUEST, "no dead letter is chosen")
+        raise SkepError(Code.INVALID_REQUEST, "no dead letter is selected")
     wanted = await _selection(site, key, said, seqs)
     number = await site.engine.dead_letters.count(wanted)
     first = min(wanted.seqs) - 1 if wanted.seqs else None
@@ -190,7 +190,7 @@ async def purge(site: Site, call: Call, fields: Fields) -> str:
     place = site.place(call)
     key, wanted = await _asked(site, call, fields)
     if fields.get("confirm") != PURGE_WORD:
-        raise SkepError(Code.INVALID_REQUEST, f"dead letters are deleted when the word {PURGE_WORD!r} is typed")
+        raise SkepError(Code.INVALID_REQUEST, f"type the word {PURGE_WORD!r} to delete dead letters")
     number = await site.engine.dead_letters.purge(wanted)
     return place.url("dead-letters", queue=key.name, notice="purged", number=number)
 

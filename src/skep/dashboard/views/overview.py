@@ -19,6 +19,7 @@ from skep.wire.status import Concern
 SHOWN_CONCERNS = 12
 SHOWN_QUEUES = 8
 _RED = {Concern.NEARLY_FULL, Concern.OLD}
+_CONCERNS = {Concern.OLD: "backlog stale", Concern.PAUSED: "paused", Concern.NEARLY_FULL: "nearly full"}
 
 
 class Worry(NamedTuple):
@@ -37,15 +38,22 @@ async def overview(site: Site, call: Call) -> Answer:
     worries = worries_of(snapshot)
     if call.sees_server and site.engine.operations.stuck:
         worries.insert(
-            0, Worry(True, "stuck", "", f"{site.engine.operations.stuck:,} operations have waited for too long")
+            0,
+            Worry(
+                True,
+                "stuck",
+                "",
+                f"{site.engine.operations.stuck:,} operations have waited longer than twice their timeout",
+            ),
         )
     if call.sees_server and site.engine.operations.blocked:
-        blocked = (
-            f"{site.engine.operations.blocked:,} operations are blocked: they could not be done, and are tried again"
-        )
+        blocked = f"{site.engine.operations.blocked:,} operations are blocked: they failed and will be retried"
         worries.insert(0, Worry(True, "stuck", "", blocked))
     if site.engine.store_away:  # anyone may know: `/ready` says so, too
-        worries.insert(0, Worry(True, "away", "", "the store is away: pushes are kept on this machine's disk"))
+        worries.insert(
+            0,
+            Worry(True, "store unreachable", "", "the store is unreachable: pushes are spooled to this server's disk"),
+        )
     span = place.query.get("range", "1h")
     moments = await site.engine.past.figures(since(site.engine.now(), span), place.tenant) if call.sees_all else None
     return site.page(
@@ -86,7 +94,7 @@ def worries_of(snapshot: Snapshot) -> list[Worry]:
     found = [
         Worry(
             warned.concern in _RED,
-            warned.concern.replace("_", " "),
+            _CONCERNS[warned.concern],
             warned.queue,
             _says(warned.concern, by_name[warned.queue]),
         )
@@ -95,8 +103,8 @@ def worries_of(snapshot: Snapshot) -> list[Worry]:
     for queue, stats in snapshot.seen.queues:
         if stats.rates.dead > 0 and not queue.holds_dead_letters:
             given_up = max(1, round(stats.rates.dead * 60))
-            message = f"{given_up:,} message{'' if given_up == 1 else 's'} given up in the last minute"
-            found.append(Worry(True, "dying", queue.key.name, message))
+            message = f"{given_up:,} message{'' if given_up == 1 else 's'} dead-lettered in the last minute"
+            found.append(Worry(True, "dead-lettering", queue.key.name, message))
     return sorted(found, key=lambda worry: (not worry.red, worry.queue, worry.what))
 
 
@@ -104,11 +112,11 @@ def _says(concern: Concern, one: Surveyed) -> str:
     depth, most = one.stats.depth, one.queue.settings.max_depth
     match concern:
         case Concern.PAUSED:
-            return f"with {depth:,} message{'' if depth == 1 else 's'} to do"
+            return f"{depth:,} message{'' if depth == 1 else 's'} pending"
         case Concern.OLD:
-            return f"its oldest message has waited for {formats.duration(one.stats.oldest_age_seconds)}"
+            return f"the oldest message has waited {formats.duration(one.stats.oldest_age_seconds)}"
         case Concern.NEARLY_FULL:
-            return f"it holds {depth:,} of at most {most:,} messages"
+            return f"{depth:,} of at most {most:,} messages"
 
 
 def busiest(snapshot: Snapshot) -> list[Surveyed]:

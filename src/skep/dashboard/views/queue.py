@@ -232,10 +232,10 @@ async def delete_group(site: Site, call: Call, fields: Fields) -> str:
     """Forget a group, when its name was typed."""
     place, key, group = site.place(call), key_of(call), call.path("group")
     if fields.get("confirm") != group:
-        raise SkepError(Code.INVALID_REQUEST, "the group is forgotten when its name is typed as it is")
+        raise SkepError(Code.INVALID_REQUEST, "type the group's name exactly to delete it")
     if not await site.engine.groups.delete(key, group):
         raise SkepError(Code.GROUP_NOT_FOUND, f"there is no group {group!r} here")
-    return place.url("queues", key.name, notice="forgotten")
+    return place.url("queues", key.name, notice="deleted")
 
 
 PAGES: list[Page] = [

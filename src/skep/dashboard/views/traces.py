@@ -79,7 +79,7 @@ async def traces(site: Site, call: Call) -> Answer:
         known = {message.id for message in found}
         loose = [event for event in events if event.message_id not in known]
         if not found and not events:
-            problem = "nothing is known of this trace: it may have aged out, or be of queues that you may not read"
+            problem = "no messages or events were found for this trace: it may have expired, or belong to queues that your key may not read"
     name = place.query.get("name", "")
     before = parameters.position(place.query, "before")
     named = await site.engine.past.events_named(name, place.tenant, before=before, limit=NAMED + 1) if name else []
@@ -135,7 +135,7 @@ def waterfall(
             ticks.append(Tick("attempt", place(one.leased_at), f"attempt {one.attempt}"))
             waits_from = max(waits_from, ended)
         if not each:
-            bars.append(_bar("wait", place(message.created_at), WIDTH, "not delivered, as far as is known"))
+            bars.append(_bar("wait", place(message.created_at), WIDTH, "not delivered yet"))
         ticks += [Tick("event", place(event.at), event.name) for event in own]
         hops.append(
             Hop(
