@@ -24,6 +24,7 @@ from skep.spec.plan import Action, Change, SettingChange, plan, render_plan, set
 from skep.spec.printer import format_spec, print_app
 from skep.spec.problems import Problem, Severity, Span, SpecError, render, render_all
 from skep.spec.secrets import secret_problems
+from skep.spec.senders import effective_verify
 from skep.spec.validate import validate
 from skep.spec.validate_webhook import effective_idempotency
 
@@ -51,6 +52,7 @@ __all__ = [
     "compile_validator",
     "decode",
     "effective_idempotency",
+    "effective_verify",
     "evaluate",
     "evaluate_json",
     "export",

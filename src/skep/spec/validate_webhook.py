@@ -19,6 +19,7 @@ from skep.spec.ir import (
     Webhook,
 )
 from skep.spec.problems import Path
+from skep.spec.senders import SIGNED_IDS, block_for
 from skep.spec.types import Type, fits, print_type
 from skep.spec.variables import ENVELOPE, TENANT, WEBHOOK
 
@@ -27,7 +28,7 @@ TOLERANCE_SECONDS_MAX = 86_400.0
 CheckCall = Callable[[Checking, CommandCall, Path, Mapping[str, Type]], None]
 _TIMED = frozenset({Scheme.STANDARD_WEBHOOKS, Scheme.STRIPE, Scheme.SLACK})
 """Schemes that sign a time."""
-_SIGNED_HEADERS = {Scheme.STANDARD_WEBHOOKS: ("webhook-id",)}
+_SIGNED_HEADERS = {Scheme.STANDARD_WEBHOOKS: SIGNED_IDS}
 """Headers that tell one request from another and that the signature covers. GitHub's, PagerDuty's and Slack's cover none."""
 _IN_URL = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 
@@ -63,7 +64,7 @@ def effective_idempotency(webhook: Webhook) -> Idempotency:
     if webhook.idempotency is not None:
         return webhook.idempotency
     if scheme_of(webhook) is Scheme.STANDARD_WEBHOOKS:
-        return Idempotency(source=IdempotencySource.HEADER, value="webhook-id")
+        return Idempotency(source=IdempotencySource.HEADER, value=SIGNED_IDS[0])
     return Idempotency(source=IdempotencySource.BODY)
 
 
@@ -116,8 +117,18 @@ def _check_verify(checking: Checking, verify: Verify | None, path: Path) -> None
             checking.problem(at, "verify_hmac does not say where the signature is", wanted, absence=True)
         else:
             checking.header((*at, "header"), verify.header)
+            _check_scheme(checking, verify, (*at, "header"))
     elif verify.header is not None or verify.prefix:
         checking.problem(at, f"{verify.scheme} has a header and prefix of its own", "neither header nor prefix")
+
+
+def _check_scheme(checking: Checking, verify: Verify, path: Path) -> None:
+    """A `verify_hmac` with the header of a sender that signs more than the body refuses all that the sender posts."""
+    block = block_for(verify)
+    if block is not None:
+        secret = f'"{verify.secret_env[0]}"' if verify.secret_env else '"NAME_OF_A_VARIABLE"'
+        message = f"{verify.header} is no HMAC-SHA256 of the body, so verify_hmac refuses what its sender posts"
+        checking.warning(path, message, f"{block} {{ secret_env: {secret} }}")
 
 
 def _check_idempotency(checking: Checking, idempotency: Idempotency, scheme: Scheme, path: Path) -> None:

@@ -13,6 +13,8 @@ from skep.engine.validate import NAME_CHARACTERS
 from skep.entities import CompiledEntity, compile_entity
 from skep.spec import App, Expression, FieldMapping, compile_expression, compile_mapping, effective_idempotency
 from skep.spec.ir import CommandCall, IdempotencySource, OnInvalid, Scheme, Tenant, TenantSource, Webhook
+from skep.spec.senders import SIGNED_IDS
+from skep.spec.validate_webhook import scheme_of
 from skep.spec.variables import ENVELOPE, TENANT, WEBHOOK
 from skep.webhooks.signatures import Verifier, compile_verifier
 
@@ -40,14 +42,17 @@ class Call(Struct, frozen=True, eq=False):
 
 
 class CompiledWebhook(Struct, frozen=True, eq=False):
-    """A webhook. It has a target or a call. Names of headers are in small letters; ``scope`` is that of its receipts."""
+    """A webhook. It has a target or a call. Names of headers are in small letters; ``scope`` is that of its receipts.
+
+    Any of the ``idempotency_headers`` may have the key.
+    """
 
     name: str
     scope: str
     verify: Verifier | None
     repeats_by: IdempotencySource
     window_micros: int
-    idempotency_header: bytes
+    idempotency_headers: tuple[bytes, ...]
     key: Expression | None
     keep_headers: frozenset[bytes]
     tenant: TenantSource | None
@@ -71,7 +76,7 @@ def compile_webhook(
         verify=compile_verifier(webhook.verify, environment),
         repeats_by=idempotency.source,
         window_micros=seconds(idempotency.window_seconds),
-        idempotency_header=_small(idempotency.value) if by_header else b"",
+        idempotency_headers=_idempotency_headers(webhook, idempotency.value) if by_header else (),
         key=compile_expression(idempotency.value, WEBHOOK) if by_key else None,
         keep_headers=frozenset(_small(header) for header in webhook.keep_headers),
         tenant=webhook.tenant.source if webhook.tenant is not None else None,
@@ -81,6 +86,12 @@ def compile_webhook(
         target=_target(compiled.queues[webhook.queue], webhook) if webhook.queue is not None else None,
         call=_call(compiled.app, webhook.command) if webhook.command is not None else None,
     )
+
+
+def _idempotency_headers(webhook: Webhook, header: str) -> tuple[bytes, ...]:
+    """The names of a header that has a key: the id that Standard Webhooks sign has two, which say the same once verified."""
+    is_signed = scheme_of(webhook) is Scheme.STANDARD_WEBHOOKS and header.lower() in SIGNED_IDS
+    return tuple(_small(name) for name in (SIGNED_IDS if is_signed else (header,)))
 
 
 def _scope(name: str) -> str:

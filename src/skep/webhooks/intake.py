@@ -26,6 +26,7 @@ from skep.spec.ir import IdempotencySource
 from skep.strictness import read_json
 from skep.webhooks.calling import Ran, Turns, accepted_by, input_of, run
 from skep.webhooks.compiled import Call, CompiledWebhook, Target
+from skep.webhooks.forms import is_form, payload_of
 from skep.webhooks.functions import Function, Functions, FunctionsByName
 from skep.webhooks.hooks import Hooks
 from skep.webhooks.message import UNFIT, Made, make, unmade
@@ -56,10 +57,11 @@ class HookAnswer(Struct, frozen=True, gc=False):
 
 
 class _Hook(Struct, frozen=True, gc=False):
-    """One verified request on its way."""
+    """One verified request on its way; ``content`` is the JSON in its body."""
 
     webhook: CompiledWebhook
     request: HookRequest
+    content: bytes
     tenant: str
     values: Values
     now: Instant
@@ -93,11 +95,15 @@ class Intake:
             if webhook.verify is not None:
                 await _beside(request, webhook.verify, request.headers, request.body, now)
             check_place(webhook, request)
-            payload = await read_json(request.body, self._json_depth)
+            content = request.body
+            if is_form(request.headers, content):
+                content = await _beside(request, payload_of, content)
+            payload = await read_json(content, self._json_depth)
             if webhook.answers_challenge and (challenge := challenge_of(payload)) is not None:
                 return HookAnswer(HTTPStatus.OK, _encode(ChallengeResponse(challenge)))
             tenant = await off_loop(lambda: tenant_of(webhook, request, payload))
-            hook = _Hook(webhook, request, tenant, values_of(webhook, request, tenant, payload, now), now, counts)
+            values = values_of(webhook, request, tenant, payload, now)
+            hook = _Hook(webhook, request, content, tenant, values, now, counts)
             if webhook.target is not None:
                 return await self._enqueue(hook, webhook.target)
             return await self._run(hook)
@@ -111,7 +117,7 @@ class Intake:
         key: str | None = None
         try:
             key = await _key_of(hook)
-            made = await off_loop(lambda: make(target, hook.values, hook.request.body))
+            made = await off_loop(lambda: make(target, hook.values, hook.content))
             return await self._push(hook, target, key, made)
         except SkepError as error:
             if error.code not in UNFIT:
@@ -144,7 +150,7 @@ class Intake:
             return await self._again_or(error, hook, key, HTTPStatus.ACCEPTED)
         if key is None and hook.webhook.repeats_by is not IdempotencySource.NONE:
             key = await _beside(hook.request, body_key, hook.request)
-        made = await off_loop(lambda: unmade(target, hook.values, hook.request.body))
+        made = await off_loop(lambda: unmade(target, hook.values, hook.content))
         message = _message(hook, target, made)
         recording = None if key is None else _Recording(hook, key, quarantined=True)
         await self._hooks.catalogue.prepare(message.queue)

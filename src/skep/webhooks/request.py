@@ -61,7 +61,9 @@ def repeat_key(webhook: CompiledWebhook, request: HookRequest, values: Values) -
         case IdempotencySource.BODY:
             return body_key(request)
         case IdempotencySource.HEADER:
-            key = _needed(request.headers, webhook.idempotency_header, "tells a repeat")
+            there = {name for name, _ in request.headers}
+            names = [name for name in webhook.idempotency_headers if name in there]
+            key = _needed(request.headers, names[0] if names else webhook.idempotency_headers[0], "tells a repeat")
             return _fit(key.decode("latin-1"), Code.MALFORMED, "the idempotency key")
         case IdempotencySource.KEY:
             assert webhook.key is not None

@@ -18,6 +18,7 @@ from standardwebhooks import Webhook
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
+from skep.spec import effective_verify
 from skep.spec.ir import Algorithm, Encoding, Scheme, Verify
 from skep.spec.secrets import SecretUse, read_secret, secret_kind
 
@@ -36,19 +37,22 @@ PAGERDUTY_HEADER = "X-PagerDuty-Signature"
 STRIPE_HEADER = "Stripe-Signature"
 SLACK_HEADER = "X-Slack-Signature"
 SLACK_TIMESTAMP = "X-Slack-Request-Timestamp"
-STANDARD_ID = "webhook-id"
-STANDARD_TIMESTAMP = "webhook-timestamp"
-STANDARD_HEADER = "webhook-signature"
+STANDARD_FAMILIES = ("webhook-", "svix-")
+"""How the names of the three headers of Standard Webhooks begin. Svix is older than the standard and has names of its own, which
+Clerk, Resend and all others who send through it have, too."""
 
 
 def compile_verifier(verify: Verify | None, environment: Mapping[str, str]) -> Verifier | None:
     """The verifier that a spec asks for, with the secrets of the environment; None when anyone may post."""
-    if verify is None or verify.scheme is Scheme.NONE:
+    if verify is None:
         return None
+    verify = effective_verify(verify)
     kind = secret_kind(verify.scheme)
     secrets = [_secret(SecretUse(variable, kind, ()), environment) for variable in verify.secret_env]
     keys = [secret.encode() for secret in secrets]
     match verify.scheme:
+        case Scheme.NONE:
+            return None
         case Scheme.HMAC:
             return _plain(keys, verify.header or "", verify.prefix, verify.encoding, verify.algorithm)
         case Scheme.GITHUB:
@@ -130,18 +134,36 @@ def _slack(keys: Sequence[bytes], tolerance_seconds: float) -> Verifier:
 
 def _standard(signers: Sequence[Webhook], tolerance_seconds: float) -> Verifier:
     """``v1,… v1,…`` of id, time and body. The library signs; the age is ours to judge, since it asks the machine's clock."""
-    name, id_name, time_name = STANDARD_HEADER.encode(), STANDARD_ID.encode(), STANDARD_TIMESTAMP.encode()
 
     def verify(headers: Headers, body: bytes, now: Instant) -> None:
-        parts = _needed(headers, name, STANDARD_HEADER).split()
-        id_ = _text(_needed(headers, id_name, STANDARD_ID), STANDARD_ID)
-        time = _timestamp(_needed(headers, time_name, STANDARD_TIMESTAMP), STANDARD_TIMESTAMP)
-        given = _given(parts, b"v1,", _from_base64, 32, STANDARD_HEADER)
+        family = _family(headers)
+        names = id_name, time_name, name = [family + part for part in ("id", "timestamp", "signature")]
+        raw_id, raw_time, signatures = [_needed(headers, name.encode(), name) for name in names]
+        id_, time = _text(raw_id, id_name), _timestamp(raw_time, time_name)
+        given = _given(signatures.split(), b"v1,", _from_base64, 32, name)
         _check_age(time, now, tolerance_seconds)
         at, data = datetime.fromtimestamp(time, UTC), _text(body, "body")
         _compare(given, [base64.b64decode(signer.sign(id_, at, data)[3:]) for signer in signers])
+        _check_other_ids(headers, raw_id)
 
     return verify
+
+
+def _family(headers: Headers) -> str:
+    """The names by which a request is signed: the standard's, unless only Svix's are there."""
+    standard, svix = STANDARD_FAMILIES
+    there = {name for name, _ in headers}
+    return svix if f"{svix}signature".encode() in there and f"{standard}signature".encode() not in there else standard
+
+
+def _check_other_ids(headers: Headers, signed: bytes) -> None:
+    """The id tells a repeat, whichever of its names is asked for: one beside it that nobody signed must say the same."""
+    for family in STANDARD_FAMILIES:
+        other = header_value(headers, f"{family}id".encode())
+        if other is not None and other.strip() != signed:
+            raise SkepError(
+                Code.SIGNATURE_MALFORMED, f"the request has two ids, and {family}id is not the one it signs"
+            )
 
 
 # --- parts ----------------------------------------------------------------------------------------------------

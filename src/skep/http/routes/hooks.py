@@ -16,7 +16,8 @@ from skep.wire.webhooks import HookResponse, QuarantineResponse
 
 HOOK = "/hook/"
 _DESCRIPTION = (
-    "The body is JSON, whatever its content type, and is read once its signature is right. 202 when the message is stored; "
+    "The body is JSON, whatever its content type, or a form whose field payload is JSON. It is read once its signature is "
+    "right. 202 when the message is stored; "
     "a webhook without a queue runs its command, and 200 is the command's answer. A repeat gets the answer of the first. "
     "401 for a signature that is missing or wrong, 400 for one that cannot be any, 503 when the queue is full."
 )

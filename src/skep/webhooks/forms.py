@@ -1,0 +1,49 @@
+"""Forms: JSON that comes as the field `payload` of an `application/x-www-form-urlencoded` body.
+
+GitHub posts so unless its content type is set to JSON, and Slack does for what people do in its messages. The signature, and the
+hash that tells a repeat, are of the body as it came.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote_to_bytes
+
+from skep.errors import Code, SkepError
+from skep.webhooks.signatures import Headers
+
+FORM = b"application/x-www-form-urlencoded"
+CHUNK_BYTES = 64 * 1024
+"""So much is decoded at a time: each escape is an object of its own while it is."""
+_PAYLOAD = re.compile(rb"(?:\A|&)payload=([^&]*)")
+_STARTS_OF_JSON = b'{["'
+
+
+def is_form(headers: Headers, body: bytes) -> bool:
+    """Whether a body is a form with a payload. JSON under a form's content type, as some senders have it, is none."""
+    for name, value in headers:
+        if name == b"content-type":
+            is_named = value.partition(b";")[0].strip().lower() == FORM
+            return is_named and body.lstrip()[:1] not in _STARTS_OF_JSON and _PAYLOAD.search(body) is not None
+    return False
+
+
+def payload_of(body: bytes) -> bytes:
+    """The JSON in a form; other fields are passed over. MALFORMED when readers could take different ones for the payload."""
+    found = _PAYLOAD.finditer(body)
+    payload = next(found).group(1)
+    if next(found, None) is not None:
+        raise SkepError(Code.MALFORMED, "the form has the field payload twice; send it once")
+    return _decoded(payload)
+
+
+def _decoded(text: bytes) -> bytes:
+    made, at = bytearray(), 0
+    while at < len(text):
+        chunk = text[at : at + CHUNK_BYTES]
+        if at + len(chunk) < len(text):  # an escape is three bytes, and is not to be cut
+            cut = chunk.find(b"%", len(chunk) - 2)
+            chunk = chunk if cut < 0 else chunk[:cut]
+        made += unquote_to_bytes(chunk.replace(b"+", b" "))
+        at += len(chunk)
+    return bytes(made)
