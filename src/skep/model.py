@@ -296,8 +296,34 @@ class PopRequest(Struct, frozen=True, kw_only=True):
     start: Start = FROM_BEGINNING
 
 
+class DeadReason(StrEnum):
+    """Why a message was given up on."""
+
+    MAX_ATTEMPTS = "max_attempts"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    INVALID = "invalid"
+    OPERATION_FAILED = "operation_failed"
+
+
+class DeadLetterOrigin(Struct, frozen=True, gc=False):
+    """Where a dead letter comes from, and why it died. ``group`` is empty when no group gave it up, and then ``source_seq`` may be 0."""
+
+    source_queue: str
+    source_seq: Seq
+    partition: str
+    group: str
+    reason: DeadReason
+    error: str | None
+    attempts: int
+    failed_at: Instant
+
+
 class Delivery(Struct, frozen=True, gc=False):
-    """A message handed out under a lease: settle it with its token before the deadline."""
+    """A message handed out under a lease: settle it with its token before the deadline.
+
+    ``dead_letter`` is there only when it died in another queue.
+    """
 
     queue: QueueKey
     group: str
@@ -314,6 +340,7 @@ class Delivery(Struct, frozen=True, gc=False):
     attempt: int
     token: Token
     lease_deadline: Instant
+    dead_letter: DeadLetterOrigin | None = None
 
     def settlement(
         self,
@@ -390,16 +417,6 @@ class RenewResult(Struct, frozen=True):
 
     deadline: Instant | None
     code: Code | None = None
-
-
-class DeadReason(StrEnum):
-    """Why a message was given up on."""
-
-    MAX_ATTEMPTS = "max_attempts"
-    REJECTED = "rejected"
-    EXPIRED = "expired"
-    INVALID = "invalid"
-    OPERATION_FAILED = "operation_failed"
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):

@@ -41,6 +41,25 @@ def test_a_block_leaves_alone_what_was_settled_within(client: skep.Client) -> No
     assert message.settled == "dlq"
 
 
+def test_a_popped_dead_letter_says_where_it_comes_from_and_why_it_died(client: skep.Client) -> None:
+    client.push("orders", [1], partition="ann")
+    client.pop("orders", group="billing")[0].reject(error="no such card")
+
+    [letter] = client.pop("orders.dead")
+
+    story = letter.dead_letter
+    assert story is not None
+    assert (story.source_queue, story.source_seq, story.partition) == ("orders", 1, "ann")
+    assert (story.consumer_group, story.reason, story.error, story.attempts) == (
+        "billing",
+        "rejected",
+        "no such card",
+        1,
+    )
+    assert story.failed_at == letter.created_at
+    assert client.pop("orders")[0].dead_letter is None
+
+
 def test_a_nack_says_when_the_message_comes_again(client: skep.Client) -> None:
     client.push("orders", [1])
 

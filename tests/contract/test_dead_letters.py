@@ -8,7 +8,10 @@ import pytest
 
 from skep.errors import Code, SkepError
 from skep.model import (
+    DeadLetterOrigin,
     DeadReason,
+    Ordering,
+    Seq,
 )
 from tests.contract.driver import Driver
 
@@ -60,6 +63,40 @@ async def test_I11_hole_002_5_a_dead_letter_tells_its_story_and_starts_anew(driv
 
     (delivery,) = await driver.pop("q.dead")
     assert (delivery.attempt, delivery.created_at) == (1, driver.now)
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED])
+@pytest.mark.parametrize("auto_ack", [False, True])
+async def test_a_popped_dead_letter_tells_where_it_comes_from_and_why_it_died(
+    driver: Driver, ordering: Ordering, auto_ack: bool
+) -> None:
+    await driver.create("graves", ordering=ordering)
+    await driver.create(max_attempts=2, dead_letter_queue="graves")
+    await driver.push("a", "b", partition="p")
+    for attempt in range(2):
+        driver.clock.advance(5)
+        await driver.nack(await driver.pop_one(group="g"), error=f"broken {attempt}")
+    died_at = driver.now
+    driver.clock.advance(5)
+    await driver.reject(await driver.pop_one(group="g"))
+
+    first, second = await driver.pop("graves", auto_ack=auto_ack, batch=2)
+
+    told = DeadLetterOrigin("q", Seq(1), "p", "g", DeadReason.MAX_ATTEMPTS, "broken 1", 2, died_at)
+    assert first.dead_letter == told
+    assert second.dead_letter == DeadLetterOrigin("q", Seq(2), "p", "g", DeadReason.REJECTED, None, 1, driver.now)
+
+
+async def test_what_did_not_die_tells_of_no_death(driver: Driver) -> None:
+    await driver.push("a")
+    await driver.reject(await driver.pop_one())
+    await driver.push("pushed there by hand", queue="q.dead")
+    await driver.push("b")
+
+    letters = await driver.pop("q.dead", batch=2)
+
+    assert [one.dead_letter is None for one in letters] == [False, True]
+    assert (await driver.pop_one()).dead_letter is None
 
 
 async def test_I11_a_message_without_a_trace_id_keeps_its_own_as_one(driver: Driver) -> None:

@@ -37,6 +37,21 @@ def test_dead_letters_are_listed_by_their_own_queue_or_by_the_one_they_come_from
     assert (first["consumerGroup"], first["partition"], first["payload"]) == ("g", "p-1", 1)
 
 
+def test_a_popped_dead_letter_says_why_it_died_and_other_messages_do_not(api: Api) -> None:
+    bury(api, "q", 1, error="no such customer")
+    (letter,) = letters(api, "queue=q")
+
+    (popped,) = api.pop("q.dead")
+
+    assert popped["deadLetter"] == {
+        "sourceQueue": "q", "sourceSeq": 1, "partition": "p-1", "consumerGroup": "g", "reason": "rejected",
+        "error": "no such customer", "attempts": 1, "failedAt": letter["failedAt"],
+    }  # fmt: skip
+    assert (popped["id"], popped["attempt"]) == (letter["id"], 1)
+    api.push("q", 2)
+    assert all("deadLetter" not in message for message in api.pop("q"))
+
+
 def test_a_source_means_its_own_dead_letters_also_in_a_shared_queue(api: Api) -> None:
     for name in ("a", "b"):
         api.post("/api/v1/configure", {"queue": name, "settings": {"dead_letter_queue": "graveyard"}})

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import (
+    DeadLetter,
+    DeadLetterOrigin,
     Delivery,
     PopRequest,
     PopResult,
@@ -88,6 +90,7 @@ class ReferenceClaims(ReferenceViews):
             attempt=group.marks[seq].attempts,
             token=request.token,
             lease_deadline=self._deadline(log, request, now),
+            dead_letter=_origin(log.dead.get(seq)),
         )
 
     def _deadline(self, log: Log, request: PopRequest, now: Instant) -> Instant:
@@ -214,3 +217,12 @@ class ReferenceClaims(ReferenceViews):
             attempt=group.marks[seqs[0]].attempts,
         )
         group.leases.append(lease)
+
+
+def _origin(letter: DeadLetter | None) -> DeadLetterOrigin | None:
+    if letter is None:
+        return None
+    return DeadLetterOrigin(
+        letter.source_queue, letter.source_seq, letter.partition, letter.group, letter.reason, letter.error,
+        letter.attempts, letter.failed_at,
+    )  # fmt: skip

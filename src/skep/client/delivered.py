@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Any, Self, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from skep.client.decoding import decode_json
 from skep.client.tracing import settling
 from skep.clock import Clock, seconds
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus
-from skep.wire.messages import Ack, AckResult, AckStatus, PoppedMessage
+from skep.wire.messages import Ack, AckResult, AckStatus, DeadLetterStory, PoppedMessage
 from skep.wire.times import to_datetime
 from skep.wire.traces import NewTraceEvent
 
@@ -44,6 +44,8 @@ class Delivered(Struct, eq=False):
     group: str
     lease_id: str
     lease_deadline: datetime
+    dead_letter: DeadLetterStory | None
+    """Where it comes from and why it died, when it is popped from a dead-letter queue."""
     client: Any
     settled: AckStatus | None = None
     """What was said of it through this object; None while nothing was."""
@@ -58,7 +60,7 @@ class Delivered(Struct, eq=False):
             popped.queue, popped.partition, popped.seq, popped.id, popped.transaction_id, popped.trace_id,
             payload_bytes(popped.payload, popped.content_type), {} if raw in (b"", b"null") else _headers.decode(raw),
             popped.content_type, popped.priority, popped.created_at, popped.attempt, popped.consumer_group,
-            popped.lease_id, popped.lease_deadline, client,
+            popped.lease_id, popped.lease_deadline, None if popped.dead_letter is UNSET else popped.dead_letter, client,
         )  # fmt: skip
 
     def json(self) -> Any:

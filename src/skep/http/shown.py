@@ -11,11 +11,11 @@ from msgspec import Raw
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id, id_text, parse_id
-from skep.model import DeadLetter, GroupStats, Queue, QueueStats, StoredMessage
+from skep.model import DeadLetter, DeadLetterOrigin, GroupStats, Queue, QueueStats, StoredMessage
 from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import DeadLetterView
 from skep.wire.groups import GroupFigures
-from skep.wire.messages import NULL
+from skep.wire.messages import NULL, DeadLetterStory
 from skep.wire.queues import ListedQueue, QueueDetail, QueueFigures, QueueView
 from skep.wire.times import to_datetime
 
@@ -149,6 +149,14 @@ def dead_letter_view(letter: DeadLetter, preview_bytes: int | None = None) -> De
         failed_at=to_datetime(letter.failed_at), headers=json_headers(letter.headers),
         content_type=letter.content_type, payload_bytes=len(letter.payload), payload=shown.payload,
         preview=shown.preview,
+    )  # fmt: skip
+
+
+def dead_letter_story(origin: DeadLetterOrigin) -> DeadLetterStory:
+    """Where a delivered dead letter comes from."""
+    return DeadLetterStory(
+        origin.source_queue, origin.source_seq, origin.partition, origin.group, origin.reason, origin.error,
+        origin.attempts, to_datetime(origin.failed_at),
     )  # fmt: skip
 
 

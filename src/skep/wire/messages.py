@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from skep.errors import Code
-from skep.model import DEFAULT_PARTITION, PushStatus, SettleStatus
+from skep.model import DEFAULT_PARTITION, DeadReason, PushStatus, SettleStatus
 from skep.wire.entities import EffectItem, ReceiptItem
 
 NULL = Raw(b"null")
@@ -70,8 +70,27 @@ class PushResponse(Struct, rename="camel"):
     queues: dict[str, QueueDepth]
 
 
+class DeadLetterStory(Struct, rename="camel", frozen=True, gc=False):
+    """Where a dead letter comes from, and why it died.
+
+    ``partition`` is the one it had there. ``consumerGroup`` is empty when no group gave it up, and then ``sourceSeq`` may be 0.
+    """
+
+    source_queue: str
+    source_seq: int
+    partition: str
+    consumer_group: str
+    reason: DeadReason
+    error: str | None
+    attempts: int
+    failed_at: datetime
+
+
 class PoppedMessage(Struct, rename="camel", gc=False):
-    """A message under a lease: settle it by its ``leaseId`` and ``seq`` before ``leaseDeadline``."""
+    """A message under a lease: settle it by its ``leaseId`` and ``seq`` before ``leaseDeadline``.
+
+    ``deadLetter`` is there only when the message died in another queue.
+    """
 
     queue: str
     partition: str
@@ -88,6 +107,7 @@ class PoppedMessage(Struct, rename="camel", gc=False):
     consumer_group: str
     lease_id: str
     lease_deadline: datetime
+    dead_letter: DeadLetterStory | UnsetType = UNSET
 
 
 class PopResponse(Struct):

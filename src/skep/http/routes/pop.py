@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
@@ -16,7 +17,7 @@ from skep.http.exchange import NOTHING, Answer, Call, json_answer
 from skep.http.need import POP, POP_LIST
 from skep.http.operation import Operation, Parameter
 from skep.http.origin import check_popper
-from skep.http.shown import json_headers, json_payload
+from skep.http.shown import dead_letter_story, json_headers, json_payload
 from skep.ids import id_text
 from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, Start, StartMode
 from skep.observe.metrics import Meter
@@ -228,7 +229,7 @@ def popped_messages(deliveries: Sequence[Delivery]) -> list[PoppedMessage]:
                 d.queue.name, d.partition, d.seq, id_ := id_text(d.id), d.transaction_id,
                 id_ if d.trace_id == d.id else id_text(d.trace_id), json_payload(d.payload, d.content_type),
                 json_headers(d.headers), d.content_type, d.priority, created_at, d.attempt, d.group,
-                lease_text, deadline,
+                lease_text, deadline, UNSET if d.dead_letter is None else dead_letter_story(d.dead_letter),
             )
         )  # fmt: skip
     return told

@@ -21,6 +21,7 @@ from skep.model import (
     NO_GROUP,
     DeadLetter,
     DeadLetterFilter,
+    DeadLetterOrigin,
     DeadReason,
     Edited,
     NewMessage,
@@ -200,6 +201,16 @@ async def browse(connection: Connection, wanted: DeadLetterFilter, after: Seq | 
     queue = await _dead_letter_queue(connection, wanted.queue)
     rows = await connection.fetch(SQL["browse"], *_arguments(queue, wanted), min(after or 0, SEQ_MAX), limit)
     return [dead_letter_of(row, wanted.queue) for row in rows]
+
+
+async def origins(connection: Connection, queue_id: int, seqs: Sequence[int]) -> dict[int, DeadLetterOrigin]:
+    """Where dead letters come from, by their seqs; what was pushed to their queue as any message is comes from nowhere."""
+    return {
+        seq: DeadLetterOrigin(source, source_seq, partition, group, DeadReason(reason), error, attempts, failed_at)
+        for seq, source, source_seq, partition, group, reason, error, attempts, failed_at in await connection.fetch(
+            SQL["origins"], queue_id, seqs
+        )
+    }
 
 
 async def count(connection: Connection, wanted: DeadLetterFilter) -> int:

@@ -32,6 +32,12 @@ INSERT INTO dead_letter (queue_id, seq, id, source_queue, source_seq, group_name
 SELECT $1, k.seq, k.id, $5, 0, $6, $7, $8, $9, k.partition, $10, $10
 FROM unnest($2::bigint[], $3::uuid[], $4::text[]) AS k (seq, id, partition)
 
+-- name: origins
+-- By the primary key, as `delete` does: the other indexes lead through all letters of the queue.
+SELECT d.* FROM unnest($2::bigint[]) AS k (seq)
+CROSS JOIN LATERAL (SELECT d.seq, d.source_queue, d.source_seq, d.partition, d.group_name, d.reason, d.error, d.attempts, d.failed_at
+                    FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = k.seq ORDER BY d.queue_id, d.seq LIMIT 1) d
+
 -- name: browse
 -- Rides the primary key of dead_letter; the payload comes with the message.
 SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, m.payload

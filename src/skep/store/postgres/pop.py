@@ -13,10 +13,20 @@ import msgspec
 from msgspec import Struct
 
 from skep.clock import Instant, seconds
-from skep.model import DeadReason, Delivery, Ordering, PopRequest, PopResult, QueueKey, QueueSettings, Start
+from skep.model import (
+    DeadLetterOrigin,
+    DeadReason,
+    Delivery,
+    Ordering,
+    PopRequest,
+    PopResult,
+    QueueKey,
+    QueueSettings,
+    Start,
+)
 from skep.store.postgres import queues, settle
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.dead import Burial
+from skep.store.postgres.dead import Burial, origins
 from skep.store.postgres.leases import Effects, Ending, Lease, lease_of, release, run_out
 from skep.store.postgres.settle import Account
 from skep.store.rules import (
@@ -95,9 +105,12 @@ async def pop_ordered(
         case "unordered":
             return None
     deliveries: list[list[Delivery]] = [[] for _ in requests]
+    died = (
+        await origins(connection, summary["owner"], [row["seq"] for row in rows]) if summary["owner"] and rows else {}
+    )
     for row in rows:
         number = row["owner"] - 1
-        deliveries[number].append(delivery_of(row, requests[number], row["attempt"], row["deadline"]))
+        deliveries[number].append(delivery_of(row, requests[number], row["attempt"], row["deadline"], died))
     return [PopResult(mine, summary["created_at"], more=bool(summary["attempt"])) for mine in deliveries]
 
 
@@ -141,12 +154,14 @@ def by_shape(requests: Sequence[PopRequest]) -> dict[Shape, list[int]]:
     return {shape: shapes[shape] for shape in sorted(shapes, key=lambda s: (s.queue, s.group))}
 
 
-def delivery_of(row: asyncpg.Record, request: PopRequest, attempt: int, deadline: int) -> Delivery:
-    """The delivery of a message row under this request's lease."""
+def delivery_of(
+    row: asyncpg.Record, request: PopRequest, attempt: int, deadline: int, died: dict[int, DeadLetterOrigin]
+) -> Delivery:
+    """The delivery of a message row under this request's lease; ``died`` has what is known of dead letters."""
     return Delivery(
         request.queue, request.group, row["partition"], row["seq"], row["id"], row["transaction_id"],
         row["trace_id"] or row["id"], row["headers"], row["content_type"], row["payload"], row["priority"], row["created_at"],
-        attempt, request.token, Instant(deadline),
+        attempt, request.token, Instant(deadline), died.get(row["seq"]) if died else None,
     )  # fmt: skip
 
 
@@ -355,7 +370,8 @@ async def _pop_unordered(
         # Those that were ready had nothing to give, and others may have: no more were looked at than fill the batch.
         return await _pop_unordered(connection, account, request, now, tries - 1)
     messages = {row["seq"]: row for row in await connection.fetch(SQL["messages"], queue_id, order)}
-    deliveries = [delivery_of(messages[seq], request, attempts[seq], deadline) for seq in order]
+    died = await origins(connection, queue_id, order) if account.queue.holds_dead_letters and order else {}
+    deliveries = [delivery_of(messages[seq], request, attempts[seq], deadline, died) for seq in order]
     next_ready = await connection.fetchval(SQL["next_ready_set"], queue_id, group_id)
     unread = await connection.fetchval(SQL["has_undiscovered"], queue_id, group_id)
     return PopResult(deliveries, next_ready, more=unread or (next_ready is not None and next_ready <= now))

@@ -12,7 +12,9 @@ from skep.clock import Instant
 from skep.ids import Id
 from skep.model import (
     NO_GROUP,
+    DeadLetterOrigin,
     DeadReason,
+    Delivery,
     NewMessage,
     PushBatch,
     PushOutcome,
@@ -176,3 +178,16 @@ def bury_new(
         letter = (queue.id, 0, key.name, m.partition, NO_GROUP, DeadReason.OPERATION_FAILED, attempts, now)
         _add_letter(session, dead_queue, said, letter, error, now)
     return name
+
+
+def with_origins(session: Session, queue: QueueRow, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Deliveries of a dead-letter queue, each with where it comes from; what was pushed there as any message is comes from nowhere."""
+    return [msgspec.structs.replace(one, dead_letter=_origin(session, queue.base | one.seq)) for one in deliveries]
+
+
+def _origin(session: Session, position: int) -> DeadLetterOrigin | None:
+    row = session.row(SQL["origin"], (position,))
+    if row is None:
+        return None
+    source, source_seq, partition, group, reason, error, attempts, failed_at = row
+    return DeadLetterOrigin(source, source_seq, partition, group, DeadReason(reason), error, attempts, failed_at)

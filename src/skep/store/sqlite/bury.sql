@@ -9,3 +9,6 @@ WHERE position = ?1
 INSERT INTO dead_letter (position, source_queue_id, source_seq, source_queue, partition, group_name, reason, attempts,
                          created_at, failed_at, error)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: origin
+SELECT source_queue, source_seq, partition, group_name, reason, error, attempts, failed_at FROM dead_letter WHERE position = ?1

@@ -13,7 +13,7 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.model import DeadReason, Delivery, PopRequest, PopResult
 from skep.store.rules import LEASE_EXPIRED, group_is_external, is_exhausted, is_too_old, is_visible
-from skep.store.sqlite.bury import Burial, bury
+from skep.store.sqlite.bury import Burial, bury, with_origins
 from skep.store.sqlite.groups import discover, open_group
 from skep.store.sqlite.leases import (
     SQL,
@@ -112,6 +112,8 @@ def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
 def _result(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant) -> PopResult:
     """What was had, and when there may be more."""
     request = claim.request
+    if queue.holds_dead_letters:
+        claim.deliveries = with_origins(session, queue, claim.deliveries)
     if group.scan_seq < queue.last_seq:
         return PopResult(claim.deliveries, now, True)
     if not queue.is_ordered:

@@ -163,7 +163,7 @@ $$;
 -- Answers the messages, then one row with seq NULL whose partition says how it went: 'ok'; 'missing' or 'paused' (the queue);
 -- 'unordered' (another path serves it); 'external' (the group does not pop); 'doomed' (rows must be buried, expired or put right before popping again).
 -- owner is the number of the request that a message is for.
--- Of the last row, created_at is when something may next be ready, attempt is 1 when another pop would give something now. With p_discover false it claims only what is known:
+-- Of the last row, owner is the queue's id when it holds dead letters, else 0, created_at is when something may next be ready, attempt is 1 when another pop would give something now. With p_discover false it claims only what is known:
 -- within one transaction only the first pop may discover, since the others already hold claims.
 CREATE OR REPLACE FUNCTION pop_ordered(
     p_tenant text, p_name text, p_group_name text, p_mode text, p_value bigint, p_batches integer[], p_tokens uuid[],
@@ -300,6 +300,6 @@ BEGIN
     RETURN QUERY SELECT NULL::bigint, v_next, NULL::uuid, NULL::uuid, 0,
         ((v_count > 0 OR v_gave_up) AND (coalesce(v_next <= p_now, false) OR EXISTS (
             SELECT 1 FROM consumer_group g WHERE g.id = v_group AND g.scan_seq < last_seq(q.id, q.floor_seq))))::integer,
-        v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline, 0;
+        v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline, CASE WHEN q.holds_dead_letters THEN q.id ELSE 0 END;
 END
 $$;
