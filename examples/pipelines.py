@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 import skep
 from skep.spark.options import Connection
-from skep.spark.pipelines.archive import archive
+from skep.spark.pipelines.archive import archive, with_body
 from skep.spark.pipelines.dead_letters import dead_letter_groups
 from skep.spark.pipelines.journeys import journeys
 from skep.spark.pipelines.metrics import metrics
@@ -46,7 +46,7 @@ orders.select("partition", "seq", "payload").orderBy("seq").show(3, truncate=Fal
 
 # %% As the lake has it: the exact payload, and a body that can be asked
 
-numbers = archive(orders).select(F.try_variant_get("body", "$.number", "int").alias("number"))
+numbers = with_body(archive(orders)).select(F.try_variant_get("body", "$.number", "int").alias("number"))
 total = numbers.agg(F.sum("number")).collect()[0][0]
 
 # %% What happened to the messages, from the history of their leases

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.columns.instants import DAY
-from skep.spark.pipelines.archive import LAKE_COLUMNS, archive, date_pushed, plain_archive, with_body
+from skep.spark.pipelines.archive import LAKE_COLUMNS, archive, date_pushed, undivided, with_body
 from tests.spark.frames import message, messages_of
 
 DAY_SECONDS = 86_400
@@ -18,12 +18,17 @@ def test_the_payload_stays_as_it_is_and_the_body_can_be_asked(spark: SparkSessio
     payload = '{ "b": 1.0,  "a": {"ü": [1, 2]} }'
     frame = archive(messages_of(spark, message("orders", 1, 0, payload=payload)))
     assert tuple(frame.columns) == LAKE_COLUMNS
-    [row] = frame.select("payload", "date", F.try_variant_get("body", "$.a.ü[1]", "int").alias("second")).collect()
+    [row] = (
+        with_body(frame)
+        .select("payload", "date", F.try_variant_get("body", "$.a.ü[1]", "int").alias("second"))
+        .collect()
+    )
     assert (row["payload"], row["date"], row["second"]) == (payload, date(2026, 1, 31), 2)
 
 
 def test_a_payload_that_is_no_json_has_no_body(spark: SparkSession) -> None:
-    [row] = archive(messages_of(spark, message("orders", 1, 0, payload="<xml/>"))).select("payload", "body").collect()
+    frame = archive(messages_of(spark, message("orders", 1, 0, payload="<xml/>")))
+    [row] = with_body(frame).select("payload", "body").collect()
     assert (row["payload"], row["body"]) == ("<xml/>", None)
 
 
@@ -48,8 +53,16 @@ def test_a_day_begins_and_ends_to_the_microsecond(spark: SparkSession) -> None:
     assert [row["date"] for row in found.collect()] == [*(days[day] for _, day in edges), date(1969, 12, 31)]
 
 
-def test_formats_without_variant_get_the_body_back_on_reading(spark: SparkSession) -> None:
-    plain = plain_archive(messages_of(spark, message("orders", 1, 0, payload='{"a": 1}')))
-    assert "body" not in plain.columns
-    [row] = with_body(plain).select(F.try_variant_get("body", "$.a", "int").alias("a")).collect()
-    assert row["a"] == 1
+def test_bytes_that_are_no_text_are_apart_and_come_back_as_they_were(spark: SparkSession) -> None:
+    rows = messages_of(spark, message("orders", 1, 0, payload="ü"), message("orders", 2, 1))
+    image = F.when(F.col("seq") == 2, F.unhex(F.lit("FF00")).cast("string")).otherwise(F.col("payload"))
+    kept = archive(rows.withColumn("payload", image)).orderBy("seq")
+
+    assert [(row["payload"], row["payload_bytes"]) for row in kept.collect()] == [("ü", None), (None, b"\xff\x00")]
+    whole = undivided(kept).select(F.hex(F.col("payload").cast("binary")).alias("bytes"))
+    assert [row["bytes"] for row in whole.collect()] == ["C3BC", "FF00"]
+
+
+def test_a_queue_that_was_made_anew_has_another_generation(spark: SparkSession) -> None:
+    frame = archive(messages_of(spark, message("orders", 1, 0), message("others", 1, 0)), {"orders": 3})
+    assert {row["queue"]: row["generation"] for row in frame.collect()} == {"orders": 3, "others": 1}

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.errors import SkepError
+from skep.spark.pipelines.archive import with_body
 from skep.spark.running import files
 from skep.spark.running import lake as lakes
 from skep.spark.running.delta import DeltaLake
@@ -57,7 +58,7 @@ def test_batches_follow_each_other_and_anyone_can_read_the_folders(spark: SparkS
         assert lake.append(batch(spark, 1, 2), {"orders": 2}) == 2
         assert lake.append(batch(spark, 3, 3).unionByName(batch(spark, 1, 1, "2026")), {"orders": 3, "2026": 1}) == 2
         assert (lake.through("orders"), lake.through("2026")) == (3, 1)
-        rows = lake.read(spark).where(F.col("queue") == "orders").orderBy("seq")
+        rows = with_body(lake.read(spark)).where(F.col("queue") == "orders").orderBy("seq")
         assert [(row["seq"], row["n"]) for row in rows.select("seq", F.try_variant_get("body", "$.n", "int").alias("n")).collect()] == [
             (1, 1), (2, 2), (3, 3),
         ]  # fmt: skip
@@ -142,7 +143,12 @@ def test_a_delta_table_keeps_rows_and_how_far_it_is_in_one_commit(spark: SparkSe
     assert (again.through("orders"), again.through("others")) == (3, None)
     assert seqs(again, spark) == [1, 2, 3]
     assert again.compact(spark) == 1
-    rows = again.read(spark).orderBy("seq").select(F.try_variant_get("body", "$.n", "int").alias("n"), "date").collect()
+    rows = (
+        with_body(again.read(spark))
+        .orderBy("seq")
+        .select(F.try_variant_get("body", "$.n", "int").alias("n"), "date")
+        .collect()
+    )
     assert [row["n"] for row in rows] == [1, 2, 3]
 
 

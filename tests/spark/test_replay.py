@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from skep.spark.pipelines.archive import archive
+from skep.spark.pipelines.archive import archive, with_body
 from skep.spark.pipelines.replay import REPLAYED, replay
 from tests.spark.frames import message, messages_of
 
@@ -27,7 +27,8 @@ def test_rows_come_in_the_order_of_the_log_with_ids_of_their_place_in_it(spark: 
 
 
 def test_a_filter_a_mapping_and_another_queue(spark: SparkSession) -> None:
-    lake = archive(messages_of(spark, *(message("orders", seq, seq, payload=f'{{"n": {seq}}}') for seq in (1, 2, 3))))
+    rows = messages_of(spark, *(message("orders", seq, seq, payload=f'{{"n": {seq}}}') for seq in (1, 2, 3)))
+    lake = with_body(archive(rows))
     number = F.try_variant_get("body", "$.n", "int")
     frame = replay(
         lake, where=number > 1, payload=F.to_json(F.struct((number * 10).alias("ten"))), to="again", label="x"

@@ -31,9 +31,16 @@ SPEC = shop_spec(
 SHOP = load(SPEC, "shop.skep")
 
 
-def ran(lake: Lake, *names: str, queues: tuple[str, ...] = (), kind: str = "parquet", **wishes: Any) -> Ended:
+def ran(
+    lake: Lake,
+    *names: str,
+    queues: tuple[str, ...] = (),
+    skip: tuple[str, ...] = (),
+    kind: str = "parquet",
+    **wishes: Any,
+) -> Ended:
     plan = Plan(
-        names=names, connection=Connection((lake.url,), lake.tenant, None, 20.0), queues=queues,
+        names=names, connection=Connection((lake.url,), lake.tenant, None, 20.0), queues=queues, skip=skip,
         lake=str(lake.folder / "lake"), format=kind, master="local[2]", wishes=Wishes(**wishes),
     )  # fmt: skip
     return run_pipelines(plan, spark=lake.spark)
@@ -210,18 +217,6 @@ def test_rows_that_an_expression_has_no_value_for_are_counted_and_left_out(lake:
     ran(lake, "archive")
     run = ran(lake, "replay", queues=("orders",), mapping="message.n + 1", to="again").run
     assert (run.status, run.stages[0].rejected, run.stages[0].rows_out) == ("warn", 1, 1)
-
-
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_a_queue_made_anew_is_not_taken_for_the_one_in_the_lake(lake: Lake, kind: str) -> None:
-    lake.client.push("orders", [{"n": number} for number in range(3)])
-    assert ran(lake, "archive", kind=kind).run.error is None
-    lake.client.delete_queue("orders")
-    for _ in range(2):
-        lake.client.push("orders", [{"again": number} for number in range(2)])
-        run = ran(lake, "archive", kind=kind).run
-        assert run.status == "failed"
-        assert "another log of orders: the queue was deleted and made anew" in (run.error or "")
 
 
 @pytest.mark.parametrize("where", [None, pytest.param("message != null", marks=pytest.mark.slow)])

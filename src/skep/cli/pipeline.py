@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 pipeline_app = App(name="pipeline", help="Run the ready pipelines on Spark.")
 
+Several = Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")]
+"""An option that may come several times."""
 _REPLAY = Group("Of replay", sort_key=50)
 _SPARK = Group("Spark", sort_key=60)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -47,7 +49,7 @@ class Replaying:
     """Which messages go back, and how."""
 
     where: str | None = None
-    """An expression (CEL) over message, queue, partition, seq, headers, created_at."""
+    """An expression (CEL) over message, queue, generation, partition, seq, headers, created_at."""
     map: str | None = None
     """An expression for the new payload, such as {"total": message.amount}."""
     to: str | None = None
@@ -67,7 +69,9 @@ class Replaying:
 @pipeline_app.command
 def run(
     *names: str,
-    queue: Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")] = (),
+    queue: Several = (),
+    skip: Several = (),
+    plain: Several = (),
     once: Flag = False,
     every: str | None = None,
     lake: str = "lake",
@@ -79,6 +83,7 @@ def run(
     buckets: int = 1,
     compact: bool = True,
     verify: bool = True,
+    audit: Flag = False,
     allow_loss: Flag = False,
     spec: str | None = None,
     replaying: Replaying | None = None,
@@ -88,7 +93,7 @@ def run(
     """Run pipelines on Spark, one after the other: all there is once, or again and again.
 
     Tables, run.json, the report and the lineage are written into the lake.
-    The exit code is 1 when a check failed.
+    The exit code is 1 when a check or a queue failed.
 
     For example:
         skep pipeline run archive metrics journeys dead-letters
@@ -102,6 +107,10 @@ def run(
         The pipelines; skep pipeline list names them.
     queue
         Only this queue; may come several times. All queues when not given.
+    skip
+        Not this queue; may come several times.
+    plain
+        An encrypted queue whose payloads may go into the lake as plain text; may come several times.
     once
         All there is, then end. So it is when --every is not given.
     every
@@ -123,7 +132,9 @@ def run(
     compact
         Make few large files of many small ones.
     verify
-        Compare the lake with the logs at the end.
+        Compare what was archived with the logs at the end.
+    audit
+        Compare all that the lake has with the logs, and not only what is new.
     allow_loss
         Go on when retention has deleted messages before they were archived.
     spec
@@ -147,15 +158,15 @@ def run(
 
     wishes = Wishes(
         every_seconds=None if every is None else span(every), max_rows=max_rows, group=group, compact=compact, verify=verify,
-        window=window, late_seconds=span(late), buckets=buckets, allow_loss=allow_loss, checkpoint=checkpoint,
+        audit=audit, plain=plain, window=window, late_seconds=span(late), buckets=buckets, allow_loss=allow_loss, checkpoint=checkpoint,
         where=replaying.where, mapping=replaying.map, to=replaying.to, label=replaying.label, rate=replaying.rate,
         dry_run=replaying.dry_run, since=_moment(replaying.since), until=_moment(replaying.until),
         app=None if spec is None else load(read_text(spec), spec),
     )  # fmt: skip
     urls = tuple(url.strip() for url in to.url.split(",") if url.strip())
     plan = Plan(
-        names=names, connection=Link(urls, to.tenant, to.token, retry_seconds=60.0), queues=queue, lake=lake, format=format,
-        master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
+        names=names, connection=Link(urls, to.tenant, to.token, retry_seconds=60.0), queues=queue, skip=skip, lake=lake,
+        format=format, master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
     )  # fmt: skip
     with ending_in_order():
         ended = run_pipelines(plan, LiveLines())

@@ -27,6 +27,7 @@ from skep.clock import SystemClock
 from skep.errors import Code, SkepError
 from skep.spark.options import Connection
 from skep.wire.log import ARROW, LogBoundsResponse
+from skep.wire.queues import ListedQueue
 
 T = TypeVar("T")
 
@@ -104,8 +105,12 @@ class Link:
         return found
 
     def queue_names(self) -> list[str]:
-        """All queues."""
-        return self.patiently(lambda: [queue.name for queue in self.client.queues(stats=False)])
+        """The names of all queues."""
+        return [queue.name for queue in self.queues()]
+
+    def queues(self) -> list[ListedQueue]:
+        """All queues with their settings."""
+        return self.patiently(lambda: list(self.client.queues(stats=False)))
 
     def progress(self, queue: str, group: str) -> int:
         """How far a group has come in a queue; 0 when there is no such group."""

@@ -19,6 +19,9 @@ ROWS_WORTH_A_TASK = 20_000
 ROWS_OF_A_TASK = 1_000_000
 """More rows than this are too much to do again when a task fails."""
 
+ROWS_WORTH_A_QUEUE = 500
+"""To ask the server for one more queue takes about as long as so many rows."""
+
 LOGS = "."
 """Beside the queues of an offset, none of which can have this name: by queue, the log that its number is of."""
 
@@ -66,6 +69,24 @@ def split(whole: list[Stretch], at_least: int | None, cores: int | None = None) 
         at_least = min(cores or os.cpu_count() or 1, ceil(rows / ROWS_WORTH_A_TASK))
     count = max(at_least, ceil(rows / ROWS_OF_A_TASK))
     return [part for stretch in whole for part in _cut(stretch, max(1, round(count * len(stretch) / rows)))]
+
+
+def packed(parts: list[Stretch], at_least: int | None, cores: int | None = None) -> list[list[Stretch]]:
+    """What each task reads: parts in their order, small ones together, so that thousands of small queues are a few tasks."""
+    weights = [len(part) + ROWS_WORTH_A_QUEUE for part in parts]
+    total = sum(weights)
+    if at_least is None:
+        at_least = min(cores or os.cpu_count() or 1, ceil(total / ROWS_WORTH_A_TASK))
+    count = max(at_least, ceil(sum(map(len, parts)) / ROWS_OF_A_TASK))
+    if len(parts) <= count:
+        return [[part] for part in parts]
+    tasks: list[list[Stretch]] = [[] for _ in range(count)]
+    before = 0
+    for part, weight in zip(parts, weights, strict=True):
+        # By where its middle lies, so that equal parts go to tasks of their own.
+        tasks[(2 * before + weight) * count // (2 * total)].append(part)
+        before += weight
+    return [task for task in tasks if task]
 
 
 def _cut(stretch: Stretch, count: int) -> list[Stretch]:

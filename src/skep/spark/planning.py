@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+import msgspec
 import re2
 
 from skep.errors import Code, SkepError
 from skep.spark.link import Link
 from skep.spark.offsets import Offsets
 from skep.spark.options import EARLIEST, LATEST, SourceOptions
+from skep.spark.options import Offsets as Place
 from skep.wire.log import LogBoundsResponse as Bounds
 
 log = logging.getLogger("skep.spark")
@@ -32,6 +34,29 @@ def bounds_of(link: Link, queue: str) -> Bounds:
         if error.code is Code.QUEUE_NOT_FOUND:
             raise gone(queue) from error
         raise
+
+
+def looked(link: Link, options: SourceOptions) -> tuple[SourceOptions, dict[str, Bounds]]:
+    """What the queues hold. Where losses are allowed it goes without those that were deleted, and without their offsets."""
+    found: dict[str, Bounds] = {}
+    queues = subscribed(link, options)
+    for queue in queues:
+        try:
+            found[queue] = bounds_of(link, queue)
+        except SkepError as error:
+            if error.code is not Code.QUEUE_NOT_FOUND or options.fail_on_data_loss:
+                raise
+            lose(options, deleted(queue))
+    if queues and not found:
+        raise gone(queues[0])
+    lost = set(queues) - found.keys()
+    return msgspec.structs.replace(
+        options, starting=_without(options.starting, lost), ending=_without(options.ending, lost)
+    ), found
+
+
+def _without(place: Place, lost: set[str]) -> Place:
+    return {queue: seq for queue, seq in place.items() if queue not in lost} if isinstance(place, dict) else place
 
 
 def gone(queue: str) -> SkepError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -10,19 +11,25 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from skep.errors import Code, SkepError
 from skep.spark import planning
 from skep.spark.link import Link, Log, link
-from skep.spark.offsets import Stretch, split, stretches
+from skep.spark.offsets import Stretch, packed, split, stretches
 from skep.spark.options import SourceOptions
 from skep.spark.schema import rows_of
 from skep.wire.log import LogBoundsResponse as Bounds
 
 
-class Portion(InputPartition):
-    """What one task reads, and of which log."""
+class Part(NamedTuple):
+    """Seqs of one queue, and of which log."""
 
-    def __init__(self, stretch: Stretch, log: int) -> None:
-        super().__init__(stretch)
-        self.stretch = stretch
-        self.log = log
+    stretch: Stretch
+    log: int
+
+
+class Portion(InputPartition):
+    """What one task reads: a part of a large queue, or many small queues."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(tuple(parts))
+        self.parts = tuple(parts)
 
 
 class MessageReader(DataSourceReader):
@@ -34,13 +41,12 @@ class MessageReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Even portions of what is there."""
-        options = self._options
-        server = link(options.connection)
-        bounds = {queue: planning.bounds_of(server, queue) for queue in planning.subscribed(server, options)}
+        server = link(self._options.connection)
+        options, bounds = planning.looked(server, self._options)
         start = planning.starting(server, options, bounds)
         start = {queue: planning.check_kept(options, queue, start[queue], bounds[queue]) for queue in start}
         end = planning.ending(server, options, bounds)
-        return portions(split(stretches(start, end), options.min_partitions), bounds)
+        return portions(stretches(start, end), options.min_partitions, bounds)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a portion."""
@@ -48,14 +54,20 @@ class MessageReader(DataSourceReader):
             yield from messages(link(self._options.connection), self._options, self._schema, partition)
 
 
-def portions(parts: list[Stretch], bounds: Mapping[str, Bounds]) -> list[InputPartition]:
+def portions(whole: list[Stretch], at_least: int | None, bounds: Mapping[str, Bounds]) -> list[InputPartition]:
     """What the tasks are told."""
-    return [Portion(part, bounds[part.queue].log) for part in parts]
+    tasks = packed(split(whole, at_least), at_least)
+    return [Portion([Part(one, bounds[one.queue].log) for one in task]) for task in tasks]
 
 
 def messages(server: Link, options: SourceOptions, schema: pa.Schema, portion: Portion) -> Iterator[pa.RecordBatch]:
     """The messages of a portion as Spark takes them; always the same for the same portion."""
-    stretch = portion.stretch
+    for part in portion.parts:
+        yield from _messages(server, options, schema, part)
+
+
+def _messages(server: Link, options: SourceOptions, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
+    stretch = part.stretch
     expected = stretch.first
     columns = tuple(dict.fromkeys(("seq", *(name for name in schema.names if name != "queue"))))
     for first in range(stretch.first, stretch.last + 1, options.fetch_rows):
@@ -66,18 +78,18 @@ def messages(server: Link, options: SourceOptions, schema: pa.Schema, portion: P
         for batch in server.read(log):
             found = batch.column("seq")[0].as_py()
             if found > expected:
-                check_read(server, options, portion, expected, found - 1)
+                check_read(server, options, part, expected, found - 1)
             expected = batch.column("seq")[-1].as_py() + 1
             yield rows_of(batch, stretch.queue, schema)
-    check_read(server, options, portion, expected, stretch.last)
+    check_read(server, options, part, expected, stretch.last)
 
 
-def check_read(server: Link, options: SourceOptions, portion: Portion, first: int, last: int) -> None:
+def check_read(server: Link, options: SourceOptions, part: Part, first: int, last: int) -> None:
     """Notice what was taken away before it was read: the whole log, or these seqs, if it begins later by now.
 
     Else they are of partitions that were not asked for, or were taken out one by one, as dead letters are by a replay.
     """
-    queue = portion.stretch.queue
+    queue = part.stretch.queue
     try:
         bounds = planning.bounds_of(server, queue)
     except SkepError as error:
@@ -85,7 +97,7 @@ def check_read(server: Link, options: SourceOptions, portion: Portion, first: in
             raise
         planning.lose(options, planning.deleted(queue))
         return
-    if bounds.log != portion.log:
+    if bounds.log != part.log:
         planning.lose(options, planning.remade(queue, first - 1))
     elif first <= last and bounds.first_seq > first:
         planning.lose(options, planning.lost(queue, first, min(bounds.first_seq - 1, last)))

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from skep.errors import Code, SkepError
 from skep.spark import planning
 from skep.spark.link import Link, link
-from skep.spark.offsets import Offsets, in_order, noted, parted, shares, split, stretches
+from skep.spark.offsets import Offsets, in_order, noted, parted, shares, stretches
 from skep.spark.options import SourceOptions
 from skep.spark.source import Portion, messages, portions
 from skep.spark.watching import Watch
@@ -104,7 +104,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._begin({queue: done[queue] for queue in last if queue in done}, logs)
         # A queue that has no start is new, and its end is where its log begins.
         begin |= {queue: self._seen[queue].first_seq - 1 for queue in last if queue not in begin}
-        return portions(split(stretches(begin, last), self._options.min_partitions), self._seen)
+        return portions(stretches(begin, last), self._options.min_partitions, self._seen)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a portion; this runs in a task."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ _TEXT, _COUNT, _FLAG, _NUMBER = pa.string(), pa.int64(), pa.bool_(), pa.float64(
 LEASE_ROWS = 50_000
 LETTER_ROWS = 1_000
 """Of one page: each may have a payload of any size."""
+TASKS_PER_CORE = 4
+"""So many tasks share the queues: how many rows each queue has is not known before."""
 
 
 def _schema(**columns: pa.DataType) -> pa.Schema:
@@ -50,7 +53,7 @@ _PLACES = {"leases": ("position", LEASE_ROWS), "dead_letters": ("seq", LETTER_RO
 
 
 class TableReader(DataSourceReader):
-    """Reads a table: the long ones in a task per queue, the short ones in one."""
+    """Reads a table: the long ones in several tasks, each with some queues, the short ones in one."""
 
     def __init__(self, table: Table, options: SourceOptions, schema: pa.Schema) -> None:
         if options.starting_at is not None and table not in _PLACES:
@@ -60,10 +63,12 @@ class TableReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """A task per queue, or one."""
+        """Some tasks for each core, which share the queues; or one."""
         if self._table not in _PLACES:
             return [InputPartition(None)]
-        return [InputPartition(queue) for queue in self._queues(link(self._options.connection))]
+        queues = self._queues(link(self._options.connection))
+        count = max(TASKS_PER_CORE * (os.cpu_count() or 1), self._options.min_partitions or 0)
+        return [InputPartition(tuple(queues[place::count])) for place in range(min(count, len(queues)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a queue, or of all that are wanted."""
@@ -73,9 +78,14 @@ class TableReader(DataSourceReader):
             for batch in server.table(self._table):
                 yield self._rows(batch if wanted is None else batch.filter(_is_one_of(batch, wanted)))
             return
-        if partition.value is not None:  # there is no queue at all
-            for batch in self._pages(server, partition.value):
-                yield self._rows(batch)
+        for queue in partition.value or ():  # None where there is no queue at all
+            try:
+                for batch in self._pages(server, queue):
+                    yield self._rows(batch)
+            except SkepError as error:
+                if error.code is not Code.QUEUE_NOT_FOUND or self._options.fail_on_data_loss:
+                    raise
+                planning.lose(self._options, planning.deleted(queue))
 
     @property
     def _named(self) -> bool:

@@ -1,10 +1,14 @@
-"""archive: messages as the lake keeps them.
+"""archive: messages as the lake keeps them, in types that every reader of Parquet knows.
 
-The payload stays byte by byte what was pushed, so that it can be replayed; `body` is the same as a VARIANT, which is quick to
-query but sorts keys and writes `1.0` as `1`. A payload that is no JSON has no body.
+The payload stays byte by byte what was pushed, so that it can be replayed. It is text where it is valid UTF-8, as JSON always is;
+any other bytes are in `payload_bytes`, since readers refuse texts that are none. `with_body` makes a VARIANT of the text, which is
+quick to query but sorts keys and writes `1.0` as `1`. A payload that is no JSON has no body.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
@@ -12,27 +16,73 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from skep.spark.columns.instants import date_of
 
 LAKE_COLUMNS = (
-    "queue", "date", "partition", "seq", "message_id", "transaction_id", "trace_id", "payload", "headers", "created_at",
-    "body",
+    "queue", "date", "generation", "partition", "seq", "message_id", "transaction_id", "trace_id", "payload",
+    "payload_bytes", "headers", "created_at",
 )  # fmt: skip
 PARTITION_COLUMNS = ("queue", "date")
+LAKE_TYPES = (
+    "generation int, partition string, seq bigint, message_id string, transaction_id string, trace_id string, payload string, "
+    "payload_bytes binary, headers map<string,string>, created_at timestamp, queue string, date string"
+)
+"""The columns of the lake's files and folders as Spark reads them. Files of the first format lack some, which are null then."""
+FIRST = 1
+"""The generation of a queue that was never made anew."""
+COMPARED = ("queue", "seq", "message_id")
 
 
-def archive(messages: DataFrame) -> DataFrame:
-    """Messages with the date they were pushed on (UTC) and their body."""
-    return messages.select("*", date_pushed().alias("date"), F.try_parse_json("payload").alias("body")).select(
-        *LAKE_COLUMNS
-    )
+def archive(messages: DataFrame, generations: Mapping[str, int] | None = None) -> DataFrame:
+    """Messages with the date they were pushed on (UTC), and the generation of their queue where it is not the first."""
+    later = {queue: number for queue, number in (generations or {}).items() if number != FIRST}
+    generation = F.coalesce(by_queue(later, "int"), F.lit(FIRST)) if later else F.lit(FIRST)
+    added = {"date": date_pushed(), "generation": generation, **divided(F.col("payload"))}
+    return messages.withColumns(added).select(*LAKE_COLUMNS)
 
 
-def plain_archive(messages: DataFrame) -> DataFrame:
-    """The same without the body, for formats that have no VARIANT; `with_body` brings it back."""
-    return messages.select("*", date_pushed().alias("date")).select(*(name for name in LAKE_COLUMNS if name != "body"))
+def divided(payload: Column) -> dict[str, Column]:
+    """A payload as text, or as bytes where it is no valid text."""
+    is_text = F.is_valid_utf8(payload)
+    return {"payload": F.when(is_text, payload), "payload_bytes": F.when(~is_text, payload.cast("binary"))}
+
+
+def undivided(rows: DataFrame) -> DataFrame:
+    """Rows of the lake with one payload, as a read of the queue has it, and with a generation, which the first format lacks."""
+    whole = F.coalesce("payload", F.col("payload_bytes").cast("string"))
+    first = F.coalesce("generation", F.lit(FIRST))
+    return rows.withColumns({"payload": whole, "generation": first, "date": F.to_date("date")}).drop("payload_bytes")
 
 
 def with_body(rows: DataFrame) -> DataFrame:
-    """Rows of a lake that has no bodies, with them."""
+    """Rows with their payload to be queried: `try_variant_get(body, '$.total', 'double')`."""
     return rows.withColumn("body", F.try_parse_json("payload"))
+
+
+def by_queue(values: Mapping[str, int], kind: str) -> Column:
+    """A number for each queue, null for others. One literal, however many queues: a plan of thousands is too deep for Spark."""
+    return F.from_json(F.lit(json.dumps(dict(values))), f"map<string,{kind}>")[F.col("queue")]
+
+
+def compared(logged: DataFrame, lake: DataFrame, ranges: DataFrame) -> DataFrame:
+    """Per queue, how many messages the log and the lake have in some ranges, and how many the lake lacks or has twice.
+
+    ``ranges`` are `queue, generation, after, through`: the seqs after the one up to the other. They are joined, since a condition
+    for each of thousands of queues is more than Spark can plan.
+    """
+    meant = F.broadcast(ranges.withColumnRenamed("queue", "of").withColumnRenamed("generation", "of_generation"))
+    is_meant = (
+        (F.col("queue") == F.col("of")) & (F.col("generation") == F.col("of_generation"))
+        & (F.col("seq") > F.col("after")) & (F.col("seq") <= F.col("through"))
+    )  # fmt: skip
+    here = lake.join(meant, is_meant, "left_semi")
+    sides = logged.select(*COMPARED, F.lit(1).alias("log"), F.lit(0).alias("lake")).unionByName(
+        here.select(*COMPARED, F.lit(0).alias("log"), F.lit(1).alias("lake"))
+    )
+    each = sides.groupBy(*COMPARED).agg(F.sum("log").alias("log"), F.sum("lake").alias("lake"))
+    return each.groupBy("queue").agg(
+        F.sum("log").alias("log"),
+        F.sum("lake").alias("lake"),
+        F.sum(((F.col("log") == 1) & (F.col("lake") == 0)).cast("int")).alias("missing"),
+        F.sum((F.col("lake") > 1).cast("int")).alias("doubled"),
+    )
 
 
 def date_pushed() -> Column:

@@ -50,6 +50,8 @@ def dead_letter_groups(letters: DataFrame, messages: DataFrame) -> DataFrame:
     ``messages`` are the messages of the queues the letters came from; those that died are left out of them. ``trend`` counts
     the letters in twelve equal parts of the time from the first to the last letter of all, ``fields`` names what sets them apart.
     """
+    # Payloads are any bytes, and readers of the table refuse texts that are none.
+    letters, messages = (rows.withColumn("payload", F.make_valid_utf8("payload")) for rows in (letters, messages))
     marked = letters.select(
         "*", pattern(F.col("error")).alias("pattern"), fingerprint(F.col("error")).alias("fingerprint")
     )

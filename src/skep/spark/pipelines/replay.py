@@ -1,6 +1,6 @@
 """replay: rows of the lake as messages to push again.
 
-The transaction id is made of queue and seq, so that a row that is replayed a second time, by a run that was ended and started
+The transaction id is made of queue, generation and seq, so that a row that is replayed a second time, by a run that was ended and started
 anew, is a duplicate within the queue's deduplication window and stored once.
 """
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 REPLAYED = ("queue", "partition", "payload", "transaction_id", "trace_id", "headers")
 """What the sink is given."""
-ORIGIN = ("source_queue", "source_seq")
+ORIGIN = ("source_queue", "source_generation", "source_seq")
 
 
 def replay(
@@ -25,10 +25,13 @@ def replay(
     """The rows for which ``where`` holds as new messages, in the order of their queue and seq.
 
     ``payload`` is what they carry instead of their own, ``to`` the queue they go to instead of their own. Another ``label`` makes
-    them other messages than those of a replay before. `source_queue` and `source_seq` say where they are from.
+    them other messages than those of a replay before. `source_queue`, `source_generation` and `source_seq` say where they are from.
     """
     chosen = rows if where is None else rows.where(where)
-    origin = F.concat_ws("/", F.lit(label), F.col("queue"), F.col("seq").cast("string"))
+    # The seqs of a queue that was made anew begin at 1 again, and are of other messages.
+    is_later = "generation" in rows.columns
+    later = F.when(F.col("generation") > 1, F.concat(F.lit("generation "), "generation")) if is_later else F.lit(None)
+    origin = F.concat_ws("/", F.lit(label), F.col("queue"), later, F.col("seq").cast("string"))
     headers = F.coalesce(F.col("headers"), F.create_map().cast("map<string,string>"))
     return chosen.select(
         (F.col("queue") if to is None else F.lit(to)).alias("queue"),
@@ -38,5 +41,6 @@ def replay(
         "trace_id",
         headers.alias("headers"),
         F.col("queue").alias("source_queue"),
+        (F.col("generation") if is_later else F.lit(1)).alias("source_generation"),
         F.col("seq").alias("source_seq"),
-    ).orderBy("source_queue", "source_seq")
+    ).orderBy("source_queue", "source_generation", "source_seq")

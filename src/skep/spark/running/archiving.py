@@ -1,82 +1,113 @@
-"""Running `archive`: what the lake does not have yet goes into it, batch by batch, each once."""
+"""Running `archive`: what the lake does not have yet goes into it, batch by batch, each once. A queue that fails fails alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import or_
 
-from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+from msgspec import Struct
 
 from skep.errors import Code, SkepError
-from skep.spark.running.context import Context, lake_dataset, server_dataset
+from skep.spark.pipelines.archive import COMPARED, compared
+from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset, server_dataset
+from skep.spark.running.failing import FailedQueues, is_of_a_queue
 from skep.spark.running.inputs import Bounds
 from skep.spark.running.record import Stage
+from skep.spark.running.sealing import check_plain
 
-COMPARED = ("queue", "seq", "message_id")
+ONCE = "every message is in the lake, once"
+RANGES = "queue string, generation int, after bigint, through bigint"
+
+
+class Work(Struct):
+    """What is to be archived: how far each log goes, from where the lake goes on, and which generation of the queue that is."""
+
+    bounds: dict[str, Bounds]
+    start: dict[str, int]
+    generations: dict[str, int]
+
+    def leave_out(self, failed: FailedQueues) -> None:
+        """Go on without the queues that failed."""
+        self.bounds = {queue: held for queue, held in self.bounds.items() if queue not in failed.errors}
 
 
 def run_archive(context: Context) -> None:
-    """Everything up to where the logs go now, then compaction and a look whether all of it is there."""
+    """Everything up to where the logs go now, then compaction and a look whether what is new is there."""
     with context.stage("archive") as stage:
-        bounds = context.inputs.bounds()
-        start = starting(context, stage, bounds)
-        before = {} if context.wishes.every_seconds is None else dict(start)
-        while end := _cut(context, start, next_end(start, bounds, context.wishes.max_rows)):
-            began = {queue: start[queue] for queue in end}
-            logs = {queue: bounds[queue].log for queue in end}
-            rows = context.lake.append(context.inputs.messages(start=began, end=end), end, logs)
-            stage.rows_in += rows
-            stage.rows_out += rows
-            stage.batches += 1
-            start |= end
-            _report_progress(context, end)
-            context.run.lag = {queue: max(0, one.last - start[queue]) for queue, one in bounds.items()}
+        rewritten = context.lake.upgrade(context.spark)
+        stage.note = f"{rewritten} files brought into the present format" if rewritten else ""
+        failed = FailedQueues(context, stage)
+        work = _work(context, stage, failed)
+        before = dict(work.start)
+        while end := _cut(context, work.start, next_end(work.start, work.bounds, context.wishes.max_rows)):
+            done = _append(context, stage, work, end, failed)
+            work.start |= done
+            work.leave_out(failed)
+            _report_progress(context, done)
+            context.run.lag = {queue: max(0, one.last - work.start[queue]) for queue, one in work.bounds.items()}
             stage.lag = sum(context.run.lag.values())
             context.watcher.stage(stage)
         stage.lag = stage.lag or 0
         if context.wishes.compact and stage.batches:
             fewer = context.lake.compact(context.spark)
-            stage.note = f"{fewer} small files fewer" if fewer else ""
+            stage.note = f"{fewer} small files fewer" if fewer else stage.note
         for queue in context.inputs.queues:
             context.read(server_dataset(context, queue))
         context.wrote(lake_dataset(context, "messages", rows=stage.rows_out))
-        if context.wishes.verify:
-            verify(context, stage, before, bounds)
+        if context.wishes.verify or context.wishes.audit:
+            verify(context, stage, work, {} if context.wishes.audit else before)
+        failed.settle()
 
 
-def starting(context: Context, stage: Stage, bounds: Mapping[str, Bounds]) -> dict[str, int]:
+def _work(context: Context, stage: Stage, failed: FailedQueues) -> Work:
     """After which seq of each queue the lake goes on."""
-    start = {}
-    for queue, held in bounds.items():
-        through = context.lake.through(queue)
-        if context.lake.log_of(queue) not in (None, held.log):
+    work = Work({}, {}, {})
+    hidden = context.hidden()
+    for queue in list(context.inputs.queues):
+        with failed.alone(queue):
+            check_plain(queue, hidden)
+            held = context.inputs.bounds_of(queue)
+            if held is None:
+                continue
+            generation = context.lake.generation_of(queue)
+            if context.lake.log_of(queue) in (None, held.log):
+                start = starting(context, stage, queue, held)
+            else:
+                _tell_anew(context, stage, queue, generation)
+                generation, start = generation + 1, held.first - 1
+            work.bounds[queue], work.start[queue], work.generations[queue] = held, start, generation
+    return work
+
+
+def starting(context: Context, stage: Stage, queue: str, held: Bounds) -> int:
+    """After which seq of a queue the lake goes on; an error when that cannot be."""
+    through = context.lake.through(queue)
+    if through is not None and through > held.last:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"the lake {context.run.lake} has {queue} up to seq {through}, but the server's log ends at {held.last}: it was restored "
+            "from a backup; name another --lake",
+        )
+    oldest = held.first - 1
+    if through is not None and through < oldest:
+        context.check(
+            stage, f"{queue}: nothing was deleted before it was archived", False,
+            f"seqs {through + 1} to {oldest} are gone by retention; let it wait with --group", "warn",
+        )  # fmt: skip
+        if not context.wishes.allow_loss:
             raise SkepError(
                 Code.INVALID_REQUEST,
-                f"the lake {context.run.lake} has another log of {queue}: the queue was deleted and made anew, and its seqs begin at 1 "
-                "again, or it is the lake of another server; name another --lake",
+                f"{oldest - through} messages of {queue} (seqs {through + 1} to {oldest}) were deleted by retention before they were "
+                "archived; go on without them with --allow-loss, and let retention wait from now on with --group archive",
             )
-        if through is not None and through > held.last:
-            raise SkepError(
-                Code.INVALID_REQUEST,
-                f"the lake {context.run.lake} has {queue} up to seq {through}, but the server's log ends at {held.last}: it was restored "
-                "from a backup; name another --lake",
-            )
-        oldest = held.first - 1
-        if through is not None and through < oldest:
-            lost = oldest - through
-            context.check(
-                stage, f"{queue}: nothing was deleted before it was archived", False,
-                f"seqs {through + 1} to {oldest} are gone by retention; let it wait with --group", "warn",
-            )  # fmt: skip
-            if not context.wishes.allow_loss:
-                raise SkepError(
-                    Code.INVALID_REQUEST,
-                    f"{lost} messages of {queue} (seqs {through + 1} to {oldest}) were deleted by retention before they were "
-                    "archived; go on without them with --allow-loss, and let retention wait from now on with --group archive",
-                )
-        start[queue] = oldest if through is None else max(through, oldest)
-    return start
+    return oldest if through is None else max(through, oldest)
+
+
+def _tell_anew(context: Context, stage: Stage, queue: str, generation: int) -> None:
+    context.check(
+        stage, f"{queue}: it is the queue that was archived before", False,
+        f"it was deleted and made anew; the lake keeps generation {generation}, which ends with seq {context.lake.through(queue)}, "
+        f"and goes on with generation {generation + 1}", "warn",
+    )  # fmt: skip
 
 
 def next_end(start: Mapping[str, int], bounds: Mapping[str, Bounds], most: int) -> dict[str, int]:
@@ -99,40 +130,59 @@ def _cut(context: Context, start: Mapping[str, int], end: dict[str, int]) -> dic
     return {queue: min(seq, link.last_seq_within(queue, start[queue] + 1, share)) for queue, seq in end.items()}
 
 
-def verify(context: Context, stage: Stage, start: Mapping[str, int], bounds: Mapping[str, Bounds]) -> None:
+def _append(context: Context, stage: Stage, work: Work, end: Mapping[str, int], failed: FailedQueues) -> dict[str, int]:
+    """Archive a batch up to these seqs, and tell up to which it was done. When it fails because of a queue, half of it is tried, and
+    the other half, until that queue is found: the rest goes on without it.
+    """
+    start = {queue: work.start[queue] for queue in end}
+    logs = {queue: work.bounds[queue].log for queue in end}
+    generations = {queue: work.generations[queue] for queue in end}
+    try:
+        rows = context.lake.append(context.inputs.messages(start=start, end=end), end, logs, generations)
+    except Exception as error:
+        if not is_of_a_queue(error):
+            raise
+        queues = list(end)
+        if len(queues) == 1:
+            failed.note(queues[0], error)
+            work.bounds.pop(queues[0])
+            return {}
+        halves = queues[: len(queues) // 2], queues[len(queues) // 2 :]
+        done: dict[str, int] = {}
+        for half in halves:
+            done |= _append(context, stage, work, {queue: end[queue] for queue in half}, failed)
+        return done
+    stage.rows_in += rows
+    stage.rows_out += rows
+    stage.batches += 1
+    return dict(end)
+
+
+def verify(context: Context, stage: Stage, work: Work, after: Mapping[str, int]) -> None:
     """Whether the lake has every message of the logs after some seqs, once."""
-    start = {queue: max(start.get(queue, 0), held.first - 1) for queue, held in bounds.items()}
-    end = {queue: held.last for queue, held in bounds.items() if held.last > start[queue]}
+    start = {queue: max(after.get(queue, 0), held.first - 1) for queue, held in work.bounds.items()}
+    end = {queue: held.last for queue, held in work.bounds.items() if held.last > start[queue]}
     if not end:
         return
     start = {queue: start[queue] for queue in end}
     # What retention takes away meanwhile need not be compared.
     logged = context.inputs.messages(COMPARED, start, end, fails=False)
-    here = context.lake.read(context.spark).select(*COMPARED)
-    later = reduce(or_, ((F.col("queue") == queue) & (F.col("seq") > seq) for queue, seq in start.items()))
-    sides = logged.select(*COMPARED, F.lit(1).alias("log"), F.lit(0).alias("lake")).unionByName(
-        here.where(later).select(*COMPARED, F.lit(0).alias("log"), F.lit(1).alias("lake"))
-    )
-    each = sides.groupBy(*COMPARED).agg(F.sum("log").alias("log"), F.sum("lake").alias("lake"))
-    counted = each.groupBy("queue").agg(
-        F.sum("log").alias("log"),
-        F.sum("lake").alias("lake"),
-        F.sum(((F.col("log") == 1) & (F.col("lake") == 0)).cast("int")).alias("missing"),
-        F.sum((F.col("lake") > 1).cast("int")).alias("doubled"),
-    )
-    rows = counted.orderBy("queue").collect()
-    context.show(
-        "The lake", None, ("queue", "in the log", "in the lake", "missing", "doubled"), [tuple(row) for row in rows]
-    )
-    wrong = {check.name for check in context.run.failed_checks()}
-    for row in rows:
-        name = f"{row['queue']}: every message is in the lake, once"
-        if name in wrong:  # found by an earlier pass
-            continue
+    ranges = [(queue, work.generations[queue], start[queue], seq) for queue, seq in end.items()]
+    meant = context.spark.createDataFrame(ranges, RANGES)
+    rows = compared(logged, context.lake.read(context.spark), meant).orderBy("queue").collect()
+    wrong = [row for row in rows if row["missing"] or row["doubled"]]
+    shown = [*wrong, *(row for row in rows if not row["missing"] and not row["doubled"])][:MOST_ROWS_SHOWN]
+    columns = ("queue", "in the log", "in the lake", "missing", "doubled")
+    context.show("The lake", None, columns, [tuple(row) for row in shown])
+    for row in wrong:
         context.check(
-            stage, name, row["missing"] == 0 and row["doubled"] == 0,
+            stage, f"{row['queue']}: {ONCE}", False,
             f"{row['log']} in the log, {row['lake']} in the lake, {row['missing']} missing, {row['doubled']} doubled",
         )  # fmt: skip
+    if any(check.name == ONCE and not check.held for check in context.run.checks):  # found by an earlier pass
+        return
+    figures = f"{sum(row['log'] for row in rows):,} messages of {len(rows):,} queues were compared"
+    context.check(stage, ONCE, not wrong, figures)
 
 
 def _report_progress(context: Context, end: Mapping[str, int]) -> None:

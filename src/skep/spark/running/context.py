@@ -12,6 +12,8 @@ from msgspec import Struct
 from skep.spark.running.inputs import Inputs
 from skep.spark.running.lake import Lake
 from skep.spark.running.record import Cell, Check, Dataset, Run, Severity, Stage, Table
+from skep.spark.running.said import told
+from skep.spark.running.sealing import hidden
 from skep.spec import App
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_ROWS_SHOWN = 50
+"""Of one table in the report."""
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -32,6 +35,11 @@ class Wishes(Struct, frozen=True, kw_only=True):
     group: str | None = None
     compact: bool = True
     verify: bool = True
+    """Whether what a run archived is compared with the logs."""
+    audit: bool = False
+    """Whether all that the lake has is compared, and not only what is new."""
+    plain: Sequence[str] = ()
+    """Encrypted queues whose payloads may be written to the lake as plain text."""
     window: str = "1 minute"
     late_seconds: float = 60.0
     buckets: int = 1
@@ -91,11 +99,15 @@ class Context(Struct, kw_only=True):
             raise
         except BaseException as error:
             stage.status = "failed"
-            stage.note = stage.note or str(error).partition("\n")[0][:300]
+            stage.note = stage.note or told(error)[:300]
             raise
         finally:
             stage.seconds = before + self.now() - started
             self.watcher.stage(stage)
+
+    def hidden(self) -> dict[str, str]:
+        """The queues whose payloads must not be written to the lake, since they are encrypted."""
+        return hidden(self.inputs.sealed(), self.wishes.plain)
 
     def check(self, stage: Stage, name: str, held: bool, figures: str = "", severity: Severity = "fail") -> None:
         """Note whether something holds; a check that comes again replaces the one before."""

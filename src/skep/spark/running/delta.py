@@ -1,7 +1,8 @@
 """The lake as a Delta table, written through `deltalake`: also on object stores, and for readers that know Delta.
 
 How far each queue is in it is part of the same commit, as Delta's own transaction ids: the application is the queue, the version
-the last seq. So a batch is in it whole or not at all, and once. Delta has no VARIANT here: `with_body` makes the body on reading.
+the last seq. So a batch is in it whole or not at all, and once. Each generation of a queue is an application of its own, whose
+seqs begin at 1 again.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skep.errors import Code, SkepError
-from skep.spark.pipelines.archive import PARTITION_COLUMNS, plain_archive, with_body
-from skep.spark.running.files import read_rows
+from skep.spark.pipelines.archive import FIRST, LAKE_TYPES, PARTITION_COLUMNS, archive, undivided
 from skep.spark.running.lake import MADE_BY
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-LOG = "-log"
+LOG, GENERATION = "-log", "-generation"
 BATCH_BYTES = 256 * 1024**2
 """A batch goes through the memory of this process, so it has no more payloads than this."""
 
@@ -35,6 +35,7 @@ class DeltaLake:
         self._tenant = tenant
         self._known: dict[str, int | None] = {}
         """How far each queue was when this process last looked or wrote."""
+        self._opened: DeltaTable | None = None
 
     def through(self, queue: str) -> int | None:
         """The last seq of a queue that is in it."""
@@ -47,21 +48,38 @@ class DeltaLake:
         table = self._table()
         return None if table is None else table.transaction_version(self._application(queue, LOG))
 
-    def append(self, messages: DataFrame, through: Mapping[str, int], logs: Mapping[str, int] | None = None) -> int:
+    def generation_of(self, queue: str) -> int:
+        """Which of its logs."""
+        return self._generation(self._table(), queue)
+
+    def append(
+        self,
+        messages: DataFrame,
+        through: Mapping[str, int],
+        logs: Mapping[str, int] | None = None,
+        generations: Mapping[str, int] | None = None,
+    ) -> int:
         """One commit with the rows and how far each queue is then; refused when somebody else has written meanwhile."""
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError
 
-        rows = plain_archive(messages).toArrow()
+        table = self._table()
+        given = {queue: self._generation(table, queue) for queue in through} | dict(generations or {})
+        rows = archive(messages, given).toArrow()
         table = self._table()
         if any(self._through(table, queue) != self._known.get(queue) for queue in through):
             raise self._taken()
-        marks = [Transaction(app_id=self._application(queue), version=seq) for queue, seq in sorted(through.items())]
+        marks = [
+            Transaction(app_id=self._application(queue, _of(given[queue])), version=seq)
+            for queue, seq in sorted(through.items())
+        ]
         marks += [Transaction(self._application(queue, LOG), log) for queue, log in sorted((logs or {}).items())]
+        later = {queue: number for queue, number in sorted(given.items()) if number != FIRST}
+        marks += [Transaction(self._application(queue, GENERATION), number) for queue, number in later.items()]
         try:
             # By the version that was looked at: two that write the same queue from there cannot both be committed.
             write_deltalake(
-                table or self.root, rows, mode="append", partition_by=list(PARTITION_COLUMNS),
+                table or self.root, rows, mode="append", schema_mode="merge", partition_by=list(PARTITION_COLUMNS),
                 commit_properties=CommitProperties(app_transactions=marks),
             )  # fmt: skip
         except CommitFailedError:
@@ -73,7 +91,17 @@ class DeltaLake:
         return SkepError(Code.INVALID_REQUEST, f"another run is writing to {self.root}; wait for it, or end it")
 
     def _through(self, table: DeltaTable | None, queue: str) -> int | None:
-        return None if table is None else table.transaction_version(self._application(queue))
+        if table is None:
+            return None
+        return table.transaction_version(self._application(queue, _of(self._generation(table, queue))))
+
+    def _generation(self, table: DeltaTable | None, queue: str) -> int:
+        found = None if table is None else table.transaction_version(self._application(queue, GENERATION))
+        return FIRST if found is None else found
+
+    def upgrade(self, spark: SparkSession) -> int:  # noqa: ARG002 - a table of Delta gets new columns with the next batch
+        """Nothing is left to do: rows of before have no values in the new columns."""
+        return 0
 
     def compact(self, spark: SparkSession) -> int:  # noqa: ARG002 - Delta needs no Spark for it
         """Delta's own compaction; old files stay for readers of older versions."""
@@ -88,8 +116,8 @@ class DeltaLake:
         table = self._table()
         if table is None:
             raise SkepError(Code.INVALID_REQUEST, f"there is no Delta table in {self.root} yet; {MADE_BY}")
-        rows = read_rows(spark, *table.file_uris(), texts=PARTITION_COLUMNS, base=self.root)
-        return with_body(rows.withColumn("date", rows["date"].cast("date")))
+        reader = spark.read.option("basePath", self.root).schema(LAKE_TYPES)
+        return undivided(reader.parquet(*table.file_uris()))
 
     def _application(self, queue: str, what: str = "") -> str:
         return f"skep{what}/{self._tenant}/{queue}"
@@ -98,7 +126,15 @@ class DeltaLake:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
+        if self._opened is not None:  # what is new in its log is read, and not all of it for each queue
+            self._opened.update_incremental()
+            return self._opened
         try:
-            return DeltaTable(self.root)
+            self._opened = DeltaTable(self.root)
         except TableNotFoundError:
             return None
+        return self._opened
+
+
+def _of(generation: int) -> str:
+    return "" if generation == FIRST else f"-{generation}"

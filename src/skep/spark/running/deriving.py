@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines import dead_letters as letters
 from skep.spark.running.context import Context, lake_dataset, server_dataset
@@ -22,11 +24,12 @@ HEALTHY_MESSAGES = 100_000
 def run_dead_letters(context: Context) -> None:
     """Why messages were given up on, as it is now."""
     with context.stage("dead-letters") as stage:
-        dead = context.inputs.dead_letters().cache()
+        hidden = context.hidden()
+        dead = _without_payloads(context.inputs.dead_letters(), hidden).cache()
         died = {row["source_queue"]: row["count"] for row in dead.groupBy("source_queue").count().collect()}
         stage.rows_in = sum(died.values())
         context.read(server_dataset(context, "dead_letters", stage.rows_in))
-        found = letters.dead_letter_groups(dead, _healthy(context, list(died)))
+        found = letters.dead_letter_groups(dead, _healthy(context, [queue for queue in died if queue not in hidden]))
         table = _keep(context, stage, "dead_letters", found)
         # There may be as many groups as letters: all of them are in the table, and only the first come to the driver.
         _show_dead_letters(context, letters.most_frequent(table, MOST_SHOWN).collect())
@@ -35,6 +38,13 @@ def run_dead_letters(context: Context) -> None:
         died_in_all = f"{stage.rows_in} dead letters"
         context.check(stage, "no message was given up on", stage.rows_in == 0, died_in_all, "warn")
         dead.unpersist()
+
+
+def _without_payloads(dead: DataFrame, hidden: Collection[str]) -> DataFrame:
+    """The letters without the payloads of encrypted queues, which are compared with nothing and shown nowhere."""
+    if not hidden:
+        return dead
+    return dead.withColumn("payload", F.when(~F.col("source_queue").isin(sorted(hidden)), F.col("payload")))
 
 
 def _healthy(context: Context, queues: Sequence[str]) -> DataFrame:

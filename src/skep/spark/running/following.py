@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines import journeys as travelled
+from skep.spark.pipelines.archive import by_queue
 from skep.spark.running.context import Context, lake_dataset
 from skep.spark.running.figures import seconds_text
 from skep.spark.running.inputs import TRACED, Activity
@@ -75,6 +76,7 @@ def _look(context: Context, before: Reach | None) -> tuple[Activity, Reach, Mapp
         reach = before.grown(queues, happened, MADE_WITH)
         # A group that is new is to get every message there is; a log that is shorter than it was is another log.
         same = all(happened.through.get(queue, 0) >= before.through[queue] for queue in queues)
+        same = same and before.is_of(happened.logs)
         if reach.known_groups == before.known_groups and same:
             return happened, reach, before.through
     happened = context.inputs.activity()
@@ -96,8 +98,7 @@ def _is_seen(through: Mapping[str, int] | None) -> Column:
     """Whether the hops of a message are known."""
     if not through:
         return F.lit(False)
-    parts = [part for queue, seq in sorted(through.items()) for part in (F.lit(queue), F.lit(seq).cast("bigint"))]
-    return F.coalesce(F.col("seq") <= F.element_at(F.create_map(*parts), F.col("queue")), F.lit(False))
+    return F.coalesce(F.col("seq") <= by_queue(through, "bigint"), F.lit(False))
 
 
 def _timed(found: DataFrame) -> DataFrame:

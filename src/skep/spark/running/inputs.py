@@ -15,6 +15,7 @@ from skep.client import Client
 from skep.errors import Code, SkepError
 from skep.spark.link import Link, link
 from skep.spark.options import Connection
+from skep.spark.running.sealing import sealed
 from skep.spark.running.stretches import Stretch, merged
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Activity(NamedTuple):
     dead_letters: DataFrame
     through: dict[str, int]
     """The last seq of each queue that was looked at."""
+    logs: dict[str, int]
+    """Which log of each queue that was."""
     groups: list[tuple[str, str]]
     as_of: datetime | None
     """What had happened on the server by then is in it, but for what was committed late."""
@@ -59,15 +62,24 @@ class Inputs:
     """A server and some of its queues, as Spark sees them."""
 
     def __init__(
-        self, spark: SparkSession, connection: Connection, queues: Sequence[str] = (), *, fail_on_data_loss: bool = True
+        self,
+        spark: SparkSession,
+        connection: Connection,
+        queues: Sequence[str] = (),
+        *,
+        skip: Sequence[str] = (),
+        fail_on_data_loss: bool = True,
     ) -> None:
         self._spark = spark
         self.connection = connection
         self._fails = fail_on_data_loss
+        self._skip = frozenset(skip)
         self.link: Link = link(connection)
         self.queues: list[str] = []
         self.gone: set[str] = set()
         """Queues that were read and then deleted. One that is made anew is another, and left out."""
+        self._missed: list[str] = []
+        self._sealed: Mapping[str, str] | None = None
         self._known: set[str] = set()
         self._seen: list[tuple[datetime | None, Mapping[str, int], Activity]] = []
         self.refresh(queues)
@@ -80,12 +92,19 @@ class Inputs:
             activity.dead_letters.unpersist()
         self._seen = []
         there = set(filter(self._is_there, queues)) if queues else set(self.link.queue_names())
-        lost = sorted((self._known - there).intersection(self.queues))
+        lost = sorted({*self.take_missed(), *(self._known - there).intersection(self.queues)})
         self.gone |= set(lost)
         self._known |= there
         # One that was named and never was there stays: what reads it says so.
-        self.queues = [queue for queue in queues or sorted(there) if queue not in self.gone]
+        self.queues = [queue for queue in queues or sorted(there) if queue not in self.gone | self._skip]
+        self._sealed = None
         return lost
+
+    def sealed(self) -> Mapping[str, str]:
+        """The queues with payloads that the server keeps encrypted, each with the encrypted queue these are of."""
+        if self._sealed is None:
+            self._sealed = sealed(self.link.queues())
+        return self._sealed
 
     def _is_there(self, queue: str) -> bool:
         try:
@@ -102,11 +121,34 @@ class Inputs:
         return self.link.client
 
     def bounds(self) -> dict[str, Bounds]:
-        """How far each log goes now."""
-        found = {queue: self.link.bounds(queue) for queue in self.queues}
-        return {
-            queue: Bounds(one.first_seq, one.last_seq, one.last_created_at, one.log) for queue, one in found.items()
-        }
+        """How far each log goes now; a queue that was deleted meanwhile is missed."""
+        found = {queue: self.bounds_of(queue) for queue in list(self.queues)}
+        return {queue: one for queue, one in found.items() if one is not None}
+
+    def bounds_of(self, queue: str) -> Bounds | None:
+        """How far a log goes now; None when it was deleted meanwhile."""
+        try:
+            one = self.link.bounds(queue)
+        except SkepError as error:
+            if error.code is Code.QUEUE_NOT_FOUND and self.miss(queue):
+                return None
+            raise
+        return Bounds(one.first_seq, one.last_seq, one.last_created_at, one.log)
+
+    def miss(self, queue: str) -> bool:
+        """Whether a queue was deleted since the run began; it is left out from then on."""
+        if queue not in self._known or self._is_there(queue):
+            return False
+        if queue in self.queues:
+            self.queues.remove(queue)
+            self.gone.add(queue)
+            self._missed.append(queue)
+        return True
+
+    def take_missed(self) -> list[str]:
+        """The queues that were missed since this was asked last."""
+        missed, self._missed = self._missed, []
+        return missed
 
     def messages(
         self,
@@ -185,6 +227,7 @@ class Inputs:
         instants += [row["newest"].astimezone(UTC) - took for row in groups if row["newest"] is not None]
         return Activity(
             messages, leases, letters, {queue: held.last for queue, held in bounds.items()},
+            {queue: held.log for queue, held in bounds.items()},
             sorted((row["queue"], row["group"]) for row in groups), max(instants, default=None),
             {"messages": messages.count(), "leases": sum(row["leases"] for row in groups)},
         )  # fmt: skip
@@ -220,7 +263,8 @@ class Inputs:
         return letters.where(letters["source_queue"].isin(self.queues))
 
     def _table(self, name: str, since: datetime | None) -> DataFrame:
-        reader = self._reader().option("table", name).option("subscribe", json.dumps(self.queues))
+        # A queue that is deleted meanwhile is no loss here, either.
+        reader = self._reader(False).option("table", name).option("subscribe", json.dumps(self.queues))
         return (reader if since is None else reader.option("startingTimestamp", since.isoformat())).load()
 
     def stream(self, queue: str, most_rows: int) -> DataFrame:

@@ -8,7 +8,7 @@ already there.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,10 +34,16 @@ class Reach(Struct, kw_only=True, frozen=True):
     """What its rows depend on beside what happened: with other wishes all is read anew."""
     through: dict[str, int] = field(default_factory=dict)
     """The last seq of each queue that was seen."""
+    logs: dict[str, int] = field(default_factory=dict)
+    """Which log of each queue that seq is of."""
     known_groups: list[tuple[str, str]] = field(default_factory=list)
     """Queue and group of all leases that were seen."""
     as_of: dict[str, datetime] = field(default_factory=dict)
     """What had happened in each queue by then was seen, but for what was committed late."""
+
+    def is_of(self, logs: Mapping[str, int]) -> bool:
+        """Whether the seqs are of these logs: a queue that was made anew has another, also when it is as long by now."""
+        return all(self.logs.get(queue, log) == log for queue, log in logs.items())
 
     def covers(self, queues: Collection[str], made_with: str) -> bool:
         """Whether all of these queues were seen before, with the same wishes."""
@@ -48,7 +54,7 @@ class Reach(Struct, kw_only=True, frozen=True):
         """How far it is after one more look at some queues."""
         instants = {} if seen.as_of is None else dict.fromkeys(queues, seen.as_of)
         return Reach(
-            made_with=made_with, through=self.through | seen.through,
+            made_with=made_with, through=self.through | seen.through, logs=self.logs | seen.logs,
             known_groups=sorted({*self.known_groups, *seen.groups}),
             as_of=self.as_of | {queue: max(at, self.as_of.get(queue, at)) for queue, at in instants.items()},
         )  # fmt: skip

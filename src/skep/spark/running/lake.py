@@ -22,26 +22,28 @@ from msgspec import Struct, field
 
 from skep.errors import Code, SkepError
 from skep.private import make_folder
-from skep.spark.pipelines.archive import PARTITION_COLUMNS, archive
-from skep.spark.running.files import keep, read_rows, rows_of, uri, write_rows, write_whole
+from skep.spark.pipelines.archive import FIRST, LAKE_COLUMNS, LAKE_TYPES, PARTITION_COLUMNS, archive, divided, undivided
+from skep.spark.running.files import keep, rows_of, uri, write_rows, write_whole
 from skep.spark.running.setting import UNSORTED, setting
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-FORMAT = 1
+FORMAT = 2
+"""The first one had a VARIANT, which only Spark reads, and no generations."""
 OWN = "_skep"
 """Spark and other readers skip names that begin so."""
 MESSAGES = "messages"
 DISTINCT = {
     f"parquet.enable.dictionary#{column}": "false"
-    for column in ("seq", "message_id", "transaction_id", "trace_id", "payload", "body.value")
+    for column in ("seq", "message_id", "transaction_id", "trace_id", "payload", "payload_bytes")
 }
 """Few values are there twice in a queue: to look for them among all others is a tenth of the work of writing."""
 SMALL_BYTES = 32 * 1024**2
 TARGET_BYTES = 256 * 1024**2
 MANY_FILES = 8
 """A folder with so many small files is compacted."""
+ORDER = ("generation", "seq")
 MADE_BY = "skep pipeline run archive makes one as soon as a queue has messages, in the same run if it is named before"
 
 
@@ -62,6 +64,8 @@ class State(Struct, kw_only=True):
     """The last seq of each queue that is in the lake."""
     logs: dict[str, int] = field(default_factory=dict)
     """Which log of each queue these seqs are of."""
+    generations: dict[str, int] = field(default_factory=dict)
+    """How many logs of that queue the lake has, where it is more than one: these seqs are of the last."""
     moves: list[Move] = field(default_factory=list)
     removals: list[str] = field(default_factory=list)
     """Files whose rows are in those that are moved."""
@@ -79,8 +83,20 @@ class Lake(Protocol):
     def log_of(self, queue: str) -> int | None:
         """Which log of a queue is in it; None when that is not known."""
 
-    def append(self, messages: DataFrame, through: Mapping[str, int], logs: Mapping[str, int] | None = None) -> int:
+    def generation_of(self, queue: str) -> int:
+        """The how manieth log of a queue that is: 1, and one more each time the queue was made anew."""
+
+    def append(
+        self,
+        messages: DataFrame,
+        through: Mapping[str, int],
+        logs: Mapping[str, int] | None = None,
+        generations: Mapping[str, int] | None = None,
+    ) -> int:
         """Add all messages of the frame, which are those up to these seqs of these logs, at once; how many there were."""
+
+    def upgrade(self, spark: SparkSession) -> int:
+        """Bring files of the first format into the present one; how many there were."""
 
     def compact(self, spark: SparkSession) -> int:
         """Make few large files of many small ones; how many files there are less."""
@@ -109,19 +125,55 @@ class ParquetLake:
         """Which log of a queue is in it."""
         return self._state.logs.get(queue)
 
-    def append(self, messages: DataFrame, through: Mapping[str, int], logs: Mapping[str, int] | None = None) -> int:
+    def generation_of(self, queue: str) -> int:
+        """Which of its logs."""
+        return self._state.generations.get(queue, FIRST)
+
+    def append(
+        self,
+        messages: DataFrame,
+        through: Mapping[str, int],
+        logs: Mapping[str, int] | None = None,
+        generations: Mapping[str, int] | None = None,
+    ) -> int:
         """Write a batch aside, commit it, put it in its place."""
-        staging = self._own / "staging"
+        given = {queue: self.generation_of(queue) for queue in through} | dict(generations or {})
         with setting(messages.sparkSession, *UNSORTED):
-            rows = write_rows(archive(messages), staging, PARTITION_COLUMNS, DISTINCT)
+            rows, moves = self._stage(archive(messages, given))
+        self._state.through |= through
+        self._state.logs |= logs or {}
+        self._state.generations |= {queue: number for queue, number in given.items() if number != FIRST}
+        self._commit(moves)
+        return rows
+
+    def upgrade(self, spark: SparkSession) -> int:
+        """Rewrite files of the first format, some hundred megabytes at a time; a run that is killed leaves the rest to the next."""
+        if self._state.format == FORMAT:
+            return 0
+        old = [file for file in sorted((self.root / MESSAGES).rglob("*.parquet")) if not _is_present(file)]
+        for files in _portions(old):
+            reader = spark.read.option("basePath", uri(self.root / MESSAGES))
+            found = reader.schema(LAKE_TYPES).parquet(*map(uri, files))
+            rows = undivided(found)
+            wrote, moves = self._stage(rows.withColumns(divided(rows["payload"])).select(*LAKE_COLUMNS))
+            if wrote != sum(map(rows_of, files)):
+                raise SkepError(
+                    Code.INTERNAL, f"bringing {self.root} into the present format would have changed its rows"
+                )
+            self._commit(moves, files)
+        self._state.format = FORMAT
+        self._save()
+        return len(old)
+
+    def _stage(self, rows: DataFrame) -> tuple[int, list[tuple[Path, Path]]]:
+        """Write rows aside: how many there are, and which file goes where."""
+        staging = self._own / "staging"
+        count = write_rows(rows, staging, PARTITION_COLUMNS, DISTINCT)
         moves = []
         for number, file in enumerate(sorted(staging.rglob("*.parquet"))):
             folder = self.root / MESSAGES / file.parent.relative_to(staging)
             moves.append((file, folder / f"{self._state.batch + 1:010d}-{number:04d}.parquet"))
-        self._state.through |= through
-        self._state.logs |= logs or {}
-        self._commit(moves)
-        return rows
+        return count, moves
 
     def compact(self, spark: SparkSession) -> int:
         """Make one large file of the small ones of a folder, where there are many; large ones stay as they are."""
@@ -137,12 +189,13 @@ class ParquetLake:
         folder = self.root / MESSAGES
         if not folder.is_dir():
             raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; {MADE_BY}")
-        return read_rows(spark, uri(folder), texts=PARTITION_COLUMNS).withColumn("date", _date())
+        # Folders are texts by the schema, or a queue that is named 2026 would be read as a number.
+        return undivided(spark.read.schema(LAKE_TYPES).parquet(uri(folder)))
 
     def _rewrite(self, spark: SparkSession, folder: Path, files: list[Path]) -> int:
         fresh = self._own / "compacted"
         count = max(1, round(sum(file.stat().st_size for file in files) / TARGET_BYTES))
-        rows = spark.read.parquet(*map(uri, files)).repartitionByRange(count, "seq").sortWithinPartitions("seq")
+        rows = spark.read.parquet(*map(uri, files)).repartitionByRange(count, *ORDER).sortWithinPartitions(*ORDER)
         if write_rows(rows, fresh, options=DISTINCT) != sum(map(rows_of, files)):
             raise SkepError(
                 Code.INTERNAL, f"compacting {folder} would have changed its number of rows; it is as it was"
@@ -193,7 +246,7 @@ class ParquetLake:
             state = msgspec.json.decode(file.read_bytes(), type=State)
         except msgspec.DecodeError as error:
             raise SkepError(Code.INVALID_REQUEST, f"{file} is damaged ({error}); restore it from a backup") from None
-        if state.format != FORMAT:
+        if state.format > FORMAT:
             raise SkepError(
                 Code.INVALID_REQUEST, f"{self.root} was written by another version of Skep (format {state.format})"
             )
@@ -251,7 +304,22 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _date() -> Column:
-    from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+def _is_present(file: Path) -> bool:
+    """Whether a file is of the present format."""
+    import pyarrow.parquet as pq
 
-    return F.to_date("date")
+    return "generation" in pq.read_schema(file).names
+
+
+def _portions(files: Sequence[Path]) -> Iterator[list[Path]]:
+    """Files that are rewritten together."""
+    portion: list[Path] = []
+    taken = 0
+    for file in files:
+        portion.append(file)
+        taken += file.stat().st_size
+        if taken >= TARGET_BYTES:
+            yield portion
+            portion, taken = [], 0
+    if portion:
+        yield portion

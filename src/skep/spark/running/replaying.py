@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 VARIABLES: dict[str, Type] = {
     "message": JSON, "queue": STRING, "partition": STRING, "seq": INT, "headers": map_of(STRING, STRING), "created_at": TIME,
+    "generation": INT,
 }  # fmt: skip
 """What an expression can read of a row."""
 OTHERS = tuple(name for name in VARIABLES if name != "message")
@@ -47,7 +48,7 @@ KEPT, LEFT, FAILED = "kept", "left", "failed"
 Verdict = tuple[str, str | None, str | None]
 """What became of a row, its payload, and what is wrong with it."""
 JUDGED, SORTED = "replay-judged", "replay-sorted"
-KEPT_COLUMNS = ("queue", "partition", "seq", "trace_id", "headers", "verdict", "mapped", "problem")
+KEPT_COLUMNS = ("queue", "generation", "partition", "seq", "trace_id", "headers", "verdict", "mapped", "problem")
 
 
 def run_replay(context: Context) -> None:
@@ -60,7 +61,7 @@ def run_replay(context: Context) -> None:
         if wishes.until is not None:
             rows = rows.where(F.col("created_at") < F.lit(wishes.until).cast("timestamp"))
         stage.rows_in = rows.count()
-        found = _judged(context, judge(rows.drop("body", "date"), wishes.where, wishes.mapping))
+        found = _judged(context, judge(rows.drop("date"), wishes.where, wishes.mapping))
         failed, kept = found.where(F.col("verdict") == FAILED), found.where(F.col("verdict") == KEPT)
         stage.rejected, chosen_rows = failed.count(), kept.count()
         _show_failures(context, stage, failed)
@@ -68,7 +69,7 @@ def run_replay(context: Context) -> None:
         context.read(lake_dataset(context, "messages", rows=stage.rows_in))
         if wishes.dry_run:
             stage.note = f"a dry run: {chosen_rows:,} would be pushed"
-            columns = ("source_queue", "source_seq", "queue", "partition", "payload")
+            columns = ("source_queue", "source_generation", "source_seq", "queue", "partition", "payload")
             context.show("What would be replayed", chosen, columns)
         else:
             _push_all(context, stage, chosen)
@@ -154,7 +155,7 @@ def _no_json(payload: bytes, error: Exception) -> Verdict:
 
 def _show_failures(context: Context, stage: Stage, failed: DataFrame) -> None:
     if stage.rejected:
-        shown = failed.orderBy("queue", "seq")
+        shown = failed.orderBy("queue", "generation", "seq")
         context.show("Rows that cannot be replayed", shown, ("queue", "seq", "problem", "mapped"))
     context.check(
         stage,

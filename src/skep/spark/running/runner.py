@@ -31,12 +31,14 @@ from skep.spark.running.live import Silent, Together
 from skep.spark.running.quiet import output_to, unsaid
 from skep.spark.running.record import Run
 from skep.spark.running.report import report
+from skep.spark.running.said import code_of, told, write_whole_error
 from skep.spark.running.telling import Teller
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RUNS = "runs"
+SPARK_LOG = "spark.log"
 GREETING_SECONDS = 10.0
 
 log = logging.getLogger("skep.spark")
@@ -48,6 +50,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     names: Sequence[str]
     connection: Connection
     queues: Sequence[str] = ()
+    skip: Sequence[str] = ()
     lake: str = "lake"
     format: str = "parquet"
     master: str = "local[*]"
@@ -87,7 +90,9 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
             if plan.wishes.every_seconds is None:  # a run that goes on and on may be started before its server
                 _greet(plan.connection)
             spark = spark or _session(plan, stack, folder)
-            inputs = Inputs(spark, plan.connection, plan.queues, fail_on_data_loss=not plan.wishes.allow_loss)
+            inputs = Inputs(
+                spark, plan.connection, plan.queues, skip=plan.skip, fail_on_data_loss=not plan.wishes.allow_loss
+            )
             run.queues = inputs.queues
             teller = Teller(inputs.client, run)
             context = Context(
@@ -112,7 +117,8 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
     except SkepError as error:
         run.error, run.error_code = error.message, error.code
     except Exception as error:
-        run.error, run.error_code = _told(error), _code_in(str(error))
+        run.error, run.error_code = told(error), code_of(error)
+        write_whole_error(error, folder / SPARK_LOG)
     _end(run, folder, teller)
     return Ended(run, folder)
 
@@ -122,6 +128,7 @@ def _do(step: Callable[[Context], None], context: Context, plan: Plan) -> None:
     while True:
         try:
             step(context)
+            _miss(context, context.inputs.take_missed())
             return
         except Exception:
             lost = [] if plan.wishes.every_seconds is None else context.inputs.refresh(plan.queues)
@@ -181,7 +188,7 @@ def _session(plan: Plan, stack: ExitStack, folder: Path) -> SparkSession:
     from skep.spark.session import start_session
 
     mine = plan.remote is not None or SparkSession.getActiveSession() is None
-    with output_to(folder / "spark.log"):
+    with output_to(folder / SPARK_LOG):
         session = start_session(
             f"skep {' '.join(plan.names)}", master=plan.master, remote=plan.remote, quick_start=plan.quick_start,
             config=plan.config,
@@ -209,16 +216,3 @@ def _tables(lake: str) -> Path:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _code_in(text: str) -> Code | None:
-    """The code of an error of ours that came by way of Spark."""
-    return next((code for code in Code if f"SkepError: {code}" in text), None)
-
-
-def _told(error: Exception) -> str:
-    """What Spark says went wrong, without the Java that follows."""
-    text = str(error).strip() or type(error).__name__
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [line for line in lines if "SkepError" in line]
-    return (ours[-1] if ours else lines[0])[:1_000]

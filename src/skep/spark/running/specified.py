@@ -11,15 +11,18 @@ from pathlib import Path
 from uuid import uuid4
 
 from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.errors import Code, SkepError
 from skep.private import make_folder
+from skep.spark.pipelines.archive import divided
 from skep.spark.pipelines.quality import quality, results
 from skep.spark.running.command_batches import NAME, NOTES, CommandBatches, taken_notes, write_table
 from skep.spark.running.context import Context, lake_dataset, server_dataset
 from skep.spark.running.files import uri, write_whole
 from skep.spark.running.lake import OWN
 from skep.spark.running.record import Stage
+from skep.spark.running.sealing import check_plain
 from skep.spec import App, to_json
 from skep.spec.ir import OnFail
 
@@ -92,7 +95,8 @@ def run_quality(context: Context) -> None:
             counting = Observation()
             checked = quality(context.inputs.messages(end=_ends(context, queue)), app, queue, observe=counting)
             target = context.tables / "quarantine" / f"queue={queue}"
-            dropped = write_table(context.tables, checked.quarantined.drop("queue"), target)
+            quarantined = checked.quarantined.withColumns(divided(F.col("payload"))).drop("queue")
+            dropped = write_table(context.tables, quarantined, target)
             found = results(app, queue, counting.get)
             for one in found:
                 severity = "fail" if one.on_fail is OnFail.FAIL else "warn"
@@ -114,6 +118,9 @@ def _queues(context: Context, fit: Sequence[str], what: str) -> list[str]:
         raise SkepError(
             Code.INVALID_REQUEST, f"no queue of {_app(context).name} that the server has and that is meant has {what}"
         )
+    hidden = context.hidden()
+    for queue in queues:
+        check_plain(queue, hidden)
     return queues
 
 

@@ -1,0 +1,62 @@
+"""Queues that cannot be archived: each fails alone, the others go on, and at the end a table says which failed and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from skep.errors import Code, SkepError
+from skep.spark.running.context import Context
+from skep.spark.running.record import Stage
+from skep.spark.running.said import code_of, told
+
+TITLE = "Queues that failed"
+OF_ALL = frozenset({Code.QUEUE_NOT_FOUND, Code.UNAUTHENTICATED})
+"""A name that was written wrong, and a key that no queue takes, fail the run. So does a server that is away."""
+
+
+class FailedQueues:
+    """The queues that failed in one pass."""
+
+    def __init__(self, context: Context, stage: Stage) -> None:
+        self._context = context
+        self._stage = stage
+        self.errors: dict[str, SkepError] = {}
+
+    def note(self, queue: str, error: Exception) -> None:
+        """A queue failed; a queue that was deleted meanwhile is missed, and no failure."""
+        if not self._context.inputs.miss(queue):
+            self.errors[queue] = SkepError(code_of(error) or Code.INTERNAL, told(error))
+
+    @contextmanager
+    def alone(self, queue: str) -> Iterator[None]:
+        """What is done here is about one queue: its errors are its own."""
+        try:
+            yield
+        except SkepError as error:
+            if error.retryable or error.code in OF_ALL:
+                raise
+            self.errors[queue] = error
+
+    def settle(self) -> None:
+        """Tell which queues failed. When no other is left, the run has failed with the first error."""
+        if not self.errors:
+            return
+        rows = [(queue, str(error.code), error.message) for queue, error in sorted(self.errors.items())]
+        self._context.show(TITLE, None, ("queue", "code", "error"), rows)
+        self._context.check(
+            self._stage,
+            "every queue was archived",
+            False,
+            f"{len(rows)} failed: {', '.join(row[0] for row in rows[:10])}",
+        )
+        if len(rows) == len(self._context.inputs.queues):
+            raise next(iter(self.errors.values()))
+
+
+def is_of_a_queue(error: Exception) -> bool:
+    """Whether an error that came by way of Spark is about a queue that was read, and not about Spark, the lake or the server."""
+    code = code_of(error)
+    if code is None or isinstance(error, SkepError):
+        return False
+    return code is not Code.UNAUTHENTICATED and not SkepError(code, "").retryable

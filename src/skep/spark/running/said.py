@@ -1,0 +1,47 @@
+"""What went wrong, as people are told: Spark wraps an error in the names of its calls and in pages of Java."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+
+from skep.errors import Code, SkepError
+from skep.private import FILE_MODE
+
+MOST_CHARACTERS = 1_000
+_CALL = "An error occurred while calling "
+"""So begins what Spark's bridge to Java says of any error: it names the call, and the next line the error."""
+_CAUSE = "Caused by: "
+
+
+def code_of(error: BaseException) -> Code | None:
+    """The code of an error of ours, also of one that came by way of Spark."""
+    if isinstance(error, SkepError):
+        return error.code
+    text = str(error)
+    return next((code for code in Code if f"SkepError: {code}" in text), None)
+
+
+def told(error: BaseException) -> str:
+    """The error and its first cause in one line, without the Java around them."""
+    if isinstance(error, SkepError):
+        return error.message
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    ours = [line for line in lines if "SkepError" in line]
+    if ours:
+        return ours[-1].rpartition("SkepError: ")[2][:MOST_CHARACTERS]
+    if lines[0].startswith(_CALL) and len(lines) > 1:
+        lines = [lines[1].removeprefix(":").strip(), *lines[2:]]
+    causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+    cause = f" (caused by {causes[-1]})" if causes and causes[-1] not in lines[0] else ""
+    return f"{lines[0]}{cause}"[:MOST_CHARACTERS]
+
+
+def write_whole_error(error: BaseException, log: Path) -> None:
+    """Add all that is known of an error to a log, for whoever looks for its cause."""
+    text = "".join(traceback.format_exception(error))
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE), "w", encoding="utf-8") as file:
+        file.write(text)
