@@ -19,12 +19,13 @@ from typing import Any, Literal
 import apsw
 from msgspec import Struct
 
+from skep.access import presence
 from skep.config import ServerSettings
 from skep.crypto.sources import load_master_keys
 from skep.errors import SkepError
 from skep.http.address import bind, check_exposure, resolve
 from skep.private import opened_to_others
-from skep.server import DATABASE_NAME, SQLITE_SCHEME, is_shared, private_paths, secret_paths
+from skep.server import is_shared, private_paths, secret_paths, sqlite_file
 from skep.spec import App, SpecError, from_json
 from skep.spec.secrets import secret_files
 from skep.store.migrate import load_migrations, missing_migrations
@@ -65,9 +66,9 @@ async def examine(settings: ServerSettings, secret_file: Path | None = None) -> 
         found = await postgres(store)
         findings += found
         documents = [] if any(one.state == "fail" for one in found) else await applied(store)
-    elif store != ":memory:":
-        findings += await asyncio.to_thread(file, sqlite_path(settings))
-        documents = await asyncio.to_thread(sqlite_apps, sqlite_path(settings))
+    elif (database := sqlite_file(settings)) is not None:
+        findings += await asyncio.to_thread(file, database)
+        documents = await asyncio.to_thread(sqlite_apps, database)
     secrets += secret_files(apps_of(documents), os.environ)
     findings += await asyncio.to_thread(lambda: list(permissions(private_paths(settings), secrets)))
     findings += await asyncio.to_thread(lambda: list(master_keys(settings.encryption.master_keys)))
@@ -76,14 +77,7 @@ async def examine(settings: ServerSettings, secret_file: Path | None = None) -> 
 
 def file(path: Path) -> list[Finding]:
     """Everything about an SQLite file."""
-    return [*folder(path.parent), *fsync(path.parent), *sqlite_schema(path), *sqlite_groups(path)]
-
-
-def sqlite_path(settings: ServerSettings) -> Path:
-    """The file the settings mean."""
-    if settings.store is None:
-        return Path(settings.data_folder) / DATABASE_NAME
-    return Path(settings.store.removeprefix(SQLITE_SCHEME))
+    return [*folder(path.parent), *fsync(path.parent), *sqlite_schema(path), *sqlite_groups(path), *holder(path)]
 
 
 def python() -> Iterable[Finding]:
@@ -221,6 +215,25 @@ def sqlite_groups(path: Path) -> Iterable[Finding]:
     except apsw.Error:
         return
     yield unused_groups([(str(queue), str(group), int(str(held))) for queue, group, held in rows])
+
+
+def holder(path: Path) -> Iterable[Finding]:
+    """Which server holds the file, by the file that it wrote beside it."""
+    mark = presence.file_of(path)
+    if not mark.exists():
+        return
+    try:
+        found = presence.find(path)
+    except SkepError as error:
+        yield Finding("server", "warn", str(mark), error.message)
+        return
+    proved = None if found is None else presence.proved(found)
+    if found is None or proved is None:
+        hint = "it does no harm, and the next start replaces it; in a container, ask there"
+        yield Finding("server", "info", f"{mark} was left behind: no server here proves that it wrote it", hint)
+        return
+    proved.connection.close()
+    yield Finding("server", "ok", f"{found.address} holds the store")
 
 
 def _rows(path: Path, query: str, *bound: int) -> list[Any]:

@@ -7,6 +7,7 @@ example. Whoever asks is told, with the command that changes it.
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import stat
 from collections.abc import Iterable
@@ -45,3 +46,12 @@ def opened_to_others(paths: Iterable[Path]) -> dict[Path, str]:
         if about.st_mode & OTHERS and (is_folder or above.st_mode & _ENTER):
             found[path] = f"chmod {FOLDER_MODE if is_folder else FILE_MODE:o} {shlex.quote(str(path))}"
     return found
+
+
+def account() -> str:
+    """Whose process this is, as the system knows it. Variables such as LOGNAME say whatever somebody sets them to."""
+    uid = os.getuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # an account that only a container knows by its number
+        return f"uid {uid}"

@@ -22,6 +22,7 @@ import structlog
 from skep.client.async_client import AsyncClient
 from skep.config import ServerSettings
 from skep.errors import Code, SkepError
+from skep.http.address import local_url
 from skep.server import serve
 from skep.serving import describe, open_sockets, with_room
 from skep.settings import hide_password
@@ -115,7 +116,7 @@ async def run_here(
     settings: ServerSettings, sockets: list[socket.socket], target: str, app: App, workers: int, *, allow_private: bool
 ) -> None:
     """Serve, apply and work until a signal comes."""
-    url = _reachable(sockets)
+    url = local_url(sockets[0])
     # Its own workers need no key of anyone: what they show is known to this process and to them, and ends with it.
     token = secrets.token_urlsafe(TOKEN_BYTES)
     order = Order(target, url, allow_private, settings.log_level, settings.log_format, token)
@@ -183,12 +184,3 @@ async def _first(serving: asyncio.Task[None], other: object) -> None:
         await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
-
-
-def _reachable(sockets: list[socket.socket]) -> str:
-    """Where workers of this machine find the server."""
-    first = sockets[0]
-    host, port = first.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - every address, so loopback too
-        host = "127.0.0.1" if first.family == socket.AF_INET else "::1"
-    return f"http://[{host}]:{port}" if first.family == socket.AF_INET6 else f"http://{host}:{port}"

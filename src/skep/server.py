@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import structlog
 
+from skep.access import presence
 from skep.access.gate import Gate
 from skep.apps.catalogue import Catalogue
 from skep.apps.schedules import Schedules
@@ -27,13 +28,13 @@ from skep.crypto.sources import load_master_keys
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.access import AccessLog
-from skep.http.address import is_exposed
+from skep.http.address import is_exposed, local_url
 from skep.http.app import App, Pages
 from skep.http.hosts import Hosts
 from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
-from skep.private import make_folder, opened_to_others
+from skep.private import account, make_folder, opened_to_others
 from skep.settings import check_postgres_url
 from skep.store.protocol import Store
 from skep.webhooks.functions import FunctionsByName
@@ -44,10 +45,11 @@ if TYPE_CHECKING:  # the extra `access` need not be installed
 SQLITE_SCHEME = "sqlite:///"
 DATABASE_NAME = "skep.db"
 SPOOL_NAME = "spool"
+MEMORY = ":memory:"
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 OPEN_ACCESS = (
-    "nobody is asked for a key: whoever reaches this server may do anything with it; to change that, stop it, make a key with: "
-    "skep key create --role admin, and start it without access.required = false"
+    "nobody is asked for a key: whoever reaches this server may do anything with it; to change that, make a key with: "
+    "skep key create --role admin, and start the server anew, without access.required = false"
 )
 
 log = structlog.get_logger("skep.server")
@@ -115,17 +117,23 @@ def spool_folder(settings: ServerSettings) -> Path | None:
     return folder
 
 
+def sqlite_file(settings: ServerSettings) -> Path | None:
+    """The SQLite file that the settings mean; None when they mean PostgreSQL or memory. Nothing is made."""
+    if settings.store is None:
+        return Path(settings.data_folder) / DATABASE_NAME
+    path = settings.store.removeprefix(SQLITE_SCHEME)
+    return None if is_shared(path) or path == MEMORY else Path(path)
+
+
 def private_paths(settings: ServerSettings) -> list[Path]:
     """What this server keeps on this machine, and nobody else should read."""
-    data, found = Path(settings.data_folder), list[Path]()
+    data, path = Path(settings.data_folder), sqlite_file(settings)
     if is_shared(settings.store or ""):
         return [data, data / SPOOL_NAME] if settings.spool.enabled else []
-    if settings.store is None:
-        found.append(data)
-    elif settings.store == ":memory:":
+    if path is None:
         return []
-    path = str(data / DATABASE_NAME) if settings.store is None else settings.store.removeprefix(SQLITE_SCHEME)
-    return [*found, *(Path(path + end) for end in ("", "-wal", "-shm", ".lock"))]
+    own = [data] if settings.store is None else []
+    return [*own, *(Path(f"{path}{end}") for end in ("", "-wal", "-shm", ".lock", presence.ENDING))]
 
 
 def secret_paths(settings: ServerSettings) -> list[Path]:
@@ -253,10 +261,10 @@ async def open_gate(
         return None
     if gate.keys == 0 and tokens is None:
         log.warning(
-            "no key counts any more, so nobody gets in; stop the server and make one with: skep key create --role admin, or ask "
+            "no key counts any more, so nobody gets in; make one with: skep key create --role admin, or stop the server and ask "
             "nobody for one again: skep access open"
             if is_closed
-            else "there is no key yet, so nobody gets in; stop the server and make one with: skep key create --role admin"
+            else "there is no key yet, so nobody gets in; make one with: skep key create --role admin"
         )
     return gate
 
@@ -341,7 +349,7 @@ async def serve(
             engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets)), insecure=settings.insecure
         )
         if gate is not None and own_token is not None:
-            gate.trust(own_token)
+            gate.trust(own_token, "skep:run")
         pages = pages_of(engine, settings.path_prefix, gate) if settings.dashboard else None
         app = App(engine, catalogue, settings.http, tally, functions, pages, gate, settings.access.audit_days)
         listener = Listener(
@@ -354,20 +362,40 @@ async def serve(
         )
 
         def tell() -> None:
+            _announce(app, gate, sockets, database)
             listening()
             if gate is None:
                 _warn_of_open_access()
 
+        database = sqlite_file(settings)
         beside = [asyncio.create_task(_watch(listener, stop, tell)), asyncio.create_task(_note(app))]
         if pages is not None:
             beside.append(asyncio.create_task(pages.prepare()))
         try:
             await listener.listen()
         finally:
+            if app.holder_secret is not None and database is not None:
+                presence.withdraw(presence.file_of(database))
             for task in beside:
                 task.cancel()
             if tally is not None:
                 tally.note(app.meter)
+
+
+def _announce(app: App, gate: Gate | None, sockets: Sequence[socket.socket], database: Path | None) -> None:
+    """Let `skep key` find this server by the file that it holds, and trust it: who can read that can open the database, too."""
+    if database is None:
+        return
+    here = presence.new_presence(local_url(sockets[0]))
+    path = presence.file_of(database)
+    try:
+        presence.announce(path, here)
+    except OSError as error:
+        log.warning("skep key will not find this server", path=str(path), error=error.strerror)
+        return
+    app.holder_secret = here.secret
+    if gate is not None:
+        gate.trust(here.secret, f"cli:{account()}")
 
 
 async def _note(app: App) -> None:

@@ -270,10 +270,13 @@ def test_a_key_made_on_the_store_guards_the_server_and_is_never_logged(tmp_path:
     assert session.partition("=")[2] not in said
 
 
-def test_the_first_key_is_not_given_away_by_a_server_that_asks_for_one(tmp_path: Path) -> None:
-    with serving("--set", "access.required=true", folder=tmp_path) as server:
+def test_the_first_key_is_not_given_away_to_somebody_who_cannot_read_the_servers_files(tmp_path: Path) -> None:
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    theirs.mkdir()
+    mine.mkdir()
+    with serving("--set", "access.required=true", folder=theirs) as server:
         url = f"http://127.0.0.1:{server.listening()}"
         making = [sys.executable, "-m", "skep", "key", "create", "-q", "--role", "admin", "--url", url]
-        run = subprocess.run(making, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-        assert (run.returncode != 0, run.stdout) == (True, "")
-        assert "stop the server to make the first" in run.stderr
+        run = subprocess.run(making, cwd=mine, capture_output=True, text=True, check=False, timeout=120)
+        assert (run.returncode, run.stdout) == (3, "")
+        assert "does not prove that it holds the store" in run.stderr

@@ -53,6 +53,7 @@ def test_what_a_server_on_sqlite_makes_is_for_its_owner_alone(tmp_path: Path) ->
         assert get(server.listening(), "/ready")[0] == 200
         assert modes(tmp_path / "skep-data") == {
             "skep-data": 0o700, "skep.db": 0o600, "skep.db-wal": 0o600, "skep.db-shm": 0o600, "skep.db.lock": 0o600,
+            "skep.db.server": 0o600,
         }  # fmt: skip
         server.signal()
         server.ended()

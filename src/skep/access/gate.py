@@ -94,10 +94,10 @@ class Gate:
                 if id_ not in self._told and (record is None or record.revoked_at is not None):
                     self._drop(id_, principal)
 
-    def trust(self, credential: str) -> None:
-        """Let in whoever shows this, to do anything, as long as this process lives: its own workers."""
+    def trust(self, credential: str, name: str) -> None:
+        """Let in whoever shows this, to do anything, as long as this process lives: its own workers, and `skep key` beside it."""
         grant = role_grant(Role.ADMIN, (EVERY,), (EVERY,))
-        self._own[hashlib.sha256(credential.encode()).digest()] = Principal("skep:run", [grant], self._clock)
+        self._own[hashlib.sha256(credential.encode()).digest()] = Principal(name, [grant], self._clock)
 
     # letting in
 

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from skep.errors import SkepError
 
 if TYPE_CHECKING:
+    from skep.config import ServerSettings
     from skep.engine import Engine
 
 T = TypeVar("T")
@@ -31,6 +32,16 @@ class Place:
     """The file of settings; skep.toml of the working folder by default, if there is one."""
 
 
+def settings_of(place: Place) -> ServerSettings:
+    """The settings of a server that would start here."""
+    import os
+
+    from skep.settings import load
+
+    flags = {"store": place.store, "data_folder": place.data_folder}
+    return load(flags, os.environ, Path.cwd(), place.config).settings
+
+
 def on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
     """Run ``work`` on the store; STORE_BUSY when it is an SQLite file that a server has."""
     import asyncio
@@ -39,11 +50,10 @@ def on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
     from skep.crypto.sources import load_master_keys
     from skep.logs import configure_logs
     from skep.server import open_engine, store_url
-    from skep.settings import hide_password, load
+    from skep.settings import hide_password
 
     configure_logs("error", "auto")
-    flags = {"store": place.store, "data_folder": place.data_folder}
-    settings = load(flags, os.environ, Path.cwd(), place.config).settings
+    settings = settings_of(place)
     source = settings.encryption.master_keys
     masters = None if source is None else load_master_keys(source, os.environ)
 
@@ -66,12 +76,7 @@ async def note(engine: Engine, action: str, *names: str) -> None:
 
 
 def me() -> str:
-    """Whose process this is, as the system knows it. Variables such as LOGNAME say whatever somebody sets them to."""
-    import os
-    import pwd
+    """Who works here, as the audit log names them."""
+    from skep.private import account
 
-    uid = os.getuid()
-    try:
-        return f"cli:{pwd.getpwuid(uid).pw_name}"
-    except KeyError:  # an account that only a container knows by its number
-        return f"cli:uid {uid}"
+    return f"cli:{account()}"

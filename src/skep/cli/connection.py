@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 
 from skep.cli.exits import INTERRUPTED
 from skep.cli.interrupts import end_at_once
@@ -22,6 +23,17 @@ Format = Literal["table", "json", "ndjson"]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 """Something that is said or not; there is no word for not."""
 
+
+class SaidUrl(str):
+    """A URL that was typed, as `--url`: unlike a variable's, it is meant for this very command."""
+
+    __slots__ = ()
+
+
+def _read_url(kind: type, tokens: Sequence[Token]) -> str:  # noqa: ARG001 - as cyclopts calls it
+    return tokens[0].value if tokens[0].source == "env" else SaidUrl(tokens[0].value)
+
+
 _GROUP = Group("Connection and output", sort_key=100)
 
 
@@ -30,7 +42,7 @@ _GROUP = Group("Connection and output", sort_key=100)
 class Connection:
     """What every command that talks to a server may be told."""
 
-    url: Annotated[str, Parameter(env_var="SKEP_URL")] = "http://127.0.0.1:6632"
+    url: Annotated[str, Parameter(env_var="SKEP_URL", converter=_read_url)] = "http://127.0.0.1:6632"
     """Where the server is; several servers of one store are divided by commas."""
     tenant: Annotated[str, Parameter(env_var="SKEP_TENANT")] = "default"
     """Whose queues are meant."""
@@ -38,6 +50,20 @@ class Connection:
     """Sent as a bearer token."""
     output: Annotated[Format | None, Parameter(name=["--output", "-o"])] = None
     """How to print: a table on a terminal, JSON otherwise."""
+
+    def __post_init__(self) -> None:
+        """An empty SKEP_TOKEN is none."""
+        object.__setattr__(self, "token", self.token or None)
+
+    @property
+    def said_urls(self) -> list[str]:
+        """The servers that somebody named on the command line; none when the URL is a variable's or the default."""
+        return self.urls if isinstance(self.url, SaidUrl) else []
+
+    @property
+    def urls(self) -> list[str]:
+        """The servers."""
+        return [url.strip() for url in self.url.split(",")]
 
     def open(self, interrupted: int = INTERRUPTED) -> Client:
         """A client of that server; close it, or use it in a ``with``. ``interrupted`` is the exit code of Ctrl-C."""
@@ -48,5 +74,6 @@ class Connection:
         # A try that failed and is made again is nobody's business here, least of all stdout's.
         set_on_retry_hooks([])
         end_at_once(interrupted)
-        urls = [url.strip() for url in self.url.split(",")]
-        return Client(urls, tenant=self.tenant, token=self.token, attempts=ATTEMPTS, timeout_seconds=TIMEOUT_SECONDS)
+        return Client(
+            self.urls, tenant=self.tenant, token=self.token, attempts=ATTEMPTS, timeout_seconds=TIMEOUT_SECONDS
+        )

@@ -1,19 +1,19 @@
 """`skep key`: make, list and revoke keys.
 
-With a token it asks the server. Without one it works on the store itself, as the server's settings name it, which is how the first
-key is made; a store that a server holds is asked through that server.
+With a token it asks the server that is named. Without one it works on the store itself, as the server's settings name it, which is how
+the first key is made; of an SQLite file that a server holds, it asks that server, once the server has proved that (`skep.cli.holder`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from skep.cli.at_store import Place, me, note, on_store
+from skep.cli.at_store import Place, me, note
 from skep.cli.connection import Connection, Flag
+from skep.cli.holder import KeyServer, on_keys, say_when_it_counts
 from skep.cli.output import Columns, print_fields, print_lines, print_one, print_rows
 from skep.cli.when import deadline
 from skep.errors import Code, SkepError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from skep.engine import Engine
     from skep.wire.access import AuditView, KeyMade, KeyView
 
-T = TypeVar("T")
 
 key_app = App(name="key", help="Make, list and revoke keys: who may do what.", help_format="plaintext")
 
@@ -94,11 +93,12 @@ def create(
         await note(engine, "skep key create", f"key:{minted.record.id}")
         return KeyMade(minted.text, key_view(minted.record))
 
-    def there() -> KeyMade:
-        with to.open() as client:
-            return client.create_key(name, [item], expires_at=until, requests_per_second=rate)
+    def there(server: KeyServer) -> KeyMade:
+        made = server.create_key(name, [item], expires_at=until, requests_per_second=rate)
+        say_when_it_counts(server)
+        return made
 
-    made = _either(to, place, here, there)
+    made = on_keys(to, place, here, there)
     if quiet:
         print_lines([made.token])
     else:
@@ -119,11 +119,7 @@ def list_keys(*, place: Place | None = None, to: Connection | None = None) -> No
 
         return [key_view(record) for record in await engine.access.all_keys()]
 
-    def there() -> list[KeyView]:
-        with to.open() as client:
-            return list(client.keys())
-
-    print_rows(to, _either(to, place, here, there), LISTED, empty="there are no keys")
+    print_rows(to, on_keys(to, place, here, lambda server: list(server.keys())), LISTED, empty="there are no keys")
 
 
 @key_app.command
@@ -148,16 +144,14 @@ def revoke(id_: str, /, *, place: Place | None = None, to: Connection | None = N
         await note(engine, "skep key revoke", f"key:{id_}")
         return key_view(revoked)
 
-    def there() -> KeyView:
-        with to.open() as client:
-            return client.revoke_key(id_)
-
-    print_one(to, _either(to, place, here, there), _show_key)
+    print_one(to, on_keys(to, place, here, lambda server: server.revoke_key(id_)), _show_key)
 
 
 @key_app.command
-def audit(*, everywhere: Flag = False, limit: int = 100, to: Connection | None = None) -> None:
-    """See what admins did, newest first. It asks the server.
+def audit(
+    *, everywhere: Flag = False, limit: int = 100, place: Place | None = None, to: Connection | None = None
+) -> None:
+    """See what admins did, newest first.
 
     For example:
         skep key audit --everywhere
@@ -172,28 +166,17 @@ def audit(*, everywhere: Flag = False, limit: int = 100, to: Connection | None =
     to = to or Connection()
     if limit < 1:
         raise SkepError(Code.INVALID_REQUEST, "the limit is at least 1")
-    with to.open() as client:
-        print_rows(to, islice(client.audit(everywhere=everywhere), limit), NOTED, empty="no admin did anything")
 
+    async def here(engine: Engine) -> list[AuditView]:
+        from skep.http.routes.access import audit_view
 
-def _either(to: Connection, place: Place | None, here: Callable[[Engine], Awaitable[T]], there: Callable[[], T]) -> T:
-    """On the store itself when there is no token and no server holds it, else through the server."""
-    if to.token is not None:
-        return there()
-    try:
-        return on_store(place or Place(), here)
-    except SkepError as error:
-        if error.code is not Code.STORE_BUSY:
-            raise
-    try:
-        return there()
-    except SkepError as refused:
-        if refused.code is not Code.UNAUTHENTICATED:
-            raise
-        raise SkepError(
-            Code.UNAUTHENTICATED,
-            "a server holds the store and asks for a key: show one of an admin (--token), or stop the server to make the first",
-        ) from None
+        tenant = None if everywhere else to.tenant
+        return [audit_view(one) for one in await engine.access.list_audit(tenant, limit=limit)]
+
+    def there(server: KeyServer) -> list[AuditView]:
+        return list(islice(server.audit(everywhere=everywhere), limit))
+
+    print_rows(to, on_keys(to, place, here, there), NOTED, empty="no admin did anything")
 
 
 def _show(made: KeyMade) -> None:

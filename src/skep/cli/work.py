@@ -56,7 +56,7 @@ def work(
 
     configure_logs(log_level, log_format)
     app = load_app(target)
-    options: ClientOptions = {"token": token}
+    options: ClientOptions = {"token": token or None}
     if tenant is not None:
         options["tenant"] = tenant
     settings = client_settings([part.strip() for part in url.split(",")], options)

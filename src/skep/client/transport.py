@@ -157,7 +157,7 @@ def _configured(builder: C, settings: ClientSettings) -> C:
         settings.tenant != DEFAULT_TENANT
     ):  # said only where it is not a matter of course: a key may be for one tenant only
         headers["Skep-Tenant"] = settings.tenant
-    if settings.token is not None:
+    if settings.token:  # an empty variable is none
         headers["Authorization"] = f"Bearer {settings.token}"
     try:
         # Redirects are not followed: a body and a token belong to the server that was named.

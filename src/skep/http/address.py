@@ -95,6 +95,14 @@ def is_exposed(bound: socket.socket) -> bool:
     return not Address(socket.AddressFamily(bound.family), tuple(bound.getsockname())).is_loopback
 
 
+def local_url(bound: socket.socket) -> str:
+    """Where programs of this machine find a socket: one that is bound to every address is found on loopback."""
+    host, port = bound.getsockname()[:2]
+    if bound.family == socket.AF_INET6:
+        return f"http://[{'::1' if host == '::' else host}]:{port}"
+    return f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104 - compared, not bound
+
+
 def url_of(bound: socket.socket) -> str:
     """The address of a socket as a URL."""
     host, port = bound.getsockname()[:2]

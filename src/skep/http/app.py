@@ -32,6 +32,7 @@ from skep.http.routes import (
     entities,
     groups,
     health,
+    holder,
     hooks,
     leases,
     log,
@@ -153,8 +154,11 @@ class App:
         self.open_bodies = Bodies(limits.open_bodies_bytes, peers, STRANGER_SHARE)
         self.login_bodies = Bodies(LOGIN_BODIES_BYTES, peers, STRANGER_SHARE)
         self.tally = tally
+        self.holder_secret: str | None = None
+        """What the server wrote into the file beside its database."""
         self.operations = [
             *all_operations(engine, catalogue, self.meter, limits, self._total, functions),
+            *holder.operations(lambda: self.holder_secret),
             *reference.operations(lambda: self.operations),
         ]
         served = [(o, self._endpoint(o, tell_json)) for o in self.operations]

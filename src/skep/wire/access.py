@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from skep.keys import EVERY, VERBS_OF, Grant, Role, Verb
 from skep.records import DEFAULT_TENANT
@@ -60,6 +61,19 @@ class KeysResponse(Struct):
 
     keys: list[KeyView]
     after: str | None
+
+
+class HolderRequest(Struct, forbid_unknown_fields=True):
+    """A question that only the holder of the store can answer: random text, new for each question."""
+
+    challenge: Annotated[str, Meta(min_length=32, max_length=128)]
+
+
+class HolderProof(Struct, rename="camel"):
+    """The answer to the challenge, and whether this server asks for keys."""
+
+    proof: str
+    asks_for_keys: bool
 
 
 class AuditView(Struct, rename="camel"):

@@ -59,7 +59,7 @@ def operations(engine: Engine) -> list[Operation]:
         before = parameters.position(call.query, "after")
         found = await engine.access.list_audit(None if everywhere else call.tenant, before=before, limit=limit)
         after = next_after(found, limit, lambda one: one.position)
-        return json_answer(AuditResponse([_entry(one) for one in found], after))
+        return json_answer(AuditResponse([audit_view(one) for one in found], after))
 
     return [
         Operation(
@@ -112,6 +112,7 @@ def _note(call: Call, id_: str) -> None:
         call.touched.add(f"key:{id_}")
 
 
-def _entry(one: AuditEntry) -> AuditView:
+def audit_view(one: AuditEntry) -> AuditView:
+    """An entry as the wire tells it."""
     tenant = None if one.tenant == SERVER else one.tenant
     return AuditView(one.position, to_datetime(one.at), one.actor, one.action, tenant, list(one.queues), one.outcome)

@@ -1,0 +1,171 @@
+"""How a server on an SQLite file proves to `skep key` that it is the one that holds the file.
+
+The server writes a private file beside the database: where it listens, and a secret that it made at its start. Whoever can read that file
+has the server's account, and could open the database itself. An address alone says nothing, since any program may listen there once the
+server is gone. So the server answers a challenge first, by an HMAC with the secret. The secret is shown only after the right answer, on
+the same connection. A file that a crashed server left behind does no harm: nobody can answer for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from skep.errors import Code, SkepError
+from skep.private import FILE_MODE, OTHERS
+from skep.wire.access import HolderProof
+
+ENDING = ".server"
+"""What the name of the file adds to that of the database."""
+PATH = "/api/v1/holder"
+SECRET_BYTES = 32
+CHALLENGE_BYTES = 32
+PROOF_SECONDS = 5.0
+"""How long a server may keep silent before it counts as another one."""
+_FILE_BYTES = 4_096
+_ANSWER_BYTES = 4_096
+_PURPOSE = b"this server holds the store\n"
+
+
+class Presence(Struct, frozen=True):
+    """What the file says. ``machine`` is where the address means the server."""
+
+    address: str
+    secret: str
+    machine: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the secret: what is printed ends up in logs."""
+        return f"Presence(address={self.address!r}, machine={self.machine!r})"
+
+
+class Proved(Struct, frozen=True):
+    """A connection whose other end knows the secret, and what it said beside."""
+
+    connection: HTTPConnection
+    asks_for_keys: bool
+
+
+def file_of(database: Path) -> Path:
+    """The file of the server that has a database."""
+    return Path(f"{database}{ENDING}")
+
+
+def new_presence(address: str) -> Presence:
+    """A server that starts now."""
+    return Presence(address, secrets.token_urlsafe(SECRET_BYTES), this_machine())
+
+
+def announce(path: Path, presence: Presence) -> None:
+    """Write the file, for its owner alone, whole or not at all, over one that was left behind."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(draft, flags, FILE_MODE), "wb") as file:
+            file.write(msgspec.json.encode(presence))
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def withdraw(path: Path) -> None:
+    """Take the file away. Only the server that holds the store may: the file is its own."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def find(database: Path) -> Presence | None:
+    """What the file beside a database says; None when there is none that can be read.
+
+    FORBIDDEN when others can read the file or have written it: they could answer in the server's place.
+    """
+    path = file_of(database)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        _check_private(path, os.fstat(descriptor), database)
+        text = file.read(_FILE_BYTES)
+    try:
+        return msgspec.json.decode(text, type=Presence)
+    except msgspec.DecodeError:
+        return None
+
+
+def _check_private(path: Path, about: os.stat_result, database: Path) -> None:
+    owners = {os.geteuid()}
+    with suppress(OSError):
+        owners.add(database.stat().st_uid)
+    if not stat.S_ISREG(about.st_mode) or about.st_mode & OTHERS or about.st_uid not in owners:
+        raise SkepError(
+            Code.FORBIDDEN,
+            f"other accounts can read {path} or have written it, so they could answer in the server's place: delete the file and "
+            "start the server anew, or show the key of an admin (--token)",
+        )
+
+
+def proof(secret: str, challenge: str) -> str:
+    """What only somebody says who knows the secret."""
+    return hmac.new(secret.encode(), _PURPOSE + challenge.encode(), hashlib.sha256).hexdigest()
+
+
+def proved(presence: Presence, url: str | None = None) -> Proved | None:
+    """A connection to the server of a file, or to another ``url``, once it has proved that it knows the secret; None when it did not.
+
+    The secret is not sent. What follows goes over the same connection, so that nobody can step in between. No proxy is used.
+    """
+    if presence.machine != this_machine():
+        return None  # the same address may mean another server here
+    try:
+        parts = urlsplit(url or presence.address)
+        if parts.scheme != "http" or parts.hostname is None:
+            return None
+        connection = HTTPConnection(parts.hostname, parts.port or 80, timeout=PROOF_SECONDS)
+    except ValueError:
+        return None
+    found = None
+    try:
+        found = _challenged(connection, presence.secret)
+    except (OSError, HTTPException, msgspec.DecodeError):
+        pass
+    finally:
+        if found is None:
+            connection.close()
+    return found
+
+
+def _challenged(connection: HTTPConnection, secret: str) -> Proved | None:
+    challenge = secrets.token_hex(CHALLENGE_BYTES)
+    connection.connect()
+    connection.auto_open = 0  # a connection that ended is not quietly replaced by one to somebody else
+    body = msgspec.json.encode({"challenge": challenge})
+    connection.request("POST", PATH, body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = response.read(_ANSWER_BYTES)
+    if response.status != 200 or response.read(1):
+        return None
+    said = msgspec.json.decode(answer, type=HolderProof)
+    if not hmac.compare_digest(said.proof.encode(), proof(secret, challenge).encode()):
+        return None
+    return Proved(connection, said.asks_for_keys)
+
+
+def this_machine() -> str | None:
+    """This machine since its start, and its network: in another container the same address is another server. None where unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/net').readlink()}"
+    except OSError:
+        return None
