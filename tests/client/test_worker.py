@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +13,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 import pytest
 
 import skep
@@ -76,7 +78,7 @@ def test_a_message_is_nacked_with_its_exception(client: skep.Client, worker: ske
     worker.run(until_empty=True)
 
     [letter] = client.dead_letters("orders")
-    assert (letter.reason, letter.error) == ("max_attempts", "ValueError: out of stock")
+    assert (letter.reason, (letter.error or "").splitlines()[0]) == ("max_attempts", "ValueError: out of stock")
 
 
 def test_a_failing_message_does_not_let_its_partition_overtake(client: skep.Client, worker: skep.Worker) -> None:
@@ -529,4 +531,141 @@ def test_a_message_is_nacked_when_what_its_function_waited_for_was_cancelled(
         await inner
 
     assert worker.run(until_empty=True) == 1
-    assert [letter.error for letter in client.dead_letters("orders")] == ["CancelledError"]
+    assert [(letter.error or "").splitlines()[0] for letter in client.dead_letters("orders")] == ["CancelledError"]
+
+
+class Total(TypedDict):
+    total: float
+
+
+class Placed(msgspec.Struct):
+    number: int
+
+
+class Model:
+    """What a pydantic model looks like to those who decode."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and other.number == self.number
+
+    __hash__ = None  # type: ignore[assignment] # as models that may change have it
+
+    @classmethod
+    def model_validate_json(cls, payload: bytes) -> Model:
+        return cls(int(json.loads(payload)["number"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pushed", "wanted"),
+    [
+        (Order, {"number": 7}, Order(7)),
+        (Placed, {"number": 7}, Placed(7)),
+        (Total, {"total": 7}, {"total": 7.0}),
+        (Model, {"number": 7}, Model(7)),
+        (dict, {"number": 7}, {"number": 7}),
+        (list[int], [1, 2], [1, 2]),
+        (int | None, None, None),
+        (bytes, {"number": 7}, b'{"number":7}'),
+    ],
+    ids=["dataclass", "struct", "typed-dict", "model", "dict", "list", "union", "bytes"],
+)
+@pytest.mark.parametrize("with_message", [False, True], ids=["alone", "with-message"])
+def test_a_payload_comes_as_the_type_that_the_argument_is_annotated_with(
+    client: skep.Client, worker: skep.Worker, kind: Any, pushed: Any, wanted: Any, with_message: bool
+) -> None:
+    client.push("orders", [skep.NewMessage(pushed)])
+    seen: list[Any] = []
+
+    def alone(order: Any) -> None:
+        seen.append(order)
+
+    async def both(order: Any, message: skep.AsyncMessage) -> None:
+        assert message.seq == 1
+        seen.append(order)
+
+    function: Any = both if with_message else alone
+    function.__annotations__["order"] = kind
+    worker.on("orders")(function)
+
+    worker.run(until_empty=True)
+
+    assert seen == [wanted]
+
+
+@pytest.mark.parametrize("payload", [{"number": "seven"}, {}, [1], None, "text"])
+def test_a_payload_that_does_not_fit_the_annotation_is_a_dead_letter_at_once_with_the_reason(
+    client: skep.Client, worker: skep.Worker, payload: Any
+) -> None:
+    client.push("orders", [skep.NewMessage(payload)])
+
+    @worker.on("orders")
+    def handle(order: Order) -> None:
+        raise AssertionError("it must not be called")
+
+    worker.run(until_empty=True)
+
+    [letter] = client.dead_letters("orders")
+    assert letter.reason == "rejected"
+    assert "the payload does not fit Order: " in (letter.error or "")
+
+
+def test_bytes_that_are_no_json_are_a_dead_letter_for_a_type_and_themselves_for_bytes(
+    client: skep.Client, worker: skep.Worker
+) -> None:
+    client.push("orders", b"\xff\x00", content_type="application/octet-stream")
+    seen = []
+
+    @worker.on("orders", group="typed")
+    def typed(order: Order) -> None:
+        raise AssertionError("it must not be called")
+
+    @worker.on("orders", group="raw")
+    def raw(order: bytes) -> None:
+        seen.append(order)
+
+    worker.run(until_empty=True)
+
+    assert seen == [b"\xff\x00"]
+    assert ["does not fit Order" in (one.error or "") for one in client.dead_letters("orders")] == [True]
+
+
+class Opaque:
+    def __init__(self, socket: object) -> None:
+        self.socket = socket
+
+
+@dataclasses.dataclass
+class Holds:
+    inner: list[Opaque]
+
+
+@pytest.mark.parametrize("kind", [Opaque, Holds, dict[str, Opaque], threading.Lock, int | str | Order | Placed])
+def test_a_type_that_nothing_can_be_decoded_to_is_refused_when_it_is_registered(worker: skep.Worker, kind: Any) -> None:
+    def handle(order: Any) -> None: ...
+
+    handle.__annotations__["order"] = kind
+
+    with pytest.raises(skep.SkepError, match=r"a payload cannot be decoded to .* or take a skep\.Message"):
+        worker.on("orders")(handle)
+    with pytest.raises(skep.SkepError, match="a payload cannot be decoded to"):
+        worker.on("orders", type=kind)(lambda order: None)
+
+
+def test_a_type_that_nobody_can_find_is_refused_with_the_cure(worker: skep.Worker) -> None:
+    def handle(order: Any) -> None: ...
+
+    handle.__annotations__["order"] = "Nowhere"
+
+    with pytest.raises(skep.SkepError, match="nobody knows the type 'Nowhere' of its argument 'order'"):
+        worker.on("orders")(handle)
+    worker.on("orders", type=Order)(handle)
+
+
+def test_a_type_and_an_argument_that_wants_the_message_contradict_each_other(worker: skep.Worker) -> None:
+    def handle(message: skep.Message) -> None: ...
+
+    with pytest.raises(skep.SkepError, match="takes the message, and type= asks for the payload"):
+        worker.on("orders", type=Order)(handle)

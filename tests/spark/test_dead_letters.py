@@ -27,12 +27,14 @@ def test_errors_are_the_same_but_for_numbers_ids_and_quoted_texts(spark: SparkSe
     errors = [
         "cannot read the amount '12,50'",
         'order 17 of 0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2d: no rate for "XXX" at 12:30',
+        "ValueError: no rate\n\nTraceback (most recent call last):\n  File 'a.py', line 3",
         None,
     ]
     frame = spark.createDataFrame([(error,) for error in errors], "error string")
     found = [row[0] for row in frame.select(pattern(F.col("error"))).collect()]
     assert found == [
-        "cannot read the amount <text>", "order <n> of <id>: no rate for <text> at <n>", "(no error was given)",
+        "cannot read the amount <text>", "order <n> of <id>: no rate for <text> at <n>", "ValueError: no rate",
+        "(no error was given)",
     ]  # fmt: skip
 
 

@@ -129,7 +129,10 @@ def test_work_works_for_a_server_that_runs(tmp_path: Path) -> None:
         with skep.Client(url) as client:
             client.push("Deposits", [{"account": "a-1", "cents": 5}, {"account": "a-2", "cents": -5}])
             done = work(tmp_path, "accounts.skep", "--url", url, "--until-empty", "--log-level", "warning")
-            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+            assert (done.returncode, done.stdout) == (0, "")
+            [line] = map(json.loads, done.stderr.splitlines())
+            assert (line["level"], line["logger"]) == ("error", "skep.worker")
+            assert "is a dead letter now: GUARD_REJECTED" in line["event"]
             assert client.stats("Deposits").stats.depth == 0
             assert client.entity("Account", "a-1").version == 2
             assert len(list(client.dead_letters("Deposits"))) == 1

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -165,7 +170,7 @@ async def test_a_failing_function_is_tried_five_times_at_1_2_4_8_seconds_then_th
     assert tried == [0, 1, 3, 7, 15]
     [letter] = place.dead("Alerts")
     assert (letter.reason, letter.attempts, letter.source_queue) == (DeadReason.MAX_ATTEMPTS, 5, "Alerts")
-    assert letter.error == "ValueError: no db down"
+    assert (letter.error or "").splitlines()[0] == "ValueError: no db down"
 
     # Replayed, it is a message like any other.
     broken = False
@@ -291,5 +296,152 @@ def test_a_function_for_what_nobody_maps_to_is_refused(place: Place) -> None:
     app = place.app(INCIDENTS)
     with pytest.raises(skep.SkepError, match="did you mean Incident"):
         app.command("Incident.CreateIncidents")
-    with pytest.raises(skep.SkepError, match="takes something else"):
+    with pytest.raises(skep.SkepError, match="takes 3 arguments"):
         app.command("Incident.CreateIncident")(lambda a, b, c: None)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [
+        (record.levelname, record.getMessage())
+        for record in caplog.records
+        if record.name == "skep.worker" and "failed" in record.getMessage()
+    ]
+
+
+async def test_a_failing_function_is_a_warning_and_its_last_attempt_an_error_with_the_traceback(
+    timed: tuple[Place, ManualClock], caplog: pytest.LogCaptureFixture
+) -> None:
+    place, clock = timed
+    app = place.app(INCIDENTS.replace("max_attempts: 5", "max_attempts: 2"))
+
+    @app.command("Incident.CreateIncident")
+    def create(given: CreateIncident) -> None:
+        raise ValueError("no room")
+
+    place.client.push("Alerts", alert(), partition="p")
+    await place.work(app, at_least=1)
+    clock.advance(60)
+    await place.work(app, at_least=1)
+
+    what = "seq 1 of Alerts (partition p) failed on attempt"
+    assert told(caplog) == [
+        ("WARNING", f"{what} 1 and comes again: ValueError: no room"),
+        ("ERROR", f"{what} 2 and is a dead letter now: ValueError: no room"),
+    ]
+    assert caplog.text.count('raise ValueError("no room")') == 2
+    [letter] = place.dead("Alerts")
+    assert (letter.error or "").startswith("ValueError: no room\n\nTraceback (most recent call last):\n")
+
+
+async def test_what_cannot_be_mapped_or_is_guarded_against_is_an_error_in_the_log(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = place.app(INCIDENTS)
+    app.command("Incident.CreateIncident")(lambda given: None)
+    place.client.push("Alerts", {"source": 7, "payload": {}})
+    await place.work(app, at_least=1)
+
+    guarded = place.app("""
+    app Doors {
+      queue Rings {
+        map_to: command Door.Ring {
+          door: string(message.door)
+        }
+      }
+      entity Door {
+        id: input.door
+        command Ring {
+          input {
+            door: string
+          }
+          guard: input.door != "back"
+          emits Rung {}
+        }
+      }
+    }
+    """)
+    place.client.push("Rings", [{"door": "front"}, {"door": "back"}])
+    await place.work(guarded, at_least=2)
+
+    [mapped, refused] = told(caplog)
+    assert mapped[0] == refused[0] == "ERROR"
+    assert mapped[1].startswith(
+        "seq 1 of Alerts (partition Default) failed on attempt 1 and is a dead letter now: MESSAGE_INVALID"
+    )
+    assert refused[1].startswith(
+        "seq 2 of Rings (partition Default) failed on attempt 1 and is a dead letter now: GUARD_REJ"
+    )
+
+
+async def test_an_exception_that_is_no_unicode_costs_neither_log_line_nor_settlement(
+    place: Place, tmp_path: Path
+) -> None:
+    app = place.app(INCIDENTS.replace("max_attempts: 5", "max_attempts: 1"))
+
+    @app.command("Incident.CreateIncident")
+    def create(given: CreateIncident) -> None:
+        raise ValueError(os.fsdecode(b"\xff is not there"))
+
+    file = logging.FileHandler(tmp_path / "log", encoding="utf-8")
+    logging.getLogger("skep.worker").addHandler(file)
+    place.client.push("Alerts", alert())
+    try:
+        await place.work(app, at_least=1)
+    finally:
+        logging.getLogger("skep.worker").removeHandler(file)
+        file.close()
+
+    assert "ValueError: ? is not there" in (tmp_path / "log").read_text(encoding="utf-8")
+    [letter] = place.dead("Alerts")
+    assert (letter.error or "").startswith("ValueError: ? is not there\n\nTraceback")
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda: None, "takes no arguments"),
+        (lambda given, message, more: None, "takes 3 arguments"),
+        (lambda given, *, more: None, "only be given by its name"),
+    ],
+    ids=["none", "three", "by-name"],
+)
+def test_a_function_that_cannot_take_its_input_is_refused_when_it_is_registered(
+    place: Place, function: Any, why: str
+) -> None:
+    app = place.app(INCIDENTS)
+    with pytest.raises(skep.SkepError, match=why):
+        app.command("Incident.CreateIncident")(function)
+    assert app.functions == {}
+
+
+def test_a_generator_or_a_message_of_the_wrong_kind_is_refused_when_it_is_registered(place: Place) -> None:
+    app = place.app(INCIDENTS)
+    register = app.command("Incident.CreateIncident")
+
+    def generates(given: dict[str, object]) -> Iterator[None]:
+        yield
+
+    def takes_async(given: dict[str, object], message: skep.AsyncMessage) -> None: ...
+
+    def takes_lock(given: threading.Thread) -> None: ...
+
+    with pytest.raises(skep.SkepError, match="is a generator"):
+        register(generates)
+    with pytest.raises(skep.SkepError, match="is not async"):
+        register(takes_async)
+    with pytest.raises(skep.SkepError, match="cannot be decoded to Thread"):
+        register(takes_lock)
+
+
+async def test_a_coroutine_that_a_plain_function_returns_is_a_failure_and_no_ack(place: Place) -> None:
+    app = place.app(INCIDENTS.replace("max_attempts: 5", "max_attempts: 1"))
+
+    async def never_run(given: object) -> None:
+        raise AssertionError("nobody awaits it")
+
+    app.command("Incident.CreateIncident")(lambda given: never_run(given))
+    place.client.push("Alerts", alert())
+    await place.work(app, at_least=1)
+
+    [letter] = place.dead("Alerts")
+    assert "returned a coroutine that nobody awaits" in (letter.error or "")

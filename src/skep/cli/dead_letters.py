@@ -248,6 +248,6 @@ COLUMNS: Columns[DeadLetterView] = {
     "group": lambda one: None if one.consumer_group == QUEUE_MODE_GROUP else one.consumer_group,
     "reason": lambda one: one.reason,
     "attempts": lambda one: one.attempts,
-    "error": lambda one: one.error,
+    "error": lambda one: None if one.error is None else one.error.partition("\n")[0],
     "payload": lambda one: excerpt(one.payload, one.preview),
 }

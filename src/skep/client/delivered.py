@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from skep.client.decoding import decode_json
+from skep.client.error_texts import writable
 from skep.client.tracing import settling
 from skep.clock import Clock, seconds
 from skep.errors import Code, SkepError
@@ -104,12 +105,12 @@ def failed(
     if delay is not None and delay > 0:
         retry_at = to_datetime(clock.now() + seconds(delay))
     status = AckStatus.FAILED if retry_at is None and delay is None else AckStatus.RETRY
-    return Ack(message.lease_id, message.seq, status, _writable(error), retry_at)
+    return Ack(message.lease_id, message.seq, status, _told(error), retry_at)
 
 
 def rejected(message: Delivered, *, error: str | None = None) -> Ack:
     """It is given up on and becomes a dead letter."""
-    return Ack(message.lease_id, message.seq, AckStatus.DLQ, _writable(error))
+    return Ack(message.lease_id, message.seq, AckStatus.DLQ, _told(error))
 
 
 def happened(message: Delivered, name: str, data: dict[str, Any] | None) -> NewTraceEvent:
@@ -117,11 +118,8 @@ def happened(message: Delivered, name: str, data: dict[str, Any] | None) -> NewT
     return NewTraceEvent(message.trace_id, name, data or {}, message.id, message.queue)
 
 
-def _writable(error: str | None) -> str | None:
-    """The text as JSON can carry it. File names that are no UTF-8 bring half characters into errors, and acks go together:
-    one that cannot be written would keep all the others from being said.
-    """
-    return None if error is None else error.encode("utf-8", "replace").decode()
+def _told(error: str | None) -> str | None:
+    return None if error is None else writable(error)
 
 
 def traced(said: Sequence[tuple[Delivered, Ack]]) -> AbstractContextManager[None]:
@@ -137,8 +135,3 @@ def noted(said: Sequence[tuple[Delivered, Ack]], results: list[AckResult]) -> li
         if result.status is not SettleStatus.REFUSED:
             message.settled = ack.status
     return results
-
-
-def error_text(error: BaseException) -> str:
-    """What is told to the server of an exception."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from skep.client import calls, delivered, looking_calls
-from skep.client.delivered import Delivered, error_text
+from skep.client.delivered import Delivered
+from skep.client.error_texts import error_text
 from skep.client.tracing import processing
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from skep.client import calls
+from skep.client import calls, error_texts
 from skep.client.async_client import AsyncClient
 from skep.client.calls import PopOptions
 from skep.client.client import Client
+from skep.client.worker.failing import Failure
 from skep.client.worker.keeping import Keeping
 from skep.client.worker.settling import Settling
 from skep.entities import PERMANENT
@@ -52,9 +53,9 @@ class Access:
             self._keeper = asyncio.create_task(self.keeping.run())
         return popped
 
-    def settle(self, ack: Ack) -> asyncio.Future[AckResult | None]:
-        """Say this of a message, soon and together with others."""
-        return self._settling.settle(ack)
+    def settle(self, ack: Ack, failure: Failure | None = None) -> asyncio.Future[AckResult | None]:
+        """Say this of a message, soon and together with others; why it failed is logged."""
+        return self._settling.settle(ack, failure)
 
     def blocking(self) -> Client:
         """A client for functions that run in threads."""
@@ -108,4 +109,4 @@ def given_back(message: PoppedMessage) -> Ack:
 
 def writable(error: str) -> str:
     """An error as JSON can carry it, cut as the server would."""
-    return error[:ERROR_CHARACTERS].encode("utf-8", "replace").decode()
+    return error_texts.writable(error[:ERROR_CHARACTERS])

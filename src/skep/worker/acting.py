@@ -13,9 +13,11 @@ from concurrent.futures import Executor
 from msgspec import Struct
 
 from skep.client.async_message import AsyncMessage
-from skep.client.delivered import Delivered, error_text, payload_bytes
+from skep.client.delivered import Delivered, payload_bytes
+from skep.client.error_texts import error_text
 from skep.client.message import Message
 from skep.client.tracing import working_on
+from skep.client.worker.failing import Failure
 from skep.client.worker.verdict import Reject, Retry, RetryAt, verdict
 from skep.clock import Clock
 from skep.entities import PERMANENT
@@ -40,6 +42,7 @@ class Done(Struct, frozen=True):
     ack: Ack
     result: object = None
     said: bool = False
+    failure: Failure | None = None
 
 
 class Acting:
@@ -75,11 +78,11 @@ class Acting:
         except SkepError as error:
             if error.code not in PERMANENT:
                 raise
-            return await self._settled(access, given_up(message, error))
+            return await self._settled(access, given_up(message, error), Failure(message, str(error)))
         if done.said:
             return done.ack
         if not items:
-            return await self._settled(access, done.ack)
+            return await self._settled(access, done.ack, done.failure)
         try:
             await commit_pushes(access, message, items)
         except SkepError as error:
@@ -91,7 +94,7 @@ class Acting:
         if function is not None:
             return await self._call(function, access, message, fields)
         if self._deliverer is not None:
-            return Done(await self._deliver(self._deliverer, access, message))
+            return await self._deliver(self._deliverer, access, message)
         return Done(completed(message))
 
     # --- functions ---
@@ -99,21 +102,23 @@ class Acting:
     async def _call(self, function: CommandFunction, access: Access, message: PoppedMessage, fields: Fields) -> Done:
         argument = function.argument(await off_loop(lambda: self._duty.mapped(fields)))
         given = self._given(function, access, message)
-        ack, returned = completed(message), None
+        returned: object = None
+        error: BaseException | None = None
         try:
             returned = await function.call(argument, given, self._pool)
-        except asyncio.CancelledError as error:
+        except asyncio.CancelledError as raised:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            ack = failed(
-                message, error_text(error)
-            )  # not the worker was cancelled, but something the function waited for
-        except Exception as error:
-            log.info("%s failed for seq %d of %s", function.name, message.seq, message.queue, exc_info=error)
-            ack = self._failure(message, error)
+            error = raised  # not the worker was cancelled, but something the function waited for
+        except Exception as raised:
+            error = raised
         if given is not None and given.settled is not None:
+            if error is not None:
+                Failure(message, error).log_settled(given.settled)
             return Done(Ack(message.lease_id, message.seq, given.settled), said=True)
-        return Done(ack, result_of(returned) if self._duty.following else None)
+        if error is not None:
+            return Done(self._failure(message, error), failure=Failure(message, error))
+        return Done(completed(message), result_of(returned) if self._duty.following else None)
 
     def _given(self, function: CommandFunction, access: Access, message: PoppedMessage) -> Delivered | None:
         if not function.wants_message:
@@ -122,32 +127,33 @@ class Acting:
             return AsyncMessage.of(message, access.client)
         return Message.of(message, access.blocking())
 
-    def _failure(self, message: PoppedMessage, error: Exception) -> Ack:
+    def _failure(self, message: PoppedMessage, error: BaseException) -> Ack:
         if isinstance(error, Reject | Retry | RetryAt):
             return verdict(Delivered.of(message, None), self._clock, error)
         return failed(message, error_text(error))
 
     # --- deliveries ---
 
-    async def _deliver(self, deliverer: Deliverer, access: Access, message: PoppedMessage) -> Ack:
+    async def _deliver(self, deliverer: Deliverer, access: Access, message: PoppedMessage) -> Done:
         body = payload_bytes(message.payload, message.content_type)
         outcome = await deliverer.deliver(message.id, body, message.content_type)
         breaker = self.breaker(access)
         assert breaker is not None
         await breaker.report(outcome)
-        return _told(message, outcome)
+        failure = None if outcome.result is Result.DELIVERED else Failure(message, outcome.reason)
+        return Done(_told(message, outcome), failure=failure)
 
     # --- settling ---
 
-    async def _settled(self, access: Access, ack: Ack) -> Ack | None:
-        result = await access.settle(ack)
+    async def _settled(self, access: Access, ack: Ack, failure: Failure | None) -> Ack | None:
+        result = await access.settle(ack, failure)
         return ack if result is not None and result.code is None else None
 
     async def _not_led_on(self, access: Access, message: PoppedMessage, error: SkepError) -> Ack | None:
         if error.code in LOST:
             log.warning("a lease was lost: seq %d of %s comes again", message.seq, message.queue)
             return None
-        return await self._settled(access, refused(message, error))
+        return await self._settled(access, refused(message, error), Failure(message, str(error)))
 
 
 def _told(message: PoppedMessage, outcome: Outcome) -> Ack:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 
 from skep.client.outgoing import encode
+from skep.client.worker.failing import failed
 from skep.client.worker.verdict import Reject, Retry, RetryAt
 from skep.entities.refusal import unfit_input
 from skep.errors import Code, SkepError
@@ -63,13 +64,13 @@ def _called(function: CommandFunction, validator: Validator | None, pool: Execut
                 raise
             log.warning("%s was cancelled by something that it waited for", function.name)
         except Reject as error:
-            log.info("%s refused a request: %s", function.name, error)
+            failed(logging.INFO, f"{function.name} refused a request", error)
             raise SkepError(Code.GUARD_REJECTED, f"{function.name} refused this request") from None
         except (Retry, RetryAt) as error:
-            log.info("%s is to be tried again: %s", function.name, error)
+            failed(logging.INFO, f"{function.name} is to be tried again", error)
             raise SkepError(Code.COMMAND_UNAVAILABLE, f"{function.name} cannot be carried out now") from None
         except Exception as error:
-            log.warning("%s failed", function.name, exc_info=error)
+            failed(logging.WARNING, f"{function.name} failed", error)
         # What it failed of is for whoever reads the log, and nothing to tell a stranger.
         raise SkepError(Code.COMMAND_FAILED, f"{function.name} failed") from None
 

@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from skep.client.exchange import Call, Request
 from skep.client.outgoing import encode
 from skep.client.reading import reader
+from skep.client.worker.failing import Failure
 from skep.clock import Clock
 from skep.entities import PERMANENT, Accepted, Decision, Snapshot, accept, decide, encoded, snapshot
 from skep.entities.inputs import Fields
@@ -116,7 +117,7 @@ class Committing:
                 deciding = partial(self._decided, prepared, await self._known(access, prepared))
                 try:
                     decided = await off_loop_in_turns(deciding, is_large=len(prepared) > MANY)
-                    await access.client.run(_transaction(decided))
+                    _tell(prepared, decided, await access.client.run(_transaction(decided)))
                     return
                 except SkepError as error:
                     if error.code not in _CHANGED or not left:
@@ -147,7 +148,7 @@ class Committing:
             ended.add(message.lease_id)
             return
         ack = refused(message, error)
-        await access.settle(ack)
+        await access.settle(ack, Failure(message, str(error)))
         if ack.status is AckStatus.FAILED and self._duty.ordered:
             ended.add(message.lease_id)
 
@@ -219,6 +220,13 @@ class Committing:
             Raw(encoded(decision.after.state)), message.id,
         )  # fmt: skip
         return effect, receipt, items
+
+
+def _tell(prepared: Sequence[Prepared], decided: TransactionRequest, answer: TransactionResponse) -> None:
+    """Log which messages were given up, and why. Acks are in the order of the messages."""
+    for one, ack, result in zip(prepared, decided.acknowledgments, answer.results, strict=False):
+        if ack.status is AckStatus.DLQ:
+            Failure(one.message, ack.error or "").log(result)
 
 
 def _transaction(whole: TransactionRequest) -> Call[TransactionResponse]:

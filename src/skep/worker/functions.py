@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import inspect
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +12,8 @@ from msgspec import Struct
 from skep.client.decoding import decode_json
 from skep.client.delivered import Delivered
 from skep.client.outgoing import encode
+from skep.client.worker.signatures import is_async, name_of, parameters, payload_type
+from skep.client.worker.threads import in_thread
 from skep.errors import Code, SkepError
 
 
@@ -25,11 +24,7 @@ class CommandFunction(Struct, frozen=True):
     function: Callable[..., Any]
     type: Any
     wants_message: bool
-
-    @property
-    def is_async(self) -> bool:
-        """Whether it runs in the event loop, not in a thread."""
-        return inspect.iscoroutinefunction(self.function)
+    is_async: bool
 
     def argument(self, input_: dict[str, object]) -> Any:
         """The input as the function wants it; MAPPING_FAILED when it does not fit."""
@@ -45,27 +40,21 @@ class CommandFunction(Struct, frozen=True):
         arguments = (argument, message) if self.wants_message else (argument,)
         if self.is_async:
             return await self.function(*arguments)
-        context = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(pool, lambda: context.run(self.function, *arguments))
+        return await in_thread(pool, self.function, *arguments)
 
 
 def command_function(name: str, function: Callable[..., Any]) -> CommandFunction:
-    """What a function's signature says: the input, and perhaps the message."""
-    parameters = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
-    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    if len(positional) != len(parameters) or not 1 <= len(positional) <= 2:
+    """What a function's signature says: the input, and perhaps the message. INVALID_REQUEST when it cannot be called so."""
+    what = f"the function for {name},"
+    found = parameters(function, what)
+    if found[0].is_message:
         raise SkepError(
             Code.INVALID_REQUEST,
-            f"a function for {name} takes the input and, if it wants, the message; {function!r} takes something else",
+            f"{what} {name_of(function)!r} takes the message first: let it take the input and, if it wants, the message.",
         )
-    try:
-        hints = get_type_hints(function)
-    except NameError as error:
-        raise SkepError(Code.INVALID_REQUEST, f"the types of {function!r} cannot be found: {error}") from error
-    kind = hints.get(positional[0].name)
-    plain = kind in (None, dict, Any) or kind == dict[str, Any] or kind == dict[str, object]
-    return CommandFunction(name, function, None if plain else kind, len(positional) > 1)
+    kind = None if found[0].kind is None else payload_type(function, what, found[0])
+    plain = kind in (None, dict) or kind == dict[str, Any] or kind == dict[str, object]
+    return CommandFunction(name, function, None if plain else kind, len(found) > 1, is_async(function))
 
 
 def result_of(returned: Any) -> object:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
 
+from skep.client.worker.failing import Failure
 from skep.clock import Clock, Instant
 from skep.entities import PERMANENT
 from skep.errors import Code, SkepError
@@ -230,7 +231,7 @@ class Runner:
             except SkepError as error:
                 if error.code not in PERMANENT:
                     raise
-                await access.settle(given_up(message, error))
+                await access.settle(given_up(message, error), Failure(message, str(error)))
                 self.handled += 1
                 return Start.GIVEN_UP
             steady = self._clock.steady()

@@ -95,6 +95,7 @@ def told(served: Served, screen: Screen, lake: str | None = None) -> Iterator[To
 
     set_on_retry_hooks([])  # retries are part of the story, not of its output
     with ExitStack() as stack:
+        stack.enter_context(shop.staged_failures_unlogged())
         client = stack.enter_context(skep.Client(served.url))
         stage = Stage(served, client, screen)
         _open(stage)
@@ -227,10 +228,14 @@ def _bury(stage: Stage) -> None:
     stage.seen.died = len(letters)
     stage.screen.act(
         f"Act 5: {len(letters)} payments are dead letters",
-        *[f"{letter.transaction_id}: {letter.error}, {letter.attempts} attempts" for letter in letters[:3]],
+        *[f"{one.transaction_id}: {_first_line(one.error)}, {one.attempts} attempts" for one in letters[:3]],
         "try: " + stage.typed("dlq list payments"),
     )
     stage.watch(2.0)
+
+
+def _first_line(error: str | None) -> str:
+    return (error or "").partition("\n")[0]
 
 
 def _fix(stage: Stage) -> None:

@@ -20,6 +20,7 @@ from skep.client.client import Client
 from skep.client.delivered import Delivered
 from skep.client.message import Message
 from skep.client.tracing import processing
+from skep.client.worker.failing import Failure
 from skep.client.worker.keeping import Keeping
 from skep.client.worker.settling import Settling
 from skep.client.worker.subscription import Subscription
@@ -167,12 +168,13 @@ class Consumer:
         except Exception as raised:
             error = raised
         self.handled += 1
+        failure = None if error is None else Failure(message, error)
         if message.settled is None:
             ack = verdict(message, self._client.clock, error)
             message.settled = ack.status
-            told.append(self._settling.settle(ack))
-        if error is not None:
-            log.info("%r failed", message, exc_info=error)
+            told.append(self._settling.settle(ack, failure))
+        elif failure is not None:
+            failure.log_settled(message.settled)
 
     def _give_back(self, message: Delivered) -> asyncio.Future[AckResult | None]:
         return self._settling.settle(delivered.failed(message, self._client.clock, delay=0))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from skep.client.async_client import AsyncClient
+from skep.client.worker.failing import Failure
 from skep.errors import SkepError
 from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult
@@ -21,13 +22,16 @@ class Settling:
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
-        self._waiting: list[tuple[Ack, asyncio.Future[AckResult | None]]] = []
+        self._waiting: list[tuple[Ack, Failure | None, asyncio.Future[AckResult | None]]] = []
         self._sending: asyncio.Task[None] | None = None
 
-    def settle(self, ack: Ack) -> asyncio.Future[AckResult | None]:
-        """Say this of a message. The result is None when it could not be said: then the lease runs out instead."""
+    def settle(self, ack: Ack, failure: Failure | None = None) -> asyncio.Future[AckResult | None]:
+        """Say this of a message. The result is None when it could not be said: then the lease runs out instead.
+
+        A ``failure`` is logged when the server has answered.
+        """
         told: asyncio.Future[AckResult | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((ack, told))
+        self._waiting.append((ack, failure, told))
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
         return told
@@ -36,11 +40,9 @@ class Settling:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MAX_ACKS], self._waiting[MAX_ACKS:]
-                for (ack, told), result in zip(batch, await self._results([ack for ack, _ in batch]), strict=True):
-                    if result is not None and result.status is SettleStatus.REFUSED:
-                        log.warning(
-                            "a message was not settled: seq %d is %s, said was %s", ack.seq, result.code, ack.status
-                        )
+                results = await self._results([ack for ack, _, _ in batch])
+                for (ack, failure, told), result in zip(batch, results, strict=True):
+                    _log(ack, failure, result)
                     if not told.done():
                         told.set_result(result)
         finally:
@@ -52,3 +54,10 @@ class Settling:
         except SkepError as error:
             log.warning("%d messages could not be settled and will come again: %s", len(acks), error)
             return [None] * len(acks)
+
+
+def _log(ack: Ack, failure: Failure | None, result: AckResult | None) -> None:
+    if result is not None and result.status is SettleStatus.REFUSED:
+        log.warning("a message was not settled: seq %d is %s, said was %s", ack.seq, result.code, ack.status)
+    if failure is not None:
+        failure.log(result)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import inspect
-from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -14,14 +10,14 @@ from msgspec import Struct
 from skep.client.calls import PopOptions, Start
 from skep.client.decoding import decode_json
 from skep.client.delivered import Delivered
+from skep.client.worker.signatures import Function, check_type, name_of, parameters, payload_type
+from skep.client.worker.threads import in_thread
 from skep.client.worker.verdict import Reject
 from skep.errors import Code, SkepError
 
-Function = Callable[..., Any]
-
 
 class Subscription(Struct, frozen=True, kw_only=True):
-    """What `Worker.on` was told."""
+    """What `Worker.on` was told, and how its function is called. Without a ``type`` it is given the message alone."""
 
     queue: str
     function: Function
@@ -30,6 +26,8 @@ class Subscription(Struct, frozen=True, kw_only=True):
     concurrency: int
     batch: int
     type: Any
+    wants_message: bool
+    is_async: bool
     lease_seconds: float
     ordered: bool
     start: Start | None
@@ -37,16 +35,6 @@ class Subscription(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.concurrency < 1 or self.batch < 1 or self.lease_seconds <= 0:
             raise SkepError(Code.INVALID_REQUEST, "concurrency and batch are at least 1, lease_seconds is more than 0")
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the function runs in the event loop, not in a thread."""
-        return inspect.iscoroutinefunction(self.function)
-
-    @property
-    def wants_message(self) -> bool:
-        """Whether it takes the message besides the payload."""
-        return len(inspect.signature(self.function).parameters) > 1
 
     def pop_options(self, free: int, wait_seconds: float) -> PopOptions:
         """A pop that takes no more than can be begun at once: one partition, or one message, for each free place."""
@@ -70,7 +58,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
         if self.type is None:
             return (message,)
         try:
-            value = decode_json(message.payload, self.type)
+            value = message.payload if self.type is bytes else decode_json(message.payload, self.type)
         except SkepError as error:
             raise Reject(error.message) from error
         return (value, message) if self.wants_message else (value,)
@@ -81,6 +69,27 @@ class Subscription(Struct, frozen=True, kw_only=True):
         if self.is_async:
             await self.function(*arguments)
         else:
-            context = contextvars.copy_context()
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(pool, lambda: context.run(self.function, *arguments))
+            await in_thread(pool, self.function, *arguments)
+
+
+def taken(function: Function, type_: Any) -> tuple[Any, bool]:
+    """What a function is called with: the payload as some type (None: not at all), and whether it takes the message besides.
+
+    A type that is given goes before the annotation. INVALID_REQUEST when the function cannot be called so.
+    """
+    what = "the function"
+    found = parameters(function, what)
+    wants_message = len(found) > 1
+    if type_ is not None:
+        check_type(function, what, type_)
+        if found[0].is_message:
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"{what} {name_of(function)!r} takes the message, and type= asks for the payload: drop one, or take both.",
+            )
+        return Any if type_ is object else type_, wants_message
+    if wants_message:
+        return Any if found[0].kind is None else payload_type(function, what, found[0]), True
+    if found[0].kind is None or found[0].is_message:
+        return None, False
+    return payload_type(function, what, found[0]), False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from skep.client import delivered
-from skep.client.delivered import Delivered, error_text
+from skep.client.delivered import Delivered
+from skep.client.error_texts import error_text
 from skep.clock import Clock
 from skep.errors import Code, SkepError
 from skep.wire.messages import Ack

@@ -15,7 +15,8 @@ from skep.client.calls import Start
 from skep.client.client import Client
 from skep.client.settings import DEFAULT_URL, ClientOptions, client_settings
 from skep.client.worker.consumer import Consumer
-from skep.client.worker.subscription import Subscription
+from skep.client.worker.signatures import is_async
+from skep.client.worker.subscription import Subscription, taken
 from skep.clock import SystemClock
 from skep.errors import Code, SkepError
 
@@ -58,16 +59,19 @@ class Worker:
     ) -> Callable[[F], F]:
         """Hand the messages of a queue to the decorated function, plain or async.
 
-        It is called with the message, or with the payload as ``type`` and, if it takes two arguments, the message. Returning
+        It is called with the message, or with the payload as the type that its argument is annotated with (or as ``type``) and,
+        if it takes two arguments, the message. A function that cannot be called so is refused with INVALID_REQUEST. Returning
         acks, an exception nacks; `Reject`, `Retry` and `RetryAt` say more. Messages of a partition come in order, up to
         ``concurrency`` partitions at a time. With ``ordered=False`` each message stands for itself: for unordered queues.
         """
 
         def register(function: F) -> F:
+            kind, wants_message = taken(function, type)
             self._subscriptions.append(
                 Subscription(
                     queue=queue, function=function, group=group, partition=partition, concurrency=concurrency,
-                    batch=batch, type=type, lease_seconds=lease_seconds, ordered=ordered, start=start,
+                    batch=batch, type=kind, wants_message=wants_message, is_async=is_async(function),
+                    lease_seconds=lease_seconds, ordered=ordered, start=start,
                 )
             )  # fmt: skip
             return function

@@ -32,8 +32,8 @@ SAMPLE_MESSAGES = 10_000
 
 
 def pattern(error: Column) -> Column:
-    """An error without what differs from message to message."""
-    text = F.coalesce(error, F.lit(NO_ERROR))
+    """The first line of an error, which a traceback may follow, without what differs from message to message."""
+    text = F.substring_index(F.coalesce(error, F.lit(NO_ERROR)), "\n", 1)
     for regex, word in PLACEHOLDERS:
         text = F.regexp_replace(text, regex, word)
     return F.trim(text)
