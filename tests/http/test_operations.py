@@ -13,7 +13,9 @@ from structlog.testing import capture_logs
 import skep
 from skep.clock import ManualClock
 from skep.config import EngineSettings, OperationSettings
+from skep.ids import parse_id
 from skep.model import SettleStatus
+from skep.operations import OperationStatus
 from skep.testing.server import RunningServer, running_server
 from tests.engine.driver import until
 from tests.http.driver import Api, Reply
@@ -93,11 +95,10 @@ def test_what_is_blocked_shows_in_listings_health_metrics_and_statistics() -> No
         api.push("q", 0)
         busy(server)
         id_ = api.push("q", 1).json["operationId"]
-        for _ in range(20):  # less than what makes it stuck
-            clock.advance(1)
-            api.get(f"/api/v1/operations/{id_}")  # through the store, as is the look at what is blocked
-            if server.engine.operations.blocked:
-                break
+        server.run(_shown_as_blocked(api.tenant, id_, server))
+        clock.advance(OperationSettings().look_seconds)
+        server.run(until(lambda: server.engine.operations.blocked > 0))
+        server.run(until(lambda: server.engine.operations._drain.idle))  # it was tried again
 
         shown = api.get(f"/api/v1/operations/{id_}").json
         assert (shown["status"], shown["code"]) == ("blocked", "QUEUE_FULL")
@@ -111,6 +112,12 @@ def test_what_is_blocked_shows_in_listings_health_metrics_and_statistics() -> No
         assert "1 operation blocked" in api.get("/operations?tenant=tenant").body.decode()
         assert api.delete(f"/api/v1/operations/{id_}").json["status"] == "cancelled"
         api.close()
+
+
+async def _shown_as_blocked(tenant: str, id_: str, server: RunningServer) -> None:
+    async with asyncio.timeout(30):
+        while (await server.engine.operations.find(tenant, parse_id(id_))).status is not OperationStatus.BLOCKED:
+            pass
 
 
 def test_who_would_overtake_is_queued_or_refused(server: RunningServer, api: Api) -> None:
