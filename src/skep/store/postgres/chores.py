@@ -96,7 +96,7 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
     for group in groups:
         account = settle.Account(queue, group["id"], group["name"], shard)
         before = await connection.fetchval(SQL["given_up"], group["id"])
-        await pop.tidy(connection, account, now, rows=limit, readable=True)
+        await pop.tidy_doomed(connection, account, now, limit)
         if may_lose:
             await pop.tidy_gone(connection, account, now, limit)
         done += await connection.fetchval(SQL["given_up"], group["id"]) - before

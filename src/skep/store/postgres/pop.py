@@ -168,30 +168,41 @@ def delivery_of(
 # --- tidying ordered rows -------------------------------------------------------------------------------------
 
 
-async def tidy(
-    connection: Connection,
-    account: Account,
-    now: Instant,
-    rows: int,
-    partition: str | None = None,
-    readable: bool = False,
-) -> None:
-    """Bury what ran out of attempts, expire what is too old, put right what cannot be read.
-
-    ``readable`` says that nothing was found unreadable: then only rows that have something to bury or expire are looked at.
-    """
+async def tidy(connection: Connection, account: Account, now: Instant, rows: int, partition: str | None = None) -> None:
+    """Bury what ran out of attempts, expire what is too old, put right what cannot be read."""
     if account.queue.settings.ordering is Ordering.UNORDERED:
-        await _tidy_sets(connection, account, now, rows)
+        await tidy_doomed(connection, account, now, rows)
         return
     ready = await connection.fetch(SQL["lock_ready"], account.queue.id, account.group_id, now, rows, partition)
     leases = [lease_of(row) for row in ready]
     doomed = [lease for lease in leases if _is_doomed(lease, account.queue.settings, now)]
-    examined = doomed if doomed or readable else leases
+    await _tidy_leases(connection, account, doomed or leases, now)
+
+
+async def tidy_doomed(connection: Connection, account: Account, now: Instant, rows: int) -> None:
+    """Bury what ran out of attempts and expire what is too old. Who pops meanwhile has all the rest."""
+    settings = account.queue.settings
+    is_unordered = settings.ordering is Ordering.UNORDERED
+    cutoff = now - (lifetime_micros(settings) or now)
+    doomed = await connection.fetch(
+        SQL["lock_doomed_sets" if is_unordered else "lock_doomed"], account.queue.id, account.group_id, now, rows, cutoff,
+        settings.max_attempts,
+    )  # fmt: skip
+    if not is_unordered:
+        await _tidy_leases(connection, account, [lease_of(row) for row in doomed], now)
+        return
     effects = Effects()
-    for lease in examined:
+    for row in doomed:
+        await _tidy_set(connection, account, row, now, effects)
+    await settle.apply(connection, account, effects, now)
+
+
+async def _tidy_leases(connection: Connection, account: Account, leases: Sequence[Lease], now: Instant) -> None:
+    effects = Effects()
+    for lease in leases:
         await _tidy_lease(connection, account, lease, now, effects)
     # All of them: a row's age and ready_at, taken anew from its next message, may be all that was wrong with it.
-    await settle.write_leases(connection, account, examined, now, effects)
+    await settle.write_leases(connection, account, leases, now, effects)
     await settle.apply(connection, account, effects, now)
 
 
@@ -439,15 +450,6 @@ async def _rest(connection: Connection, account: Account, row: asyncpg.Record, n
     await connection.execute(
         SQL["rest_set"], row["id"], [r["seq"] for r in left], min(left[0]["created_at"], now) + delay
     )
-
-
-async def _tidy_sets(connection: Connection, account: Account, now: Instant, rows: int) -> None:
-    ready = await connection.fetch(SQL["lock_sets_ready"], account.queue.id, account.group_id, now, rows, None)
-    doomed = [row for row in ready if _is_doomed_set(row, account.queue.settings, now)]
-    effects = Effects()
-    for row in doomed:
-        await _tidy_set(connection, account, row, now, effects)
-    await settle.apply(connection, account, effects, now)
 
 
 def _is_doomed_set(row: asyncpg.Record, settings: QueueSettings, now: Instant) -> bool:

@@ -9,6 +9,19 @@ WHERE l.queue_id = $1 AND l.group_id::bigint = $2 AND l.ready_at <= $3 AND ($5::
 ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT $4
 FOR UPDATE SKIP LOCKED
 
+-- name: lock_doomed
+-- Of the rows a pop would look at first, those that must be buried or expired (created up to $5, or the last of $6 attempts ran out).
+-- Only these are locked: a pop passes over what is locked, and would find nothing while we look.
+SELECT l.* FROM partition_lease l
+WHERE l.ctid = ANY (ARRAY(
+    SELECT r.ctid FROM (
+        SELECT f.ctid, f.oldest_at, f.token, f.attempts FROM partition_lease f
+        WHERE f.queue_id = $1 AND f.group_id::bigint = $2 AND f.ready_at <= $3
+        ORDER BY f.group_id::bigint, f.ready_at, f.partition LIMIT $4) r
+    WHERE is_doomed(r.oldest_at, $5, r.token, r.attempts, $6)))
+ORDER BY l.ready_at, l.partition
+FOR UPDATE SKIP LOCKED
+
 -- name: lock_gone
 -- Leases that ran out and hold a message that is gone. Never for a pop.
 SELECT l.* FROM partition_lease l
@@ -53,6 +66,17 @@ ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
 SELECT s.* FROM set_lease s
 WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND ($5::text IS NULL OR s.partition = $5)
 ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
+FOR UPDATE SKIP LOCKED
+
+-- name: lock_doomed_sets
+SELECT s.* FROM set_lease s
+WHERE s.ctid = ANY (ARRAY(
+    SELECT r.ctid FROM (
+        SELECT f.ctid, f.oldest_at, f.token, f.attempts FROM set_lease f
+        WHERE f.queue_id = $1 AND f.group_id = $2 AND f.ready_at <= $3
+        ORDER BY f.queue_id, f.group_id, f.priority DESC, f.ready_at, f.id LIMIT $4) r
+    WHERE is_doomed(r.oldest_at, $5, r.token, r.attempts, $6)))
+ORDER BY s.id
 FOR UPDATE SKIP LOCKED
 
 -- name: visible
