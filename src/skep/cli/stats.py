@@ -35,7 +35,8 @@ def stats(queue: str | None = None, /, *, to: Connection | None = None) -> None:
 
 def _show_all(status: StatusResponse) -> None:
     print_fields({"queues": status.totals.queues, "groups": status.totals.groups, **_figures(status.totals)})
-    print_lines([f"! {warned.message}" for warned in status.warnings] or ["nothing needs attention"])
+    failed = [f"! {one.calls:,} calls failed with {one.code} in the last minute" for one in status.failed_calls]
+    print_lines([*failed, *(f"! {warned.message}" for warned in status.warnings)] or ["nothing needs attention"])
 
 
 def _show_queue(detail: QueueDetail) -> None:

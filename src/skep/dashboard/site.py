@@ -25,11 +25,14 @@ from skep.dashboard.screens import SCREENS
 from skep.dashboard.snapshots import Snapshot, Snapshots, StillLooking
 from skep.engine import Engine
 from skep.errors import Code, SkepError
+from skep.http.concerns import failed_calls
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call
 from skep.http.need import ADMIN, OPEN, READ_LIST, Need
 from skep.http.operation import Media, Operation, Parameter
 from skep.model import QUEUE_MODE_GROUP
+from skep.observe.metrics import Meter
+from skep.wire.status import FailedCalls
 
 HTML = b"text/html; charset=utf-8"
 FORM = b"application/x-www-form-urlencoded"
@@ -84,6 +87,7 @@ class Site:
     def __init__(self, engine: Engine, prefix: str = "") -> None:
         self.engine = engine
         self.snapshots = Snapshots(engine)
+        self.counters: Callable[[], Meter] = Meter
         self._prefix = prefix
         self._templates = jinja2.Environment(
             loader=jinja2.PackageLoader("skep.dashboard"), autoescape=True, undefined=jinja2.StrictUndefined,
@@ -114,6 +118,10 @@ class Site:
         sees, principal = call.visible, call.principal
         scope = () if principal is None or call.sees_all else principal.grants
         return await self.snapshots.of(call.tenant, scope, sees, patient=call.header(b"hx-request") is not None)
+
+    def failed_calls(self, call: Call) -> list[FailedCalls]:
+        """Calls of the last minute that were refused for now, or failed."""
+        return failed_calls(self.counters(), call, self.engine.now())
 
     def page(self, call: Call, template: str, http_status: int = HTTPStatus.OK, **values: Any) -> Answer:
         """A page."""
@@ -172,6 +180,10 @@ class Dashboard:
     def root(self, call: Call) -> str:
         """The path under which a browser sees the pages."""
         return self.site.root(call)
+
+    def read_counters(self, total: Callable[[], Meter]) -> None:
+        """Where the counters of all processes on the port are."""
+        self.site.counters = total
 
     def tell(self, error: SkepError, call: Call) -> Answer:
         """The page that tells of an error."""

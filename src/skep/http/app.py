@@ -15,7 +15,7 @@ from skep.errors import Code, SkepError
 from skep.http.auditing import audited, is_audited
 from skep.http.bodies import LOGIN_BODIES_BYTES, STRANGER_SHARE, Bodies
 from skep.http.endpoint import Endpoint, Teller, send_answer, tell_json
-from skep.http.errors import error_answer
+from skep.http.errors import error_answer, is_failure, seen_from_outside
 from skep.http.exchange import Answer, Call, Receive, Scope, Send
 from skep.http.guard import Guard
 from skep.http.need import Reach
@@ -51,6 +51,7 @@ from skep.http.routes import (
     traces,
     transaction,
 )
+from skep.observe.failures import OTHER_TENANTS
 from skep.observe.metrics import Meter
 from skep.observe.tally import Tally
 from skep.webhooks.functions import FunctionsByName
@@ -83,12 +84,12 @@ def all_operations(
         *pipelines.operations(engine),
         *tables.operations(engine),
         *queues.operations(engine),
-        *overview.operations(engine),
+        *overview.operations(engine, total),
         *messages.operations(engine),
         *traces.operations(engine),
         *groups.operations(engine),
         *dead_letters.operations(engine),
-        *status.operations(engine),
+        *status.operations(engine, total),
         *leases.operations(engine),
         *apps.operations(engine, catalogue),
         *hooks.operations(Intake(engine, Hooks(catalogue), meter, limits.json_depth, functions)),
@@ -122,6 +123,10 @@ class Pages(Protocol):
         """Have ready what the first page of a server would wait for."""
         ...
 
+    def read_counters(self, total: Callable[[], Meter]) -> None:
+        """Where the counters of all processes on the port are."""
+        ...
+
 
 class App:
     """The HTTP face of an engine."""
@@ -146,6 +151,7 @@ class App:
         self._limits = limits
         self._pages = pages
         self._gate = gate
+        self._now = engine.now
         self._access = engine.access
         self._audit_seconds = audit_days * DAY_SECONDS
         self.meter = Meter(limits.metrics_queues)
@@ -163,6 +169,7 @@ class App:
         ]
         served = [(o, self._endpoint(o, tell_json)) for o in self.operations]
         if pages is not None:
+            pages.read_counters(self._total)
             served += [(o, self._endpoint(o, pages.tell)) for o in pages.operations]
         self._exact = {(o.method, o.path): endpoint for o, endpoint in served if "{" not in o.path}
         self._pop = {o.method: endpoint for o, endpoint in served if o.path == POP_QUEUE + "{queue}"}
@@ -191,8 +198,14 @@ class App:
             bodies = self.open_bodies if tell is tell_json else self.login_bodies
         return Endpoint(
             handler, self._limits, bodies, o.query_names, meter, o.repeatable, tell, guard, o.tenant_in,
-            by_link=o.by_link or tell is not tell_json,
+            by_link=o.by_link or tell is not tell_json, note=self._note_failure if tell is tell_json else None,
         )  # fmt: skip
+
+    def _note_failure(self, error: SkepError, call: Call) -> None:
+        """Count a call of the API that was refused for now, or failed. Pages that cannot be shown are no alarm of their own."""
+        code = seen_from_outside(error).code
+        if is_failure(code):
+            self.meter.failures.add(self._now(), call.tenant_or_none or OTHER_TENANTS, code)
 
     def _total(self) -> Meter:
         return self.meter if self.tally is None else self.tally.total(self.meter)

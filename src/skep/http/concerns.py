@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from skep.clock import Instant
+from skep.http.exchange import Call
 from skep.http.survey import Survey
-from skep.wire.status import Concern, Warned
+from skep.observe.metrics import Meter
+from skep.wire.status import Concern, FailedCalls, Warned
 
 OLD_SECONDS = 300.0
 """A message that waits for longer than this is worth a look, unless the caller says otherwise."""
 NEARLY_FULL_SHARE = 0.9
+
+
+def failed_calls(meter: Meter, call: Call, now: Instant) -> list[FailedCalls]:
+    """Calls that were refused for now or failed in the last minute: of the tenant, or of all for who may read all of them."""
+    found = meter.failures.lately(now, None if call.sees_server else call.tenant)
+    return [FailedCalls(code, calls) for code, calls in found]
 
 
 def concerns(seen: Survey, old_seconds: float = OLD_SECONDS) -> list[Warned]:

@@ -23,6 +23,8 @@ from skep.observe.metrics import RouteMeter
 Handler = Callable[[Call], Awaitable[Answer]]
 Teller = Callable[[SkepError, Call], Answer]
 """How an error is told: as JSON to programs, as a page to people."""
+Note = Callable[[SkepError, Call], None]
+"""Who hears of errors."""
 
 log = structlog.get_logger("skep.http")
 
@@ -43,6 +45,7 @@ class Endpoint:
         "_known",
         "_limits",
         "_meter",
+        "_note",
         "_repeatable",
         "_tell",
         "_tenant_in",
@@ -60,9 +63,11 @@ class Endpoint:
         guard: Guard | None = None,
         tenant_in: str | None = None,
         by_link: bool = False,
+        note: Note | None = None,
     ) -> None:
         """Without a ``guard`` anyone may do it; ``by_link`` says that a link from anywhere may lead to it."""
         self._by_link = by_link
+        self._note = note
         self._tenant_in = tenant_in
         self._guard = guard
         self._repeatable = repeatable
@@ -87,14 +92,14 @@ class Endpoint:
             if self._guard is not None:
                 self._guard.release(call)
         except SkepError as error:
-            answer = self._tell(error, call)
+            answer = self._failed(error, call)
         except ClientGone:
             return
         except Exception as error:
             # As text: a renderer that shows locals would put payloads into the log.
             path = scope["raw_path"].decode("ascii")  # quoted, so that nobody writes control characters into a terminal
             log.error("a request failed unexpectedly", path=path, traceback=traceback.format_exc(limit=-8))
-            answer = self._tell(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"), call)
+            answer = self._failed(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"), call)
         finally:
             self._bodies.give_back(call.body_bytes)
         self._meter.answered(answer.status, perf_counter() - started, call.waits)
@@ -105,6 +110,11 @@ class Endpoint:
                 answer.undelivered()
         else:
             await _send_pieces(call, send, answer, answer.body)
+
+    def _failed(self, error: SkepError, call: Call) -> Answer:
+        if self._note is not None:
+            self._note(error, call)
+        return self._tell(error, call)
 
 
 async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:

@@ -70,16 +70,22 @@ def status_of(code: Code) -> HTTPStatus:
     return STATUS.get(code, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
-def _seen_from_outside(error: SkepError) -> SkepError:
+def seen_from_outside(error: SkepError) -> SkepError:
     """An engine that is full says STORE_BUSY, and how full it is; to a client that is not the store's fault but a 429."""
     if error.code is Code.STORE_BUSY and error.details:
         return SkepError(Code.TOO_MANY_REQUESTS, error.message, **error.details)
     return error
 
 
+def is_failure(code: Code) -> bool:
+    """Whether a call that ends so was refused for now, or failed here: not the caller's mistake, and worth an alarm."""
+    status = status_of(code)
+    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
 def error_answer(error: SkepError) -> Answer:
     """The answer that tells of an error."""
-    error = _seen_from_outside(error)
+    error = seen_from_outside(error)
     status = status_of(error.code)
     details = {name: value for name, value in error.details.items() if value is not None}
     answer = json_answer(ErrorResponse(Problem(error.code, error.message, details)), status)

@@ -133,6 +133,14 @@ class Call:
                 self._tenant = self.principal.tenant(named)
         return self._tenant
 
+    @property
+    def tenant_or_none(self) -> str | None:
+        """The tenant, where one is named as it should be and may be named."""
+        try:
+            return self.tenant
+        except SkepError:
+            return None
+
     def _named_tenant(self) -> str | None:
         """The query's where it may name one, else the header's.
 

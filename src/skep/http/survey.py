@@ -11,11 +11,11 @@ from skep.errors import Code, SkepError
 from skep.http.exchange import Call
 from skep.model import Queue, QueueKey, QueueStats, Rates
 from skep.wire.queues import Overview
+from skep.wire.status import FailedCalls
 
-LISTED_QUEUES = 10_000
-"""Queues that one look takes in when only their settings matter."""
-SURVEYED_QUEUES = 1_000
-"""The same when each one's figures are read."""
+ALL_QUEUES = 100_000
+"""Queues of a tenant that one look takes in: more than anyone has, so that what is added up is added up over all of them."""
+_PAGE = 1_000
 
 
 class Surveyed(NamedTuple):
@@ -41,10 +41,21 @@ def all_seen(key: QueueKey) -> bool:  # noqa: ARG001 - it is the same for every 
     return True
 
 
-async def survey(engine: Engine, tenant: str, most: int = SURVEYED_QUEUES, sees: Sees = all_seen) -> Survey:
+async def survey(engine: Engine, tenant: str, most: int = ALL_QUEUES, sees: Sees = all_seen) -> Survey:
     """A tenant's queues with their figures, by name; only those that may be seen."""
-    queues = await listed(engine, tenant, limit=most + 1, sees=sees)
-    return Survey(await figures(engine, queues[:most]), len(queues) <= most)
+    queues, complete = await all_listed(engine, tenant, most, sees)
+    return Survey(await figures(engine, queues), complete)
+
+
+async def all_listed(engine: Engine, tenant: str, most: int, sees: Sees) -> tuple[list[Queue], bool]:
+    """All queues that may be seen, by name, read page by page, and whether these are all."""
+    found: list[Queue] = []
+    while True:
+        limit = min(_PAGE, most + 1 - len(found))
+        page = await listed(engine, tenant, limit=limit, sees=sees, after=found[-1].key.name if found else "")
+        found += page
+        if len(page) < limit or len(found) > most:
+            return found[:most], len(found) <= most
 
 
 async def listed(
@@ -102,7 +113,7 @@ async def stats_or_none(engine: Engine, key: QueueKey) -> QueueStats | None:
         return None
 
 
-def totals(seen: Survey) -> Overview:
+def totals(seen: Survey, failed: Sequence[FailedCalls] = ()) -> Overview:
     """The sums. What a dead-letter queue holds counts as dead letters, and not as depth too."""
     working = [one.stats for one in seen.queues if not one.queue.holds_dead_letters]
     return Overview(
@@ -120,4 +131,5 @@ def totals(seen: Survey) -> Overview:
             sum(stats.rates.dead for stats in working),
         ),
         complete=seen.complete,
+        failed_calls=sum(one.calls for one in failed),
     )

@@ -6,6 +6,7 @@ A queue is a label only while there are few of them, and a partition never is: w
 
 from __future__ import annotations
 
+from skep.observe.failures import Failures
 from skep.observe.histogram import Histogram
 
 OTHER = "__other__"
@@ -68,6 +69,7 @@ class Meter:
         self.hooks: dict[str, HookCounts] = {}
         self.routes: dict[tuple[str, str], RouteMeter] = {}
         self.latencies: dict[str, Histogram] = {POLL: Histogram()}
+        self.failures = Failures()
 
     def route(self, method: str, path: str, verb: str) -> RouteMeter:
         """The counters of a route, named by its template: ``/queues/{queue}``, never a queue's own path."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from skep.observe.failures import Noted
 from skep.observe.histogram import Histogram
 from skep.observe.metrics import HookCounts, Meter, QueueCounts
 
@@ -32,6 +33,7 @@ class Note(Struct, array_like=True):
     routes: list[tuple[str, str, dict[int, int]]] = []
     latencies: list[tuple[str, list[int], float]] = []
     hooks: list[tuple[str, list[int]]] = []
+    failures: list[Noted] = []
 
 
 class Tally:
@@ -77,6 +79,7 @@ def _note(names: list[str], meter: Meter) -> Note:
         [(method, path, route.by_status) for (method, path), route in meter.routes.items()],
         [(verb, histogram.buckets, histogram.seconds) for verb, histogram in meter.latencies.items()],
         [(name, [getattr(counts, count) for count in _HOOK_COUNTS]) for name, counts in meter.hooks.items()],
+        meter.failures.notes(),
     )
 
 
@@ -90,6 +93,7 @@ def _add(meter: Meter, note: Note) -> None:
         for status, count in by_status.items():
             route.by_status[status] = route.by_status.get(status, 0) + count
     meter.latencies.pop("", None)
+    meter.failures.merge(note.failures)
     for verb, buckets, seconds in note.latencies:
         histogram = meter.latencies.setdefault(verb, Histogram())
         histogram.buckets = [mine + other for mine, other in zip(histogram.buckets, buckets, strict=True)]

@@ -127,7 +127,10 @@ class TenantsResponse(Struct):
 
 
 class Overview(Struct, rename="camel"):
-    """Totals of a tenant. Dead-letter queues count as queues, and what they hold as dead letters only."""
+    """Totals of a tenant. Dead-letter queues count as queues, and what they hold as dead letters only.
+
+    ``failed_calls`` are those of the last minute that were refused for now (429) or failed (5xx).
+    """
 
     queues: int
     groups: int
@@ -138,3 +141,4 @@ class Overview(Struct, rename="camel"):
     oldest_age_seconds: float
     rates: Rates
     complete: bool
+    failed_calls: int = 0

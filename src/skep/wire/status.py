@@ -35,12 +35,20 @@ class Verdict(StrEnum):
     ATTENTION = "attention"
 
 
-class StatusResponse(Struct):
-    """A tenant at one look."""
+class FailedCalls(Struct):
+    """Calls of the last minute that were refused for now (429) or failed (5xx), by the code of their error."""
+
+    code: str
+    calls: int
+
+
+class StatusResponse(Struct, rename="camel"):
+    """A tenant at one look. ``failed_calls`` are of the tenant, or of all tenants for a key that may read all of them."""
 
     status: Verdict
     warnings: list[Warned]
     totals: Overview
+    failed_calls: list[FailedCalls] = []
 
 
 class QueueStatus(Struct, rename="camel"):
@@ -74,7 +82,10 @@ class QueueStatusDetail(Struct):
 
 
 class PartitionStatus(Struct, rename="camel"):
-    """A partition with unsettled messages. ``attempts`` are those of the message it waits for."""
+    """A partition with unsettled messages. ``attempts`` are those of the message it waits for.
+
+    ``pending`` counts the messages that the group has discovered; it discovers the others as it pops.
+    """
 
     queue: str
     consumer_group: str

@@ -54,7 +54,7 @@ async def dead_letters(site: Site, call: Call) -> Answer:
     found.sort(key=lambda kind: (-kind.count, -kind.last_at))
     return site.page(
         call, "dead_letters.html", screen="dead-letters", snapshot=snapshot, graves=graves, chosen=chosen, kinds=found[:KINDS], number=len(found),
-        is_cut=is_cut, looked_at=looked_at, wanted=wanted, reasons=list(DeadReason), total=sum(kind.count for kind in found),
+        is_cut=is_cut, looked_at=looked_at, wanted=wanted, reasons=list(DeadReason), in_all=sum(one.stats.dead_letters for one in graves), looked_in=len(names), total=sum(kind.count for kind in found),
     )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ async def messages(site: Site, call: Call) -> Answer:
     rows = [(message, one_line(message.payload, message.content_type)) for message in found.messages]
     return site.page(
         call, "messages.html", screen="messages", q=text, wanted=wanted, rows=rows, after=found.after, walked=found.walked,
-        problem=problem, chosen=chosen, queues=queues, states=filters.STATES, id_text=id_text,
+        problem=problem, chosen=chosen, queues=queues, states=filters.STATES, id_text=id_text, listed=LISTED,
     )  # fmt: skip
 
 

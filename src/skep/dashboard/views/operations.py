@@ -21,6 +21,7 @@ from skep.ids import id_text
 from skep.keys import DONE, SERVER, Verb
 from skep.operations import Operation, OperationFilter, OperationStatus
 from skep.upkeep import Connections
+from skep.wire.status import FailedCalls
 
 LOOKED_AT = 500
 """Operations that one look groups by partition: the latest that wait."""
@@ -78,6 +79,11 @@ def thresholds(engine: Engine) -> list[Threshold]:
             "one more that would wait is refused",
         ),
     ]  # fmt: skip
+
+
+def failing(one: FailedCalls) -> str:
+    """What an alarm says of calls that fail."""
+    return f"{one.calls:,} call{'' if one.calls == 1 else 's'} failed with {one.code} in the last minute"
 
 
 def _percent(value: float) -> str:
@@ -149,7 +155,7 @@ async def operations(site: Site, call: Call) -> Answer:
         figures=sorted(figures, key=lambda one: (-one.priority, one.kind, one.status)),
         waiting=_waiting(engine, own, is_servers=call.sees_server), places=_places(own, now), is_away=engine.store_away,
         rows=[(one, id_text(one.id), one.stuck(now)) for one in page.operations if sees(one.queue)], after=page.after,
-        status=status, statuses=list(OperationStatus), looked_at=LOOKED_AT,
+        failed=[failing(one) for one in site.failed_calls(call)], status=status, statuses=list(OperationStatus), looked_at=LOOKED_AT,
         is_admin=call.principal is None or call.principal.may_all(Verb.ADMIN, place.tenant),
     )  # fmt: skip
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from skep.clock import seconds
 from skep.dashboard import formats
 from skep.dashboard.charts import charts, since
 from skep.dashboard.site import Deed, Page, Site
 from skep.dashboard.snapshots import Snapshot
-from skep.dashboard.views.operations import thresholds
+from skep.dashboard.views.operations import failing, thresholds
+from skep.dashboard.views.queue import dead_letter_queue
 from skep.engine import Engine
 from skep.engine.spooling.spool import SpoolFigures
+from skep.errors import Code, SkepError
 from skep.http.concerns import concerns
 from skep.http.exchange import Answer, Call
 from skep.http.survey import Surveyed, totals
-from skep.wire.status import Concern
+from skep.model import QueueKey
+from skep.wire.status import Concern, FailedCalls
 
 SHOWN_CONCERNS = 12
 SHOWN_QUEUES = 8
+A_MINUTE = 60.0
+COUNTED_DEATHS = 1_000
+"""The newest dead letters of a queue that are counted: beyond that an alarm says "at least"."""
+COUNTED_QUEUES = 50
 _RED = {Concern.NEARLY_FULL, Concern.OLD}
 _CONCERNS = {Concern.OLD: "backlog stale", Concern.PAUSED: "paused", Concern.NEARLY_FULL: "nearly full"}
 
@@ -35,7 +44,9 @@ async def overview(site: Site, call: Call) -> Answer:
     """The first page."""
     place = site.place(call)
     snapshot = await site.snapshot(call)
-    worries = worries_of(snapshot)
+    worries = worries_of(snapshot, await given_up(site.engine, snapshot))
+    failed = site.failed_calls(call)
+    worries[:0] = [Worry(True, "calls failing", "", failing(one)) for one in failed]
     if call.sees_server and site.engine.operations.stuck:
         worries.insert(
             0,
@@ -59,8 +70,8 @@ async def overview(site: Site, call: Call) -> Answer:
     return site.page(
         call, "overview.html", screen="overview", snapshot=snapshot, totals=totals(snapshot.seen),
         worries=worries[:SHOWN_CONCERNS], more_worries=max(0, len(worries) - SHOWN_CONCERNS),
-        red=sum(worry.red for worry in worries), busiest=busiest(snapshot), is_new=not snapshot.seen.queues,
-        charts=None if moments is None else charts(moments), range=span, server=bearing(site.engine) if call.sees_server else None,
+        red=sum(worry.red for worry in worries), is_dead_lettering=any(worry.what == "dead-lettering" for worry in worries), busiest=busiest(snapshot), is_new=not snapshot.seen.queues,
+        charts=None if moments is None else charts(moments), range=span, server=bearing(site.engine, failed) if call.sees_server else None,
     )  # fmt: skip
 
 
@@ -72,10 +83,10 @@ class Bearing(NamedTuple):
     spool: SpoolFigures | None
 
 
-def bearing(engine: Engine) -> Bearing:
+def bearing(engine: Engine, failed: Sequence[FailedCalls]) -> Bearing:
     """As it stands on this server: for those only who may read all tenants' queues."""
     spool = None if engine.spool is None else engine.spool.figures()
-    return Bearing(admission_state(engine), engine.operations.depth, spool)
+    return Bearing(("refusing", "red") if failed else admission_state(engine), engine.operations.depth, spool)
 
 
 def admission_state(engine: Engine) -> tuple[str, str]:
@@ -88,7 +99,33 @@ def admission_state(engine: Engine) -> tuple[str, str]:
     return ("queueing", "amber") if passed or engine.operations.depth else ("open", "green")
 
 
-def worries_of(snapshot: Snapshot) -> list[Worry]:
+async def given_up(engine: Engine, snapshot: Snapshot) -> dict[str, int]:
+    """How many messages of each queue became dead letters in the last minute: counted where they lie, never a rate times sixty."""
+    found: dict[str, int] = {}
+    for queue, stats in snapshot.seen.queues:
+        grave = dead_letter_queue(queue)
+        if stats.rates.dead > 0 and grave is not None and len(found) < COUNTED_QUEUES:
+            found[queue.key.name] = await _dead_lettered(engine, queue.key, QueueKey(grave, queue.key.tenant))
+    return found
+
+
+async def _dead_lettered(engine: Engine, key: QueueKey, grave: QueueKey) -> int:
+    since = engine.now() - seconds(A_MINUTE)
+    try:
+        deaths = await engine.past.deaths(grave, limit=COUNTED_DEATHS)
+    except SkepError as error:  # deleted meanwhile
+        if error.code not in (Code.QUEUE_NOT_FOUND, Code.NOT_A_DEAD_LETTER_QUEUE):
+            raise
+        return 0
+    return sum(one.source_queue == key.name and one.failed_at > since for one in deaths)
+
+
+def _says_given_up(number: int) -> str:
+    least = "at least " if number >= COUNTED_DEATHS else ""
+    return f"{least}{number:,} message{'' if number == 1 else 's'} dead-lettered in the last minute"
+
+
+def worries_of(snapshot: Snapshot, dead_lettered: Mapping[str, int]) -> list[Worry]:
     """What needs attention, red first, then by queue."""
     by_name = {one.queue.key.name: one for one in snapshot.seen.queues}
     found = [
@@ -101,10 +138,11 @@ def worries_of(snapshot: Snapshot) -> list[Worry]:
         for warned in concerns(snapshot.seen)
     ]
     for queue, stats in snapshot.seen.queues:
-        if stats.rates.dead > 0 and not queue.holds_dead_letters:
-            given_up = max(1, round(stats.rates.dead * 60))
-            message = f"{given_up:,} message{'' if given_up == 1 else 's'} dead-lettered in the last minute"
-            found.append(Worry(True, "dead-lettering", queue.key.name, message))
+        number = dead_lettered.get(queue.key.name)
+        if number:
+            found.append(Worry(True, "dead-lettering", queue.key.name, _says_given_up(number)))
+        elif number is None and stats.rates.dead > 0 and not queue.holds_dead_letters:
+            found.append(Worry(True, "discarding", queue.key.name, "messages are dropped after their last attempt"))
     return sorted(found, key=lambda worry: (not worry.red, worry.queue, worry.what))
 
 
@@ -120,10 +158,10 @@ def _says(concern: Concern, one: Surveyed) -> str:
 
 
 def busiest(snapshot: Snapshot) -> list[Surveyed]:
-    """The queues that have most to do, those that wait longest first."""
+    """The queues with the largest backlog, the deepest first."""
     working = [one for one in snapshot.seen.queues if not one.queue.holds_dead_letters]
     working.sort(
-        key=lambda one: (-one.stats.oldest_age_seconds, -one.stats.depth, -one.stats.rates.pushed, one.queue.key)
+        key=lambda one: (-one.stats.depth, -one.stats.oldest_age_seconds, -one.stats.rates.pushed, one.queue.key)
     )
     return working[:SHOWN_QUEUES]
 

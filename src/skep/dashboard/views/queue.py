@@ -65,6 +65,7 @@ async def queue(site: Site, call: Call) -> Answer:
     return site.page(
         call, "queue.html", screen="queues", queue=found, stats=stats, group=group, range=place.query.get("range", "1h"),
         partitions=partitions[:PARTITIONS], more_partitions=len(partitions) > PARTITIONS, after=after,
+        account=next((one for one in stats.groups if one.group == group), None), seen_pending=sum(one.pending for one in partitions[:PARTITIONS]),
         charts=charts(moments[0]), dead_letter_queue=dead_letter_queue(found),
         held={one.group: held_by(one, stats) for one in stats.groups},
         newest=[(message, one_line(message.payload, message.content_type)) for message in newest.messages],

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from skep.engine import Engine
+from skep.http.concerns import failed_calls
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import KNOWN, READ_LIST
 from skep.http.operation import Operation
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.survey import LISTED_QUEUES, known_tenants, listed, survey, totals
-from skep.model import Queue
+from skep.http.survey import ALL_QUEUES, all_listed, known_tenants, survey, totals
+from skep.observe.metrics import Meter
 from skep.wire.queues import Labelled, NamespacesResponse, Overview, TasksResponse, TenantsResponse
 
 TAG = "Queues"
 
 
-def operations(engine: Engine) -> list[Operation]:
+def operations(engine: Engine, total: Callable[[], Meter]) -> list[Operation]:
     """Namespaces, tasks, totals."""
 
     async def namespaces(call: Call) -> Answer:
-        queues, complete = await all_listed(call)
+        queues, complete = await all_listed(engine, call.tenant, ALL_QUEUES, call.visible)
         return json_answer(NamespacesResponse(_labels(queue.settings.namespace for queue in queues), complete))
 
     async def tasks(call: Call) -> Answer:
-        queues, complete = await all_listed(call)
+        queues, complete = await all_listed(engine, call.tenant, ALL_QUEUES, call.visible)
         return json_answer(TasksResponse(_labels(queue.settings.task for queue in queues), complete))
-
-    async def all_listed(call: Call) -> tuple[list[Queue], bool]:
-        queues = await listed(engine, call.tenant, limit=LISTED_QUEUES, sees=call.visible)
-        return queues, len(queues) < LISTED_QUEUES
 
     async def tenants(call: Call) -> Answer:
         limit, after = page_limit(call.query), call.query.get("after", "")
@@ -38,7 +35,8 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(TenantsResponse(found, next_after(found, limit, lambda name: name)))
 
     async def overview(call: Call) -> Answer:
-        return json_answer(totals(await survey(engine, call.tenant, sees=call.visible)))
+        seen = await survey(engine, call.tenant, sees=call.visible)
+        return json_answer(totals(seen, failed_calls(total(), call, engine.now())))
 
     return [
         Operation(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from skep.clock import Instant
 from skep.engine import Engine
 from skep.engine.spooling.spool import Spool, SpoolFigures
 from skep.http import parameters
-from skep.http.concerns import OLD_SECONDS, concerns
+from skep.http.concerns import OLD_SECONDS, concerns, failed_calls
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import READ, READ_LIST, READ_SERVER
 from skep.http.operation import Operation, Parameter
@@ -16,6 +18,7 @@ from skep.http.shown import age_seconds, group_figures
 from skep.http.stuck import stuck_partitions
 from skep.http.survey import Survey, Surveyed, figures, listed, survey, totals
 from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue
+from skep.observe.metrics import Meter
 from skep.wire.status import (
     BuffersResponse,
     BufferStatus,
@@ -38,14 +41,16 @@ WARNINGS = 100
 OLDER_THAN = Parameter("olderThan", float, f"how many seconds a message may wait; {OLD_SECONDS:g} by default")
 
 
-def operations(engine: Engine) -> list[Operation]:
+def operations(engine: Engine, total: Callable[[], Meter]) -> list[Operation]:
     """Queues and partitions as they stand; leases and histories have a module of their own."""
 
     async def status(call: Call) -> Answer:
         old = parameters.duration_seconds(call.query, "olderThan")
         seen = await survey(engine, call.tenant, sees=call.visible)
         warned = concerns(seen, OLD_SECONDS if old is None else old)
-        return json_answer(StatusResponse(Verdict.ATTENTION if warned else Verdict.OK, warned[:WARNINGS], totals(seen)))
+        failed = failed_calls(total(), call, engine.now())
+        verdict = Verdict.ATTENTION if warned or failed else Verdict.OK
+        return json_answer(StatusResponse(verdict, warned[:WARNINGS], totals(seen, failed), failed))
 
     async def queues(call: Call) -> Answer:
         limit = page_limit(call.query)
