@@ -195,14 +195,15 @@ class Tenant(_Part, frozen=True):
 class Webhook(_Part, frozen=True):
     """An address that takes messages from outside, for a queue or for a command at once.
 
-    ``message`` says what is pushed; without it that is the payload, the kept headers, the source ip and the time.
+    ``message`` says what is pushed; without it that is the payload, the kept headers, the source ip and the time. Without
+    ``keep_headers`` those that are harmless are kept (see `skep.spec.kept_headers`).
     """
 
     queue: str | None = None
     command: CommandCall | None = None
     verify: Verify | None = None
     idempotency: Idempotency | None = None
-    keep_headers: list[str] = []
+    keep_headers: list[str] | None = None
     tenant: Tenant | None = None
     message: Expressions = {}
 

@@ -211,7 +211,7 @@ def _webhook(webhook: Webhook) -> list[Entry]:
         entries.append(_verify(webhook.verify))
     if webhook.idempotency is not None:
         entries.append(_idempotency(webhook.idempotency))
-    if webhook.keep_headers:
+    if webhook.keep_headers is not None:
         entries.append(_value("keep_headers", _strings(webhook.keep_headers)))
     if webhook.tenant is not None:
         entries.append(_value("tenant", _tenant(webhook.tenant)))

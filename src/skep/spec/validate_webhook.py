@@ -21,6 +21,7 @@ from skep.spec.ir import (
 from skep.spec.problems import Path
 from skep.spec.senders import SIGNED_IDS, block_for
 from skep.spec.types import Type, fits, print_type
+from skep.spec.validate_headers import check_kept
 from skep.spec.variables import ENVELOPE, TENANT, WEBHOOK
 
 TOLERANCE_SECONDS_MAX = 86_400.0
@@ -50,8 +51,7 @@ def check_webhook(checking: Checking, name: str, webhook: Webhook, path: Path, c
     if webhook.idempotency is not None:
         _check_idempotency(checking, webhook.idempotency, scheme_of(webhook), (*path, "idempotency"))
     _check_window(checking, webhook, path)
-    for header in webhook.keep_headers:
-        checking.header((*path, "keep_headers"), header)
+    check_kept(checking, webhook, path)
     if webhook.tenant is not None:
         _check_tenant(checking, webhook.tenant, scheme_of(webhook), (*path, "tenant"))
 

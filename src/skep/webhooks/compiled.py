@@ -13,6 +13,7 @@ from skep.engine.validate import NAME_CHARACTERS
 from skep.entities import CompiledEntity, compile_entity
 from skep.spec import App, Expression, FieldMapping, compile_expression, compile_mapping, effective_idempotency
 from skep.spec.ir import CommandCall, IdempotencySource, OnInvalid, Scheme, Tenant, TenantSource, Webhook
+from skep.spec.kept_headers import Kept, kept_of
 from skep.spec.senders import SIGNED_IDS
 from skep.spec.validate_webhook import scheme_of
 from skep.spec.variables import ENVELOPE, TENANT, WEBHOOK
@@ -54,7 +55,7 @@ class CompiledWebhook(Struct, frozen=True, eq=False):
     window_micros: int
     idempotency_headers: tuple[bytes, ...]
     key: Expression | None
-    keep_headers: frozenset[bytes]
+    kept: Kept
     tenant: TenantSource | None
     tenant_header: bytes
     tenant_key: Expression | None
@@ -78,7 +79,7 @@ def compile_webhook(
         window_micros=seconds(idempotency.window_seconds),
         idempotency_headers=_idempotency_headers(webhook, idempotency.value) if by_header else (),
         key=compile_expression(idempotency.value, WEBHOOK) if by_key else None,
-        keep_headers=frozenset(_small(header) for header in webhook.keep_headers),
+        kept=kept_of(webhook),
         tenant=webhook.tenant.source if webhook.tenant is not None else None,
         tenant_header=_tenant_header(webhook.tenant),
         tenant_key=_tenant_key(webhook.tenant),

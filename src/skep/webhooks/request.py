@@ -13,14 +13,12 @@ from skep.errors import Code, SkepError
 from skep.model import DEFAULT_TENANT
 from skep.spec import Expression, ExpressionError, evaluate_json
 from skep.spec.ir import IdempotencySource, TenantSource
+from skep.spec.kept_headers import HEADERS_BYTES_MAX, HEADERS_MAX, Kept
 from skep.webhooks.compiled import CompiledWebhook
 from skep.webhooks.signatures import Headers
 from skep.wire.times import to_datetime
 
 Values = dict[str, object]
-
-RESERVED = b"skep-producer"
-"""Only the server says who pushed a message."""
 
 
 class HookRequest(Struct, frozen=True, gc=False):
@@ -81,7 +79,7 @@ def values_of(webhook: CompiledWebhook, request: HookRequest, tenant: str, paylo
     """What the webhook's expressions read."""
     return {
         "payload": payload,
-        "headers": _kept(webhook, request.headers) if webhook.keep_headers else {},
+        "headers": kept_headers(webhook.kept, request.headers),
         "source_ip": request.source_ip,
         "received_at": to_datetime(now).isoformat()[:-6] + "Z",
         "tenant": tenant,
@@ -96,13 +94,19 @@ def challenge_of(payload: object) -> str | None:
     return None
 
 
-def _kept(webhook: CompiledWebhook, headers: Headers) -> dict[str, str]:
-    kept: dict[str, str] = {}
-    for name, value in headers:
-        if name in webhook.keep_headers and name != RESERVED:
-            known, text = name.decode(), value.decode("latin-1")
-            kept[known] = f"{kept[known]}, {text}" if known in kept else text
-    return kept
+def kept_headers(kept: Kept, headers: Headers) -> dict[str, str]:
+    """The headers that a message keeps, a name that comes several times as one, within their bounds."""
+    found: dict[str, str] = {}
+    room = HEADERS_BYTES_MAX
+    for raw_name, raw_value in headers:
+        name = raw_name.decode("latin-1")
+        size = len(raw_name) + len(raw_value)
+        if size > room or (name not in found and len(found) == HEADERS_MAX) or kept.why_not(name) is not None:
+            continue
+        value = raw_value.decode("latin-1")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+        room -= size
+    return found
 
 
 def _needed(headers: Headers, name: bytes, what_for: str) -> bytes:

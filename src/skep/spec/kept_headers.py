@@ -1,0 +1,164 @@
+"""Which headers of a request to a webhook its message keeps: the one list, with reasons, for the server and for `spec check`.
+
+A message is read by more people than the request was meant for: consumers, the dashboard, dead letters, the lake. So what proves
+who somebody is never gets into one, and what says where somebody is gets in only when the spec asks for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+
+from skep.spec.ir import Webhook
+
+ALL = "*"
+"""In `keep_headers`: all but what may be secret."""
+
+HEADERS_MAX = 64
+"""So many headers are kept of one request."""
+HEADERS_BYTES_MAX = 8 * 1024
+"""So much they have together, names and values; a header that does not fit any more is left out whole."""
+
+
+class Reason(StrEnum):
+    """Why a header is not kept."""
+
+    CREDENTIAL = "it proves who somebody is"
+    SIGNATURE = "it is a signature, which is verified and then of no use but to an attacker"
+    OURS = "only the server writes it"
+    GUESS = "it may hold a secret"
+    ADDRESS = "it says where somebody is"
+    PLUMBING = "it is about the connection, not the message"
+    UNNAMED = "keep_headers does not name it"
+
+
+NEVER: dict[str, Reason] = {
+    "authorization": Reason.CREDENTIAL,
+    "proxy-authorization": Reason.CREDENTIAL,
+    "proxy-authenticate": Reason.CREDENTIAL,
+    "www-authenticate": Reason.CREDENTIAL,
+    "authentication-info": Reason.CREDENTIAL,
+    "proxy-authentication-info": Reason.CREDENTIAL,
+    "cookie": Reason.CREDENTIAL,
+    "cookie2": Reason.CREDENTIAL,
+    "set-cookie": Reason.CREDENTIAL,
+    "x-hub-signature": Reason.SIGNATURE,
+    "x-hub-signature-256": Reason.SIGNATURE,
+    "x-pagerduty-signature": Reason.SIGNATURE,
+    "stripe-signature": Reason.SIGNATURE,
+    "x-slack-signature": Reason.SIGNATURE,
+    "webhook-signature": Reason.SIGNATURE,
+    "svix-signature": Reason.SIGNATURE,
+    "skep-producer": Reason.OURS,
+    "skep-tenant": Reason.OURS,
+}
+"""Not kept even when a spec names them."""
+SECRET_WORDS: dict[str, Reason] = {
+    "signature": Reason.SIGNATURE,
+    "signatures": Reason.SIGNATURE,
+    "hmac": Reason.SIGNATURE,
+    "authorization": Reason.CREDENTIAL,
+    "authentication": Reason.CREDENTIAL,
+    "auth": Reason.CREDENTIAL,
+    "cookie": Reason.CREDENTIAL,
+    "credential": Reason.CREDENTIAL,
+    "credentials": Reason.CREDENTIAL,
+    "assertion": Reason.CREDENTIAL,
+    "jwt": Reason.CREDENTIAL,
+    "key": Reason.GUESS,
+    "apikey": Reason.GUESS,
+    "token": Reason.GUESS,
+    "secret": Reason.GUESS,
+    "password": Reason.GUESS,
+    "passwd": Reason.GUESS,
+    "session": Reason.GUESS,
+    "csrf": Reason.GUESS,
+    "xsrf": Reason.GUESS,
+    "cert": Reason.GUESS,
+    "oidc": Reason.GUESS,
+    "principal": Reason.GUESS,
+}
+"""A header with one of these among the words of its name (`x-gitlab-token`, `x-api-key`) is kept only when a spec names it."""
+HARMLESS = frozenset({"idempotency-key", "x-idempotency-key"})
+"""Kept though a word of theirs is among those."""
+BY_NAME_OR_ALL: dict[str, Reason] = {
+    "forwarded": Reason.ADDRESS,
+    "x-original-forwarded-for": Reason.ADDRESS,
+    "x-real-ip": Reason.ADDRESS,
+    "x-client-ip": Reason.ADDRESS,
+    "x-cluster-client-ip": Reason.ADDRESS,
+    "x-envoy-external-address": Reason.ADDRESS,
+    "x-appengine-user-ip": Reason.ADDRESS,
+    "x-azure-clientip": Reason.ADDRESS,
+    "x-azure-socketip": Reason.ADDRESS,
+    "client-ip": Reason.ADDRESS,
+    "true-client-ip": Reason.ADDRESS,
+    "fastly-client-ip": Reason.ADDRESS,
+    "fly-client-ip": Reason.ADDRESS,
+    "cf-connecting-ip": Reason.ADDRESS,
+    "cf-connecting-ipv6": Reason.ADDRESS,
+    "cf-pseudo-ipv4": Reason.ADDRESS,
+    "via": Reason.ADDRESS,
+    "host": Reason.PLUMBING,
+    "connection": Reason.PLUMBING,
+    "proxy-connection": Reason.PLUMBING,
+    "keep-alive": Reason.PLUMBING,
+    "te": Reason.PLUMBING,
+    "trailer": Reason.PLUMBING,
+    "transfer-encoding": Reason.PLUMBING,
+    "upgrade": Reason.PLUMBING,
+    "expect": Reason.PLUMBING,
+    "content-length": Reason.PLUMBING,
+    "accept": Reason.PLUMBING,
+    "accept-encoding": Reason.PLUMBING,
+    "accept-charset": Reason.PLUMBING,
+    "accept-language": Reason.PLUMBING,
+    "cache-control": Reason.PLUMBING,
+    "pragma": Reason.PLUMBING,
+}
+"""Kept when a spec names them, or all. So is what begins with `x-forwarded-`: who it was, and where from."""
+_FORWARDED = "x-forwarded-"
+_WORDS = re.compile(r"[-_.]")
+
+
+class Kept:
+    """Which headers a webhook keeps. Names are in small letters."""
+
+    def __init__(self, names: Iterable[str] | None, own_signature: str | None = None) -> None:
+        self._named = frozenset(name.lower() for name in names or ())
+        self._all = ALL in self._named
+        self._harmless = names is None
+        self._own = own_signature.lower() if own_signature is not None else None
+
+    def why_not(self, name: str) -> Reason | None:
+        """Why a header is not kept; None when it is."""
+        if name == self._own:
+            return Reason.SIGNATURE
+        if name in NEVER:
+            return NEVER[name]
+        if name in self._named:
+            return None
+        if not (self._all or self._harmless):
+            return Reason.UNNAMED
+        return secret_reason(name) or (_other_reason(name) if self._harmless else None)
+
+    def may_name(self, name: str) -> bool:
+        """Whether a header would be kept if the spec named it."""
+        return name != self._own and name not in NEVER
+
+
+def secret_reason(name: str) -> Reason | None:
+    """Why a header may be secret, by the words of its name; None when it looks like none."""
+    if name in HARMLESS:
+        return None
+    return next((SECRET_WORDS[word] for word in _WORDS.split(name) if word in SECRET_WORDS), None)
+
+
+def _other_reason(name: str) -> Reason | None:
+    return Reason.ADDRESS if name.startswith(_FORWARDED) else BY_NAME_OR_ALL.get(name)
+
+
+def kept_of(webhook: Webhook) -> Kept:
+    """What a webhook keeps: what it names, or what is harmless."""
+    return Kept(webhook.keep_headers, webhook.verify.header if webhook.verify is not None else None)
