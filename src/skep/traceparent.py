@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
@@ -11,10 +12,14 @@ from skep.ids import Id
 
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 STATE_CHARACTERS_MAX = 512
-"""What a `tracestate` may have before it is left out; the standard asks for no more to be carried."""
+"""What a `tracestate` may have; the standard asks for no more to be carried, and what is oldest, at its end, goes first."""
 
-# A version that is not known yet may say more after what version 00 says.
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+# Version 00 ends here. One that is not known yet may say more after a dash, and ff is none.
+_TRACEPARENT = re.compile(
+    r"(?:00-{ids}|(?!00|ff)[0-9a-f]{{2}}-{ids}(?:-.*)?)".format(
+        ids="(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+    )
+)
 _headers = msgspec.json.Decoder(dict[str, str])
 
 
@@ -42,30 +47,70 @@ def trace_context(traceparent: str | None, tracestate: str | None = None) -> Tra
     """
     if traceparent is None or not _TRACEPARENT.fullmatch(traceparent):
         return None
-    if tracestate is not None and not 0 < len(tracestate) <= STATE_CHARACTERS_MAX:
-        tracestate = None
-    return TraceContext(traceparent, tracestate)
+    return TraceContext(traceparent, None if tracestate is None else _state(tracestate))
+
+
+def context_of(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext | None:
+    """The context of a request, its names in small letters: of one `traceparent`, since two count for none, and of every
+    `tracestate`, which are one list that came in parts. Both are ASCII; anything else counts for nothing.
+    """
+    parents, states = [], []
+    for name, value in headers:
+        if name == b"traceparent":
+            parents.append(value)
+        elif name == b"tracestate":
+            states.append(value)
+    if len(parents) != 1:
+        return None
+    state = b",".join(states).decode("ascii", "replace") if states else None
+    return trace_context(parents[0].decode("ascii", "replace"), state)
 
 
 def context_in(headers: bytes | None) -> TraceContext | None:
     """The context in a message's headers, which are a JSON object."""
     if headers is None or b"traceparent" not in headers:
         return None
+    found = _decoded(headers)
+    return None if found is None else trace_context(found.get(TRACEPARENT), found.get(TRACESTATE))
+
+
+def with_context(headers: bytes | None, context: TraceContext | None) -> bytes | None:
+    """A message's headers with a context, unless they have one of their own. A `tracestate` without a sound `traceparent`
+    of its own belongs to no trace, and is left out.
+    """
+    if headers is None:
+        return None if context is None else msgspec.json.encode(context.headers)
+    has_own, has_state = b"traceparent" in headers, b"tracestate" in headers
+    if (context is None or has_own) and not has_state:
+        return headers
+    found = _decoded(headers)
+    if found is None:
+        return headers
+    if TRACESTATE in found and trace_context(found.get(TRACEPARENT)) is None:
+        del found[TRACESTATE]
+    elif context is None or has_own:
+        return headers
+    ours = {} if context is None or TRACEPARENT in found else context.headers
+    return msgspec.json.encode({**found, **ours})
+
+
+def _state(text: str) -> str | None:
+    """The members of a state that are there, as many as may be carried; None when there are none."""
+    if len(text) <= STATE_CHARACTERS_MAX and ",," not in text and text.strip(", \t") == text:
+        return text or None
+    kept: list[str] = []
+    characters = 0
+    for member in text.split(","):
+        if entry := member.strip(" \t"):
+            characters += len(entry) + bool(kept)
+            if characters > STATE_CHARACTERS_MAX:
+                break
+            kept.append(entry)
+    return ",".join(kept) or None
+
+
+def _decoded(headers: bytes) -> dict[str, str] | None:
     try:
-        found = _headers.decode(headers)
+        return _headers.decode(headers)
     except msgspec.DecodeError:  # whoever checks the message says what is wrong with them
         return None
-    return trace_context(found.get(TRACEPARENT), found.get(TRACESTATE))
-
-
-def with_context(headers: bytes | None, context: TraceContext) -> bytes:
-    """A message's headers with a context, unless they have one of their own."""
-    if headers is None:
-        return msgspec.json.encode(context.headers)
-    if b"traceparent" in headers:
-        return headers
-    try:
-        found = _headers.decode(headers)
-    except msgspec.DecodeError:
-        return headers
-    return msgspec.json.encode({**found, **context.headers})

@@ -140,6 +140,14 @@ def test_a_message_that_brings_a_context_keeps_it(server: RunningServer) -> None
     assert message.headers == {"traceparent": mine, "tracestate": "congo=t61"}
 
 
+def test_a_state_of_another_trace_does_not_go_with_ours(server: RunningServer) -> None:
+    with skep.Client(server.url) as client, TRACER.start_as_current_span("order placed") as span:
+        client.push("traced-5", {"n": 1}, headers={"tracestate": "congo=t61", "a": "b"})
+        [message] = client.pop("traced-5")
+    assert message.headers.keys() == {"traceparent", "a"}
+    assert message.headers["traceparent"][3:35] == f"{span.get_span_context().trace_id:032x}"
+
+
 def test_a_program_without_opentelemetry_does_not_load_it() -> None:
     script = "import skep, sys; skep.Client; skep.Worker; print('opentelemetry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

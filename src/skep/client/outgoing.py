@@ -15,7 +15,7 @@ from skep.client.tracing import current_context
 from skep.errors import Code, SkepError
 from skep.ids import IdMint, id_text
 from skep.model import DEFAULT_PARTITION
-from skep.traceparent import TRACEPARENT
+from skep.traceparent import TRACEPARENT, TRACESTATE
 from skep.wire.messages import PushedMessage, PushItem
 
 Headers = dict[str, str]
@@ -139,7 +139,8 @@ def _carry(items: list[PushItem], context: Headers) -> None:
         if headers is UNSET:
             item.headers = cast("Raw", context)
         elif isinstance(headers, dict) and TRACEPARENT not in headers:
-            item.headers = cast("Raw", {**headers, **context})
+            # A state of another trace does not go with this one's parent.
+            item.headers = cast("Raw", {**{name: headers[name] for name in headers if name != TRACESTATE}, **context})
 
 
 def _listed(messages: object) -> list[object]:

@@ -19,6 +19,7 @@ from skep.errors import Code, SkepError
 from skep.http.pushing import parse_trace_id, trace_id_in
 from skep.http.unpacking import unpacked_bytes
 from skep.model import DEFAULT_PARTITION, LOG_CHUNK, NewMessage, QueueKey, Seq
+from skep.traceparent import with_context
 
 Data = bytes | memoryview
 BATCHES = 10_000
@@ -193,7 +194,7 @@ def _message(row: dict[str, Any], queue: str | None, tenant: str) -> NewMessage:
     if payload is None:
         raise SkepError(Code.INVALID_PAYLOAD, "a payload is null")
     trace_id = row.get("trace_id")
-    headers = None if row.get("headers") is None else _headers(row["headers"])
+    headers = None if row.get("headers") is None else with_context(_headers(row["headers"]), None)
     return NewMessage(
         QueueKey(name, tenant),
         payload,

@@ -23,7 +23,7 @@ from skep.http.transport import TRANSPORT
 from skep.keys import Verb
 from skep.model import DEFAULT_TENANT, QueueKey
 from skep.strictness import check_depth_of_body, check_unique_keys
-from skep.traceparent import TraceContext, trace_context
+from skep.traceparent import TraceContext, context_of
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
@@ -219,14 +219,8 @@ class Call:
 
     @property
     def trace_context(self) -> TraceContext | None:
-        """The trace that the caller is in. What it says is ASCII; anything else counts for nothing."""
-        traceparent = self.header(b"traceparent")
-        if traceparent is None:
-            return None
-        state = self.header(b"tracestate")
-        return trace_context(
-            traceparent.decode("ascii", "replace"), None if state is None else state.decode("ascii", "replace")
-        )
+        """The trace that the caller is in."""
+        return context_of(self.scope["headers"])
 
     def path(self, name: str) -> str:
         """A part of the path. Paths are matched before they are unquoted, so a part may contain a slash."""

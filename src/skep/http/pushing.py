@@ -41,7 +41,7 @@ def new_messages(items: Sequence[PushItem], call: Call) -> list[NewMessage]:
             key = keys[item.queue] = call.queue(item.queue, Verb.PUSH)
         payload = bytes(item.payload)
         headers = None if item.headers is NO_HEADERS else _headers(item.headers)
-        if context is not None:
+        if headers is not None or context is not None:
             headers = with_context(headers, context)
         stamped_headers = headers
         if principal is not None:

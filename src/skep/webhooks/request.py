@@ -14,6 +14,7 @@ from skep.model import DEFAULT_TENANT
 from skep.spec import Expression, ExpressionError, evaluate_json
 from skep.spec.ir import IdempotencySource, TenantSource
 from skep.spec.kept_headers import HEADERS_BYTES_MAX, HEADERS_MAX, Kept
+from skep.traceparent import TRACEPARENT, TRACESTATE, TraceContext, context_of
 from skep.webhooks.compiled import CompiledWebhook
 from skep.webhooks.signatures import Headers
 from skep.wire.times import to_datetime
@@ -106,7 +107,17 @@ def kept_headers(kept: Kept, headers: Headers) -> dict[str, str]:
         value = raw_value.decode("latin-1")
         found[name] = f"{found[name]}, {value}" if name in found else value
         room -= size
+    if TRACEPARENT in found or TRACESTATE in found:
+        _trace(found, context_of(headers))
     return found
+
+
+def _trace(kept: dict[str, str], context: TraceContext | None) -> None:
+    """The trace context as its standard reads it, which is not as other headers that come twice."""
+    traced = context.headers if context is not None and TRACEPARENT in kept else {}
+    for name in (TRACEPARENT, TRACESTATE):
+        if kept.pop(name, None) is not None and name in traced:
+            kept[name] = traced[name]
 
 
 def _needed(headers: Headers, name: bytes, what_for: str) -> bytes:
