@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 import skep
-from skep.clock import ManualClock
+from skep.clock import ManualClock, SystemClock, seconds
+from skep.spec import load
 from skep.testing.plugin import SkepServer
-from skep.wire.times import to_datetime
+from skep.wire.times import to_datetime, to_instant
 
 
 def test_a_test_finds_its_server_empty(skep_client: skep.Client) -> None:
@@ -71,3 +74,54 @@ def test_the_plugin_costs_nothing_until_it_is_used() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert set(run.stdout.split()) == {"skep", "skep.testing", "skep.testing.plugin"}
+
+
+SPEC = """
+app Shop {
+  queue Orders {
+    message_type {
+      total: int
+    }
+    delivery {
+      max_attempts: 7
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_a_spec_that_the_client_applies_is_for_its_own_queues_and_for_this_test_alone(
+    skep_client: skep.Client, time: str
+) -> None:
+    assert skep_client.apps() == []
+
+    skep_client.apply(load(SPEC, "shop.skep"))
+
+    assert [queue.name for queue in skep_client.queues()] == ["Orders"]
+    assert skep_client.stats("Orders").settings.max_attempts == 7
+    with pytest.raises(skep.SkepError, match="MESSAGE_INVALID"):
+        skep_client.push("Orders", {"total": "many"})
+
+
+def test_the_clock_begins_now_and_stands_still(skep_clock: ManualClock, skep_client: skep.Client) -> None:
+    began = skep_clock.now()
+    skep_client.push("orders", [1])
+
+    [message] = skep_client.messages("orders")
+
+    assert abs(SystemClock().now() - began) < seconds(3600)
+    assert to_instant(message.created_at) == skep_clock.now() == began
+
+
+def test_a_time_that_is_counted_from_now_is_reached_by_the_clock(
+    skep_client: skep.Client, skep_clock: ManualClock
+) -> None:
+    due = datetime.now(UTC) + timedelta(hours=1)
+    skep_client.push("orders", [1], deliver_at=due)
+    assert skep_client.pop("orders") == []
+    assert to_instant(due) < skep_clock.now() + seconds(2 * 3600)
+
+    skep_clock.advance(2 * 3600)
+
+    assert [message.json() for message in skep_client.pop("orders", wait_seconds=30)] == [1]

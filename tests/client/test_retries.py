@@ -246,3 +246,44 @@ def test_retries_obey_staminas_switch() -> None:
         stamina.set_active(True)
 
     assert len(server.requests) == 1
+
+
+def test_000_429_is_not_tried_again_by_those_who_do_not_want_it(waits: list[float]) -> None:
+    with (
+        ScriptedServer(problem(429, "QUEUE_FULL", retry_after="0"), stored) as server,
+        skep.Client(server.url, retry_on_429=False) as client,
+        pytest.raises(AnsweredError) as raised,
+    ):
+        client.push("orders", [1])
+
+    assert (raised.value.status, raised.value.retry_after_seconds) == (429, 0.0)
+    assert (len(server.requests), waits) == (1, [])
+
+
+def test_000_retry_after_does_not_set_the_pause_for_those_who_do_not_want_it(waits: list[float]) -> None:
+    script: list[bytes | Script] = [problem(429, "TOO_MANY_REQUESTS", retry_after="3600"), stored]
+    with (
+        ScriptedServer(*script) as server,
+        skep.Client(server.url, honor_retry_after=False, backoff_seconds=QUICK) as client,
+    ):
+        assert len(client.push("orders", [1]).stored) == 1
+
+    [wait] = waits
+    assert 0 < wait < 1  # the client's own pause, with its jitter
+
+
+def test_a_5xx_is_tried_again_whatever_is_wanted_of_429() -> None:
+    with (
+        ScriptedServer(problem(503, "STORE_BUSY"), stored) as server,
+        skep.Client(server.url, retry_on_429=False, honor_retry_after=False, backoff_seconds=QUICK) as client,
+    ):
+        assert len(client.push("orders", [1]).stored) == 1
+
+
+async def test_000_the_asynchronous_client_and_its_likes_keep_to_it(waits: list[float]) -> None:
+    with ScriptedServer(problem(429, "TOO_MANY_REQUESTS"), stored) as server:
+        async with skep.AsyncClient(server.url, retry_on_429=False) as client:
+            with pytest.raises(AnsweredError):
+                await client.for_tenant("acme").push("orders", [1])
+
+    assert waits == []

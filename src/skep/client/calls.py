@@ -132,7 +132,7 @@ def _pop(path: str, query: dict[str, str], options: PopOptions) -> Call[list[Pop
         query["autoAck"] = "true"
     if "start" in options:
         query.update(_start(options["start"]))
-    return Call(Request("POST", path, query=query, wait_seconds=wait), _read_popped)
+    return Call(Request("POST", path, query=query, wait_seconds=wait, says_who=True), _read_popped)
 
 
 def _start(start: Start) -> dict[str, str]:

@@ -34,6 +34,8 @@ class Request(Struct, frozen=True):
     """How long the server may hold the answer back, on top of the usual time."""
     headers: Mapping[str, str] | None = None
     """Where they differ from those of all requests, such as the media type of a body that is no JSON."""
+    says_who: bool = False
+    """Whether the client says who it is (`skep.client.consumer`)."""
     waits_for_room: bool = True
     """Whether to try again while a queue is full. Who holds a lease meanwhile has better things to do."""
 

@@ -1,6 +1,6 @@
 """Whether a failed call is made again, and after which pause; the pauses themselves are stamina's.
 
-Network failures and 5xx are tried again with a growing pause, 429 after what Retry-After says, other 4xx never. A request that
+Network failures and 5xx are tried again with a growing pause, 429 after what Retry-After says (if the settings want that), other 4xx never. A request that
 must not be repeated (a push without transaction ids) is tried again only when it certainly had no effect.
 """
 
@@ -69,7 +69,9 @@ def retry_hook(request: Request, settings: ClientSettings) -> Hook:
             if error.code is Code.QUEUE_FULL and not request.waits_for_room:
                 return False
             if error.status == TOO_MANY:
-                asked = error.retry_after_seconds
+                if not settings.retry_on_429:
+                    return False
+                asked = error.retry_after_seconds if settings.honor_retry_after else None
                 return True if asked is None else min(asked, settings.max_retry_delay)
             return error.status >= SERVER_ERRORS and may_repeat(request, error)
         return isinstance(error, UnreachableError) and may_repeat(request, error)

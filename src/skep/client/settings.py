@@ -23,6 +23,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whose queues are meant."""
     token: str | None = None
     """Sent as a bearer token."""
+    client_name: str | None = None
+    """Who this client is, said with each pop and shown with the lease; the program's name when it is not given."""
     timeout_seconds: float = 30.0
     """How long one try may take from connecting to the last byte; a pop that waits may take its wait on top."""
     connect_timeout_seconds: float = 5.0
@@ -33,6 +35,10 @@ class ClientSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The pause after the first failed try; it doubles with each further one, with jitter on top."""
     max_retry_delay: float = 30.0
     """No pause is longer than so many seconds, also when the server asks for more by Retry-After."""
+    retry_on_429: bool = True
+    """Whether a call is tried again that the server refused because it is busy, or a queue full."""
+    honor_retry_after: bool = True
+    """Whether the pause after a 429 is the one that the server asks for by Retry-After; else it is like any other."""
     queued_operation: Literal["return", "poll"] = "return"
     """Whether an operation that the server accepted for later (202) is returned as queued, or waited for."""
     poll_seconds: float = 0.1
@@ -58,11 +64,14 @@ class ClientOptions(TypedDict, total=False):
 
     tenant: str
     token: str | None
+    client_name: str | None
     timeout_seconds: float
     connect_timeout_seconds: float
     attempts: int
     backoff_seconds: float
     max_retry_delay: float
+    retry_on_429: bool
+    honor_retry_after: bool
     queued_operation: Literal["return", "poll"]
     poll_seconds: float
     poll_timeout_seconds: float

@@ -17,6 +17,7 @@ from pyreqwest.request import RequestBuilder, SyncRequestBuilder
 from pyreqwest.response import Response, SyncResponse, SyncResponseBodyReader
 
 from skep import __version__
+from skep.client.consumer import HEADER, consumer_header
 from skep.client.exchange import ERRORS, Answer, Request
 from skep.client.failures import UnreachableError
 from skep.client.settings import ClientSettings
@@ -175,6 +176,8 @@ def _configured(builder: C, settings: ClientSettings) -> C:
 def _prepared(builder: B, request: Request, settings: ClientSettings, says_tenant: bool) -> B:
     if says_tenant:
         builder = builder.header("Skep-Tenant", settings.tenant)
+    if request.says_who:
+        builder = builder.header(HEADER, consumer_header(settings.client_name))
     if request.body is not None:
         builder = builder.body_bytes(request.body)
     for name, value in (request.headers or {}).items():

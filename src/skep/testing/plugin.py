@@ -5,7 +5,6 @@ pytest loads this in every project where Skep is installed, so it imports nothin
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,51 +13,39 @@ import pytest
 if TYPE_CHECKING:
     from skep import AsyncClient, Client
     from skep.clock import Clock, ManualClock
-    from skep.testing.server import RunningServer
-
-_tenants = (f"test-{number}" for number in itertools.count(1))
 
 
 class SkepServer(NamedTuple):
-    """A server for one test: where it is, and the tenant that nobody else has."""
+    """A server for one test: where it is, and the tenant of the clients, which is the one that specs are applied for."""
 
     url: str
     tenant: str
     clock: Clock
 
 
-@pytest.fixture(scope="session")
-def _skep_shared_server() -> Iterator[RunningServer]:
-    from skep.testing.server import running_server
-
-    with running_server() as server:
-        yield server
-
-
 @pytest.fixture
 def skep_clock() -> ManualClock:
-    """A clock that moves only by ``advance(seconds)``; a test that asks for it has a server that runs on it.
+    """A clock that stands still at the time the test began, and moves only by ``advance(seconds)``; a test that asks for it has a
+    server that runs on it.
 
     Leases, backoff and schedules wait for it, and so does a pop that waits in vain.
     """
-    from skep.clock import ManualClock
+    from skep.clock import ManualClock, SystemClock
 
-    return ManualClock()
+    return ManualClock(SystemClock().now())
 
 
 @pytest.fixture
 def skep_server(request: pytest.FixtureRequest) -> Iterator[SkepServer]:
     """A real server on a real socket, with its store in memory and empty."""
     from skep.clock import SystemClock
+    from skep.model import DEFAULT_TENANT
     from skep.testing.server import running_server
 
-    if "skep_clock" not in request.fixturenames:
-        # One server for all tests; a tenant of its own makes it empty for each.
-        yield SkepServer(request.getfixturevalue("_skep_shared_server").url, next(_tenants), SystemClock())
-        return
-    clock: ManualClock = request.getfixturevalue("skep_clock")
+    # One for each test: a tenant of its own would not be enough, since specs belong to the server and their queues to `default`.
+    clock: Clock = request.getfixturevalue("skep_clock") if "skep_clock" in request.fixturenames else SystemClock()
     with running_server(clock=clock) as server:
-        yield SkepServer(server.url, next(_tenants), clock)
+        yield SkepServer(server.url, DEFAULT_TENANT, clock)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, nullcontext, suppress
 from random import Random
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from skep.client.async_client import AsyncClient
 from skep.client.settings import ClientSettings
@@ -59,7 +59,8 @@ class Working:
         self, app: App, functions: Mapping[str, CommandFunction], settings: ClientSettings, options: WorkOptions
     ) -> None:
         self._app = app
-        self._settings = settings
+        # Its leases say whose they are: the app's, when nobody gave the worker a name.
+        self._settings = structs.replace(settings, client_name=settings.client_name or app.name)
         self._options = options
         self._clock = options.clock or SystemClock()
         self._environment = os.environ if options.environment is None else options.environment
