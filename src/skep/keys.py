@@ -7,7 +7,6 @@ JSON bytes of its `KeyDetail`.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
 
 from msgspec import Struct
 
@@ -104,8 +103,33 @@ class SessionRecord(Struct, frozen=True):
     document: bytes
 
 
+class Outcome(StrEnum):
+    """How it went, whatever an admin was about to do."""
+
+    DONE = "done"
+    DRY_RUN = "dry run"
+    """It was only counted what would happen."""
+    DECLINED = "declined"
+    """It was asked for, and not confirmed."""
+    FAILED = "failed"
+
+
+class AuditDetail(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was done to what: ``count`` is of messages, letters, leases, keys or settings; ``error`` the code when it failed."""
+
+    verb: str
+    target: str = ""
+    count: int | None = None
+    before: str | None = None
+    after: str | None = None
+    error: str | None = None
+
+
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """What an admin did, or tried: ``outcome`` is ``done``, a code, or None when the server did not live to see it."""
+    """What an admin did, or tried: ``outcome`` is an `Outcome`, or None when the server did not live to see it.
+
+    Entries of before there were details have none, and a code as their outcome when they failed.
+    """
 
     position: int = 0
     at: Instant
@@ -115,6 +139,4 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ()
     outcome: str | None = None
     expires_at: Instant
-
-
-DONE: Literal["done"] = "done"
+    detail: AuditDetail | None = None

@@ -125,7 +125,7 @@ def test_what_admins_do_is_noted_with_who_what_where_and_how_it_went(door: Door,
 
     told = [(entry["action"], entry["names"], entry["outcome"], entry["tenant"]) for entry in entries]
     assert told == [
-        ("POST /api/v1/queues/{queue}/pause", ["nowhere"], "QUEUE_NOT_FOUND", door.tenant),
+        ("POST /api/v1/queues/{queue}/pause", ["nowhere"], "failed", door.tenant),
         ("POST /api/v1/configure", ["orders"], "done", door.tenant),
     ]
     assert {entry["actor"] for entry in entries} == {f"key:{(admin.token or '').split('_')[1]}"}

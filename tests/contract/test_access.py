@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.clock import Instant, seconds
-from skep.keys import AuditEntry, KeyRecord
+from skep.keys import AuditDetail, AuditEntry, KeyRecord
 from tests.contract.driver import Driver
 
 
@@ -74,10 +74,12 @@ async def test_an_audit_entry_tells_how_it_went_once_that_is_known(driver: Drive
     access = driver.store.access
     position = await access.note_audit(entry(driver, "delete", "unknown yet"))
     [begun] = [one for one in await access.list_audit("unknown yet") if one.position == position]
-    await access.finish_audit(position, driver.tenant, ["orders", "☃"], "done")
+    detail = AuditDetail(verb="seek group", target="☃", count=3, before="seq 1", after="seq 4")
+    await access.finish_audit(position, driver.tenant, ["orders", "☃"], "done", detail)
 
     [done] = await access.list_audit(driver.tenant)
-    assert (begun.outcome, begun.queues, begun.action) == (None, (), "delete")
+    assert (begun.outcome, begun.queues, begun.action, begun.detail) == (None, (), "delete", None)
+    assert done.detail == detail
     assert (done.outcome, done.queues, done.position, done.actor) == ("done", ("orders", "☃"), position, "key:a")
 
 

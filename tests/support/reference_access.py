@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.clock import Instant
-from skep.keys import AuditEntry, KeyRecord, SessionRecord
+from skep.keys import AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.store.access import KEYS_MAX, SESSIONS_MAX
 
 
@@ -74,10 +74,13 @@ class ReferenceAccess:
         self.audit[self.position] = msgspec.structs.replace(entry, position=self.position)
         return self.position
 
-    async def finish_audit(self, position: int, tenant: str, queues: Sequence[str], outcome: str) -> None:
+    async def finish_audit(
+        self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
+    ) -> None:
         if position in self.audit:
-            known = self.audit[position]
-            self.audit[position] = msgspec.structs.replace(known, tenant=tenant, queues=tuple(queues), outcome=outcome)
+            self.audit[position] = msgspec.structs.replace(
+                self.audit[position], tenant=tenant, queues=tuple(queues), outcome=outcome, detail=detail
+            )
 
     async def list_audit(
         self, tenant: str | None = None, before: int | None = None, limit: int = 100

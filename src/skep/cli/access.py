@@ -75,7 +75,7 @@ def open_(*, consent: Consent | None = None, place: Place | None = None, output:
 
     async def opening(engine: Engine) -> State:
         await engine.access.set_closed(False)
-        await note(engine, "skep access open")
+        await note(engine, "skep access open", target="the store", before="closed", after="open")
         return await _state(engine)
 
     _print(_at(place, opening), output)

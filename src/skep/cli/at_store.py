@@ -67,12 +67,16 @@ def on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
         raise SkepError(error.code, hide_password(error.message, settings.store or ""), **error.details) from error
 
 
-async def note(engine: Engine, action: str, *names: str) -> None:
+async def note(
+    engine: Engine, action: str, *names: str, target: str, before: str | None = None, after: str | None = None
+) -> None:
     """Note in the audit log what was done here, and by whom."""
-    from skep.keys import DONE, SERVER
+    from skep.http.auditing import verb_of
+    from skep.keys import SERVER, AuditDetail, Outcome
 
     position = await engine.access.note_audit(me(), action, AUDIT_SECONDS)
-    await engine.access.finish_audit(position, SERVER, names, DONE)
+    detail = AuditDetail(verb=verb_of(action), target=target, before=before, after=after)
+    await engine.access.finish_audit(position, SERVER, names, Outcome.DONE, detail)
 
 
 def me() -> str:

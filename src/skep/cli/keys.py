@@ -81,7 +81,7 @@ def create(
 
     async def here(engine: Engine) -> KeyMade:
         from skep.access.administering import KeyDesk
-        from skep.http.routes.access import key_view
+        from skep.http.routes.access import grants_text, key_view
         from skep.wire.access import KeyMade
         from skep.wire.times import to_instant
 
@@ -90,7 +90,8 @@ def create(
             None, name, [item.grant], created_by=me(), requests_per_second=rate,
             expires_at=None if until is None else to_instant(until),
         )  # fmt: skip
-        await note(engine, "skep key create", f"key:{minted.record.id}")
+        id_ = minted.record.id
+        await note(engine, "skep key create", f"key:{id_}", target=f"key {id_}", after=grants_text(minted.record))
         return KeyMade(minted.text, key_view(minted.record))
 
     def there(server: KeyServer) -> KeyMade:
@@ -138,10 +139,11 @@ def revoke(id_: str, /, *, place: Place | None = None, to: Connection | None = N
 
     async def here(engine: Engine) -> KeyView:
         from skep.access.administering import KeyDesk
-        from skep.http.routes.access import key_view
+        from skep.http.routes.access import grants_text, key_view
 
         revoked = await KeyDesk(engine.access, engine.now).revoke(None, id_)
-        await note(engine, "skep key revoke", f"key:{id_}")
+        before = grants_text(revoked)
+        await note(engine, "skep key revoke", f"key:{id_}", target=f"key {id_}", before=before, after="revoked")
         return key_view(revoked)
 
     print_one(to, on_keys(to, place, here, lambda server: server.revoke_key(id_)), _show_key)
@@ -209,8 +211,11 @@ LISTED: Columns[KeyView] = {
 NOTED: Columns[AuditView] = {
     "at": lambda one: one.at,
     "who": lambda one: one.actor,
-    "what": lambda one: one.action,
+    "verb": lambda one: one.verb,
     "tenant": lambda one: one.tenant or "",
-    "on": lambda one: ", ".join(one.names),
-    "outcome": lambda one: one.outcome or "unknown",
+    "target": lambda one: one.target,
+    "count": lambda one: "" if one.count is None else one.count,
+    "before": lambda one: one.before or "",
+    "after": lambda one: one.after or "",
+    "outcome": lambda one: one.error or one.outcome or "unknown",
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from skep.clock import Clock, Instant, seconds
 from skep.engine.inflight import InFlight
 from skep.errors import Code, SkepError
-from skep.keys import AuditEntry, KeyRecord, SessionRecord
+from skep.keys import AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.store.access import KEYS_MAX
 from skep.store.protocol import Store
 
@@ -117,10 +117,12 @@ class Access:
             entry = AuditEntry(at=now, actor=actor, action=action, expires_at=Instant(now + seconds(keep_seconds)))
             return await self._store.access.note_audit(entry)
 
-    async def finish_audit(self, position: int, tenant: str, queues: Sequence[str], outcome: str) -> None:
+    async def finish_audit(
+        self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
+    ) -> None:
         """Note how it went."""
         with self._in_flight:
-            await self._store.access.finish_audit(position, tenant, queues, outcome)
+            await self._store.access.finish_audit(position, tenant, queues, outcome, detail)
 
     async def list_audit(
         self, tenant: str | None = None, *, before: int | None = None, limit: int = 100

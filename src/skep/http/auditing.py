@@ -3,20 +3,89 @@
 from __future__ import annotations
 
 import structlog
+from msgspec import Struct
 
+from skep.engine import Engine
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
 from skep.http.endpoint import Handler
-from skep.http.exchange import Answer, Call
+from skep.http.exchange import Answer, Call, Deed
 from skep.http.need import Need, Reach
-from skep.keys import DONE, SERVER, Verb
+from skep.keys import SERVER, AuditDetail, AuditEntry, Outcome, Verb
+from skep.model import QueueKey, QueueSettings
 
 ANONYMOUS = "anonymous"
 """Who it was where nobody is asked."""
 NAMES = 20
 """So many of the queues that were touched are named."""
+TEXT_CHARACTERS = 1_000
+"""What was there before and after is cut after so many characters."""
+_OUTCOMES = frozenset(Outcome)
+_VERBS = {
+    "POST /api/v1/configure": "configure queue",
+    "DELETE /api/v1/resources/queues/{queue}": "delete queue",
+    "POST /api/v1/queues/{queue}/pause": "pause queue",
+    "POST /api/v1/queues/{queue}/resume": "resume queue",
+    "POST /api/v1/queues/{queue}/clear": "clear queue",
+    "POST /api/v1/consumer-groups/{group}/seek": "seek group",
+    "DELETE /api/v1/consumer-groups/{group}": "delete group",
+    "POST /api/v1/dlq/replay": "replay dead letters",
+    "POST /api/v1/dlq/purge": "purge dead letters",
+    "POST /admin/queues/{name}/dlq/{id}/replay": "replay dead letters",
+    "DELETE /admin/queues/{name}/dlq/{id}": "purge dead letters",
+    "DELETE /api/v1/operations/{operation}": "cancel operation",
+    "PUT /api/v1/apps/{app}": "apply app",
+    "DELETE /api/v1/apps/{app}": "remove app",
+    "POST /api/v1/endpoints/reset": "reset endpoint",
+    "POST /api/v1/encryption/rotate": "rotate encryption key",
+    "POST /api/v1/encryption/rewrap": "rewrap encryption keys",
+    "POST /api/v1/encryption/shred": "shred encryption keys",
+    "POST /api/v1/keys": "create key",
+    "DELETE /api/v1/keys/{key}": "revoke key",
+    "POST /queues/{queue}/pause": "pause queue",
+    "POST /queues/{queue}/settings": "configure queue",
+    "POST /queues/{queue}/publish": "push message",
+    "POST /queues/{queue}/clear": "clear queue",
+    "POST /queues/{queue}/release": "release leases",
+    "POST /queues/{queue}/groups/{group}/seek": "seek group",
+    "POST /queues/{queue}/groups/{group}/delete": "delete group",
+    "POST /dead-letters/{queue}/replay": "replay dead letters",
+    "POST /dead-letters/{queue}/purge": "purge dead letters",
+    "POST /dead-letters/{queue}/letters/{seq}/edit": "edit and replay dead letter",
+    "POST /operations/{operation}/cancel": "cancel operation",
+    "skep key create": "create key",
+    "skep key revoke": "revoke key",
+    "skep access open": "open access",
+}
+"""What is done, by the route or command that does it."""
 
 log = structlog.get_logger("skep.access")
+
+
+class Told(Struct, frozen=True):
+    """What an entry of the audit log tells people, also one of before there were details."""
+
+    entry: AuditEntry
+    detail: AuditDetail
+    outcome: str | None
+
+
+def told(entry: AuditEntry) -> Told:
+    """An entry, read."""
+    outcome = entry.outcome
+    failed = None if outcome is None or outcome in _OUTCOMES else outcome
+    detail = entry.detail or AuditDetail(verb=verb_of(entry.action), target=_names(entry.queues), error=failed)
+    return Told(entry, detail, outcome if failed is None else Outcome.FAILED)
+
+
+def verb_of(action: str) -> str:
+    """What a route or command does, in words; of a route without its own words, those of its path."""
+    known = _VERBS.get(action)
+    if known is not None:
+        return known
+    method, _, path = action.partition(" ")
+    words = [part for part in path.split("/") if part and not part.startswith("{") and part not in ("api", "v1")]
+    return " ".join(["delete", *words] if method == "DELETE" else words) or action
 
 
 def is_audited(method: str, need: Need) -> bool:
@@ -28,27 +97,88 @@ def audited(access: Access, action: str, need: Need, keep_seconds: float, handle
     """The same handler, with a note of what it does."""
 
     async def noting(call: Call) -> Answer:
+        parts = call.scope.get("path_params", {})
         # Pages have the queue in their path, and look at no other.
-        call.touched = {call.path("queue")} if "queue" in call.scope.get("path_params", {}) else set()
+        call.touched = {call.path("queue")} if "queue" in parts else set()
+        if "app" in parts:
+            call.touched.add(f"app:{call.path('app')[:100]}")
+        call.deed = Deed()
         actor = ANONYMOUS if call.principal is None else call.principal.name
         position = await access.note_audit(actor, action, keep_seconds)
-        outcome: str = Code.INTERNAL
+        error: str | None = Code.INTERNAL
         try:
             answer = await handler(call)
-            outcome = DONE
-        except SkepError as error:
-            outcome = error.code
+            error = None
+        except SkepError as raised:
+            error = raised.code
             raise
         finally:
-            await finish(call, position, outcome)
+            await finish(call, position, error)
         return answer
 
-    async def finish(call: Call, position: int, outcome: str) -> None:
+    async def finish(call: Call, position: int, error: str | None) -> None:
         is_servers = need.reach in (Reach.SERVER, Reach.ADMINS)
         names = sorted(call.touched or ())[:NAMES]
+        deed = call.deed or Deed()
+        detail = AuditDetail(
+            verb=deed.verb or verb_of(action), target=deed.target or _target(call, names), count=deed.count,
+            before=_cut(deed.before), after=_cut(deed.after), error=error,
+        )  # fmt: skip
+        outcome = _outcome(deed, error)
         try:
-            await access.finish_audit(position, SERVER if is_servers else call.tenant, names, outcome)
-        except SkepError as error:  # it is done, and the entry says that it was begun
-            log.warning("how it went cannot be noted", action=action, outcome=outcome, error=str(error))
+            await access.finish_audit(position, SERVER if is_servers else call.tenant, names, outcome, detail)
+        except SkepError as failure:  # it is done, and the entry says that it was begun
+            log.warning("how it went cannot be noted", action=action, outcome=outcome, error=str(failure))
 
     return noting
+
+
+def _outcome(deed: Deed, error: str | None) -> Outcome:
+    if error is None or deed.outcome is Outcome.DECLINED:
+        return deed.outcome
+    return Outcome.FAILED
+
+
+def _target(call: Call, names: list[str]) -> str:
+    """What it is done to, from the path and the queues that were looked at."""
+    parts, of = call.scope.get("path_params", {}), _names(names)
+    for part, word in (("group", "group"), ("letter", "dead letter"), ("seq", "dead letter"), ("id", "dead letter")):
+        if part in parts:
+            return f"{word} {call.path(part)[:255]}" + (f" of {of}" if of else "")
+    return f"operation {call.path('operation')[:100]}" if "operation" in parts else of
+
+
+def _names(names: tuple[str, ...] | list[str]) -> str:
+    marked = [name.replace(":", " ", 1) for name in names if name.startswith(("key:", "app:"))]
+    queues = [name for name in names if not name.startswith(("key:", "app:"))]
+    if queues:
+        marked.append(("queue " if len(queues) == 1 else "queues ") + ", ".join(queues))
+    return ", ".join(marked)
+
+
+async def settings_before(engine: Engine, key: QueueKey) -> QueueSettings | None:
+    """The settings of a queue that is about to be changed; None when it is about to be made."""
+    try:
+        return (await engine.get_queue(key)).settings
+    except SkepError as error:
+        if error.code is not Code.QUEUE_NOT_FOUND:
+            raise
+        return None
+
+
+def note_settings(call: Call, before: QueueSettings | None, after: QueueSettings, verb: str | None = None) -> None:
+    """Tell which settings of a queue are others now; of a new queue, those that differ from the defaults."""
+    usual = QueueSettings() if before is None else before
+    changed = [name for name in after.__struct_fields__ if getattr(after, name) != getattr(usual, name)]
+    call.note(
+        verb=verb, count=len(changed), before="no queue" if before is None else _settings(before, changed), after=_settings(after, changed)
+    )  # fmt: skip
+
+
+def _settings(settings: QueueSettings, names: list[str]) -> str:
+    values = {name: getattr(settings, name) for name in names}
+    return ", ".join(f"{name}={'none' if value is None else value}" for name, value in values.items())
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= TEXT_CHARACTERS else text[: TEXT_CHARACTERS - 1] + "…"

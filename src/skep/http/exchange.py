@@ -20,7 +20,7 @@ from skep.config import HttpLimits
 from skep.errors import Code, SkepError
 from skep.http.bodies import Bodies
 from skep.http.transport import TRANSPORT
-from skep.keys import Verb
+from skep.keys import Outcome, Verb
 from skep.model import DEFAULT_TENANT, QueueKey
 from skep.strictness import check_depth_of_body, check_unique_keys
 from skep.traceparent import TraceContext, context_of
@@ -64,11 +64,22 @@ def json_answer(value: object, status: int = HTTPStatus.OK) -> Answer:
     return Answer(status, _encode(value))
 
 
+class Deed(Struct):
+    """What a handler tells the audit log; what it leaves out comes from the route."""
+
+    outcome: Outcome = Outcome.DONE
+    verb: str | None = None
+    target: str | None = None
+    count: int | None = None
+    before: str | None = None
+    after: str | None = None
+
+
 class Call:
     """What a handler sees of a request."""
 
     __slots__ = (
-        "_bodies", "_limits", "_pairs", "_query", "_receive", "_repeatable", "_tenant", "_verb", "body_bytes", "checked",
+        "_bodies", "_limits", "_pairs", "_query", "_receive", "_repeatable", "_tenant", "_verb", "body_bytes", "checked", "deed",
         "is_guarded", "principal", "scope", "tenant_in", "touched", "waits",
     )  # fmt: skip
 
@@ -102,6 +113,8 @@ class Call:
         """Whether it is open to anyone on a server that asks others who they are, and so tells little."""
         self.touched: set[str] | None = None
         """The names of queues that it was about, when someone wants to know."""
+        self.deed: Deed | None = None
+        """What the audit log is to tell of it, when it tells of it."""
         self._tenant: str | None = None
         self._verb: Verb | None = None
 
@@ -158,6 +171,22 @@ class Call:
             return bytes(values[0]).decode()
         except UnicodeDecodeError:
             raise SkepError(Code.INVALID_REQUEST, "the header Skep-Tenant is not UTF-8") from None
+
+    def note(
+        self,
+        *,
+        verb: str | None = None,
+        target: str | None = None,
+        count: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+        dry_run: bool = False,
+        declined: bool = False,
+    ) -> None:
+        """Tell the audit log what is done: to what, how much of it, and what was there before and after."""
+        if self.deed is not None:
+            outcome = Outcome.DRY_RUN if dry_run else Outcome.DECLINED if declined else Outcome.DONE
+            self.deed = Deed(outcome, verb, target, count, before, after)
 
     # who may do what
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skep.clock import Instant
-from skep.keys import AuditEntry, KeyRecord, SessionRecord
+from skep.keys import AuditDetail, AuditEntry, KeyRecord, SessionRecord
 
 KEYS_MAX = 10_000
 """Keys that a store takes, revoked ones that are not forgotten yet among them: every server knows all of them."""
@@ -66,8 +66,10 @@ class AccessStore(Protocol):
         """Keep an entry; the position it got."""
         ...
 
-    async def finish_audit(self, position: int, tenant: str, queues: Sequence[str], outcome: str) -> None:
-        """Say how it went, with which queues of which tenant."""
+    async def finish_audit(
+        self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
+    ) -> None:
+        """Say how it went, with which queues of which tenant, and what there is to tell of it."""
         ...
 
     async def list_audit(

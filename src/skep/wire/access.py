@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from skep.keys import EVERY, VERBS_OF, Grant, Role, Verb
+from skep.keys import EVERY, VERBS_OF, Grant, Outcome, Role, Verb
 from skep.records import DEFAULT_TENANT
 
 
@@ -77,9 +77,10 @@ class HolderProof(Struct, rename="camel"):
 
 
 class AuditView(Struct, rename="camel"):
-    """What an admin did: ``outcome`` is ``done``, a code, or null when the server did not live to see it.
+    """What an admin did: ``verb`` to ``target``; ``count`` messages, letters, leases, keys or settings.
 
-    ``names`` are the queues it was about, or ``key:…`` and ``app:…``.
+    ``before`` and ``after`` say what was there; ``outcome`` is null when the server did not live to see it, and ``error`` the code when
+    it failed. ``action`` is the route or command, ``names`` are the queues that it was about, or ``key:…`` and ``app:…``.
     """
 
     position: int
@@ -88,7 +89,13 @@ class AuditView(Struct, rename="camel"):
     action: str
     tenant: str | None
     names: list[str]
-    outcome: str | None
+    outcome: Outcome | None
+    verb: str
+    target: str
+    count: int | None
+    before: str | None
+    after: str | None
+    error: str | None
 
 
 class AuditResponse(Struct):

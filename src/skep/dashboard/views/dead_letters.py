@@ -182,6 +182,7 @@ async def replay(site: Site, call: Call, fields: Fields) -> str:
     """Send dead letters back."""
     key, wanted = await _asked(site, call, fields)
     done = await site.engine.dead_letters.replay(wanted)
+    call.note(count=done.count)
     return site.place(call).url("dead-letters", queue=key.name, notice="replayed", number=done.count)
 
 
@@ -190,8 +191,10 @@ async def purge(site: Site, call: Call, fields: Fields) -> str:
     place = site.place(call)
     key, wanted = await _asked(site, call, fields)
     if fields.get("confirm") != PURGE_WORD:
+        call.note(declined=True)
         raise SkepError(Code.INVALID_REQUEST, f"type the word {PURGE_WORD!r} to delete dead letters")
     number = await site.engine.dead_letters.purge(wanted)
+    call.note(count=number)
     return place.url("dead-letters", queue=key.name, notice="purged", number=number)
 
 
@@ -206,6 +209,7 @@ async def edit(site: Site, call: Call, fields: Fields) -> str:
         await site.engine.declared.fit([NewMessage(source, payload)])
     changed = Edited(payload, headers=edited(one.headers, call.principal))
     done = await site.engine.dead_letters.replay_edited(DeadLetterFilter(queue=one.queue, seqs=[one.seq]), changed)
+    call.note(count=done.count)
     return place.url("dead-letters", queue=one.queue.name, notice="replayed", number=done.count)
 
 

@@ -14,11 +14,12 @@ from skep.engine import Engine
 from skep.engine.buffer import BufferFigures
 from skep.engine.spooling.spool import SpoolFigures
 from skep.http import parameters
+from skep.http.auditing import told
 from skep.http.exchange import Answer, Call
 from skep.http.need import ADMIN_TENANT
 from skep.http.shown import age_seconds, wanted_id
 from skep.ids import id_text
-from skep.keys import DONE, SERVER, Verb
+from skep.keys import SERVER, Verb
 from skep.operations import Operation, OperationFilter, OperationStatus
 from skep.upkeep import Connections
 from skep.wire.status import FailedCalls
@@ -192,8 +193,8 @@ async def audit(site: Site, call: Call) -> Answer:
         None if everywhere else place.tenant, before=before, limit=AUDIT_ROWS + 1
     )
     return site.page(
-        call, "audit.html", screen="operations", entries=found[:AUDIT_ROWS], everywhere=everywhere, may_see_all=may_see_all,
-        after=found[AUDIT_ROWS - 1].position if len(found) > AUDIT_ROWS else None, servers=SERVER, done=DONE,
+        call, "audit.html", screen="operations", entries=[told(one) for one in found[:AUDIT_ROWS]], everywhere=everywhere, may_see_all=may_see_all,
+        after=found[AUDIT_ROWS - 1].position if len(found) > AUDIT_ROWS else None, servers=SERVER,
     )  # fmt: skip
 
 

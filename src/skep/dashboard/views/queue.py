@@ -14,6 +14,7 @@ from skep.dashboard.site import Deed, Fields, Page, Site
 from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.http import parameters
+from skep.http.auditing import note_settings, settings_before
 from skep.http.exchange import Answer, Call
 from skep.http.need import READ
 from skep.http.producer import stamped_messages
@@ -108,7 +109,8 @@ async def change_settings(site: Site, call: Call, fields: Fields) -> str:
     if changes:
         parsed = parse_changes(changes)
         check_burial(call, parsed)
-        await site.engine.update_queue(key, parsed)
+        earlier = await settings_before(site.engine, key)
+        note_settings(call, earlier, (await site.engine.update_queue(key, parsed)).settings)
     return site.place(call).url("queues", key.name, "settings", notice="changed", number=len(changes))
 
 
@@ -148,6 +150,7 @@ async def publish(site: Site, call: Call, fields: Fields) -> str:
     [result] = (await site.engine.push(stamped_messages([message], call.principal))).results
     if result.code is not None:
         raise SkepError(result.code, result.reason or "the message was refused")
+    call.note(count=0 if result.status == "duplicate" else 1)
     notice = "duplicate" if result.status == "duplicate" else "published"
     return site.place(call).url("queues", key.name, notice=notice, number=result.seq)
 
@@ -176,7 +179,10 @@ async def seek(site: Site, call: Call, fields: Fields) -> str:
     """Move a group."""
     key, group = key_of(call), call.path("group")
     said = {name: fields.get(name) for name in ("to", "time", "seq") if fields.get(name)}
+    stats = await site.engine.look.queue_stats(key)
+    before = next((f"seq {one.progress_seq}" for one in stats.groups if one.group == group), "no group")
     moved = await site.engine.groups.seek(key, group, start_of(_seek_request(key.name, said)))
+    call.note(count=moved.lag_messages, before=before, after=f"seq {moved.progress_seq}")
     return site.place(call).url("queues", key.name, notice="moved", number=moved.lag_messages)
 
 
@@ -202,6 +208,7 @@ async def release(site: Site, call: Call, fields: Fields) -> str:
     """Take a partition from whoever holds it."""
     key, group = key_of(call), fields.get("group") or QUEUE_MODE_GROUP
     ended = await site.engine.groups.end_leases(key, group, fields.get("partition"))
+    call.note(target=f"partition {fields.get('partition')} of queue {key.name}, group {group}", count=ended)
     return site.place(call).url(
         "queues", key.name, notice="released", number=ended, group=group, after=fields.get("after")
     )
@@ -224,8 +231,10 @@ async def clear(site: Site, call: Call, fields: Fields) -> str:
     place, key = site.place(call), key_of(call)
     scope = parameters.choice({"scope": fields.get("scope")}, "scope", ClearScope) or ClearScope.PENDING
     if fields.get("confirm") != key.name:
+        call.note(declined=True)
         return place.url("queues", key.name, "clear", scope=scope, wrong="yes")
     cleared = await site.engine.clear(key, scope)
+    call.note(count=cleared.pending + cleared.scheduled)
     return place.url("queues", key.name, notice="cleared", number=cleared.pending + cleared.scheduled)
 
 
@@ -233,6 +242,7 @@ async def delete_group(site: Site, call: Call, fields: Fields) -> str:
     """Forget a group, when its name was typed."""
     place, key, group = site.place(call), key_of(call), call.path("group")
     if fields.get("confirm") != group:
+        call.note(declined=True)
         raise SkepError(Code.INVALID_REQUEST, "type the group's name exactly to delete it")
     if not await site.engine.groups.delete(key, group):
         raise SkepError(Code.GROUP_NOT_FOUND, f"there is no group {group!r} here")

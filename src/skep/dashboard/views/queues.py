@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from skep.dashboard.charts import sparks
 from skep.dashboard.site import Deed, Fields, Page, Site
 from skep.http import parameters
+from skep.http.auditing import note_settings, settings_before
 from skep.http.concerns import OLD_SECONDS
 from skep.http.exchange import Answer, Call
 from skep.http.survey import Surveyed
@@ -90,7 +91,9 @@ async def pause(site: Site, call: Call, fields: Fields) -> str:
     place = site.place(call)
     key = call.queue(call.path("queue"))
     paused = fields.get("paused") == "yes"
-    await (site.engine.pause_queue(key) if paused else site.engine.resume_queue(key))
+    before = await settings_before(site.engine, key)
+    changed = await (site.engine.pause_queue(key) if paused else site.engine.resume_queue(key))
+    note_settings(call, before, changed.settings, verb="pause queue" if paused else "resume queue")
     notice = "paused" if paused else "resumed"
     if fields.get("from") == "queues":
         kept = {name: fields.get(name) for name in ("filter", "sort", "show", "page")}

@@ -11,12 +11,12 @@ from skep.access.keys import detail_of
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
-from skep.http.auditing import ANONYMOUS
+from skep.http.auditing import ANONYMOUS, told
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import ADMIN_TENANT, ADMINS
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.keys import SERVER, AuditEntry, Grant, KeyRecord, Verb
+from skep.keys import SERVER, AuditEntry, Grant, KeyRecord, Outcome, Verb
 from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
 from skep.wire.times import to_datetime, to_instant
 
@@ -39,6 +39,7 @@ def operations(engine: Engine) -> list[Operation]:
             requests_per_second=request.requests_per_second,
         )  # fmt: skip
         _note(call, minted.record.id)
+        call.note(after=grants_text(minted.record))
         return json_answer(KeyMade(minted.text, key_view(minted.record)), HTTPStatus.CREATED)
 
     async def list_keys(call: Call) -> Answer:
@@ -49,7 +50,9 @@ def operations(engine: Engine) -> list[Operation]:
     async def revoke(call: Call) -> Answer:
         id_ = call.path("key")
         _note(call, id_[:100])
-        return json_answer(key_view(await desk.revoke(call.principal, id_)))
+        revoked = await desk.revoke(call.principal, id_)
+        call.note(before=grants_text(revoked), after="revoked")
+        return json_answer(key_view(revoked))
 
     async def audit(call: Call) -> Answer:
         everywhere = parameters.flag(call.query, "everywhere")
@@ -107,6 +110,12 @@ def key_view(record: KeyRecord) -> KeyView:
     )  # fmt: skip
 
 
+def grants_text(record: KeyRecord) -> str:
+    """What a key grants, as the audit log tells it."""
+    grants = detail_of(record).grants
+    return "; ".join(f"{'+'.join(one.verbs)} on {','.join(one.queues)} of {','.join(one.tenants)}" for one in grants)
+
+
 def _note(call: Call, id_: str) -> None:
     if call.touched is not None:
         call.touched.add(f"key:{id_}")
@@ -114,5 +123,10 @@ def _note(call: Call, id_: str) -> None:
 
 def audit_view(one: AuditEntry) -> AuditView:
     """An entry as the wire tells it."""
-    tenant = None if one.tenant == SERVER else one.tenant
-    return AuditView(one.position, to_datetime(one.at), one.actor, one.action, tenant, list(one.queues), one.outcome)
+    shown = told(one)
+    detail = shown.detail
+    return AuditView(
+        one.position, to_datetime(one.at), one.actor, one.action, None if one.tenant == SERVER else one.tenant, list(one.queues),
+        None if shown.outcome is None else Outcome(shown.outcome), detail.verb, detail.target, detail.count, detail.before,
+        detail.after, detail.error,
+    )  # fmt: skip

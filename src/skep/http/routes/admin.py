@@ -55,12 +55,14 @@ def operations(engine: Engine) -> list[Operation]:
         done = None if wanted is None else await engine.dead_letters.replay(wanted)
         if done is None or not done.replayed:
             raise dead_letters.missing(_key(call), call.path("id"))
+        call.note(count=done.count)
         return json_answer(AdminReplayed(True, id_text(done.replayed[0].id)))
 
     async def delete(call: Call) -> Answer:
         wanted = await dead_letters.meant(engine, _named(call), call)
         if wanted is None or not await engine.dead_letters.purge(wanted):
             raise dead_letters.missing(_key(call), call.path("id"))
+        call.note(count=1)
         return json_answer(AdminDone(True))
 
     return [

@@ -17,7 +17,7 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import ADMIN_SERVER, READ_SERVER
 from skep.http.operation import Operation, Parameter
 from skep.records import AppRecord
-from skep.spec import App, Change, SpecError, from_document, from_json
+from skep.spec import Action, App, Change, SpecError, from_document, from_json
 from skep.wire.apps import (
     AppDetail,
     AppDocument,
@@ -68,10 +68,14 @@ def operations(engine: Engine, catalogue: Catalogue) -> list[Operation]:
             )
         app = await asyncio.to_thread(from_document, msgspec.to_builtins(document), name)
         dry_run = parameters.flag(call.query, "dryRun")
-        return json_answer(_applied(await apply(engine, catalogue, app, dry_run=dry_run), dry_run))
+        call.note(dry_run=dry_run)
+        applied = await apply(engine, catalogue, app, dry_run=dry_run)
+        call.note(count=sum(change.action is not Action.LEAVE for change in applied.changes), dry_run=dry_run)
+        return json_answer(_applied(applied, dry_run))
 
     async def delete(call: Call) -> Answer:
         dry_run = parameters.flag(call.query, "dryRun")
+        call.note(dry_run=dry_run)
         removed = await remove(engine, catalogue, call.path("app"), dry_run=dry_run)
         return json_answer(AppRemoved(removed.app.name, dry_run, _parts(removed.parts)))
 

@@ -64,9 +64,11 @@ def operations(engine: Engine) -> list[Operation]:
     async def replay(call: Call) -> Answer:
         selection = await call.json(_decode_selection)
         wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
+        call.note(count=0, dry_run=selection.dry_run)
         if wanted is None:
             return json_answer(ReplayResponse(selection.dry_run, 0, []))
         done = await engine.dead_letters.replay(wanted, dry_run=selection.dry_run)
+        call.note(count=done.count, dry_run=selection.dry_run)
         replayed = [ReplayedMessage(one.dead_seq, one.queue.name, one.seq, id_text(one.id)) for one in done.replayed]
         return json_answer(ReplayResponse(selection.dry_run, done.count, replayed))
 
@@ -79,6 +81,7 @@ def operations(engine: Engine) -> list[Operation]:
         selection = await call.json(_decode_selection)
         wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
         count = 0 if wanted is None else await engine.dead_letters.purge(wanted, dry_run=selection.dry_run)
+        call.note(count=count, dry_run=selection.dry_run)
         return json_answer(PurgeResponse(selection.dry_run, count))
 
     return [

@@ -37,17 +37,22 @@ def operations(engine: Engine) -> list[Operation]:
         await engine.encryption.rotate(queue.key)
         return json_answer(_view((await keys_of(call.tenant, queue.key.name))[-1]))
 
-    async def rewrap(call: Call) -> Answer:  # noqa: ARG001 - it has nothing to say
-        return json_answer(Rewrapped(await engine.encryption.rewrap()))
+    async def rewrap(call: Call) -> Answer:
+        rewrapped = await engine.encryption.rewrap()
+        call.note(target="all encrypted queues", count=rewrapped)
+        return json_answer(Rewrapped(rewrapped))
 
     async def shred(call: Call) -> Answer:
         wanted = await call.json(_decode_shred)
         if (wanted.queue is None) is not wanted.all_queues:
             raise SkepError(Code.INVALID_REQUEST, "name a queue, or say allQueues: one of the two")
+        target = "all encrypted queues" if wanted.queue is None else f"queue {wanted.queue[:255]}"
+        call.note(target=target, dry_run=wanted.dry_run)
         if wanted.dry_run:
             found = len(await keys_of(call.tenant, wanted.queue))
         else:
             found = await engine.encryption.shred(call.tenant, wanted.queue)
+        call.note(target=target, count=found, dry_run=wanted.dry_run)
         if not found and wanted.queue is not None:
             await engine.get_queue(call.queue(wanted.queue))  # whoever misspells a name must hear of it
         return json_answer(Shredded(found))

@@ -40,6 +40,7 @@ def operations(engine: Engine) -> list[Operation]:
     async def reset(call: Call) -> Answer:
         wanted = await call.json(_decode_reset)
         name = endpoint_name(wanted.url)
+        call.note(target=f"endpoint {name}")
         return json_answer(EndpointWasReset(name, await engine.records.reset_endpoint(name, call.tenant)))
 
     return [

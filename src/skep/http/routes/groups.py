@@ -69,6 +69,8 @@ def operations(engine: Engine) -> list[Operation]:
         else:
             moved = await engine.groups.seek(key, name, start)
             to_seq, pending = moved.progress_seq, moved.lag_messages
+        at = "no group" if before is None else f"seq {before.progress_seq}"
+        call.note(count=pending, before=at, after=f"seq {to_seq}", dry_run=request.dry_run)
         return json_answer(
             SeekResponse(
                 key.name, name, request.dry_run, None if before is None else before.progress_seq, to_seq, pending,
@@ -86,6 +88,7 @@ def operations(engine: Engine) -> list[Operation]:
         key = call.queue(parameters.needed(call.query, "queue"))
         dry_run = parameters.flag(call.query, "dryRun")
         group = _group(await engine.look.queue_stats(key), name)
+        call.note(count=None if group is None else group.pending, dry_run=dry_run)
         if group is None or (not dry_run and not await engine.groups.delete(key, name)):
             raise _no_group(name)
         return json_answer(GroupDeleted(key.name, name, dry_run, group.pending, group.in_flight))

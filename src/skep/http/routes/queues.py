@@ -11,6 +11,7 @@ from skep.engine import Engine
 from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.http import parameters
+from skep.http.auditing import note_settings, settings_before
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import ADMIN, READ, READ_LIST
 from skep.http.operation import Operation, Parameter
@@ -57,7 +58,11 @@ def operations(engine: Engine) -> list[Operation]:
         request = await call.json(_decode_configure)
         changes = parse_changes(request.settings)
         check_burial(call, changes)
-        return json_answer(queue_view(await engine.configure_queue(call.queue(request.queue), changes)))
+        key = call.queue(request.queue)
+        before = await settings_before(engine, key)
+        queue = await engine.configure_queue(key, changes)
+        note_settings(call, before, queue.settings)
+        return json_answer(queue_view(queue))
 
     async def list_queues(call: Call) -> Answer:
         query = call.query
@@ -85,6 +90,7 @@ def operations(engine: Engine) -> list[Operation]:
         key = queue_key(call)
         dry_run = parameters.flag(call.query, "dryRun")
         stats = await engine.look.queue_stats(key)
+        call.note(count=stats.depth, dry_run=dry_run)
         if not dry_run and not await engine.delete_queue(key):
             raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
         return json_answer(
@@ -92,15 +98,25 @@ def operations(engine: Engine) -> list[Operation]:
         )
 
     async def pause(call: Call) -> Answer:
-        return json_answer(queue_view(await engine.pause_queue(queue_key(call))))
+        key = queue_key(call)
+        before = await settings_before(engine, key)
+        queue = await engine.pause_queue(key)
+        note_settings(call, before, queue.settings)
+        return json_answer(queue_view(queue))
 
     async def resume(call: Call) -> Answer:
-        return json_answer(queue_view(await engine.resume_queue(queue_key(call))))
+        key = queue_key(call)
+        before = await settings_before(engine, key)
+        queue = await engine.resume_queue(key)
+        note_settings(call, before, queue.settings)
+        return json_answer(queue_view(queue))
 
     async def clear(call: Call) -> Answer:
         key = queue_key(call)
         request = await call.json(_decode_clear, empty=ClearRequest())
+        call.note(dry_run=request.dry_run)
         cleared = await engine.clear(key, request.scope, dry_run=request.dry_run)
+        call.note(count=cleared.pending + cleared.scheduled, dry_run=request.dry_run)
         return json_answer(ClearResponse(key.name, request.scope, request.dry_run, cleared.pending, cleared.scheduled))
 
     return [

@@ -8,7 +8,7 @@ import asyncpg
 import msgspec
 
 from skep.clock import Instant
-from skep.keys import KEY_OWNER, SERVER, AuditEntry, KeyRecord, SessionRecord
+from skep.keys import KEY_OWNER, SERVER, AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.model import QueueKey
 from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
 from skep.store.postgres import events
@@ -114,10 +114,13 @@ class PostgresAccess:
 
         return await self._pool.transaction(note)
 
-    async def finish_audit(self, position: int, tenant: str, queues: Sequence[str], outcome: str) -> None:
+    async def finish_audit(
+        self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
+    ) -> None:
         """Say how it went."""
-        told = msgspec.json.encode(queues).decode()
-        await self._pool.transaction(lambda c: c.execute(SQL["finish"], position, tenant, told, outcome))
+        named = msgspec.json.encode(queues).decode()
+        told = None if detail is None else msgspec.json.encode(detail).decode()
+        await self._pool.transaction(lambda c: c.execute(SQL["finish"], position, tenant, named, outcome, told))
 
     async def list_audit(
         self, tenant: str | None = None, before: int | None = None, limit: int = 100
@@ -145,4 +148,5 @@ def _entry(row: asyncpg.Record) -> AuditEntry:
         position=row["position"], at=row["at"], actor=row["actor"], action=row["action"], tenant=row["tenant"],
         outcome=row["outcome"], expires_at=row["expires_at"],
         queues=msgspec.json.decode(row["queues"], type=tuple[str, ...]),
+        detail=None if row["detail"] is None else msgspec.json.decode(row["detail"], type=AuditDetail),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from skep.clock import Instant
-from skep.keys import KEY_OWNER, AuditEntry, KeyRecord, SessionRecord
+from skep.keys import KEY_OWNER, AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements
@@ -116,9 +116,12 @@ class SqliteAccess:
 
         return int(await self._write(note))
 
-    async def finish_audit(self, position: int, tenant: str, queues: Sequence[str], outcome: str) -> None:
+    async def finish_audit(
+        self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
+    ) -> None:
         """Say how it went."""
-        given = (position, tenant, msgspec.json.encode(queues).decode(), outcome)
+        told = None if detail is None else msgspec.json.encode(detail).decode()
+        given = (position, tenant, msgspec.json.encode(queues).decode(), outcome, told)
         await self._write(lambda session: session.db.execute(SQL["finish"], given))
 
     async def list_audit(
@@ -135,8 +138,9 @@ def _key(row: Sequence[Any] | None) -> KeyRecord | None:
 
 
 def _entry(row: Sequence[Any]) -> AuditEntry:
-    position, at, actor, action, tenant, queues, outcome, expires_at = row
+    position, at, actor, action, tenant, queues, outcome, expires_at, detail = row
     return AuditEntry(
         position=position, at=at, actor=actor, action=action, tenant=tenant, outcome=outcome, expires_at=expires_at,
         queues=msgspec.json.decode(queues, type=tuple[str, ...]),
+        detail=None if detail is None else msgspec.json.decode(detail, type=AuditDetail),
     )  # fmt: skip

@@ -28,14 +28,14 @@ INSERT INTO audit (at, expires_at, tenant, actor, action, queues, outcome) VALUE
 DELETE FROM audit WHERE position <= ?1
 
 -- name: finish
-UPDATE audit SET tenant = ?2, queues = ?3, outcome = ?4 WHERE position = ?1
+UPDATE audit SET tenant = ?2, queues = ?3, outcome = ?4, detail = ?5 WHERE position = ?1
 
 -- name: list
-SELECT position, at, actor, action, tenant, queues, outcome, expires_at FROM audit WHERE position < ?1 ORDER BY position DESC LIMIT ?2
+SELECT position, at, actor, action, tenant, queues, outcome, expires_at, detail FROM audit WHERE position < ?1 ORDER BY position DESC LIMIT ?2
 
 -- name: list_of
 -- Index audit_tenant, backwards.
-SELECT position, at, actor, action, tenant, queues, outcome, expires_at FROM audit WHERE tenant = ?3 AND position < ?1
+SELECT position, at, actor, action, tenant, queues, outcome, expires_at, detail FROM audit WHERE tenant = ?3 AND position < ?1
 ORDER BY position DESC LIMIT ?2
 
 -- name: put_session
