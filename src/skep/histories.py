@@ -35,6 +35,20 @@ class FinishedLease(Struct, frozen=True, kw_only=True):
     outcome: str
 
 
+class FailedAttempt(Struct, frozen=True, kw_only=True):
+    """One delivery of a message that did not end well. ``outcome`` is ``retried`` or ``dead``; ``consumer`` is who held it."""
+
+    queue: QueueKey
+    seq: Seq
+    group: str
+    attempt: int
+    leased_at: Instant
+    failed_at: Instant
+    outcome: str
+    error: str | None
+    consumer: str | None = None
+
+
 class Moment(Struct, frozen=True):
     """How many messages there had been in all at an instant, of a queue or of a whole tenant, and how many were to do."""
 

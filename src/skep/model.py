@@ -120,6 +120,10 @@ SEALED_TYPE = "application/vnd.skep.sealed"
 """The content type that says that a payload is encrypted (`skep.crypto.envelope`). Nobody may push it."""
 
 
+SEALED_ERROR = "\x1fsealed:"
+"""What the error of a message of an encrypted queue begins with where it is stored; an envelope in Base64 follows."""
+
+
 class NewMessage(Struct, frozen=True, gc=False):
     """A message as it is pushed. ``content_type`` None is JSON; ``headers`` is a JSON object of strings, as bytes."""
 
@@ -281,7 +285,7 @@ class PopRequest(Struct, frozen=True, kw_only=True):
     """A wish for messages of one queue. ``max_partitions`` 0 takes as many partitions as fill the batch.
 
     Payloads and headers together have at most ``max_bytes``, unless one message alone has more: what does not fit stays
-    where it is and is not leased.
+    where it is and is not leased. ``consumer`` says who asks (`skep.consumers`); it is kept with the lease.
     """
 
     queue: QueueKey
@@ -294,6 +298,7 @@ class PopRequest(Struct, frozen=True, kw_only=True):
     lease_seconds: float | None = None
     auto_ack: bool = False
     start: Start = FROM_BEGINNING
+    consumer: str | None = None
 
 
 class DeadReason(StrEnum):
@@ -583,7 +588,7 @@ class QueueStats(Struct, frozen=True, kw_only=True):
 
 
 class PartitionStats(Struct, frozen=True, kw_only=True):
-    """A partition with unsettled messages, as one group sees it."""
+    """A partition with unsettled messages, as one group sees it. ``last_error`` is why its first one failed last."""
 
     queue: QueueKey
     group: str
@@ -594,19 +599,22 @@ class PartitionStats(Struct, frozen=True, kw_only=True):
     oldest_at: Instant
     ready_at: Instant
     lease_deadline: Instant | None
+    last_error: str | None = None
 
 
 class LeaseInfo(Struct, frozen=True, kw_only=True):
-    """A live lease."""
+    """A live lease. ``consumer`` is who holds it, as the pop said it; None when it did not say."""
 
     queue: QueueKey
     group: str
     partition: str
     messages: int
     first_seq: Seq
+    last_seq: Seq
     leased_at: Instant
     deadline: Instant
     attempts: int
+    consumer: str | None = None
 
 
 class ClearScope(StrEnum):

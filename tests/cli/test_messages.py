@@ -135,3 +135,26 @@ def test_messages_are_listed_and_shown(command: Command, client: skep.Client) ->
     assert command("message", "show", "orders", "9").code == 4
     assert [one["seq"] for one in command("trace", other.trace_id or "").json()] == [2]
     assert command("trace", "0199a1b2-3c4d-7e5f-8a9b-0c1d2e3f4a5c").code == 4
+
+
+def test_a_message_is_shown_with_its_attempts_and_their_errors(command: Command, client: skep.Client) -> None:
+    client.push("orders", {"n": 1})
+    [message] = client.pop("orders")
+    message.nack(error="ValueError: no\nTraceback: line 3")
+
+    told = command("message", "show", "orders", "1").json()
+    table = command("message", "show", "orders", "1", "--output", "table")
+
+    assert [(one["attempt"], one["outcome"]) for one in told["attempts"]] == [(1, "retried")]
+    assert told["attempts"][0]["error"] == "ValueError: no\nTraceback: line 3"
+    assert told["payload"] == {"n": 1}
+    assert "Traceback: line 3" in table.out
+
+
+def test_leases_are_listed_with_who_holds_them(command: Command, client: skep.Client) -> None:
+    client.push("orders", {"n": 1})
+    client.pop("orders")
+
+    [lease] = command("lease", "list", "orders").json()
+    assert (lease["queue"], lease["messages"], lease["firstSeq"], lease["lastSeq"]) == ("orders", 1, 1, 1)
+    assert command("lease", "list", "nosuch").json() == []

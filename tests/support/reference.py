@@ -14,7 +14,7 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import FinishedLease, RetentionPass
+from skep.histories import FailedAttempt, FinishedLease, RetentionPass
 from skep.ids import Id
 from skep.model import (
     DEAD_LETTER_SUFFIX,
@@ -69,6 +69,7 @@ class Lease:
     deadline: Instant
     held: list[int]
     attempt: int
+    consumer: str | None = None
 
 
 @dataclass
@@ -161,6 +162,7 @@ class Log:
     groups: dict[str, Group] = field(default_factory=dict)
     dead: dict[int, DeadLetter] = field(default_factory=dict)
     lease_history: list[FinishedLease] = field(default_factory=list)
+    failures: list[FailedAttempt] = field(default_factory=list)
     retention_history: list[RetentionPass] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
 
@@ -462,6 +464,21 @@ class Reference:
             )
         )
 
+    def fail(
+        self, log: Log, group: Group, lease: Lease, seq: int, outcome: str, error: str | None, now: Instant
+    ) -> None:
+        """Write down why an attempt failed; the latest 32 of a message and group are kept."""
+        text = None if error is None else error.encode()[:4096].decode(errors="ignore")
+        log.failures.append(
+            FailedAttempt(
+                queue=log.queue.key, seq=Seq(seq), group=group.name, attempt=lease.attempt, leased_at=lease.leased_at,
+                failed_at=now, outcome=outcome, error=text, consumer=lease.consumer,
+            )
+        )  # fmt: skip
+        log.failures = [
+            one for one in log.failures if (one.seq, one.group) != (seq, group.name) or one.attempt > lease.attempt - 32
+        ]
+
     def reclaim(self, log: Log, group: Group, lease: Lease, now: Instant) -> None:
         """End a lease that ran out: its token is stale from here on, and the worn out are buried."""
         group.leases.remove(lease)
@@ -472,6 +489,8 @@ class Reference:
         for outcome, seqs in (("dead", dying), ("expired", lease.held[len(dying) :])):
             if seqs:
                 self.note(log, group, lease, seqs, 0, outcome, now)
+            for seq in seqs:
+                self.fail(log, group, lease, seq, "dead" if outcome == "dead" else "retried", "lease ran out", now)
         for seq in lease.held:
             mark = group.marks[seq]
             if seq in log.entries and seq in dying:

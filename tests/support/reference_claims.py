@@ -215,6 +215,7 @@ class ReferenceClaims(ReferenceViews):
             deadline=self._deadline(log, request, now),
             held=sorted(seqs),
             attempt=group.marks[seqs[0]].attempts,
+            consumer=request.consumer,
         )
         group.leases.append(lease)
 

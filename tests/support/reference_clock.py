@@ -92,6 +92,10 @@ class ReferenceClock(ReferenceOperations):
             msgspec.structs.replace(one, settled_at=min(one.settled_at, now), leased_at=min(one.leased_at, now))
             for one in log.lease_history
         ]
+        log.failures = [
+            msgspec.structs.replace(one, failed_at=min(one.failed_at, now), leased_at=min(one.leased_at, now))
+            for one in log.failures
+        ]
         log.retention_history = [one for one in log.retention_history if one.at <= now]
         window = seconds(log.settings.dedup_window_seconds)
         log.dedup = {

@@ -8,9 +8,9 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import Death, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
 from skep.ids import Id
-from skep.model import QueueKey
+from skep.model import QueueKey, Seq, SettleStatus
 from tests.support.reference import Log
 from tests.support.reference_views import ReferenceViews
 
@@ -31,8 +31,24 @@ class ReferencePast(ReferenceViews):
             if not log.queue.holds_dead_letters:
                 before = totals.setdefault(key.tenant, [0] * 5)
                 totals[key.tenant] = [a + b for a, b in zip(before, figures, strict=True)]
+        for key, log in self.logs.items():
+            self._born((key.tenant, key.name), log.queue.created_at, now)
+        for tenant in totals:
+            times = [
+                log.queue.created_at
+                for key, log in self.logs.items()
+                if key.tenant == tenant and not log.queue.holds_dead_letters
+            ]
+            self._born((tenant, None), min(times), now)
         for tenant, sums in totals.items():
             self.moments.setdefault((tenant, None), {})[now // seconds(60)] = Moment(now, *sums)
+
+    def _born(self, what: tuple[str, str | None], at: Instant, now: Instant) -> None:
+        """What was made in the last two minutes began with nothing."""
+        if now - seconds(120) < at <= now:
+            self.moments.setdefault(what, {}).setdefault(
+                at // seconds(60) - 1, Moment(Instant(min(at, now - seconds(10))), 0, 0, 0, 0, 0)
+            )
 
     def _figures(self, log: Log) -> tuple[int, int, int, int, int]:
         counters = [self.counters(log, group) for group in log.groups.values()]
@@ -52,10 +68,28 @@ class ReferencePast(ReferenceViews):
             for name in wanted
         ]
 
+    async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
+        return [
+            [one for one in (self.logs[key].failures if key in self.logs else []) if one.seq == seq][-100:]
+            for key, seq in places
+        ]
+
+    def _as_told(self, log: Log, lease: FinishedLease, seq: int) -> FinishedLease:
+        """A lease as one of its messages saw it."""
+        if lease.outcome != "retried":
+            return lease
+        said = [
+            answer.result.status
+            for answer in log.answers
+            if answer.at == lease.settled_at and answer.settlement.seq == seq and answer.settlement.group == lease.group
+        ]
+        outcomes = {SettleStatus.COMPLETED: "completed", SettleStatus.RETRYING: "retried"}
+        return msgspec.structs.replace(lease, outcome=outcomes.get(said[0], "dead") if said else "returned")
+
     async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
         return [
             [
-                lease
+                self._as_told(self.logs[journey.queue], lease, journey.seq)
                 for lease in (self.logs[journey.queue].lease_history if journey.queue in self.logs else [])
                 if lease.partition == journey.partition and lease.first_seq <= journey.seq <= lease.last_seq
             ]

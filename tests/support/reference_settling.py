@@ -113,9 +113,12 @@ class ReferenceSettling(ReferenceViews):
             else:
                 good[index] = (one, holding[0])
         good = self._undo_deliveries(log, group, good, results, now)
-        for index, (one, _) in sorted(good.items(), key=lambda item: item[1][0].outcome is Outcome.NACK):
+        for index, (one, lease) in sorted(good.items(), key=lambda item: item[1][0].outcome is Outcome.NACK):
             limit = log.settings.max_attempts
             worn_out = 0 < limit <= group.marks[one.seq].attempts
+            if one.outcome is not Outcome.ACK:
+                fate = "dead" if one.outcome is Outcome.REJECT or worn_out else "retried"
+                self.fail(log, group, lease, one.seq, fate, one.error, now)
             if one.outcome is Outcome.ACK:
                 group.marks[one.seq].state = "completed"
                 results[index] = SettleResult(SettleStatus.COMPLETED)

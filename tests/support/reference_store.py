@@ -550,6 +550,7 @@ class ReferenceStore(
         if worn_out:
             self.note(log, group, lease, worn_out, 0, "dead", now)
         for seq in worn_out:
+            self.fail(log, group, lease, seq, "dead", "lease ran out", now)
             self.bury(log, group, seq, DeadReason.MAX_ATTEMPTS, group.marks[seq].error or EXPIRED_LEASE, now)
             lease.held.remove(seq)
         if not lease.held:

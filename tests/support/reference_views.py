@@ -152,6 +152,7 @@ class ReferenceViews(Reference):
             oldest_at=log.written[seqs[0]].created_at,
             ready_at=Instant(self.ready_at(log, group, partition)),
             lease_deadline=lease.deadline if lease else None,
+            last_error=group.marks[seqs[0]].error,
         )
 
     async def leases(
@@ -169,9 +170,11 @@ class ReferenceViews(Reference):
                 partition=lease.partition,
                 messages=len(lease.held),
                 first_seq=Seq(lease.held[0]),
+                last_seq=Seq(lease.held[-1]),
                 leased_at=lease.leased_at,
                 deadline=lease.deadline,
                 attempts=group.marks[lease.held[0]].attempts,
+                consumer=lease.consumer,
             )
             for log in self.logs.values()
             for group in log.groups.values()

@@ -28,6 +28,7 @@ SECTIONS: dict[str, list[Command]] = {
     "Queues and groups": [
         ("queue", "skep.cli.queues:queue_app", "List, make, change and empty queues."),
         ("group", "skep.cli.groups:group_app", "See how far consumer groups have come, and move them."),
+        ("lease", "skep.cli.leases:lease_app", "See who holds messages, since when, and until when."),
         ("dlq", "skep.cli.dead_letters:dead_letter_app", "Look at dead letters, replay and purge them."),
         ("lag", "skep.cli.lag:lag", "Which groups are behind, the furthest first."),
         ("stats", "skep.cli.stats:stats", "Figures of a queue and its groups, or of all of them."),

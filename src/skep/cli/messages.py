@@ -9,12 +9,14 @@ import msgspec
 from cyclopts import App
 
 from skep.cli.connection import Connection, Flag
-from skep.cli.output import Columns, excerpt, print_fields, print_one, print_rows
+from skep.cli.leases import named
+from skep.cli.output import Columns, duration, excerpt, print_fields, print_lines, print_one, print_rows, print_table
 from skep.cli.when import Since, Until, instant
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
-    from skep.wire.browsing import BrowsedMessage
+    from skep.wire.attempts import AttemptView
+    from skep.wire.browsing import BrowsedMessage, MessageStory
 
 message_app = App(name="message", help="Look at messages without leasing them.", help_format="plaintext")
 
@@ -87,7 +89,7 @@ def show(
     partition: str = "Default",
     to: Connection | None = None,
 ) -> None:
-    """Show a message with its whole payload, by its seq or its transaction id.
+    """Show a message with its whole payload and its attempts, by its seq or its transaction id.
 
     For example:
         skep message show orders 17
@@ -112,16 +114,35 @@ def show(
             found = client.message_pushed_as(queue, transaction_id, partition=partition)
         else:
             found = client.message(queue, seq or 0)
-    print_one(to, found, _show)
+        attempts = client.attempts(queue, found.seq)
+    from skep.wire.browsing import MessageStory
+
+    print_one(to, MessageStory(**msgspec.structs.asdict(found), attempts=attempts), _show)
 
 
-def _show(message: BrowsedMessage) -> None:
+def _show(message: MessageStory) -> None:
     fields = msgspec.structs.asdict(message)
-    del fields["payload_bytes"], fields["preview"], fields["state"]
+    del fields["payload_bytes"], fields["preview"], fields["state"], fields["attempts"]
     print_fields({
         name.replace("_", " "): bytes(value).decode() if isinstance(value, msgspec.Raw) else value
         for name, value in fields.items()
     })  # fmt: skip
+    if message.attempts:
+        print_table(message.attempts, ATTEMPTS)
+    for one in message.attempts:
+        if one.error is not None and "\n" in one.error:
+            print_lines(["", f"attempt {one.attempt} of {one.consumer_group}:", *one.error.splitlines()])
+
+
+ATTEMPTS: Columns[AttemptView] = {
+    "group": lambda one: one.consumer_group,
+    "attempt": lambda one: one.attempt,
+    "began": lambda one: one.leased_at,
+    "took": lambda one: None if one.ended_at is None else duration((one.ended_at - one.leased_at).total_seconds()),
+    "outcome": lambda one: one.outcome,
+    "consumer": lambda one: named(one.consumer),
+    "error": lambda one: None if one.error is None else (one.error.splitlines() or [""])[0],
+}
 
 
 COLUMNS: Columns[BrowsedMessage] = {

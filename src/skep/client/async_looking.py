@@ -16,6 +16,7 @@ from skep.client.looking_calls import (
     QueueQuery,
 )
 from skep.model import ClearScope
+from skep.wire.attempts import AttemptView
 from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import Buried, DeadLetterView, PurgeResponse, ReplayResponse
 from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
@@ -188,6 +189,10 @@ class AsyncLooking(AsyncRecords):
     async def message(self, queue: str, seq: int) -> BrowsedMessage:
         """The message at a seq, with its whole payload."""
         return await self.run(looking_calls.message(queue, seq))
+
+    async def attempts(self, queue: str, seq: int) -> list[AttemptView]:
+        """The attempts of the message at a seq over all groups: who had it, how that ended, and why it failed."""
+        return (await self.run(looking_calls.attempts(queue, seq))).attempts
 
     async def message_pushed_as(self, queue: str, transaction_id: str, *, partition: str) -> BrowsedMessage:
         """The newest message with a transaction id in a partition, with its whole payload."""

@@ -18,6 +18,7 @@ from skep.client.looking_calls import (
 )
 from skep.client.records import Records
 from skep.model import ClearScope
+from skep.wire.attempts import AttemptView
 from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import Buried, DeadLetterView, PurgeResponse, ReplayResponse
 from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
@@ -185,6 +186,10 @@ class Looking(Records):
     def message(self, queue: str, seq: int) -> BrowsedMessage:
         """The message at a seq, with its whole payload."""
         return self.run(looking_calls.message(queue, seq))
+
+    def attempts(self, queue: str, seq: int) -> list[AttemptView]:
+        """The attempts of the message at a seq over all groups: who had it, how that ended, and why it failed."""
+        return (self.run(looking_calls.attempts(queue, seq))).attempts
 
     def message_pushed_as(self, queue: str, transaction_id: str, *, partition: str) -> BrowsedMessage:
         """The newest message with a transaction id in a partition, with its whole payload."""

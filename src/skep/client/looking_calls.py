@@ -11,6 +11,7 @@ from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.errors import Code, SkepError
 from skep.model import DeadReason, MessageState
+from skep.wire.attempts import AttemptsResponse
 from skep.wire.browsing import BrowsedMessage, MessagesResponse, TraceResponse
 from skep.wire.dead_letters import (
     Buried,
@@ -317,6 +318,11 @@ def messages(queue: str, query: MessageQuery, after: int | None) -> Call[Message
 def message(queue: str, seq: int) -> Call[BrowsedMessage]:
     """The message at a seq."""
     return get(f"{QUEUES}/{path_part(queue)}/messages/{seq}", BrowsedMessage)
+
+
+def attempts(queue: str, seq: int) -> Call[AttemptsResponse]:
+    """The attempts of the message at a seq."""
+    return get(f"{QUEUES}/{path_part(queue)}/messages/{seq}/attempts", AttemptsResponse)
 
 
 def message_pushed_as(queue: str, partition: str, transaction_id: str) -> Call[BrowsedMessage]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from skep.clock import MICROS_PER_SECOND, Instant
+from skep.consumers import consumer_of
 from skep.dashboard.filters import quoted
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
@@ -95,6 +96,20 @@ def size(value: int) -> str:
     return f"{scaled:.1f} {_BYTES[-1]}"
 
 
+def consumer(kept: str | None) -> str:
+    """Who holds something, in a few words: its name, its host and its process."""
+    if kept is None:
+        return NOTHING
+    who = consumer_of(kept)
+    place = ":".join(part for part in (who.host, who.pid) if part)
+    return "@".join(part for part in (who.name, place) if part) or NOTHING
+
+
+def version(kept: str | None) -> str:
+    """The version of the client that holds something."""
+    return (kept and consumer_of(kept).version) or NOTHING
+
+
 def iso(at: Instant) -> str:
     """An instant as machines read it."""
     return datetime.fromtimestamp(at / MICROS_PER_SECOND, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -117,7 +132,7 @@ def setting(value: object) -> str:
 
 FILTERS = {
     "ago": ago, "coarse": coarse, "reason": reason,
-    "setting": setting,
+    "setting": setting, "consumer": consumer, "version": version,
     "quoted": quoted,
     "count": count, "short": short, "rate": rate, "duration": duration, "age": age, "size": size, "iso": iso,
     "clock_time": clock_time, "share": share,

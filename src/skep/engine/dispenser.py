@@ -50,7 +50,9 @@ log = structlog.get_logger("skep.engine")
 class Want:
     """What a caller wants of whichever queue."""
 
-    __slots__ = ("auto_ack", "batch", "group", "lease_seconds", "matching", "max_partitions", "partition", "start")
+    __slots__ = (
+        "auto_ack", "batch", "consumer", "group", "lease_seconds", "matching", "max_partitions", "partition", "start",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -62,8 +64,10 @@ class Want:
         auto_ack: bool = False,
         start: Start = FROM_BEGINNING,
         matching: bool = False,
+        consumer: str | None = None,
     ) -> None:
-        """``matching`` when it is not one queue that is meant but all that match."""
+        """``matching`` when it is not one queue that is meant but all that match; ``consumer`` is who wants it."""
+        self.consumer = consumer
         self.matching = matching
         self.group = group
         self.batch = batch
@@ -86,6 +90,7 @@ class Want:
             lease_seconds=self.lease_seconds,
             auto_ack=self.auto_ack,
             start=self.start,
+            consumer=self.consumer,
         )
 
 

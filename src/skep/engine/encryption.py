@@ -8,6 +8,8 @@ does not start.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -22,6 +24,7 @@ from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import (
     DEFAULT_PARTITION,
+    SEALED_ERROR,
     SEALED_TYPE,
     DeadLetterFilter,
     NewMessage,
@@ -32,15 +35,24 @@ from skep.model import (
     QueueKey,
     QueueSettings,
     Seq,
+    Settlement,
 )
 from skep.store.protocol import Store
+from skep.store.rules import kept_error
 
 SEALS_RESERVED = 1 << 16
 """Messages that a server reserves of a key's budget at a time: what it does not seal before it stops counts all the same."""
 MISSING_REMEMBERED = 10_000
 """Ids of keys that are remembered as destroyed, so that not every row which one of them sealed lets all keys be read anew."""
 
+ERROR_TYPE = "text/x-skep-error"
+"""What is sealed along with an error, so that none is taken for a payload, and no payload for an error."""
+UNREADABLE_ERROR = "(this error is sealed, and cannot be opened any more)"
+
 log = structlog.get_logger("skep.encryption")
+
+StoredError = tuple[str | None, QueueKey, Seq | None]
+"""An error as it is stored, the queue of its message, and its message, where that is known."""
 
 Sources = Mapping[tuple[QueueKey, Seq], str]
 """The queues that dead letters came from, as recorded, by where they are."""
@@ -216,7 +228,43 @@ class Encryption:
         log.info("a queue has a new data key", queue=queue.name, tenant=queue.tenant)
         return key
 
+    async def seal_errors(self, settlements: list[Settlement]) -> list[Settlement]:
+        """The settlements as they may be stored: the errors of sealing queues sealed, since they may quote payloads."""
+        if not self._sealing:
+            return settlements
+        sealed = list(settlements)
+        for index, one in enumerate(settlements):
+            if one.error and one.queue in self._sealing:
+                key = await self._key_for(one.queue, 1)
+                text = (kept_error(one.error) or "").encode()
+                id_ = Id(one.seq.to_bytes(16))
+                [made] = key.seal([NewMessage(one.queue, text, one.partition, content_type=ERROR_TYPE)], [id_])
+                envelope = base64.b64encode(made.payload).decode()
+                sealed[index] = msgspec.structs.replace(one, error=SEALED_ERROR + envelope)
+        return sealed
+
     # --- out ---
+
+    async def open_errors(self, errors: Sequence[StoredError]) -> list[str | None]:
+        """Errors as they were said; those that cannot be opened say so."""
+        envelopes = [_envelope_of(error) for error, _, _ in errors]
+        keys = {Id(envelope[1:17]) for envelope in envelopes if envelope is not None}
+        if keys:
+            await self._load_missing(keys)
+        return [
+            error if envelope is None else self._open_error(envelope, queue, seq)
+            for envelope, (error, queue, seq) in zip(envelopes, errors, strict=True)
+        ]
+
+    def _open_error(self, envelope: bytes, queue: QueueKey, seq: Seq | None) -> str:
+        try:
+            key = self._keys.get(key_of(envelope))
+            inside = None if key is None or key.queue != queue else key.open(envelope)
+        except SkepError:
+            inside = None
+        if inside is None or inside.content_type != ERROR_TYPE or seq not in (None, int.from_bytes(inside.id)):
+            return UNREADABLE_ERROR
+        return inside.payload.decode(errors="replace")
 
     async def prepare(self, rows: Iterable[Row]) -> Sources:
         """Have the keys of these rows at hand, as far as they are still there: another server may have made one just now.
@@ -352,6 +400,16 @@ def no_master_keys() -> SkepError:
         Code.KEY_UNAVAILABLE,
         "a queue is encrypted, and this server was given no master key: set encryption.master_keys",
     )
+
+
+def _envelope_of(error: str | None) -> bytes | None:
+    """The envelope of an error that is sealed; None of any other."""
+    if error is None or not error.startswith(SEALED_ERROR):
+        return None
+    try:
+        return base64.b64decode(error.removeprefix(SEALED_ERROR), validate=True)
+    except binascii.Error:
+        return b""
 
 
 def _belongs(inside: Sealed, row: Row, queue: QueueKey, source: str | None) -> bool:

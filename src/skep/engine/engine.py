@@ -363,10 +363,12 @@ class Engine:
         auto_ack: bool = False,
         start: Start = FROM_BEGINNING,
         wait_seconds: float = 0,
+        consumer: str | None = None,
     ) -> PopResult:
         """Lease messages of one queue; with ``wait_seconds`` wait that long for the first of them.
 
-        A caller who is cancelled meanwhile loses nothing: what was leased for it is given back.
+        A caller who is cancelled meanwhile loses nothing: what was leased for it is given back. ``consumer`` says who asks, in the
+        form of `skep.consumers.said`.
         """
         with self._in_flight:
             validate.check_key(queue)
@@ -374,7 +376,7 @@ class Engine:
                 group, batch, partition, max_partitions, lease_seconds, start, wait_seconds, self._limits
             )
             self.admission.decide(self.admission.pop, self._registry.get(queue).pop_wait_seconds)
-            want = Want(group, batch, partition, max_partitions, lease_seconds, auto_ack, start)
+            want = Want(group, batch, partition, max_partitions, lease_seconds, auto_ack, start, consumer=consumer)
             return await self._dispenser.pop(queue, want, wait_seconds)
 
     async def pop_matching(
@@ -391,6 +393,7 @@ class Engine:
         start: Start = FROM_BEGINNING,
         wait_seconds: float = 0,
         allowed: Callable[[QueueKey], bool] | None = None,
+        consumer: str | None = None,
     ) -> PopResult:
         """Lease messages of all queues of a namespace, a task or both; those of higher priority come first.
 
@@ -402,7 +405,9 @@ class Engine:
                 raise SkepError(Code.INVALID_REQUEST, "a pop over several queues names a namespace, a task or both")
             validate.check_pop(group, batch, None, max_partitions, lease_seconds, start, wait_seconds, self._limits)
             self.admission.decide(self.admission.pop)
-            want = Want(group, batch, None, max_partitions, lease_seconds, auto_ack, start, matching=True)
+            want = Want(
+                group, batch, None, max_partitions, lease_seconds, auto_ack, start, matching=True, consumer=consumer
+            )
             return await self._dispenser.pop_matching(Match(tenant, namespace, task), want, wait_seconds, allowed)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
@@ -419,7 +424,7 @@ class Engine:
             settlements = list(settlements)
             key, plain = validate.check_settlements(settlements, self._limits)
             if not plain:
-                settlements = validate.completed(settlements, self._random, self._limits)
+                settlements = await self._completed(settlements)
             lanes = self._across if key is None else self._registry.get(key)
             kind = Kind.ACK_SINGLE if len(settlements) == 1 else Kind.ACK_BATCH
             gate = self.admission.ack_single if kind is Kind.ACK_SINGLE else self.admission.ack_batch
@@ -430,6 +435,10 @@ class Engine:
             if key is not None:
                 return await self._registry.get(key).settle(settlements, plain=plain)
             return await self._across.settle(settlements)
+
+    async def _completed(self, settlements: list[Settlement]) -> list[Settlement]:
+        """Settlements as they may be stored: with their jitter, and with errors that are cut, and sealed where payloads are."""
+        return await self.encryption.seal_errors(validate.completed(settlements, self._random, self._limits))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewResult]:
         """Keep leases for longer, with a result for each in order."""
@@ -459,7 +468,7 @@ class Engine:
             # What the caller said, before anything is added to it: a repeat is told by it.
             said, asked = settlements, messages
             if not plain:
-                settlements = validate.completed(settlements, self._random, self._limits)
+                settlements = await self._completed(settlements)
             recorded_bytes = check_effects(effects, self._limits) + check_receipts(receipts, self._limits)
             weight: validate.Weight | list[validate.Refusal | None] = validate.Weight(0, None, None)
             if messages:

@@ -17,6 +17,7 @@ from skep.clock import Instant
 from skep.config import MEBIBYTE
 from skep.engine.encryption import Encryption, Row, Sources
 from skep.errors import Code, SkepError
+from skep.histories import Death, FailedAttempt
 from skep.ids import Id
 from skep.model import (
     SEALED_TYPE,
@@ -27,6 +28,7 @@ from skep.model import (
     MessagePage,
     MessageState,
     Outcome,
+    PartitionStats,
     PopRequest,
     PopResult,
     QueueKey,
@@ -89,12 +91,30 @@ class OpeningStore:
         if sealed:
             sources = await self._encryption.prepare(sealed)
             opened = [self._opened(result, sources, settlements) for result in results]
+        if any(d.dead_letter is not None and d.dead_letter.error for result in opened for d in result.deliveries[:1]):
+            opened = [await self._with_errors(result) for result in opened]
         for request, result in zip(requests, opened, strict=True):
             if request.auto_ack:
                 settlements += [delivery.settlement() for delivery in result.deliveries]
         if settlements:
             await self._store.settle(settlements, now)
         return opened
+
+    async def _with_errors(self, result: PopResult) -> PopResult:
+        """The same with the errors that dead letters died of opened."""
+        errors = await self._encryption.open_errors([
+            (None if d.dead_letter is None else d.dead_letter.error,
+             QueueKey("" if d.dead_letter is None else d.dead_letter.source_queue, d.queue.tenant),
+             None if d.dead_letter is None else d.dead_letter.source_seq)
+            for d in result.deliveries
+        ])  # fmt: skip
+        deliveries = [
+            d
+            if d.dead_letter is None
+            else msgspec.structs.replace(d, dead_letter=msgspec.structs.replace(d.dead_letter, error=error))
+            for d, error in zip(result.deliveries, errors, strict=True)
+        ]
+        return PopResult(deliveries, result.next_ready_at, result.more)
 
     def _opened(self, result: PopResult, sources: Sources, settlements: list[Settlement]) -> PopResult:
         """The same with open payloads; what cannot be opened is left out, and is to be rejected."""
@@ -153,7 +173,35 @@ class OpeningStore:
         for one in found:
             payload, content_type = self._opened_or_nothing(one, one.source_queue)
             letters.append(msgspec.structs.replace(one, payload=payload, content_type=content_type))
-        return letters
+        sources = [QueueKey(one.source_queue, one.queue.tenant) for one in letters]
+        errors = await self._encryption.open_errors([
+            (one.error, source, one.source_seq) for one, source in zip(letters, sources, strict=True)
+        ])  # fmt: skip
+        return [msgspec.structs.replace(one, error=error) for one, error in zip(letters, errors, strict=True)]
+
+    async def deaths(self, key: QueueKey, limit: int) -> list[Death]:
+        """Why the newest dead letters of a dead-letter queue died."""
+        found = await self._store.deaths(key, limit)
+        errors = await self._encryption.open_errors([
+            (one.error, QueueKey(one.source_queue, key.tenant), None) for one in found
+        ])  # fmt: skip
+        return [msgspec.structs.replace(one, error=error) for one, error in zip(found, errors, strict=True)]
+
+    async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
+        """The failed attempts of each message."""
+        found = await self._store.failures(places)
+        opened = iter(
+            await self._encryption.open_errors([(one.error, one.queue, one.seq) for each in found for one in each])
+        )
+        return [[msgspec.structs.replace(one, error=next(opened)) for one in each] for each in found]
+
+    async def partition_stats(
+        self, key: QueueKey, group: str, now: Instant, after: str = "", limit: int = 100
+    ) -> list[PartitionStats]:
+        """Partitions with unsettled messages."""
+        found = await self._store.partition_stats(key, group, now, after, limit)
+        errors = await self._encryption.open_errors([(one.last_error, key, None) for one in found])
+        return [msgspec.structs.replace(one, last_error=error) for one, error in zip(found, errors, strict=True)]
 
     def _opened_or_nothing(self, row: Row, source: str | None) -> tuple[bytes, str | None]:
         """What cannot be opened shows that it is sealed, and nothing of it."""

@@ -12,18 +12,21 @@ import msgspec
 from skep.clock import Clock, Instant
 from skep.config import Limits
 from skep.engine import validate
+from skep.engine.attempts import Attempt, story
 from skep.engine.inflight import InFlight
 from skep.engine.record_checks import is_json
 from skep.errors import Code, SkepError
-from skep.histories import Death, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
 from skep.ids import Id
-from skep.model import DEFAULT_TENANT, QueueKey
+from skep.model import DEFAULT_TENANT, QueueKey, Seq
 from skep.store.protocol import Store
 
 QUEUES_AT_ONCE = 200
 """Queues whose figures one look takes in."""
 JOURNEYS_AT_ONCE = 200
 """Messages whose deliveries one look takes in."""
+LIVE_LEASES = 1_000
+"""Live leases of a queue that are looked through for those of a message."""
 EVENTS_AT_ONCE = 1_000
 DATA_BYTES = 16 * 1024
 """What one event of a trace may carry."""
@@ -64,6 +67,27 @@ class Past:
                 return []
             validate.check_count(len(journeys), JOURNEYS_AT_ONCE, "the number of messages")
             return await self._store.deliveries(journeys)
+
+    async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
+        """The failed attempts of messages, oldest first: the latest of each."""
+        with self._in_flight:
+            if not places:
+                return []
+            validate.check_count(len(places), JOURNEYS_AT_ONCE, "the number of messages")
+            return await self._store.failures(places)
+
+    async def attempts(self, journeys: Sequence[Journey]) -> list[list[Attempt]]:
+        """The story of messages: the deliveries of each, finished and live, with the errors of those that failed."""
+        finished = await self.deliveries(journeys)
+        failed = await self.failures([(one.queue, one.seq) for one in journeys])
+        now = self._clock.now()
+        live = {
+            key: await self._store.leases(key.tenant, now, key, None, LIVE_LEASES)
+            for key in dict.fromkeys(one.queue for one in journeys)
+        }
+        return [
+            story(one, ended, why, live[one.queue]) for one, ended, why in zip(journeys, finished, failed, strict=True)
+        ]
 
     async def deaths(self, key: QueueKey, *, limit: int) -> list[Death]:
         """Why the newest dead letters of a dead-letter queue died, newest first."""

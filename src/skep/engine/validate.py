@@ -18,6 +18,7 @@ from skep.config import Limits
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
+    SEALED_ERROR,
     SEALED_TYPE,
     NewMessage,
     Outcome,
@@ -319,7 +320,7 @@ def _completed(settlement: Settlement, random: Random, limits: Limits) -> Settle
     if settlement.outcome is Outcome.NACK and settlement.retry is Retry.BACKOFF and not jitter:
         jitter = random.random()
     if error is not None:
-        error = storable(error, limits.error_characters)
+        error = storable(error.removeprefix(SEALED_ERROR[0]), limits.error_characters)
     return msgspec.structs.replace(settlement, jitter=jitter, error=error)
 
 

@@ -9,9 +9,12 @@ import msgspec
 from msgspec import Raw
 
 from skep.clock import Instant
+from skep.consumers import consumer_of
+from skep.engine.attempts import Attempt
 from skep.errors import Code, SkepError
 from skep.ids import Id, id_text, parse_id
 from skep.model import DeadLetter, DeadLetterOrigin, GroupStats, Queue, QueueStats, StoredMessage
+from skep.wire.attempts import AttemptView, ConsumerView
 from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import DeadLetterView
 from skep.wire.groups import GroupFigures
@@ -55,6 +58,23 @@ def wanted_id(text: str, code: Code = Code.INVALID_REQUEST) -> Id:
         return parse_id(text)
     except ValueError:
         raise SkepError(code, f"an id is a UUID, not {text[:100]!r}") from None
+
+
+def consumer_view(kept: str | None) -> ConsumerView | None:
+    """Who consumes, as it said with its pop."""
+    if kept is None:
+        return None
+    who = consumer_of(kept)
+    return ConsumerView(who.name, who.host, who.version, who.pid)
+
+
+def attempt_view(one: Attempt) -> AttemptView:
+    """An attempt as the wire tells it."""
+    return AttemptView(
+        one.group, one.attempt, one.outcome, to_datetime(one.leased_at),
+        None if one.settled_at is None else to_datetime(one.settled_at),
+        None if one.deadline is None else to_datetime(one.deadline), one.messages, one.error, consumer_view(one.consumer),
+    )  # fmt: skip
 
 
 def queue_view(queue: Queue) -> QueueView:

@@ -128,6 +128,19 @@ def with_transaction(kept: bytes | None, transaction: Transaction, outcome: Tran
     return _encode(Kept(before.acked, before.said, Committed(transaction.fingerprint, outcome.settled, pushed)))
 
 
+def outcome_for(seq: int, outcome: str, kept: bytes | None) -> str:
+    """What a lease's row in the history says of one of its messages: several may have fared differently in one call."""
+    if outcome not in ("retried", "dead") or kept is None:
+        return outcome
+    said = _decode(kept)
+    if said.acked is not None and seq in said.acked:
+        return "completed"
+    for one in said.said:
+        if one.seq == seq:
+            return "retried" if one.status is SettleStatus.RETRYING else "dead"
+    return "returned" if outcome == "retried" else outcome
+
+
 class Remembered:
     """What was said under some tokens."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from skep.clock import Instant
 from skep.data_keys import WrappedKey
-from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
+from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -459,7 +459,13 @@ class Store(Protocol):
     async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
         """The finished leases that each message was in, as far as `SEARCHED_LEASES` rows tell: those that ended after the
         message was created, and the newest.
+
+        The outcome is that of the message: ``returned`` when its lease ended with a neighbour's failure, and it comes again.
         """
+        ...
+
+    async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
+        """The failed attempts of each message over all groups, oldest first: the latest `FAILURES_SHOWN` of them."""
         ...
 
     async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:

@@ -18,6 +18,7 @@ from skep.ids import Id, id_text
 from skep.model import (
     DEAD_LETTER_SUFFIX,
     NO_DEAD_LETTER_QUEUE,
+    SEALED_ERROR,
     SEALED_TYPE,
     WINDOW_CAP_FACTOR,
     NewMessage,
@@ -49,6 +50,17 @@ there already, and clocks of servers are put right."""
 LEASE_EXPIRED = "lease expired"
 """The error of a message whose consumer neither settled nor renewed."""
 
+LEASE_RAN_OUT = "lease ran out"
+"""The error of the attempt that ended so."""
+FAILURES_KEPT = 32
+"""How many failed attempts of a message are kept for each group: the latest."""
+FAILURES_MOST = 100_000
+"""How many are kept in all, at most, once they are swept: the latest."""
+FAILURES_SHOWN = 100
+"""How many of one message are shown, over all groups: the latest."""
+FAILURE_BYTES = 4_096
+"""An error text of an attempt that is longer than this is cut."""
+
 PIECE_BYTES = 4 * 1024 * 1024
 """Rows of one transaction are written in pieces of about so many bytes, however large it is; one row may have more."""
 
@@ -60,6 +72,10 @@ PARTITION_WALK_SEQS = 100_000
 
 PAST_SECONDS = 2 * 86_400
 """How long figures by the minute are kept."""
+SAMPLE_EVERY_SECONDS = 10
+"""Counters are noted this often, at most."""
+NEW_SECONDS = 120
+"""So long after it was made a queue counts as new: the next sample notes that it began with nothing."""
 TRACE_EVENTS_SECONDS = 7 * 86_400
 """How long events of traces are kept."""
 TRACE_EVENTS = 1_000_000
@@ -510,3 +526,20 @@ def check_sealed(queue: str, is_encrypted: bool, content_type: str | None) -> No
     """Refuse a payload of this type that an encrypted queue may not take, nor its dead letters."""
     if is_encrypted and content_type != SEALED_TYPE:
         raise SkepError(Code.NOT_ENCRYPTED, not_encrypted_reason(queue), queue=queue)
+
+
+def kept_error(error: str | None) -> str | None:
+    """An error text as a failed attempt keeps it: cut to `FAILURE_BYTES` in whole characters. A sealed one was cut before."""
+    if error is None or error.startswith(SEALED_ERROR) or len(error.encode()) <= FAILURE_BYTES:
+        return error
+    return error.encode()[:FAILURE_BYTES].decode(errors="ignore")
+
+
+def is_new(created_at: int, now: Instant) -> bool:
+    """Whether something was made so lately that no sample has seen it before this one, or the one before."""
+    return now - seconds(NEW_SECONDS) < created_at <= now
+
+
+def birth(created_at: int, sampled_at: int) -> tuple[int, int]:
+    """The minute, and when in the past, something that is new had nothing: clearly before the sample that sees what it has."""
+    return created_at // seconds(60) - 1, min(created_at, sampled_at - seconds(SAMPLE_EVERY_SECONDS))

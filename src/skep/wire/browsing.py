@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec import Raw, Struct
 
 from skep.model import MessageState
+from skep.wire.attempts import AttemptView
 from skep.wire.traces import TraceEventView
 
 
@@ -30,6 +31,12 @@ class BrowsedMessage(Struct, rename="camel"):
     payload_bytes: int
     payload: Raw
     preview: str | None
+
+
+class MessageStory(BrowsedMessage, rename="camel"):
+    """A message with its attempts: what `skep message show` prints."""
+
+    attempts: list[AttemptView]
 
 
 class MessagesResponse(Struct):

@@ -8,6 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from skep.model import Rates
+from skep.wire.attempts import ConsumerView
 from skep.wire.groups import GroupFigures
 from skep.wire.queues import Overview
 
@@ -82,7 +83,8 @@ class QueueStatusDetail(Struct):
 
 
 class PartitionStatus(Struct, rename="camel"):
-    """A partition with unsettled messages. ``attempts`` are those of the message it waits for.
+    """A partition with unsettled messages. ``attempts`` are those of the message it waits for,
+    ``lastError`` is why that failed last.
 
     ``pending`` counts the messages that the group has discovered; it discovers the others as it pops.
     """
@@ -97,6 +99,7 @@ class PartitionStatus(Struct, rename="camel"):
     oldest_age_seconds: float
     ready_at: datetime
     lease_deadline: datetime | None
+    last_error: str | None = None
 
 
 class PartitionsResponse(Struct):
@@ -114,7 +117,7 @@ class StuckResponse(Struct):
 
 
 class LiveLease(Struct, rename="camel"):
-    """A lease that someone holds."""
+    """A lease that someone holds, of messages from ``firstSeq`` to ``lastSeq``. ``consumer`` is who, if it said so with its pop."""
 
     queue: str
     consumer_group: str
@@ -125,6 +128,8 @@ class LiveLease(Struct, rename="camel"):
     leased_at: datetime
     lease_deadline: datetime
     remaining_seconds: float
+    last_seq: int = 0
+    consumer: ConsumerView | None = None
 
 
 class LeasesResponse(Struct):

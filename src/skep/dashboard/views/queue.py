@@ -36,6 +36,8 @@ from skep.model import (
 )
 from skep.wire.groups import SeekRequest, SeekTo
 
+LEASES = 1_000
+"""Live leases that are looked through for those of the partitions on the page."""
 PARTITIONS = 25
 MESSAGES = 8
 _TIMES = {
@@ -58,8 +60,9 @@ async def queue(site: Site, call: Call) -> Answer:
     named = [group.group for group in stats.groups]
     group = place.query.get("group") or (named[0] if named else QUEUE_MODE_GROUP)
     after = place.query.get("after", "")
-    partitions, moments, newest = await asyncio.gather(
+    partitions, leases, moments, newest = await asyncio.gather(
         site.engine.look.partition_stats(key, group, after=after, limit=PARTITIONS + 1),
+        site.engine.look.leases(key.tenant, key=key, limit=LEASES),
         site.engine.past.figures_of([key.name], since(site.engine.now(), place.query.get("range", "1h")), key.tenant),
         site.engine.look.messages(MessageFilter(queue=key, descending=True, limit=MESSAGES, preview_bytes=400)),
     )
@@ -68,6 +71,7 @@ async def queue(site: Site, call: Call) -> Answer:
         partitions=partitions[:PARTITIONS], more_partitions=len(partitions) > PARTITIONS, after=after,
         account=next((one for one in stats.groups if one.group == group), None), seen_pending=sum(one.pending for one in partitions[:PARTITIONS]),
         charts=charts(moments[0]), dead_letter_queue=dead_letter_queue(found),
+        holders={one.partition: one for one in leases if one.group == group},
         held={one.group: held_by(one, stats) for one in stats.groups},
         newest=[(message, one_line(message.payload, message.content_type)) for message in newest.messages],
     )  # fmt: skip

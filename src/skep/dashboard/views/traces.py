@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from skep.clock import Instant
-from skep.dashboard.deliveries import Delivery, deliveries_of
+from skep.dashboard.deliveries import deliveries_of
 from skep.dashboard.payloads import one_line
 from skep.dashboard.site import Deed, Page, Site
+from skep.engine.attempts import Attempt
 from skep.errors import Code, SkepError
 from skep.histories import TraceEvent
 from skep.http import parameters
@@ -40,17 +42,23 @@ class Tick(NamedTuple):
     title: str
 
 
+class Lane(NamedTuple):
+    """One attempt of one group, or the wait for the first; ``attempt`` is None then."""
+
+    attempt: Attempt | None
+    bars: list[Bar]
+    ticks: list[Tick]
+    waited_seconds: float | None
+    worked_seconds: float | None
+
+
 class Hop(NamedTuple):
-    """A message of a trace with what became of it."""
+    """A message of a trace with what became of it: a lane for each group and attempt."""
 
     message: StoredMessage
     line: str
-    bars: list[Bar]
-    ticks: list[Tick]
-    deliveries: list[Delivery]
+    lanes: list[Lane]
     since_start_seconds: float
-    waited_seconds: float | None
-    worked_seconds: float | None
     is_bad: bool
     events: list[TraceEvent]
 
@@ -106,7 +114,7 @@ async def _trace_id(site: Site, call: Call, wanted: str) -> Id:
 
 
 def waterfall(
-    messages: list[StoredMessage], deliveries: list[list[Delivery]], events: list[TraceEvent], now: Instant
+    messages: list[StoredMessage], deliveries: list[list[Attempt]], events: list[TraceEvent], now: Instant
 ) -> tuple[list[Hop], float]:
     """Where each message's bars lie on a common line, and how long that line is in seconds."""
     if not messages:
@@ -124,28 +132,47 @@ def waterfall(
     hops = []
     for message, each in zip(messages, deliveries, strict=True):
         own = [event for event in events if event.message_id == message.id]
-        bars, ticks = list[Bar](), list[Tick]()
-        waits_from = message.created_at
-        for one in each:
-            ended = one.settled_at or now
-            if one.leased_at > waits_from:
-                bars.append(_bar("wait", place(waits_from), place(one.leased_at), "waited"))
-            kind = "bad" if one.is_bad else "work" if one.settled_at else "open"
-            bars.append(_bar(kind, place(one.leased_at), place(ended), f"attempt {one.attempt}: {one.outcome}"))
-            ticks.append(Tick("attempt", place(one.leased_at), f"attempt {one.attempt}"))
-            waits_from = max(waits_from, ended)
-        if not each:
-            bars.append(_bar("wait", place(message.created_at), WIDTH, "not delivered yet"))
-        ticks += [Tick("event", place(event.at), event.name) for event in own]
+        lanes = lanes_of(message, each, place, now)
+        lanes[0].ticks.extend(Tick("event", place(event.at), event.name) for event in own)
         hops.append(
             Hop(
-                message, one_line(message.payload, message.content_type), bars, ticks, each,
-                (message.created_at - start) / 1e6, (each[0].leased_at - message.created_at) / 1e6 if each else None,
-                sum((one.settled_at or now) - one.leased_at for one in each) / 1e6 if each else None,
+                message, one_line(message.payload, message.content_type), lanes, (message.created_at - start) / 1e6,
                 any(one.is_bad for one in each), own,
             )
         )  # fmt: skip
     return hops, span / 1e6
+
+
+def lanes_of(
+    message: StoredMessage, attempts: list[Attempt], place: Callable[[int], float], now: Instant
+) -> list[Lane]:
+    """A lane for each group and attempt, group by group: each group waits and tries on its own."""
+    if not attempts:
+        return [
+            Lane(
+                None,
+                [_bar("wait", place(message.created_at), WIDTH, "not delivered, as far as is known")],
+                [],
+                None,
+                None,
+            )
+        ]
+    lanes = []
+    waits_from: dict[str, int] = {}
+    for one in attempts:
+        begun, ended = waits_from.get(one.group, message.created_at), one.settled_at or now
+        bars = []
+        if one.leased_at > begun:
+            bars.append(_bar("wait", place(begun), place(one.leased_at), "waited"))
+        kind = "bad" if one.is_bad else "work" if one.settled_at else "open"
+        title = f"attempt {one.attempt}: {one.outcome.replace('_', ' ')}"
+        bars.append(_bar(kind, place(one.leased_at), place(ended), title))
+        ticks = [Tick("attempt", place(one.leased_at), f"attempt {one.attempt}")]
+        waited, worked = max(0, one.leased_at - begun) / 1e6, (ended - one.leased_at) / 1e6
+        lanes.append(Lane(one, bars, ticks, waited, worked))
+        waits_from[one.group] = max(begun, ended)
+    first = {group: number for number, group in enumerate(waits_from)}
+    return sorted(lanes, key=lambda lane: first[lane.attempt.group] if lane.attempt else 0)
 
 
 def _bar(kind: str, left: float, right: float, title: str) -> Bar:

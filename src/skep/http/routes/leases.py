@@ -10,7 +10,7 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import READ, READ_LIST
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
-from skep.http.shown import age_seconds
+from skep.http.shown import age_seconds, consumer_view
 from skep.model import LeaseInfo
 from skep.wire.status import (
     EndedLease,
@@ -83,6 +83,7 @@ def _live(one: LeaseInfo, now: Instant) -> LiveLease:
         queue=one.queue.name, consumer_group=one.group, partition=one.partition, messages=one.messages,
         first_seq=one.first_seq, attempts=one.attempts, leased_at=to_datetime(one.leased_at),
         lease_deadline=to_datetime(one.deadline), remaining_seconds=age_seconds(now, one.deadline),
+        last_seq=one.last_seq, consumer=consumer_view(one.consumer),
     )  # fmt: skip
 
 

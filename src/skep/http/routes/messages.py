@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
+from skep.histories import Journey
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import READ
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
-from skep.http.shown import browsed_message, wanted_id
+from skep.http.shown import attempt_view, browsed_message, wanted_id
 from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage
+from skep.wire.attempts import AttemptsResponse
 from skep.wire.browsing import BrowsedMessage, MessagesResponse
 
 TAG = "Looking at messages"
@@ -70,6 +72,13 @@ def operations(engine: Engine) -> list[Operation]:
         message = await engine.look.message(call.queue(call.path("queue")), Seq(seq))
         return json_answer(browsed_message(message))
 
+    async def attempts(call: Call) -> Answer:
+        key = call.queue(call.path("queue"))
+        seq = Seq(parameters.position({"seq": call.path("seq")}, "seq") or 0)
+        message = await engine.look.message(key, seq)
+        [found] = await engine.past.attempts([Journey(key, message.partition, seq, message.created_at)])
+        return json_answer(AttemptsResponse(key.name, seq, [attempt_view(one) for one in found]))
+
     return [
         Operation(
             method="GET", path="/api/v1/messages", access=READ, handler=browse, tag=TAG, parameters=LIST_PARAMETERS,
@@ -85,6 +94,11 @@ def operations(engine: Engine) -> list[Operation]:
             method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}", access=READ, handler=by_seq, tag=TAG,
             parameters=(Parameter("seq", int, "the message's seq"),), answers={200: BrowsedMessage},
             summary="Show the message at a seq, with its payload",
+        ),
+        Operation(
+            method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}/attempts", access=READ, handler=attempts, tag=TAG,
+            parameters=(Parameter("seq", int, "the message's seq"),), answers={200: AttemptsResponse},
+            summary="Show the attempts of the message at a seq: who had it, how that ended, and why it failed",
         ),
     ]  # fmt: skip
 

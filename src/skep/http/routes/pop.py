@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
+from skep import consumers
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
@@ -89,6 +90,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             auto_ack=wish.auto_ack,
             start=wish.start,
             wait_seconds=wish.wait_seconds,
+            consumer=consumers.said(call.header(consumers.HEADER)),
         )
         return await taken(call, taking, wish)
 
@@ -107,6 +109,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             start=wish.start,
             wait_seconds=wish.wait_seconds,
             allowed=call.visible,
+            consumer=consumers.said(call.header(consumers.HEADER)),
         )
         return await taken(call, taking, wish)
 

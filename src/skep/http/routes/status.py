@@ -177,5 +177,5 @@ def _partition_status(one: PartitionStats, now: Instant) -> PartitionStatus:
         queue=one.queue.name, consumer_group=one.group, partition=one.partition, pending=one.pending,
         in_flight=one.in_flight, attempts=one.attempts, oldest_at=to_datetime(one.oldest_at),
         oldest_age_seconds=age_seconds(one.oldest_at, now), ready_at=to_datetime(one.ready_at),
-        lease_deadline=None if one.lease_deadline is None else to_datetime(one.lease_deadline),
+        lease_deadline=None if one.lease_deadline is None else to_datetime(one.lease_deadline), last_error=one.last_error,
     )  # fmt: skip

@@ -16,9 +16,12 @@ from skep.store.postgres.copying import append_rows
 from skep.store.postgres.groups import take_all
 from skep.store.postgres.push import open_logs
 from skep.store.rules import (
+    FAILURES_MOST,
     LOOK_AGAIN_SECONDS,
     LOOK_FOR_IDLE_MICROS,
+    NEW_SECONDS,
     PAST_SECONDS,
+    SAMPLE_EVERY_SECONDS,
     TRACE_EVENTS,
     TRACE_EVENTS_SECONDS,
     dead_letter_target,
@@ -42,8 +45,6 @@ SAMPLE_SECONDS = 2 * 86_400
 RETENTION_HISTORY_SECONDS = 30 * 86_400
 REPLAY_HISTORY_SECONDS = 90 * 86_400
 EVENT_SECONDS = 86_400
-SAMPLE_EVERY_SECONDS = 10
-"""How long retention waits, at most, before it looks again at a log that it could not finish with."""
 
 
 async def promote(connection: Connection, key: QueueKey, now: Instant, limit: int) -> Chore:
@@ -242,6 +243,7 @@ async def sample(connection: Connection, now: Instant) -> None:
     at = now - now % seconds(SAMPLE_EVERY_SECONDS)
     if await connection.execute(SQL["sample"], at) != "INSERT 0 0":
         await connection.execute(SQL["note_past"], at)
+        await connection.execute(SQL["note_births"], now, now - seconds(NEW_SECONDS), at)
 
 
 async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
@@ -267,13 +269,16 @@ async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
         more = more or count >= limit
     count = await connection.fetchval(SQL["sweep_past"], (now - seconds(PAST_SECONDS)) // seconds(60), limit)
     count += await connection.fetchval(SQL["sweep_traces"], now - seconds(TRACE_EVENTS_SECONDS), limit, TRACE_EVENTS)
+    count += await connection.fetchval(
+        SQL["sweep_failures"], now - seconds(LEASE_HISTORY_SECONDS), limit, FAILURES_MOST
+    )
     done += count
     more = more or count >= limit
     await connection.execute(SQL["sum_dead_letters"], limit)
     queue_id = await connection.fetchval(SQL["deleted_queue"])
     if queue_id is not None and await connection.fetchval(SQL["take_groups"], queue_id):
         count = 0
-        for table in ("message", "dedup", "scheduled", "dead_letter", "lease", "set", "history"):
+        for table in ("message", "dedup", "scheduled", "dead_letter", "lease", "set", "history", "failures"):
             count += await connection.fetchval(SQL[f"sweep_deleted_{table}"], queue_id, limit)
             if count >= limit:
                 break

@@ -153,6 +153,18 @@ ORDER BY n.tenant, n.id
 ON CONFLICT (tenant, queue_id, minute) DO UPDATE SET at = excluded.at, pushed = excluded.pushed,
     completed = excluded.completed, retried = excluded.retried, dead = excluded.dead, depth = excluded.depth
 
+-- name: note_births
+-- That queues, and tenants, began with nothing: in the minute before, which has no row of them yet. $2 is since when something is new, $3 when the sample was taken.
+WITH figures AS MATERIALIZED (SELECT q.tenant, q.id, q.holds_dead_letters, q.created_at FROM queue q WHERE q.deleted_at IS NULL)
+INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth)
+SELECT b.tenant, b.id, b.at / 60000000 - 1, least(b.at, $3::bigint - 10000000), 0, 0, 0, 0, 0 FROM (
+    SELECT f.tenant, f.id, f.created_at AS at FROM figures f
+    UNION ALL
+    SELECT f.tenant, 0, min(f.created_at) FROM figures f WHERE NOT f.holds_dead_letters GROUP BY f.tenant) b
+WHERE b.at > $2 AND b.at <= $1
+ORDER BY b.tenant, b.id
+ON CONFLICT (tenant, queue_id, minute) DO NOTHING
+
 -- name: sweep_past
 WITH old AS (SELECT p.ctid FROM past p WHERE p.minute <= $1 ORDER BY p.minute LIMIT $2 FOR UPDATE SKIP LOCKED),
      gone AS (DELETE FROM past p USING old o WHERE p.ctid = o.ctid RETURNING 1)
@@ -226,6 +238,20 @@ SELECT count(*) FROM gone
 -- The history is in the order of its ids, so the oldest rows come first and the walk stops at the first young one.
 WITH first AS (SELECT h.id, h.settled_at FROM lease_history h ORDER BY h.id LIMIT $2),
      gone AS (DELETE FROM lease_history h USING first f WHERE h.id = f.id AND f.settled_at <= $1 RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_failures
+-- As those of the history, and those too that came before the latest: however much fails, they take no more room than that.
+WITH first AS (
+         SELECT f.id, f.failed_at <= $1 OR f.id <= (
+                    SELECT n.id FROM failed_attempt n ORDER BY n.id DESC LIMIT 1) - $3::bigint AS is_old
+         FROM failed_attempt f ORDER BY f.id LIMIT $2),
+     gone AS (DELETE FROM failed_attempt f USING first o WHERE f.id = o.id AND o.is_old RETURNING 1)
+SELECT count(*) FROM gone
+
+-- name: sweep_deleted_failures
+WITH old AS (SELECT f.ctid FROM failed_attempt f WHERE f.queue_id = $1 ORDER BY f.queue_id, f.seq, f.id LIMIT $2),
+     gone AS (DELETE FROM failed_attempt f USING old o WHERE f.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 
 -- name: sweep_watchers

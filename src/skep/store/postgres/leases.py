@@ -15,7 +15,18 @@ from skep.clock import Instant
 from skep.errors import Code
 from skep.model import DeadReason, Outcome, QueueSettings, Seq, Settlement, SettleResult, SettleStatus
 from skep.store.postgres.dead import Burial
-from skep.store.rules import is_exhausted, retry_time
+from skep.store.rules import LEASE_RAN_OUT, is_exhausted, kept_error, retry_time
+
+
+class Failure(Struct, frozen=True):
+    """A row for the failed attempts."""
+
+    seq: int
+    attempt: int
+    leased_at: int
+    outcome: str
+    error: str | None
+    consumer: str | None
 
 
 class Lease(Struct):
@@ -36,6 +47,7 @@ class Lease(Struct):
     oldest_at: int
     newest_at: int
     last_error: str | None
+    consumer: str | None = None
     changed: bool = False
     resting: bool = False
 
@@ -43,6 +55,10 @@ class Lease(Struct):
     def is_empty(self) -> bool:
         """Whether nothing is left to do; such a row is deleted."""
         return not self.open and not self.pending
+
+    def failure(self, seq: int, outcome: str, error: str | None) -> Failure:
+        """That the attempt under this lease failed for one of its messages."""
+        return Failure(seq, self.attempts, self.leased_at or 0, outcome, kept_error(error), self.consumer)
 
 
 def lease_of(row: asyncpg.Record) -> Lease:
@@ -60,6 +76,7 @@ def lease_of(row: asyncpg.Record) -> Lease:
         oldest_at=row["oldest_at"],
         newest_at=row["newest_at"],
         last_error=row["last_error"],
+        consumer=row["consumer"],
     )
 
 
@@ -87,6 +104,7 @@ class Effects(Struct):
     retried: int = 0
     burials: list[Burial] = []
     endings: list[Ending] = []
+    failures: list[Failure] = []
 
 
 OUTCOMES = ("expired", "retried", "dead", "released", "completed")
@@ -117,6 +135,8 @@ def settle_lease(
         results.append(result)
         if result.status is SettleStatus.RETRYING:
             errors[item.seq] = item.error
+        if fates[item.seq] != "completed":
+            effects.failures.append(lease.failure(item.seq, fates[item.seq], item.error))
     if not fates:
         return results
     effects.endings.append(_ending(lease, held if errors else sorted(fates), fates, lease.token))
@@ -225,9 +245,11 @@ def run_out(lease: Lease, settings: QueueSettings, effects: Effects, error: str)
         # Only the head: of what else was in the lease any may have been innocent.
         head = left.pop(0)
         effects.endings.append(_ending(lease, [head], {head: "dead"}))
+        effects.failures.append(lease.failure(head, "dead", LEASE_RAN_OUT))
     if left:
         effects.endings.append(_ending(lease, left, dict.fromkeys(left, "expired")))
     effects.retried += len(left)
+    effects.failures += [lease.failure(seq, "retried", LEASE_RAN_OUT) for seq in left]
     release(lease, head_stays=True)
     lease.last_error = lease.last_error or error
     if is_over:

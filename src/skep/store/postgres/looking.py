@@ -159,7 +159,7 @@ async def partition_stats(
         PartitionStats(
             queue=key, group=group, partition=row["partition"], pending=row["unsettled"] - row["in_flight"],
             in_flight=row["in_flight"], attempts=row["attempts"], oldest_at=row["oldest_at"], ready_at=row["ready_at"],
-            lease_deadline=row["lease_deadline"],
+            lease_deadline=row["lease_deadline"], last_error=row["last_error"],
         )
         for row in rows
     ]  # fmt: skip
@@ -173,8 +173,8 @@ async def leases(
     return [
         LeaseInfo(
             queue=QueueKey(row["queue_name"], tenant), group=row["group_name"], partition=row["partition"],
-            messages=row["messages"], first_seq=row["first_seq"], leased_at=row["leased_at"], deadline=row["ready_at"],
-            attempts=row["attempts"],
+            messages=row["messages"], first_seq=row["first_seq"], last_seq=row["last_seq"], leased_at=row["leased_at"], deadline=row["ready_at"],
+            attempts=row["attempts"], consumer=row["consumer"],
         )
         for row in rows
     ]  # fmt: skip

@@ -69,17 +69,18 @@ ORDER BY g.queue_id, g.name
 
 -- name: partitions
 SELECT x.partition, sum(x.unsettled)::bigint AS unsettled, sum(x.in_flight)::bigint AS in_flight, max(x.attempts) AS attempts,
-       min(x.oldest_at) AS oldest_at, min(x.ready_at) AS ready_at, min(x.lease_deadline) AS lease_deadline
+       min(x.oldest_at) AS oldest_at, min(x.ready_at) AS ready_at, min(x.lease_deadline) AS lease_deadline,
+       max(x.last_error) AS last_error
 FROM (
     SELECT l.partition, l.pending + cardinality(l.open) AS unsettled,
            CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 THEN l.leased ELSE 0 END AS in_flight, l.attempts, l.oldest_at,
-           l.ready_at, CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 THEN l.ready_at END AS lease_deadline
+           l.ready_at, CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 THEN l.ready_at END AS lease_deadline, l.last_error
     FROM consumer_group g JOIN partition_lease l ON l.queue_id = $1 AND l.group_id::bigint = g.id
     WHERE g.queue_id = $1 AND g.name = $2 AND l.partition > $4
     UNION ALL
     SELECT s.partition, cardinality(s.seqs),
            CASE WHEN s.token IS NOT NULL AND s.ready_at > $3 THEN cardinality(s.seqs) ELSE 0 END, s.attempts, s.oldest_at,
-           s.ready_at, CASE WHEN s.token IS NOT NULL AND s.ready_at > $3 THEN s.ready_at END
+           s.ready_at, CASE WHEN s.token IS NOT NULL AND s.ready_at > $3 THEN s.ready_at END, s.last_error
     FROM consumer_group g JOIN set_lease s ON s.queue_id = $1 AND s.group_id = g.id
     WHERE g.queue_id = $1 AND g.name = $2 AND s.partition > $4
 ) x
@@ -93,13 +94,13 @@ FROM (SELECT k.id, k.name FROM queue k
       WHERE k.tenant = $1 AND k.deleted_at IS NULL AND ($3::text IS NULL OR k.name = $3) ORDER BY k.tenant, k.name) q
 JOIN consumer_group g ON g.queue_id = q.id
 CROSS JOIN LATERAL (
-    (SELECT l.partition, l.leased AS messages, l.open[1] AS first_seq, l.leased_at, l.ready_at, l.attempts
+    (SELECT l.partition, l.leased AS messages, l.open[1] AS first_seq, l.open[l.leased] AS last_seq, l.leased_at, l.ready_at, l.attempts, l.consumer
      FROM partition_lease l
      WHERE l.queue_id = q.id AND l.group_id::bigint = g.id AND l.ready_at > $2 AND l.token IS NOT NULL
        AND ($4::bigint IS NULL OR l.ready_at < $4)
      ORDER BY l.group_id::bigint, l.ready_at LIMIT $5)
     UNION ALL
-    (SELECT s.partition, cardinality(s.seqs), s.seqs[1], s.leased_at, s.ready_at, s.attempts
+    (SELECT s.partition, cardinality(s.seqs), s.seqs[1], s.seqs[cardinality(s.seqs)], s.leased_at, s.ready_at, s.attempts, s.consumer
      FROM set_lease s
      WHERE s.queue_id = q.id AND s.group_id = g.id AND s.ready_at > $2 AND s.token IS NOT NULL
        AND ($4::bigint IS NULL OR s.ready_at < $4)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import asyncpg
+from msgspec import structs
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import Death, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import DeadReason, QueueKey, Seq
+from skep.store.outcomes import outcome_for
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
-from skep.store.rules import HISTORY_DISORDER_SECONDS, PAST_SECONDS, SEARCHED_LEASES, SEQ_MAX
+from skep.store.rules import FAILURES_SHOWN, HISTORY_DISORDER_SECONDS, PAST_SECONDS, SEARCHED_LEASES, SEQ_MAX
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "past")
@@ -60,7 +62,27 @@ async def deliveries(connection: Connection, journeys: Sequence[Journey]) -> lis
         newest, SEARCHED_LEASES,
     )  # fmt: skip
     for row in rows:
-        found[row["place"] - 1].append(_lease(journeys[row["place"] - 1].queue, row))
+        journey = journeys[row["place"] - 1]
+        told = outcome_for(journey.seq, row["outcome"], row["answer"])
+        found[row["place"] - 1].append(structs.replace(_lease(journey.queue, row), outcome=told))
+    return found
+
+
+async def failures(connection: Connection, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
+    """The failed attempts of each message, oldest first."""
+    found: list[list[FailedAttempt]] = [[] for _ in places]
+    rows = await connection.fetch(
+        SQL["failures"], [key.tenant for key, _ in places], [key.name for key, _ in places], [seq for _, seq in places],
+        FAILURES_SHOWN,
+    )  # fmt: skip
+    for row in rows:
+        key, seq = places[row["place"] - 1]
+        found[row["place"] - 1].append(
+            FailedAttempt(
+                queue=key, seq=seq, group=row["group_name"], attempt=row["attempt"], leased_at=row["leased_at"],
+                failed_at=row["failed_at"], outcome=row["outcome"], error=row["error"], consumer=row["consumer"],
+            )
+        )  # fmt: skip
     return found
 
 

@@ -48,6 +48,16 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (SELECT g.name FROM consumer_group g WHERE g.id = h.group_id LIMIT 1) g ON true
 ORDER BY k.place, h.id
 
+-- name: failures
+-- Of many messages at once, each by its own look-up in the index on (queue, seq, id).
+SELECT k.place, f.* FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS k (tenant, queue, seq, place)
+CROSS JOIN LATERAL (SELECT q.id FROM queue q WHERE q.tenant = k.tenant AND q.name = k.queue AND q.deleted_at IS NULL
+                    ORDER BY q.tenant, q.name LIMIT 1) q
+CROSS JOIN LATERAL (
+    SELECT f.id, f.group_name, f.attempt, f.leased_at, f.failed_at, f.outcome, f.error, f.consumer FROM failed_attempt f
+    WHERE f.queue_id = q.id AND f.seq = k.seq ORDER BY f.queue_id DESC, f.seq DESC, f.id DESC LIMIT $4) f
+ORDER BY k.place, f.id
+
 -- name: note_events
 INSERT INTO trace_event (at, tenant, trace_id, message_id, queue, name, data)
 SELECT e.at, $1, e.trace_id, e.message_id, e.queue, e.name, e.data

@@ -32,6 +32,7 @@ from skep.store.postgres.settle import Account
 from skep.store.rules import (
     AHEAD_MICROS,
     LEASE_EXPIRED,
+    LEASE_RAN_OUT,
     comes_alone,
     group_is_external,
     is_exhausted,
@@ -93,7 +94,7 @@ async def pop_ordered(
     rows = await connection.fetch(
         SQL["pop_ordered"], shape.queue.tenant, shape.queue.name, shape.group, shape.start.mode.value, shape.start.value,
         [request.batch for request in requests], [request.token for request in requests], shape.max_partitions,
-        shape.partition, now, lease_us, shard, discover, shape.max_bytes,
+        shape.partition, now, lease_us, shard, discover, shape.max_bytes, [request.consumer for request in requests],
     )  # fmt: skip
     summary = rows.pop()
     _check_state(summary["partition"], shape)
@@ -228,7 +229,7 @@ async def tidy_gone(connection: Connection, account: Account, now: Instant, rows
     effects = Effects()
     if account.queue.settings.ordering is Ordering.UNORDERED:
         for row in await connection.fetch(SQL["lock_gone_sets"], account.queue.id, account.group_id, now, rows):
-            effects.endings.append(_set_run_out(row, "expired"))
+            _end_set(row, "expired", effects)
             effects.retried += len(row["seqs"])
             left = await connection.fetch(SQL["created"], account.queue.id, row["seqs"])
             effects.expired += len(row["seqs"]) - len(left)
@@ -368,10 +369,12 @@ async def _pop_unordered(
         seqs = [one["seq"] for one in fitting]
         partitions.add(row["partition"])
         if row["token"] is not None:
-            effects.endings.append(_set_run_out(row, "expired"))
+            _end_set(row, "expired", effects)
             effects.retried += len(row["seqs"])
         rest = sorted(set(row["seqs"]) - set(seqs))
-        await connection.execute(SQL["lease_set"], row["id"], seqs, request.token, now, deadline, LEASE_EXPIRED, rest)
+        await connection.execute(
+            SQL["lease_set"], row["id"], seqs, request.token, now, deadline, LEASE_EXPIRED, rest, request.consumer
+        )
         order += seqs
         attempts |= dict.fromkeys(seqs, row["attempts"] + 1)
         room_bytes -= int(fitting[-1]["through"])
@@ -467,7 +470,7 @@ async def _tidy_set(
     seqs, ran_out = row["seqs"], row["token"] is not None
     is_over = ran_out and is_exhausted(settings, row["attempts"])
     if ran_out:
-        effects.endings.append(_set_run_out(row, "dead" if is_over else "expired"))
+        _end_set(row, "dead" if is_over else "expired", effects)
     if is_over:
         error = row["last_error"] or LEASE_EXPIRED
         effects.burials += [Burial(seq, DeadReason.MAX_ATTEMPTS, error, row["attempts"]) for seq in seqs]
@@ -485,6 +488,11 @@ async def _tidy_set(
     await _keep_set(connection, row["id"], left, now)
 
 
-def _set_run_out(row: asyncpg.Record, outcome: str) -> Ending:
+def _end_set(row: asyncpg.Record, outcome: str, effects: Effects) -> None:
+    """Note how the lease of a set that ran out ended, and that the attempt failed."""
     seqs = row["seqs"]
-    return Ending(row["partition"], seqs[0], seqs[-1], len(seqs), 0, row["attempts"], row["leased_at"], outcome)
+    effects.endings.append(
+        Ending(row["partition"], seqs[0], seqs[-1], len(seqs), 0, row["attempts"], row["leased_at"], outcome)
+    )
+    fate = "dead" if outcome == "dead" else "retried"
+    effects.failures += [settle.set_failure(row, seq, fate, LEASE_RAN_OUT) for seq in seqs]

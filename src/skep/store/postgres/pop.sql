@@ -1,6 +1,6 @@
 -- name: pop_ordered
 -- functions/pop.sql
-SELECT * FROM pop_ordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+SELECT * FROM pop_ordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 
 -- name: lock_ready
 -- The rows a pop would look at first; those that others are at are left to them.
@@ -101,7 +101,7 @@ WITH rest AS (
            CASE WHEN s.token IS NULL THEN s.last_error ELSE coalesce(s.last_error, $6) END
     FROM set_lease s WHERE s.id = $1 AND $7::bigint[] <> '{}'
 )
-UPDATE set_lease s SET seqs = $2, token = $3, leased_at = $4, ready_at = $5, attempts = s.attempts + 1,
+UPDATE set_lease s SET seqs = $2, token = $3, leased_at = $4, ready_at = $5, attempts = s.attempts + 1, consumer = $8,
     last_error = CASE WHEN s.token IS NULL THEN s.last_error ELSE coalesce(s.last_error, $6) END
 WHERE s.id = $1
 

@@ -25,7 +25,7 @@ from skep.upkeep import Chore
 SQL = load_statements(__package__, "put_right")
 
 _STAMPED = (
-    "stamp_live_operations", "stamp_operations", "stamp_leases", "stamp_traces", "stamp_replays", "stamp_letters",
+    "stamp_live_operations", "stamp_operations", "stamp_leases", "stamp_failures", "stamp_traces", "stamp_replays", "stamp_letters",
     "stamp_audit", "drop_samples", "drop_past", "drop_retention", "cut_keys",
 )  # fmt: skip
 _CUT = ("cut_receipts", "cut_staged")

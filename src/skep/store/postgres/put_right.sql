@@ -33,6 +33,9 @@ SELECT stamp_ahead($1, $2, $3, $4)
 -- name: stamp_leases
 UPDATE lease_history SET settled_at = $1, leased_at = least(leased_at, $1) WHERE settled_at > $1
 
+-- name: stamp_failures
+UPDATE failed_attempt SET failed_at = $1, leased_at = least(leased_at, $1) WHERE failed_at > $1
+
 -- name: stamp_traces
 UPDATE trace_event SET at = $1 WHERE at > $1
 

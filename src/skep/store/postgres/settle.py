@@ -38,6 +38,7 @@ from skep.store.postgres.leases import (
     REFUSED_STALE,
     Effects,
     Ending,
+    Failure,
     Lease,
     is_whole_release,
     judge,
@@ -46,7 +47,7 @@ from skep.store.postgres.leases import (
     settle_lease,
     undo_delivery,
 )
-from skep.store.rules import is_seq, may_lose_messages, ready_at, wants_mark
+from skep.store.rules import FAILURES_KEPT, is_seq, kept_error, may_lose_messages, ready_at, wants_mark
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "settle")
@@ -145,6 +146,7 @@ async def settle(
             await end_leases(connection, account, endings, now)
         else:
             ended.append((account, endings))
+        await note_failures(connection, account, effects.failures, now)
         await count(connection, account, effects)
     return results
 
@@ -342,6 +344,8 @@ async def _settle_sets(
         fates.setdefault(row["id"], {})[s.seq] = fate
         if fate == "retried":
             failed.setdefault(row["id"], []).append((s.seq, result, s.error))
+        if fate in ("retried", "dead"):
+            effects.failures.append(set_failure(row, s.seq, fate, s.error))
     again = [seq for fate in fates.values() for seq, name in fate.items() if name in ("retried", "released")]
     there = await _present(connection, account, again)
     effects.expired += len(again) - len(there)
@@ -395,10 +399,16 @@ def _set_ending(row: asyncpg.Record, fates: dict[int, str]) -> Ending:
     )  # fmt: skip
 
 
+def set_failure(row: asyncpg.Record, seq: int, outcome: str, error: str | None) -> Failure:
+    """That the attempt under a leased set failed for one of its messages."""
+    return Failure(seq, row["attempts"], row["leased_at"] or 0, outcome, kept_error(error), row["consumer"])
+
+
 async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> None:
     """Bury, write the history and count."""
     await bury(connection, account, effects, now)
     await end_leases(connection, account, effects.endings, now)
+    await note_failures(connection, account, effects.failures, now)
     await count(connection, account, effects)
 
 
@@ -417,6 +427,20 @@ async def end_leases(connection: Connection, account: Account, endings: Sequence
     if endings:
         columns = map(list, zip(*map(msgspec.structs.astuple, endings), strict=True))
         await connection.execute(SQL["end_leases"], account.queue.id, account.group_id, now, *columns)
+
+
+async def note_failures(connection: Connection, account: Account, failures: Sequence[Failure], now: Instant) -> None:
+    """Keep why attempts failed; of a message that is tried on and on, only the latest."""
+    if not failures:
+        return
+    columns = map(list, zip(*map(msgspec.structs.astuple, failures), strict=True))
+    await connection.execute(SQL["note_failures"], account.queue.id, account.group, now, *columns)
+    often = [one for one in failures if one.attempt > FAILURES_KEPT]
+    if often:
+        await connection.execute(
+            SQL["forget_failures"], account.queue.id, account.group, [one.seq for one in often],
+            [one.attempt - FAILURES_KEPT for one in often],
+        )  # fmt: skip
 
 
 async def count(connection: Connection, account: Account, effects: Effects) -> None:

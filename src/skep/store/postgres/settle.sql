@@ -88,6 +88,15 @@ SELECT $1, $2, $3, e.*
 FROM unnest($4::text[], $5::bigint[], $6::bigint[], $7::integer[], $8::integer[], $9::integer[], $10::bigint[], $11::text[],
             $12::uuid[], $13::bytea[]) e
 
+-- name: note_failures
+INSERT INTO failed_attempt (queue_id, group_name, failed_at, seq, attempt, leased_at, outcome, error, consumer)
+SELECT $1, $2, $3, f.*
+FROM unnest($4::bigint[], $5::integer[], $6::bigint[], $7::text[], $8::text[], $9::text[]) f
+
+-- name: forget_failures
+-- functions/pop.sql
+SELECT forget_failures($1, $2, $3, $4)
+
 -- name: count_up
 SELECT count_up($1, $2, $3, $4, $5, $6, 0, $7)
 

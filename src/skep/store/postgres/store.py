@@ -13,7 +13,7 @@ import structlog
 from skep.clock import Clock, Instant, SystemClock
 from skep.data_keys import WrappedKey
 from skep.errors import Code, SkepError
-from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
+from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -491,6 +491,10 @@ class PostgresStore:
     async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
         async with self._pool.connection() as connection:
             return await past.deliveries(connection, journeys)
+
+    async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
+        async with self._pool.connection() as connection:
+            return await past.failures(connection, places)
 
     async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
         await self._pool.transaction(lambda c: past.note_events(c, tenant, events))

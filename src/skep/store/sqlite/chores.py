@@ -47,6 +47,7 @@ _AGED = (
     ("sweep_sessions", "next_session", 0.0),
     ("sweep_audit", "next_audit", 0.0),
     ("sweep_lease_history", "next_lease_history", KEEP_LEASE_HISTORY_SECONDS),
+    ("sweep_failures", "next_failure", KEEP_LEASE_HISTORY_SECONDS),
     ("sweep_samples", "next_sample", KEEP_SAMPLES_SECONDS),
     ("sweep_past", "next_past", PAST_SECONDS),
     ("sweep_trace_events", "next_trace_event", TRACE_EVENTS_SECONDS),
@@ -62,6 +63,7 @@ _DATA_OF_A_QUEUE = (
     "strip_set_lease",
     "strip_consumer_group",
     "strip_lease_history",
+    "strip_failures",
     "strip_retention_history",
     "strip_sample",
 )

@@ -39,6 +39,15 @@ DELETE FROM receipt WHERE rowid IN (
 DELETE FROM lease_history WHERE position IN (
     SELECT position FROM (SELECT position, settled_at AS at FROM lease_history ORDER BY position LIMIT ?2) WHERE at <= ?1)
 
+-- name: sweep_failures
+-- Those too that came before the latest 100,000: however much fails, they take no more room than that.
+DELETE FROM failed_attempt WHERE position IN (
+    SELECT position FROM (SELECT position, failed_at AS at FROM failed_attempt ORDER BY position LIMIT ?2)
+    WHERE at <= ?1 OR position <= (SELECT max(position) FROM failed_attempt) - 100000)
+
+-- name: next_failure
+SELECT failed_at FROM failed_attempt ORDER BY position LIMIT 1
+
 -- name: sweep_samples
 DELETE FROM sample WHERE position IN (
     SELECT position FROM (SELECT position, at FROM sample ORDER BY position LIMIT ?2) WHERE at <= ?1)
@@ -152,6 +161,9 @@ DELETE FROM consumer_group WHERE id IN (SELECT id FROM consumer_group WHERE queu
 
 -- name: strip_lease_history
 DELETE FROM lease_history WHERE position IN (SELECT position FROM lease_history WHERE queue_id = ?1 LIMIT ?2)
+
+-- name: strip_failures
+DELETE FROM failed_attempt WHERE position IN (SELECT position FROM failed_attempt WHERE queue_id = ?1 LIMIT ?2)
 
 -- name: strip_retention_history
 DELETE FROM retention_history WHERE position IN (SELECT position FROM retention_history WHERE queue_id = ?1 LIMIT ?2)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from skep.clock import Instant, seconds
 from skep.model import DeadReason, Delivery, PopRequest, PopResult
-from skep.store.rules import LEASE_EXPIRED, group_is_external, is_exhausted, is_too_old, is_visible
+from skep.store.rules import LEASE_EXPIRED, LEASE_RAN_OUT, group_is_external, is_exhausted, is_too_old, is_visible
 from skep.store.sqlite.bury import Burial, bury, with_origins
 from skep.store.sqlite.groups import discover, open_group
 from skep.store.sqlite.leases import (
@@ -199,7 +199,9 @@ def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lea
     is_over = is_exhausted(queue.settings, attempts)
     if is_over:
         # Only the head: of what else was in the lease any may have been innocent.
+        session.add_failures(queue, group, lease, left[:1], "dead", LEASE_RAN_OUT, now)
         add_history(session, queue, group, lease, [left.pop(0)], 0, "dead", now)
+    session.add_failures(queue, group, lease, left, "retried", LEASE_RAN_OUT, now)
     if left:
         add_history(session, queue, group, lease, left, 0, "expired", now)
     if is_over:
@@ -283,6 +285,7 @@ def _hand_out(
     """Put the row under the request's lease, or settle it at once."""
     attempt = lease.attempts
     lease.token = claim.request.token
+    lease.consumer = claim.request.consumer
     lease.leased = len(rows)
     lease.leased_at = now
     lease.ready_at = claim.deadline

@@ -40,6 +40,7 @@ class Lease(Struct):
     newest_at: int
     expires_at: int | None
     last_error: str | None
+    consumer: str | None
 
     def is_live(self, now: Instant) -> bool:
         """Whether a consumer holds it and its deadline has not passed."""
@@ -101,6 +102,7 @@ def _columns(lease: Lease) -> Row:
         lease.newest_at,
         lease.expires_at,
         lease.last_error,
+        lease.consumer,
     )
 
 

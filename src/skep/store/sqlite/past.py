@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec import structs
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import Death, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import DeadReason, QueueKey, Seq
-from skep.store.rules import HISTORY_DISORDER_SECONDS, PAST_SECONDS, SEARCHED_LEASES
+from skep.store.outcomes import outcome_for
+from skep.store.rules import (
+    FAILURES_SHOWN,
+    HISTORY_DISORDER_SECONDS,
+    PAST_SECONDS,
+    SEARCHED_LEASES,
+    birth,
+    is_new,
+)
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
 from skep.store.sqlite.stats import queue_counters
 from skep.store.statements import load_statements
@@ -23,19 +33,31 @@ _WHOLE_TENANT = 0
 _LAST_POSITION = (1 << 63) - 1
 
 
-def note(session: Session, queues: Iterable[QueueRow], now: Instant) -> None:
+def note(session: Session, queues: Sequence[QueueRow], now: Instant) -> None:
     """Note how queues stand, and each tenant as a whole; what dead-letter queues hold is not to do."""
     minute = now // MINUTE
     rows: list[tuple[object, ...]] = []
+    born: dict[str, list[int]] = defaultdict(list)
     totals = defaultdict[str, list[int]](lambda: [0] * 5)
     for queue in queues:
         figures = (*queue_counters(session, queue), session.depth(queue))
         pushed, completed, retried, dead, depth = figures
         rows.append((queue.key.tenant, queue.id, minute, now, pushed, completed, retried, dead, depth))
         if not queue.holds_dead_letters:
+            born[queue.key.tenant].append(queue.created_at)
             totals[queue.key.tenant] = [sum(pair) for pair in zip(totals[queue.key.tenant], figures, strict=True)]
     rows += [(tenant, _WHOLE_TENANT, minute, now, *sums) for tenant, sums in totals.items()]
     session.db.executemany(SQL["note_figures"], rows)
+    _note_births(session, [queue for queue in queues if is_new(queue.created_at, now)], born, now)
+
+
+def _note_births(session: Session, new: Sequence[QueueRow], born: Mapping[str, list[int]], now: Instant) -> None:
+    """Note that queues, and tenants, began with nothing: else what happens before the first sample would not be in the past."""
+    rows: list[tuple[str, int, int]] = [(queue.key.tenant, queue.id, queue.created_at) for queue in new]
+    rows += [(tenant, _WHOLE_TENANT, min(times)) for tenant, times in born.items() if is_new(min(times), now)]
+    if rows:
+        values = [(tenant, id_, *birth(at, now)) for tenant, id_, at in rows]
+        session.db.executemany(SQL["note_birth"], values)
 
 
 def figures(session: Session, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
@@ -82,7 +104,31 @@ def _deliveries(session: Session, journey: Journey) -> list[FinishedLease]:
     rows = session.rows(SQL["leases_from"], (queue.id, first, SEARCHED_LEASES, *wanted))
     rows += session.rows(SQL["leases_until"], (queue.id, SEARCHED_LEASES, *wanted))
     found = {row[-1]: row for row in rows}
-    return [_lease(journey.queue, found[position]) for position in sorted(found)]
+    return [_told(journey, found[position]) for position in sorted(found)]
+
+
+def _told(journey: Journey, row: Row) -> FinishedLease:
+    """A lease as one of its messages saw it."""
+    return structs.replace(_lease(journey.queue, row), outcome=outcome_for(journey.seq, row[9], row[10]))
+
+
+def failures(session: Session, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
+    """The failed attempts of each message, oldest first."""
+    return [_failures(session, key, seq) for key, seq in places]
+
+
+def _failures(session: Session, key: QueueKey, seq: Seq) -> list[FailedAttempt]:
+    queue = session.find_queue(key)
+    if queue is None:
+        return []
+    rows = session.rows(SQL["failures"], (queue.id, seq, FAILURES_SHOWN))
+    return [
+        FailedAttempt(
+            queue=key, seq=seq, group=group, attempt=attempt, leased_at=leased_at, failed_at=failed_at, outcome=outcome,
+            error=error, consumer=consumer,
+        )
+        for group, attempt, leased_at, failed_at, outcome, error, consumer in reversed(rows)
+    ]  # fmt: skip
 
 
 def _first_ended(session: Session, queue_id: int, at: Instant) -> int | None:

@@ -6,6 +6,11 @@ INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead
 ON CONFLICT (tenant, queue_id, minute) DO UPDATE SET at = excluded.at, pushed = excluded.pushed, completed = excluded.completed,
     retried = excluded.retried, dead = excluded.dead, depth = excluded.depth
 
+-- name: note_birth
+-- In the minute before, which has no row of it yet.
+INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth) VALUES (?, ?, ?, ?, 0, 0, 0, 0, 0)
+ON CONFLICT (tenant, queue_id, minute) DO NOTHING
+
 -- name: figures
 -- Index past_key.
 SELECT at, pushed, completed, retried, dead, depth FROM past
@@ -30,14 +35,21 @@ LIMIT ?3
 
 -- name: leases_from
 -- So many rows of the queue from a position on; of these, those of the message.
-SELECT group_name, partition, first_seq, last_seq, messages, completed, attempt, leased_at, settled_at, outcome, position
+SELECT group_name, partition, first_seq, last_seq, messages, completed, attempt, leased_at, settled_at, outcome, answer, position
 FROM (SELECT * FROM lease_history WHERE queue_id = ?1 AND position >= ?2 ORDER BY position LIMIT ?3)
 WHERE partition = ?4 AND first_seq <= ?5 AND last_seq >= ?5
 
 -- name: leases_until
-SELECT group_name, partition, first_seq, last_seq, messages, completed, attempt, leased_at, settled_at, outcome, position
+SELECT group_name, partition, first_seq, last_seq, messages, completed, attempt, leased_at, settled_at, outcome, answer, position
 FROM (SELECT * FROM lease_history WHERE queue_id = ?1 ORDER BY position DESC LIMIT ?2)
 WHERE partition = ?3 AND first_seq <= ?4 AND last_seq >= ?4
+
+-- name: failures
+-- Index failed_attempt_message, whose entries end with the position.
+SELECT group_name, attempt, leased_at, failed_at, outcome, error, consumer FROM failed_attempt
+WHERE queue_id = ?1 AND seq = ?2
+ORDER BY position DESC
+LIMIT ?3
 
 -- name: note_event
 INSERT INTO trace_event (at, tenant, trace_id, message_id, queue, name, data) VALUES (?, ?, ?, ?, ?, ?, ?)

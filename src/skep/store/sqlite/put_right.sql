@@ -77,6 +77,9 @@ UPDATE set_lease SET expires_at = expires_at - (oldest_at - ?1), oldest_at = ?1 
 -- name: stamp_leases
 UPDATE lease_history SET settled_at = ?1, leased_at = min(leased_at, ?1) WHERE settled_at > ?1
 
+-- name: stamp_failures
+UPDATE failed_attempt SET failed_at = ?1, leased_at = min(leased_at, ?1) WHERE failed_at > ?1
+
 -- name: stamp_traces
 UPDATE trace_event SET at = ?1 WHERE at > ?1
 

@@ -7,9 +7,9 @@ everything, so memory never runs ahead of the file. A reading connection forgets
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import apsw
 from msgspec import Struct
@@ -17,7 +17,15 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
-from skep.store.rules import Attendance, HeadWalk, lifetime_micros, may_lose_messages, wants_mark
+from skep.store.rules import (
+    FAILURES_KEPT,
+    Attendance,
+    HeadWalk,
+    kept_error,
+    lifetime_micros,
+    may_lose_messages,
+    wants_mark,
+)
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.statements import load_statements
 
@@ -120,6 +128,14 @@ class GroupRow(Struct):
         return self.pushed(last_seq) - self.completed - self.dead - self.expired
 
 
+class HeldLease(Protocol):
+    """What a failed attempt keeps of its lease, of either kind."""
+
+    attempts: int
+    leased_at: int
+    consumer: str | None
+
+
 class Session:
     """A connection with its memory. Used by one thread only."""
 
@@ -131,6 +147,7 @@ class Session:
         self._changed_queues: dict[int, QueueRow] = {}
         self._changed_groups: dict[int, GroupRow] = {}
         self._history: list[Row] = []
+        self._failures: list[Row] = []
         self._operations: bool | None = None
         self.attendance = Attendance()
         self.head_walk = HeadWalk()
@@ -147,6 +164,7 @@ class Session:
         self._changed_queues.clear()
         self._changed_groups.clear()
         self._history.clear()
+        self._failures.clear()
         self._operations = None
 
     def flush(self) -> None:
@@ -184,10 +202,38 @@ class Session:
         if self._history:
             self.db.executemany(SQL["add_history"], self._history)
             self._history.clear()
+        if self._failures:
+            self._flush_failures()
+
+    def _flush_failures(self) -> None:
+        """Write why attempts failed; of a message that is tried on and on, only the latest stay."""
+        self.db.executemany(SQL["add_failure"], self._failures)
+        often = [
+            (queue_id, seq, group, attempt - FAILURES_KEPT)
+            for queue_id, seq, group, attempt, *_ in self._failures
+            if attempt > FAILURES_KEPT
+        ]
+        if often:
+            self.db.executemany(SQL["forget_failures"], often)
+        self._failures.clear()
 
     def add_history(self, row: Row) -> None:
         """Add to the lease history, which a writing call reads only after a `flush`."""
         self._history.append(row)
+
+    def add_failures(
+        self,
+        queue: QueueRow,
+        group: GroupRow,
+        lease: HeldLease,
+        seqs: Iterable[int],
+        outcome: str,
+        error: str | None,
+        now: Instant,
+    ) -> None:
+        """Note that the attempt under a lease failed for these messages, before anything of the lease changes."""
+        figures = (lease.attempts, lease.leased_at, now, outcome, kept_error(error), lease.consumer)
+        self._failures += [(queue.id, seq, group.name, *figures) for seq in seqs]
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

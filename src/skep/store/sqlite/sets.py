@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.model import DeadReason
-from skep.store.rules import LEASE_EXPIRED, comes_alone, is_exhausted, is_too_old, is_visible
+from skep.store.rules import LEASE_EXPIRED, LEASE_RAN_OUT, comes_alone, is_exhausted, is_too_old, is_visible
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import count_expired, deliveries_of, pack, record, unpack
@@ -47,6 +47,7 @@ class SetLease(Struct):
     oldest_at: int
     expires_at: int | None
     last_error: str | None
+    consumer: str | None
 
     def is_live(self, now: Instant) -> bool:
         """Whether a consumer holds it and its deadline has not passed."""
@@ -66,7 +67,7 @@ def save_set(session: Session, held: SetLease) -> None:
         session.db.execute(SQL["delete_set"], (held.id,))
         return
     values = (held.seqs[0], pack(held.seqs), held.attempts, held.token, held.leased_at, held.ready_at, held.oldest_at)
-    session.db.execute(SQL["save_set"], (held.id, *values, held.expires_at, held.last_error))
+    session.db.execute(SQL["save_set"], (held.id, *values, held.expires_at, held.last_error, held.consumer))
 
 
 def add_sets(session: Session, queue: QueueRow, group: GroupRow, rows: list[Row], now: Instant) -> None:
@@ -263,6 +264,7 @@ def close_run_out_set(session: Session, queue: QueueRow, group: GroupRow, held: 
     """End a lease that ran out; False when its messages' attempts are used up and they were buried."""
     is_over = is_exhausted(queue.settings, held.attempts)
     add_set_history(session, queue, group, held, held.seqs, 0, "dead" if is_over else "expired", now)
+    session.add_failures(queue, group, held, held.seqs, "dead" if is_over else "retried", LEASE_RAN_OUT, now)
     error = held.last_error or LEASE_EXPIRED
     held.token = None
     if is_over:
@@ -328,6 +330,7 @@ def _hand_out(
 ) -> None:
     held.attempts += 1
     held.token = claim.request.token
+    held.consumer = claim.request.consumer
     held.leased_at = now
     held.ready_at = claim.deadline
     _set_age(queue, held, rows[0][1])

@@ -236,7 +236,9 @@ def _bury_hopeless(
     if exhausted:
         hopeless += [(item, DeadReason.MAX_ATTEMPTS) for item in found.nacks]
     for item, reason in sorted(hopeless, key=lambda pair: pair[0].settlement.seq):
-        burial = Burial(item.settlement.seq, reason, item.settlement.error, lease.attempts)
+        said = item.settlement
+        session.add_failures(queue, group, lease, [said.seq], "dead", said.error, now)
+        burial = Burial(said.seq, reason, said.error, lease.attempts)
         results[item.place] = burial_result(bury(session, queue, group, [burial], now))
         settled.add(item.settlement.seq)
     return [] if exhausted else found.nacks
@@ -305,6 +307,8 @@ def _end_by_nack(
     now: Instant,
 ) -> None:
     """End the lease: all that is left comes again from its first, one at a time, once the latest retry is due."""
+    for item in nacks:
+        session.add_failures(queue, group, lease, [item.settlement.seq], "retried", item.settlement.error, now)
     times = [retry_time(queue.settings, item.settlement, lease.attempts, now) for item in nacks]
     attempts = lease.attempts if lease.open[0] == head else 1
     lease.token = None

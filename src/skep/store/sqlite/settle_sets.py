@@ -78,7 +78,9 @@ def _give_back(
     """Bury a message, or move it to a row of its own with a later time."""
     seq, row = int(settlement.seq), done.row
     rejected = settlement.outcome is Outcome.REJECT
-    if rejected or is_exhausted(queue.settings, row.attempts):
+    is_over = rejected or is_exhausted(queue.settings, row.attempts)
+    session.add_failures(queue, group, row, [seq], "dead" if is_over else "retried", settlement.error, now)
+    if is_over:
         reason = DeadReason.REJECTED if rejected else DeadReason.MAX_ATTEMPTS
         name = bury(session, queue, group, [Burial(seq, reason, settlement.error, row.attempts)], now)
         row.seqs.remove(seq)

@@ -44,6 +44,14 @@ INSERT INTO lease_history (queue_id, group_name, partition, first_seq, last_seq,
                            leased_at, settled_at, outcome, token, answer)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: add_failure
+INSERT INTO failed_attempt (queue_id, seq, group_name, attempt, leased_at, failed_at, outcome, error, consumer)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: forget_failures
+-- Of a message that was tried very often. Index failed_attempt_message.
+DELETE FROM failed_attempt WHERE queue_id = ?1 AND seq = ?2 AND group_name = ?3 AND attempt <= ?4
+
 -- name: any_operation
 -- As a rule there is none, and then this is one look into an empty index.
 SELECT 1 FROM operation WHERE processed_at IS NULL LIMIT 1

@@ -17,6 +17,7 @@ from skep.model import (
     Seq,
 )
 from skep.store.sqlite.leases import SQL as LEASES_SQL
+from skep.store.sqlite.leases import unpack
 from skep.store.sqlite.log import message_at_or_after
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
@@ -153,8 +154,9 @@ def partition_stats(session: Session, key: QueueKey, name: str, after: str, limi
             oldest_at=oldest_at,
             ready_at=ready_at,
             lease_deadline=deadline,
+            last_error=last_error,
         )
-        for partition, pending, in_flight, attempts, oldest_at, ready_at, deadline in rows
+        for partition, pending, in_flight, attempts, oldest_at, ready_at, deadline, last_error in rows
     ]
 
 
@@ -177,16 +179,18 @@ def leases(
 
 
 def _lease_info(key: QueueKey, group: str, row: Row) -> LeaseInfo:
-    partition, messages, first_seq, leased_at, deadline, attempts = row
+    partition, messages, first_seq, last, leased_at, deadline, attempts, consumer = row
     return LeaseInfo(
         queue=key,
         group=group,
         partition=partition,
         messages=messages,
         first_seq=first_seq,
+        last_seq=Seq(unpack(last)[0]),
         leased_at=leased_at,
         deadline=deadline,
         attempts=attempts,
+        consumer=consumer,
     )
 
 

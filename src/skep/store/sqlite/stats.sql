@@ -16,7 +16,7 @@ WHERE group_id = ?1
 -- name: partitions
 -- Primary key, by name.
 SELECT partition, pending + coalesce(length(open) / 8, 0) - leased, leased, attempts, oldest_at, ready_at,
-       CASE WHEN token IS NOT NULL THEN ready_at END
+       CASE WHEN token IS NOT NULL THEN ready_at END, last_error
 FROM partition_lease
 WHERE group_id = ?1 AND partition > ?2
 ORDER BY partition
@@ -26,7 +26,7 @@ LIMIT ?3
 -- Index set_lease_partition gives the groups in order.
 SELECT partition, sum(CASE WHEN token IS NULL THEN length(seqs) / 8 ELSE 0 END),
        sum(CASE WHEN token IS NOT NULL THEN length(seqs) / 8 ELSE 0 END), max(attempts), min(oldest_at), min(ready_at),
-       min(CASE WHEN token IS NOT NULL THEN ready_at END)
+       min(CASE WHEN token IS NOT NULL THEN ready_at END), max(last_error)
 FROM set_lease INDEXED BY set_lease_partition
 WHERE group_id = ?1 AND partition > ?2
 GROUP BY partition
@@ -42,7 +42,7 @@ WHERE q.tenant = ?1 AND q.deleted_at IS NULL AND (?2 IS NULL OR q.name = ?2)
 
 -- name: live_leases
 -- Index partition_lease_leased, by deadline.
-SELECT partition, leased, head_seq, leased_at, ready_at, attempts
+SELECT partition, leased, head_seq, substr(open, leased * 8 - 7, 8), leased_at, ready_at, attempts, consumer
 FROM partition_lease INDEXED BY partition_lease_leased
 WHERE group_id = ?1 AND token IS NOT NULL AND ready_at > ?2 AND ready_at < ?3
 ORDER BY ready_at, partition
@@ -50,7 +50,7 @@ LIMIT ?4
 
 -- name: live_sets
 -- Index set_lease_leased, by deadline.
-SELECT partition, length(seqs) / 8, head_seq, leased_at, ready_at, attempts
+SELECT partition, length(seqs) / 8, head_seq, substr(seqs, -8), leased_at, ready_at, attempts, consumer
 FROM set_lease INDEXED BY set_lease_leased
 WHERE group_id = ?1 AND token IS NOT NULL AND ready_at > ?2 AND ready_at < ?3
 ORDER BY ready_at

@@ -18,7 +18,7 @@ import apsw
 from skep.clock import Instant
 from skep.data_keys import WrappedKey
 from skep.errors import Code, SkepError
-from skep.histories import Death, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
+from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -506,6 +506,9 @@ class SqliteStore:
     async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
         """The finished leases of messages."""
         return await self._read(lambda session: past.deliveries(session, journeys))
+
+    async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
+        return await self._read(lambda session: past.failures(session, places))
 
     async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
         """Keep what workers tell of traces."""

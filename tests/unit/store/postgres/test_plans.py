@@ -26,16 +26,18 @@ from tests.support.postgres import PostgresServer
 from tests.unit.store.postgres.planning import Planner, Scan
 
 GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history",
-           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run", "operation", "trace_event", "audit"}  # fmt: skip
+           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run", "operation", "trace_event", "audit", "failed_attempt"}  # fmt: skip
 MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history", "past", "dead_letter_change"}
 """Tables with a row per queue or group, or per these and some time: only a chore may walk all of them."""
 
 WALKS = {
     ("chores", "sample", "queue"): "every queue has a sample",
     ("chores", "note_past", "queue"): "every queue has a past",
+    ("chores", "note_births", "queue"): "once a sample, those that are new among all",
     ("chores", "sweep_traces", "trace_event"): "from its oldest row, up to the limit; and its newest",
     ("chores", "sweep_retention", "queue"): "every queue has a history",
     ("chores", "sweep_leases", "lease_history"): "from its oldest row, up to the limit",
+    ("chores", "sweep_failures", "failed_attempt"): "from its oldest row, up to the limit; and its newest",
     (
         "chores",
         "sum_dead_letters",
@@ -69,6 +71,8 @@ SELECT 0, 0, 1, n % 2000 + 1, 'g' || n FROM generate_series(1, 20000) n;
 INSERT INTO group_counter (group_id, queue_id, shard) SELECT g.id, g.queue_id, 0 FROM consumer_group g;
 INSERT INTO message (queue_id, seq, created_at, id, trace_id, priority, partition, transaction_id, payload)
 SELECT n % 20 + 1, n, n, gen_random_uuid(), gen_random_uuid(), 0, 'p' || n % 1000, 't' || n, '' FROM generate_series(1, 20000) n;
+INSERT INTO failed_attempt (seq, leased_at, failed_at, queue_id, attempt, group_name, outcome)
+SELECT n, n, 2::bigint ^ 60, n % 20 + 1, 1, 'g', 'retried' FROM generate_series(1, 20000) n;
 INSERT INTO audit (at, expires_at, tenant, actor, action, queues)
 SELECT n, n + 2::bigint ^ 60, 't' || n % 10, 'a', 'x', '[]' FROM generate_series(1, 20000) n;
 INSERT INTO dedup (queue_id, transaction_id, partition, message_id, expires_at)
@@ -191,6 +195,10 @@ HOT = {
         "partition_lease": {"partition_lease_by_ready", "TIDSCAN"},
         "message": {"message_pkey", "message_by_partition"},
     },
+    "pop of a lease that ran out": {
+        "partition_lease": {"partition_lease_by_ready", "partition_lease_pkey", "TIDSCAN"},
+        "message": {"message_pkey", "message_by_partition"},
+    },
     "pop of one partition": {
         "partition_lease": {"partition_lease_pkey", "partition_lease_by_ready", "TIDSCAN"},
         "message": {"message_pkey", "message_by_partition"},
@@ -258,7 +266,7 @@ async def test_no_verb_walks_a_table_that_grows_and_hot_ones_ride_their_index(
     await every_verb(driver, watch)
 
     # Deleting dead letters compares each message with its own lease row, which is one.
-    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history", "trace_event", "dead_letter_change"}, "purge": {""}, "replay": {""},
+    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history", "failed_attempt", "trace_event", "dead_letter_change"}, "purge": {""}, "replay": {""},
                "claim": {"operation"}, "look at operations": {"operation"}}  # fmt: skip
     for verb, scans in used.items():
         bad = {scan for scan in walks(scans) if scan.table not in allowed.get(verb, ())}
@@ -285,7 +293,7 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await watch("schedule", lambda: driver.push("x", deliver_at=driver.later(5), transaction_id="later"))
     await watch("pop of anything", driver.pop)
     driver.clock.advance(10_000)
-    await watch("pop of anything", driver.pop)
+    await watch("pop of a lease that ran out", driver.pop)
     driver.clock.advance(10_000)
     held: list[Delivery] = []
 
@@ -370,6 +378,7 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await watch("trace", lambda: store.with_transaction_id(driver.tenant, "t1"))
     await watch("past", lambda: store.past(driver.tenant, [driver.key().name], Instant(0)))
     await watch("past", lambda: store.deliveries([Journey(driver.key(), "a", Seq(1), driver.now)]))
+    await watch("past", lambda: store.failures([(driver.key(), Seq(1))]))
     await watch("history", lambda: store.lease_history(driver.key()))
     await watch("history", lambda: store.lease_history(driver.key(), since=driver.now))
     await watch("history", lambda: store.retention_history(driver.key()))

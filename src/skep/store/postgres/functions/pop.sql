@@ -126,9 +126,9 @@ END
 $$;
 
 -- Shares ready rows out among requests, in order: each request takes whole leases until it is full, and a partition is leased
--- to one request only. Answers, row by row, how many messages are taken of it and by which request.
+-- to one request only. Answers, row by row, how many messages are taken of it and by which request, and whether a lease of them ran out.
 CREATE OR REPLACE FUNCTION share_out(p_rows claimable[], p_batches integer[], p_max_partitions integer, p_one_each boolean,
-                                     OUT takes integer[], OUT owners integer[])
+                                     OUT takes integer[], OUT owners integer[], OUT ran_out boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     k claimable;
@@ -139,12 +139,14 @@ DECLARE
 BEGIN
     takes := '{}';
     owners := '{}';
+    ran_out := false;
     FOREACH k IN ARRAY coalesce(p_rows, '{}') LOOP
         EXIT WHEN v_room IS NULL;
         v_take := CASE WHEN p_one_each OR k.open <> '{}' THEN 1 ELSE least(k.pending, v_room) END;
         takes := takes || v_take::integer;
         owners := owners || v_owner;
         CONTINUE WHEN v_take = 0;
+        ran_out := ran_out OR k.token IS NOT NULL;
         v_room := v_room - v_take;
         v_partitions := v_partitions + 1;
         IF v_room = 0 OR v_partitions = p_max_partitions THEN
@@ -153,6 +155,60 @@ BEGIN
             v_partitions := 0;
         END IF;
     END LOOP;
+END
+$$;
+
+-- Forgets the failed attempts of messages up to one each, by the index on (queue, seq, id).
+CREATE OR REPLACE FUNCTION forget_failures(p_queue integer, p_group_name text, p_seqs bigint[], p_attempts integer[])
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    WITH old AS MATERIALIZED (
+        SELECT f.tid FROM unnest(p_seqs, p_attempts) AS k (seq, attempt) CROSS JOIN LATERAL (
+            SELECT f.ctid AS tid FROM failed_attempt f
+            WHERE f.queue_id = p_queue AND f.seq = k.seq AND f.group_name = p_group_name AND f.attempt <= k.attempt
+            ORDER BY f.queue_id, f.seq, f.id LIMIT 100) f
+    )
+    DELETE FROM failed_attempt f USING old o WHERE f.ctid = o.tid;
+END
+$$;
+
+-- Notes how leases that ran out ended, now that others have what they held: in the history, among the failed attempts, and in the counter.
+-- p_consumers are those who held them. What a pop locked and did not take in the end has the token that it had.
+CREATE OR REPLACE FUNCTION note_run_out(
+    p_queue integer, p_group integer, p_group_name text, p_rows claimable[], p_takes integer[], p_owners integer[], p_consumers text[],
+    p_tokens uuid[], p_shard smallint, p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_seqs bigint[];
+    v_attempts integer[];
+BEGIN
+    WITH ended AS MATERIALIZED (
+        SELECT k.* FROM unnest(p_rows, p_takes, p_owners, p_consumers) AS k (
+            tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, take, owner, consumer)
+        CROSS JOIN LATERAL (
+            SELECT 1 FROM partition_lease l
+            WHERE l.partition = k.partition AND l.group_id = p_group AND l.token = p_tokens[k.owner] LIMIT 1) l
+        WHERE k.take > 0 AND k.token IS NOT NULL
+    ), told AS (
+        INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
+                                   leased_at, settled_at, outcome)
+        SELECT p_queue, p_group, e.partition, e.open[1], e.open[e.leased], e.leased, 0, e.attempts, e.leased_at, p_now, 'expired'
+        FROM ended e
+    ), failed AS (
+        INSERT INTO failed_attempt (queue_id, group_name, seq, attempt, leased_at, failed_at, outcome, error, consumer)
+        SELECT p_queue, p_group_name, s.seq, e.attempts, e.leased_at, p_now, 'retried', 'lease ran out', e.consumer
+        FROM ended e CROSS JOIN LATERAL unnest(e.open[1:e.leased]) AS s (seq)
+    )
+    INSERT INTO group_counter AS c (queue_id, group_id, shard, retried)
+    SELECT p_queue, p_group, p_shard, sum(e.leased) FROM ended e HAVING count(*) > 0
+    ON CONFLICT (group_id, shard) DO UPDATE SET retried = c.retried + excluded.retried;
+    -- Of a message that is tried on and on only the latest 32 are kept.
+    SELECT array_agg(k.open[1]), array_agg(k.attempts - 32) INTO v_seqs, v_attempts FROM unnest(p_rows) AS k (
+        tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at)
+    WHERE k.attempts > 32 AND k.token IS NOT NULL;
+    IF v_seqs IS NOT NULL THEN
+        PERFORM forget_failures(p_queue, p_group_name, v_seqs, v_attempts);
+    END IF;
 END
 $$;
 
@@ -168,7 +224,7 @@ $$;
 CREATE OR REPLACE FUNCTION pop_ordered(
     p_tenant text, p_name text, p_group_name text, p_mode text, p_value bigint, p_batches integer[], p_tokens uuid[],
     p_max_partitions integer, p_partition text, p_now bigint, p_lease_us bigint, p_shard smallint, p_discover boolean,
-    p_max_bytes bigint)
+    p_max_bytes bigint, p_consumers text[])
 RETURNS TABLE (seq bigint, created_at bigint, id uuid, trace_id uuid, priority integer, attempt integer, partition text,
                transaction_id text, content_type text, headers bytea, payload bytea, deadline bigint, owner integer)
 LANGUAGE plpgsql AS $$
@@ -182,6 +238,8 @@ DECLARE
     v_locked claimable[];
     v_takes integer[];
     v_owners integer[];
+    v_ran_out boolean;
+    v_held_by text[];
     v_rows integer;
     v_doomed boolean;
     v_limit integer;
@@ -225,8 +283,14 @@ BEGIN
         IF v_delayed THEN
             v_locked := only_visible(v_locked, q.id, v_group, v_scan, v_visible, v_ahead, (SELECT max(b.n) FROM unnest(p_batches) b (n)));
         END IF;
-        SELECT t.takes, t.owners INTO v_takes, v_owners
+        SELECT t.takes, t.owners, t.ran_out INTO v_takes, v_owners, v_ran_out
         FROM share_out(v_locked, p_batches, p_max_partitions, q.max_attempts = 1) t;
+        IF v_ran_out THEN
+            SELECT array_agg(l.consumer ORDER BY k.ord) INTO v_held_by
+            FROM unnest(v_locked) WITH ORDINALITY AS k (
+                tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, ord)
+            CROSS JOIN LATERAL (SELECT l.consumer FROM partition_lease l WHERE l.ctid = k.tid) l;
+        END IF;
         -- Everything a claim needs travels with the messages, so that no two sets have to be joined. The lateral goes through the
         -- locked rows in their order and through each partition in the order of seq; sorting wide rows again would only cost.
         RETURN QUERY
@@ -235,8 +299,7 @@ BEGIN
                 tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, take, owner)
             WHERE k.take > 0
         ), found AS (
-            SELECT w.tid, w.owner, w.open <> '{}' AS again, w.token AS old_token, w.open[w.leased] AS old_last,
-                   w.leased AS old_leased, w.leased_at AS old_leased_at,
+            SELECT w.tid, w.owner, w.open <> '{}' AS again, w.token AS old_token,
                    CASE WHEN w.open = '{}' THEN 1 ELSE w.attempts + 1 END AS attempts, m.*
             FROM wanted w CROSS JOIN LATERAL (
                 (SELECT m.seq, m.created_at, m.id, m.trace_id, m.priority, m.partition, m.transaction_id, m.content_type,
@@ -266,27 +329,21 @@ BEGIN
             FROM taken t GROUP BY t.tid
         ), claimed AS (
             UPDATE partition_lease l SET
-                token = p_tokens[b.owner], leased_at = p_now, ready_at = v_deadline, leased = b.n, attempts = b.attempts,
+                token = p_tokens[b.owner], consumer = p_consumers[b.owner], leased_at = p_now, ready_at = v_deadline, leased = b.n, attempts = b.attempts,
                 open = CASE WHEN b.again THEN l.open ELSE b.seqs END,
                 pending = CASE WHEN b.again THEN l.pending ELSE l.pending - b.n END,
                 delivered_seq = CASE WHEN b.again THEN l.delivered_seq ELSE b.last_seq END,
                 last_error = CASE WHEN b.ran_out THEN coalesce(l.last_error, 'lease expired') ELSE l.last_error END
             FROM batch b
             WHERE l.ctid = b.tid
-        ), ended AS (
-            INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
-                                       leased_at, settled_at, outcome)
-            SELECT q.id, v_group, t.partition, t.seq, t.old_last, t.old_leased, 0, t.attempts - 1, t.old_leased_at, p_now, 'expired'
-            FROM taken t WHERE t.old_token IS NOT NULL
-        ), counted AS (
-            INSERT INTO group_counter AS c (queue_id, group_id, shard, retried)
-            SELECT q.id, v_group, p_shard, sum(t.old_leased) FROM taken t WHERE t.old_token IS NOT NULL HAVING count(*) > 0
-            ON CONFLICT (group_id, shard) DO UPDATE SET retried = c.retried + excluded.retried
         )
         SELECT t.seq, t.created_at, t.id, t.trace_id, t.priority, t.attempts, t.partition, t.transaction_id, t.content_type,
                t.headers, t.payload, v_deadline, t.owner
         FROM taken t;
         GET DIAGNOSTICS v_count = ROW_COUNT;
+        IF v_ran_out THEN
+            PERFORM note_run_out(q.id, v_group, p_group_name, v_locked, v_takes, v_owners, v_held_by, p_tokens, p_shard, p_now);
+        END IF;
         IF v_count = 0 AND v_locked IS NOT NULL THEN
             v_state := 'doomed';
         END IF;

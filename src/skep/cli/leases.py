@@ -1,0 +1,69 @@
+"""`skep lease`: who holds messages, since when, and until when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from skep.cli.connection import Connection
+from skep.cli.output import Columns, duration, print_rows
+
+if TYPE_CHECKING:
+    from skep.wire.attempts import ConsumerView
+    from skep.wire.status import LiveLease
+
+lease_app = App(name="lease", help="See who holds messages, since when, and until when.", help_format="plaintext")
+
+LISTED = 100
+
+
+@lease_app.command(name="list")
+def list_leases(
+    queue: str | None = None,
+    /,
+    *,
+    expiring_within: float | None = None,
+    limit: int = LISTED,
+    to: Connection | None = None,
+) -> None:
+    """List live leases, those that run out first before the others.
+
+    For example:
+        skep lease list orders
+
+    Parameters
+    ----------
+    queue
+        Only of this queue.
+    expiring_within
+        Only those that run out within so many seconds.
+    limit
+        How many at the most.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        found = client.leases(queue, expiring_within=expiring_within, limit=limit)
+    print_rows(to, found, COLUMNS, empty="nobody holds a lease")
+
+
+def named(consumer: ConsumerView | None) -> str | None:
+    """A consumer in a cell: its name, its host and its process."""
+    if consumer is None:
+        return None
+    place = ":".join(part for part in (consumer.host, consumer.pid) if part)
+    return "@".join(part for part in (consumer.name, place) if part) or None
+
+
+COLUMNS: Columns[LiveLease] = {
+    "queue": lambda one: one.queue,
+    "group": lambda one: one.consumer_group,
+    "partition": lambda one: one.partition,
+    "messages": lambda one: one.messages,
+    "attempt": lambda one: one.attempts,
+    "consumer": lambda one: named(one.consumer),
+    "version": lambda one: None if one.consumer is None else one.consumer.version,
+    "since": lambda one: one.leased_at,
+    "until": lambda one: one.lease_deadline,
+    "left": lambda one: duration(one.remaining_seconds),
+}

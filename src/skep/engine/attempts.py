@@ -1,0 +1,73 @@
+"""The story of a message: its deliveries to each group, how they ended, why they failed, and who had it.
+
+Three looks tell it: the lease history (as far as a bounded search finds), the failed attempts (exactly, the latest of them), and the live
+leases. What two of them tell of is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from skep.clock import Instant
+from skep.histories import FailedAttempt, FinishedLease, Journey
+from skep.model import LeaseInfo
+from skep.store.rules import LEASE_RAN_OUT
+
+BAD = frozenset({"dead", "retried", "expired"})
+IN_FLIGHT = "in_flight"
+
+
+class Attempt(Struct, frozen=True):
+    """A message in someone's hands: from when, until when (None while it is), how that went, and why it failed.
+
+    ``messages`` is how many its lease had. ``returned`` is the outcome when its lease ended with a neighbour's failure.
+    """
+
+    group: str
+    attempt: int
+    leased_at: Instant
+    settled_at: Instant | None
+    outcome: str
+    deadline: Instant | None = None
+    messages: int = 1
+    error: str | None = None
+    consumer: str | None = None
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it went wrong."""
+        return self.outcome in BAD
+
+
+def story(
+    journey: Journey, finished: Sequence[FinishedLease], failed: Sequence[FailedAttempt], live: Sequence[LeaseInfo]
+) -> list[Attempt]:
+    """All that is known of a message, in the order in which its deliveries began."""
+    why = {(one.group, one.attempt, one.failed_at): one for one in failed}
+    told = []
+    for lease in finished:
+        failure = why.pop((lease.group, lease.attempt, lease.settled_at), None)
+        told.append(
+            Attempt(
+                lease.group, lease.attempt, lease.leased_at, lease.settled_at, lease.outcome, None, lease.messages,
+                None if failure is None else failure.error, None if failure is None else failure.consumer,
+            )
+        )  # fmt: skip
+    told += [
+        Attempt(
+            one.group, one.attempt, one.leased_at, one.failed_at,
+            "expired" if one.error == LEASE_RAN_OUT and one.outcome == "retried" else one.outcome, error=one.error,
+            consumer=one.consumer,
+        )
+        for one in why.values()
+    ]  # fmt: skip
+    told += [
+        Attempt(
+            one.group, one.attempts, one.leased_at, None, IN_FLIGHT, one.deadline, one.messages, consumer=one.consumer
+        )
+        for one in live
+        if one.partition == journey.partition and one.first_seq <= journey.seq <= one.last_seq
+    ]
+    return sorted(told, key=lambda one: (one.leased_at, one.attempt))
