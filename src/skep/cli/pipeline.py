@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Group, Parameter
 
 from skep.cli.connection import Connection, Flag
-from skep.cli.exits import OK, SERVER, USER
+from skep.cli.exits import OK, SERVER, USER, exit_code
 from skep.cli.interrupts import ending_in_order
 from skep.cli.output import chosen, console, new_table, print_json, print_lines, print_rows, text
 from skep.cli.spec_files import read_text
@@ -93,7 +93,8 @@ def run(
     """Run pipelines on Spark, one after the other: all there is once, or again and again.
 
     Tables, run.json, the report and the lineage are written into the lake.
-    The exit code is 1 when a check or a queue failed.
+    The exit code is 1 when a check or a queue failed, 2 when the server
+    is away, 3 when the credentials do not do, 4 when a queue is not there.
 
     For example:
         skep pipeline run archive metrics journeys dead-letters
@@ -172,7 +173,7 @@ def run(
         ended = run_pipelines(plan, LiveLines())
     print_run(to, ended)
     if ended.run.error is not None:
-        return SERVER if ended.run.error_code is Code.SERVER_UNREACHABLE else USER
+        return USER if ended.run.error_code is None else exit_code(ended.run.error_code)
     return USER if ended.run.status == "failed" else OK
 
 
@@ -242,11 +243,10 @@ def needs_spark(remote: str | None = None) -> None:
 
 def missing_for_spark(remote: str | None = None) -> str | None:
     """Why pipelines cannot run here, if they cannot."""
-    from importlib.util import find_spec
+    from skep.spark.environment import cure, missing
 
-    for name in ("pyspark", "pyarrow"):
-        if find_spec(name) is None:
-            return f"pipelines need {name}, which is not installed: pip install 'skep[spark]'"
+    if lacking := missing():
+        return f"pipelines need Spark: {cure(lacking)}"
     if remote is not None:
         return None  # Java is where Spark is
     from skep.spark.java import NoJavaError, java_home

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import lru_cache
@@ -31,6 +31,9 @@ Python objects; if the interpreter is being torn down by then, it aborts the pro
 READ_AHEAD_BYTES = 8 * 1024 * 1024
 """Of a body that is read while it comes: so many bytes are fetched before they are asked for."""
 
+LEAST_SECONDS = 0.05
+"""So long every request has, however little is left for it."""
+
 B = TypeVar("B", RequestBuilder, SyncRequestBuilder)
 C = TypeVar("C", ClientBuilder, SyncClientBuilder)
 
@@ -41,11 +44,26 @@ _NEVER_SENT = "client error (Connect)"
 class SyncTransport:
     """Sends and waits in the calling thread; any number of threads may share it."""
 
-    def __init__(self, settings: ClientSettings, shared: SyncClient | None = None) -> None:
-        """With ``shared``, over those connections: then the tenant is said with each request."""
+    def __init__(
+        self,
+        settings: ClientSettings,
+        shared: SyncClient | None = None,
+        *,
+        time_left: Callable[[], float | None] | None = None,
+        silence_seconds: float | None = None,
+    ) -> None:
+        """With ``shared``, over those connections: then the tenant is said with each request.
+
+        ``time_left`` says at each request how many seconds are left for it, where that is less than usual. A body that is read while
+        it comes may be silent for ``silence_seconds``.
+        """
         self._settings = settings
         self._is_shared = shared is not None
-        self._client = shared or _configured(SyncClientBuilder(), settings).build()
+        self._time_left = time_left
+        builder = SyncClientBuilder()
+        if silence_seconds is not None:
+            builder = builder.read_timeout(timedelta(seconds=silence_seconds))
+        self._client = shared or _configured(builder, settings).build()
 
     def for_tenant(self, settings: ClientSettings) -> SyncTransport:
         """The same connections for another tenant; closing it lets go of none of them."""
@@ -55,7 +73,12 @@ class SyncTransport:
         """The server's answer, or why there is none."""
         try:
             builder = self._client.request(request.method, url + request.target)
-            response = _prepared(builder, request, self._settings, self._is_shared).build().send()
+            prepared = _prepared(builder, request, self._settings, self._is_shared)
+            left = None if self._time_left is None else self._time_left()
+            if left is not None:
+                usual = min(self._settings.timeout_seconds, max(left, LEAST_SECONDS))
+                prepared = prepared.timeout(timedelta(seconds=usual + request.wait_seconds))
+            response = prepared.build().send()
             return _answer(response, response.bytes().to_bytes())
         except RequestError as error:
             return _unreachable(url, error)

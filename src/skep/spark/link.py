@@ -1,7 +1,8 @@
 """The way from Spark to the server: the client's calls, patient with a server that is away for a while.
 
 A task that fails costs a batch and, on one machine, the whole query; so what may be asked again is asked again for
-`retrySeconds`. Each Python process has one link per connection, and with it its open sockets.
+`retrySeconds`. That is a deadline: what is left of it bounds each try, also with a server that takes a connection and says nothing.
+Each Python process has one link per connection, and with it its open sockets.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
+from itertools import count
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -22,6 +25,7 @@ from skep.client import Client
 from skep.client.exchange import Answer, Call, Request, path_part
 from skep.client.failures import UnreachableError, error_of
 from skep.client.servers import Servers
+from skep.client.settings import ClientOptions, client_settings
 from skep.client.transport import Body, SyncTransport
 from skep.clock import SystemClock
 from skep.errors import Code, SkepError
@@ -34,6 +38,8 @@ T = TypeVar("T")
 PAUSE_SECONDS = 0.5
 STREAM_SECONDS = 600.0
 """How long one stream may take. What is left after that is asked for anew."""
+USUAL_SECONDS = 30.0
+"""So long one try may take at the most, and a stream be silent."""
 NEVER_OPEN = 1_000_000
 """So many failures open a circuit: this link decides itself how long it tries."""
 
@@ -52,28 +58,55 @@ class Log(Struct, frozen=True, kw_only=True):
 class Link:
     """A connection to one Skep, at one URL or several."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._connection = connection
+        self._now = now
+        self._sleep = sleep
+        self._deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
+        """When the call that is under way here has to be answered."""
         # Retries are ours, so that one deadline holds for all of them.
-        self.client = Client(
-            connection.urls, tenant=connection.tenant, token=connection.token, attempts=1, breaker_failures=NEVER_OPEN
-        )
+        options: ClientOptions = {
+            "tenant": connection.tenant, "token": connection.token, "attempts": 1, "breaker_failures": NEVER_OPEN,
+            "timeout_seconds": USUAL_SECONDS,
+        }  # fmt: skip
+        settings = client_settings(connection.urls, options)
+        bounded = SyncTransport(settings, time_left=self.time_left)
+        self.client = Client(connection.urls, transport=bounded, **options)
         self._clock = SystemClock()
-        self._servers = Servers(self.client.settings)
-        self._transport = SyncTransport(self.client.settings)
+        self._servers = Servers(settings)
+        # A stream may last as long as something comes. With no time for a second try the first one has the usual time.
+        silence = min(USUAL_SECONDS, connection.retry_seconds or USUAL_SECONDS)
+        self._transport = SyncTransport(settings, silence_seconds=silence)
+
+    def time_left(self) -> float | None:
+        """How many seconds the call that is under way has left; None when there is no deadline."""
+        deadline = self._deadline.get()
+        return None if deadline is None else deadline - self._now()
 
     def run(self, call: Call[T]) -> T:
         """Make a call, again while the server is away."""
         return self.patiently(lambda: self.client.run(call))
 
     def patiently(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer, or for as long as the options say."""
-        deadline = 0.0
+        """Ask until there is an answer, or until the deadline that the options set."""
+        deadline = self._new_deadline()
         while True:
+            before = self._deadline.set(deadline if self._connection.retry_seconds else None)
             try:
                 return ask()
             except SkepError as error:
-                deadline = self._pause(error, deadline)
+                self._pause(error, deadline)
+            finally:
+                self._deadline.reset(before)
+
+    def _new_deadline(self) -> float:
+        return self._now() + self._connection.retry_seconds
 
     def given_up(self, error: SkepError) -> SkepError:
         """The error after the last try."""
@@ -131,23 +164,37 @@ class Link:
 
     def read(self, log: Log) -> Iterator[pa.RecordBatch]:
         """The batches of a stretch, in order. A stream that breaks is asked for anew from where it broke."""
-        position, deadline = log.first, 0.0
+        position, deadline, is_retry = log.first, self._new_deadline(), False
         while position <= log.last:
             try:
+                if is_retry:  # by a call that the deadline bounds: a stream is bounded by its silence only
+                    self._knock(deadline)
                 with self.stream("GET", _log_path(log.queue), _log_query(log, position)) as batches:
                     for batch in batches:
-                        deadline = 0.0
                         if batch.num_rows:
                             yield batch
                             position = batch.column("seq")[-1].as_py() + 1
+                        deadline = self._new_deadline()
                 return
             except SkepError as error:
-                deadline = self._pause(error, deadline)
+                self._pause(error, deadline)
+                is_retry = True
+
+    def _knock(self, deadline: float) -> None:
+        """See whether the server answers before the deadline."""
+        before = self._deadline.set(deadline)
+        try:
+            self.client.run(Call(Request("GET", "/health"), lambda _: None))
+        finally:
+            self._deadline.reset(before)
 
     def table(self, name: str, **query: str) -> list[pa.RecordBatch]:
         """A page of a table."""
+        tries = count()
 
         def ask() -> list[pa.RecordBatch]:
+            if next(tries) and (deadline := self._deadline.get()) is not None:
+                self._knock(deadline)
             with self.stream("GET", f"/api/v1/tables/{name}", list(query.items())) as batches:
                 return list(batches)
 
@@ -179,16 +226,13 @@ class Link:
         """Send an Arrow stream that may be sent twice."""
         return self.run(Call(Request("POST", path, body, query, headers={"Content-Type": ARROW}), read))
 
-    def _pause(self, error: SkepError, deadline: float) -> float:
-        """Wait before the next try; the moment when trying ends, which the first failure in a row sets."""
-        now = time.monotonic()
-        deadline = deadline or now + self._connection.retry_seconds
+    def _pause(self, error: SkepError, deadline: float) -> None:
+        """Wait before the next try, if there is time for one."""
         if not error.retryable:
             raise error
-        if now + PAUSE_SECONDS > deadline:
+        if self._now() + PAUSE_SECONDS > deadline:
             raise self.given_up(error) from error
-        time.sleep(PAUSE_SECONDS)
-        return deadline
+        self._sleep(PAUSE_SECONDS)
 
 
 def link(connection: Connection) -> Link:

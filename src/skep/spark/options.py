@@ -18,6 +18,7 @@ from msgspec import Struct
 from skep.client.settings import DEFAULT_URL
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_TENANT
+from skep.spark.kafka import hint
 from skep.spark.offsets import LOGS
 
 T = TypeVar("T")
@@ -29,12 +30,31 @@ CONNECTION = ("url", "token", "tenant", "retrySeconds")
 SOURCE = (
     "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "partitions", "groupId",
-    "fetchRows", "compression", "waitSeconds", "table",
+    "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning",
 )  # fmt: skip
 SINK = ("queue", "delivery", "writeId", "stageRows")
 SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
 """What Spark hands on with our own: `.load("orders")` comes as a path."""
+SYNONYMS = {
+    "servers": "url", "host": "url", "server": "url", "apikey": "token", "key": "token", "password": "token", "namespace": "tenant",
+    "queues": "subscribe", "topics": "subscribe", "group": "groupId", "consumergroup": "groupId", "timeout": "retrySeconds",
+    "limit": "maxOffsetsPerTrigger", "maxfilespertrigger": "maxOffsetsPerTrigger", "maxrows": "maxOffsetsPerTrigger",
+    "numpartitions": "minPartitions", "since": "startingTimestamp", "until": "endingTimestamp", "startingposition": "startingOffsets",
+    "dbtable": "table", "select": "columns",
+}  # fmt: skip
+"""Words that people try, most of them from other connectors."""
+OF_A_TABLE = frozenset({"provider", "owner"})
+"""What Spark hands on of a table that is made by SQL."""
+NO_SQL_TABLE = (
+    "CREATE TABLE … USING skep does not work, since Spark forgets the options of such a table. To read a queue in SQL, make a view: "
+    "CREATE TEMPORARY VIEW orders USING skep OPTIONS (url 'http://127.0.0.1:6632', subscribe 'orders'). To write, use a DataFrame: "
+    'frame.write.format("skep").option("queue", "orders").mode("append").save()'
+)
+NO_SQL_OPTIONS = "of a table that was made by CREATE TABLE Spark forgets the options: make a view instead, CREATE TEMPORARY VIEW … USING skep OPTIONS (…)"
 
+OffsetMeaning = Literal["after", "kafka"]
+"""A number N: behind it is everything up to seq N, so a read starts after N and ends with N; or, as in Kafka, it is the next one, so
+that a read starts with N and ends before N."""
 EARLIEST, LATEST = -2, -1
 """As the Kafka source writes them in JSON."""
 TABLES: tuple[Table, ...] = ("leases", "dead_letters", "queues", "groups")
@@ -101,8 +121,9 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str] | No
     """What the options of a read mean."""
     said = _Said(given, SOURCE, "a read")
     queues, pattern = _subscription(said)
-    starting, starting_at = _place(said, "starting", "earliest")
-    ending, ending_at = _place(said, "ending", "latest")
+    meaning: OffsetMeaning = said.one_of("offsetMeaning", ("after", "kafka"))
+    starting, starting_at = _place(said, "starting", "earliest", meaning)
+    ending, ending_at = _place(said, "ending", "latest", meaning)
     if ending == "group":
         raise said.refusal("endingOffsets", 'is latest, or JSON such as {"orders": 1200}')
     group = said.text("groupId")
@@ -158,12 +179,15 @@ def _subscription(said: _Said) -> tuple[tuple[str, ...], str | None]:
             raise said.refusal("subscribePattern", f"is a regular expression (RE2): {error}") from None
     elif not queues and said.text("table") is None:
         raise SkepError(
-            Code.INVALID_REQUEST, 'say which queue to read: .option("subscribe", "orders"), or subscribePattern'
+            Code.INVALID_REQUEST,
+            f'say which queue to read: .option("subscribe", "orders"), or subscribePattern; {NO_SQL_OPTIONS}',
         )
     return tuple(dict.fromkeys(queues)), pattern
 
 
-def _place(said: _Said, end: str, default: Literal["earliest", "latest"]) -> tuple[Offsets, datetime | None]:
+def _place(
+    said: _Said, end: str, default: Literal["earliest", "latest"], meaning: OffsetMeaning
+) -> tuple[Offsets, datetime | None]:
     """Where to start or end: by offsets, or by a time."""
     offsets, at = said.text(f"{end}Offsets"), said.text(f"{end}Timestamp")
     if offsets is not None and at is not None:
@@ -178,7 +202,26 @@ def _place(said: _Said, end: str, default: Literal["earliest", "latest"]) -> tup
         case "group":
             return "group", None
         case text:
-            return said.offsets(f"{end}Offsets", text), None
+            numbers = said.offsets(f"{end}Offsets", text)
+            return (numbers if meaning == "after" else _of_kafka(numbers)), None
+
+
+def _of_kafka(offsets: Mapping[str, int]) -> dict[str, int]:
+    """Numbers of the next message as numbers of the last one before it; -2 and -1 mean the same in both."""
+    return {queue: number if number < 0 else max(0, number - 1) for queue, number in offsets.items()}
+
+
+def _meant(name: str, known: Mapping[str, str], what: str) -> str:
+    """What to write instead of an option that is not there."""
+    for others, where in ((SINK, "a write"), (SOURCE, "a read")):
+        if where != what and name in map(str.lower, others):
+            return f"it is one of {where}"
+    if (of_kafka := hint(name)) is not None:
+        return of_kafka
+    if name in SYNONYMS:
+        return f"did you mean {SYNONYMS[name]}?"
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(sorted(known.values()))}"
 
 
 class _Said:
@@ -187,10 +230,10 @@ class _Said:
     def __init__(self, given: Mapping[str, str], own: tuple[str, ...], what: str) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
         known = {name.lower(): name for name in (*CONNECTION, *own)}
-        for name in self._given.keys() - known.keys() - SPARK_OWN:
-            near = difflib.get_close_matches(name, known, n=1)
-            meant = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(sorted(known.values()))}"
-            raise SkepError(Code.INVALID_REQUEST, f"{what} has no option {name}; {meant}")
+        if OF_A_TABLE & self._given.keys():
+            raise SkepError(Code.INVALID_REQUEST, NO_SQL_TABLE)
+        for name in sorted(self._given.keys() - known.keys() - SPARK_OWN):
+            raise SkepError(Code.INVALID_REQUEST, f"{what} has no option {name}; {_meant(name, known, what)}")
 
     def text(self, name: str) -> str | None:
         """What was said, if anything was."""
@@ -254,12 +297,17 @@ class _Said:
         found = self._json(name, text)
         if isinstance(found, dict):
             found.pop(LOGS, None)  # copied from the progress of a query; what is written by hand has none
+        if isinstance(found, dict) and any(isinstance(value, dict) for value in found.values()):
+            raise self.refusal(
+                name,
+                f'has one number per queue, {{"orders": 1200}}, and none per partition, as Kafka has; not {text!r}',
+            )
         fits = isinstance(found, dict) and all(type(value) is int and value >= EARLIEST for value in found.values())
         if not fits:
             raise self.refusal(
                 name,
-                f'is earliest, latest, group or JSON such as {{"orders": 1200}}: the last seq that is behind it, '
-                f"or -2 for earliest and -1 for latest; not {text!r}",
+                f'is earliest, latest, group or JSON such as {{"orders": 1200}}: the last seq that is behind it (with '
+                f"offsetMeaning=kafka the next one), or -2 for earliest and -1 for latest; not {text!r}",
             )
         offsets: dict[str, int] = found
         return offsets

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from skep.errors import Code, SkepError
+from skep.spark import environment
 from skep.spark.interpreter import interpreter
 from skep.spark.java import java_home
 from skep.spark.jvm import JAR, LOCAL_FILES, LOCAL_FILES_CLASS, READER_CLASS, READER_SETTING
@@ -112,6 +113,7 @@ def start_session(
     The session of this process is used if there is one already, whatever it was started with. ``config`` is Spark's own
     settings and has the last word.
     """
+    environment.check()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)

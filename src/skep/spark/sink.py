@@ -100,7 +100,11 @@ def checked(schema: StructType, options: SinkOptions, overwrite: bool) -> None:
                 Code.INVALID_REQUEST, f"the column {name} is {' or '.join(TYPES[name][:2])}, not {kind}; cast it"
             )
     if options.queue is None and "queue" not in found:
-        raise SkepError(Code.INVALID_REQUEST, 'say where to write: .option("queue", "orders"), or a column queue')
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            'say where to write: .option("queue", "orders"), or a column queue; of a table that was made by CREATE TABLE Spark '
+            "forgets the options: write a DataFrame instead",
+        )
 
 
 class Writing:

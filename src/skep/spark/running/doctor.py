@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from skep.errors import SkepError
+from skep.spark.environment import INSTALL, cure
 from skep.spark.java import NoJavaError, ask, java_home
 
 State = Literal["ok", "info", "warn", "fail"]
@@ -22,7 +23,6 @@ OLDEST_PYTHON = (3, 11)
 NEEDED = {"pyspark": "pyspark", "pyarrow": "pyarrow", "pandas": "pandas", "deltalake": "deltalake", "grpcio": "grpc"}
 OPTIONAL = ("deltalake", "grpcio")
 """For --format delta, and for --remote."""
-INSTALL = "pip install 'skep[spark]'"
 LITTLE_MEMORY_BYTES = 2 * 1024**3
 NO_MEMORY_BYTES = 1024**3
 LITTLE_ROOM_BYTES = 1024**3
@@ -63,7 +63,7 @@ def packages() -> Iterator[Finding]:
     """What the extra `spark` brings."""
     for name, module in NEEDED.items():
         if find_spec(module) is None:
-            yield Finding(name, "warn" if name in OPTIONAL else "fail", "not installed", INSTALL)
+            yield Finding(name, "warn" if name in OPTIONAL else "fail", "not installed", cure([name]))
             continue
         version = metadata.version(name)
         if name == "pyspark" and tuple(map(int, version.split(".")[:2])) < (4, 3):
