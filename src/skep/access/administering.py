@@ -13,7 +13,7 @@ from skep.access.principal import Principal
 from skep.clock import Instant
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
-from skep.keys import EVERY, Grant, KeyRecord, Verb
+from skep.keys import EVERY, KEY_OWNER, Grant, KeyRecord, Verb
 
 PAGE = 1_000
 
@@ -71,15 +71,42 @@ class KeyDesk:
             after = page[-1].id
         return found[:limit]
 
-    async def revoke(self, principal: Principal | None, id_: str) -> KeyRecord:
-        """Let a key count no longer; KEY_NOT_FOUND when there is none that is the asker's."""
+    async def revoke(self, principal: Principal | None, id_: str, *, force: bool = False) -> KeyRecord:
+        """Let a key count no longer; KEY_NOT_FOUND when there is none that is the asker's.
+
+        LAST_ADMIN_KEY when a key would revoke itself and leave nobody who administers its tenants, unless that is meant (``force``).
+        """
         record = await self._access.get_key(id_)
         if record is None or not administers(principal, keys.detail_of(record).grants):
             raise _no_key(id_)
+        if principal is not None and principal.name == KEY_OWNER + id_ and not force:
+            await self._check_not_last(record)
         revoked = await self._access.revoke_key(id_)
         if revoked is None:
             raise _no_key(id_)
         return revoked
+
+    async def _check_not_last(self, record: KeyRecord) -> None:
+        """Refuse unless another key that counts administers all that this one does."""
+        tenants = {
+            tenant for grant in keys.detail_of(record).grants if Verb.ADMIN in grant.verbs for tenant in grant.tenants
+        }
+        needed = [Grant((Verb.ADMIN,), (tenant,), (EVERY,)) for tenant in sorted(tenants)]
+        now = self._now()
+        for other in await self._access.all_keys():
+            granted = keys.detail_of(other).grants
+            if (
+                other.id != record.id
+                and keys.counts(other, now)
+                and all(scopes.is_within(grant, granted) for grant in needed)
+            ):
+                return
+        raise SkepError(
+            Code.LAST_ADMIN_KEY,
+            "this is the last key that administers its tenants, and it would revoke itself: make another admin key first, or say "
+            "force (skep key revoke --force)",
+            key=record.id,
+        )
 
 
 def _no_key(id_: str) -> SkepError:

@@ -64,11 +64,11 @@ class Holder:
             if (after := page.after) is None:
                 return
 
-    def revoke_key(self, id_: str) -> KeyView:
+    def revoke_key(self, id_: str, *, force: bool = False) -> KeyView:
         """Let a key count no longer."""
         from skep.client import access_calls
 
-        return self._ask(access_calls.revoke_key(id_))
+        return self._ask(access_calls.revoke_key(id_, force))
 
     def audit(self, *, everywhere: bool = False) -> Iterator[AuditView]:
         """What admins did, newest first."""

@@ -124,7 +124,7 @@ def list_keys(*, place: Place | None = None, to: Connection | None = None) -> No
 
 
 @key_app.command
-def revoke(id_: str, /, *, place: Place | None = None, to: Connection | None = None) -> None:
+def revoke(id_: str, /, *, force: Flag = False, place: Place | None = None, to: Connection | None = None) -> None:
     """Let a key count no longer: on the server at once, on others of the same store within a second.
 
     For example:
@@ -134,6 +134,8 @@ def revoke(id_: str, /, *, place: Place | None = None, to: Connection | None = N
     ----------
     id_
         The key's id: what stands between `skep_` and the secret.
+    force
+        Also when the key revokes itself and is the last one that administers its tenants.
     """
     to = to or Connection()
 
@@ -146,7 +148,7 @@ def revoke(id_: str, /, *, place: Place | None = None, to: Connection | None = N
         await note(engine, "skep key revoke", f"key:{id_}", target=f"key {id_}", before=before, after="revoked")
         return key_view(revoked)
 
-    print_one(to, on_keys(to, place, here, lambda server: server.revoke_key(id_)), _show_key)
+    print_one(to, on_keys(to, place, here, lambda server: server.revoke_key(id_, force=force)), _show_key)
 
 
 @key_app.command

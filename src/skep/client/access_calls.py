@@ -24,9 +24,9 @@ def keys(after: str | None) -> Call[KeysResponse]:
     return get(KEYS, KeysResponse, {"after": after, "limit": PAGE_ROWS})
 
 
-def revoke_key(id_: str) -> Call[KeyView]:
+def revoke_key(id_: str, force: bool) -> Call[KeyView]:
     """A key that counts no longer."""
-    return delete(f"{KEYS}/{path_part(id_)}", KeyView, {})
+    return delete(f"{KEYS}/{path_part(id_)}", KeyView, {"force": force or None})
 
 
 def audit(after: int | None, everywhere: bool) -> Call[AuditResponse]:

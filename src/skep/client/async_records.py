@@ -69,9 +69,12 @@ class AsyncRecords:
             if (after := page.after) is None:
                 return
 
-    async def revoke_key(self, id_: str) -> KeyView:
-        """Let a key count no longer; KEY_NOT_FOUND when there is none."""
-        return await self.run(access_calls.revoke_key(id_))
+    async def revoke_key(self, id_: str, *, force: bool = False) -> KeyView:
+        """Let a key count no longer; KEY_NOT_FOUND when there is none.
+
+        LAST_ADMIN_KEY when it is this client's own and the last one that administers its tenants, unless you say ``force``.
+        """
+        return await self.run(access_calls.revoke_key(id_, force))
 
     async def audit(self, *, everywhere: bool = False) -> AsyncIterator[AuditView]:
         """What admins did to this tenant, or to all and to the server itself, newest first."""

@@ -70,9 +70,12 @@ class Records:
             if (after := page.after) is None:
                 return
 
-    def revoke_key(self, id_: str) -> KeyView:
-        """Let a key count no longer; KEY_NOT_FOUND when there is none."""
-        return self.run(access_calls.revoke_key(id_))
+    def revoke_key(self, id_: str, *, force: bool = False) -> KeyView:
+        """Let a key count no longer; KEY_NOT_FOUND when there is none.
+
+        LAST_ADMIN_KEY when it is this client's own and the last one that administers its tenants, unless you say ``force``.
+        """
+        return self.run(access_calls.revoke_key(id_, force))
 
     def audit(self, *, everywhere: bool = False) -> Iterator[AuditView]:
         """What admins did to this tenant, or to all and to the server itself, newest first."""

@@ -21,6 +21,7 @@ from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, Keys
 from skep.wire.times import to_datetime, to_instant
 
 TAG = "Access"
+FORCE = Parameter("force", bool, "also when a key revokes itself and is the last one that administers its tenants")
 KEY = Parameter("key", str, "the key's id: what stands between `skep_` and the secret")
 
 _decode = msgspec.json.Decoder(KeyRequest)
@@ -50,7 +51,7 @@ def operations(engine: Engine) -> list[Operation]:
     async def revoke(call: Call) -> Answer:
         id_ = call.path("key")
         _note(call, id_[:100])
-        revoked = await desk.revoke(call.principal, id_)
+        revoked = await desk.revoke(call.principal, id_, force=parameters.flag(call.query, "force"))
         call.note(before=grants_text(revoked), after="revoked")
         return json_answer(key_view(revoked))
 
@@ -77,8 +78,9 @@ def operations(engine: Engine) -> list[Operation]:
             answers={200: KeysResponse}, summary="List keys by id, revoked ones for 30 days",
         ),
         Operation(
-            method="DELETE", path="/api/v1/keys/{key}", handler=revoke, tag=TAG, access=ADMINS, parameters=(KEY,),
+            method="DELETE", path="/api/v1/keys/{key}", handler=revoke, tag=TAG, access=ADMINS, parameters=(KEY, FORCE),
             answers={200: KeyView}, summary="Revoke a key, here at once and on other servers within a second",
+            description="409 with LAST_ADMIN_KEY when a key would revoke itself and no other one administers its tenants.",
         ),
         Operation(
             method="GET", path="/api/v1/audit", handler=audit, tag=TAG, access=ADMIN_TENANT,
