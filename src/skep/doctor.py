@@ -38,7 +38,14 @@ LITTLE_ROOM_BYTES = 1024**3
 NO_ROOM_BYTES = 64 * 1024**2
 SLOW_FSYNC_MS = 20.0
 FSYNCS = 10
-EXTRAS = {"postgres": "asyncpg", "arrow": "pyarrow"}
+EXTRAS = {
+    "access": ("jwt", "tokens (JWT)"),
+    "arrow": ("pyarrow", "Arrow in bulk routes and the client"),
+    "dashboard": ("jinja2", "the dashboard"),
+    "postgres": ("asyncpg", "PostgreSQL"),
+    "spark": ("pyspark", "Spark pipelines"),
+}
+"""The module that tells whether an extra is installed, and what the extra is for."""
 JAVA_SECONDS = 20.0
 HEALTH_SECONDS = 10.0
 HEALTH_BYTES = 64 * 1024
@@ -322,13 +329,12 @@ async def is_skep(host: str, number: int) -> bool:
 def extras() -> list[Finding]:
     """What is installed beside the base."""
     found = []
-    for extra, module in EXTRAS.items():
+    for extra, (module, purpose) in EXTRAS.items():
         if find_spec(module) is not None:
             found.append(Finding(f"extra {extra}", "ok", f"{module} is installed"))
         else:
-            found.append(
-                Finding(f"extra {extra}", "info", "not installed", f"if you need it: pip install 'skep[{extra}]'")
-            )
+            hint = f"for {purpose}: pip install 'skep[{extra}]'"
+            found.append(Finding(f"extra {extra}", "info", "not installed", hint))
     return found
 
 

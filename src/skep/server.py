@@ -311,7 +311,6 @@ def pages_of(engine: Engine, path_prefix: str = "", gate: Gate | None = None) ->
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("jinja2", "markupsafe"):
             raise
-        log.info("no dashboard: it needs the extra, pip install 'skep[dashboard]'")
         return None
     return Dashboard(engine, path_prefix, gate)
 
@@ -351,6 +350,9 @@ async def serve(
         if gate is not None and own_token is not None:
             gate.trust(own_token, "skep:run")
         pages = pages_of(engine, settings.path_prefix, gate) if settings.dashboard else None
+        if settings.dashboard and pages is None:
+            # Said by the server, and not where pages are looked for: a test's or a program's own server prints nothing of it.
+            log.info("no dashboard: it needs the extra, pip install 'skep[dashboard]'")
         app = App(engine, catalogue, settings.http, tally, functions, pages, gate, settings.access.audit_days)
         listener = Listener(
             AccessLog(app) if settings.log_level == "debug" else app,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
 
 import pytest
+from cyclopts import App
 
 from skep.cli.app import app
 from skep.cli.commands import SECTIONS, overview
@@ -58,6 +60,27 @@ def test_every_command_that_talks_to_a_server_has_an_example() -> None:
             if made.default_command is None or name.split()[-1].startswith("-"):
                 continue
             assert f"skep {name}" in (made.default_command.__doc__ or ""), name
+
+
+def commands(made: App, path: tuple[str, ...] = ()) -> Iterator[tuple[str, App]]:
+    """Every command with all its words."""
+    if made.default_command is not None:
+        yield " ".join(path), made
+    for word in made:
+        if not word.startswith("-"):
+            yield from commands(made[word], (*path, word))
+
+
+def test_no_command_has_a_flag_for_an_empty_list() -> None:
+    found = dict(commands(app))
+    names = {
+        path: [name for one in made.assemble_argument_collection() for name in one.names]
+        for path, made in found.items()
+    }
+
+    assert {"key create", "queue create", "dlq replay", "serve"} <= names.keys()
+    assert "--queues" in names["key create"]
+    assert [(path, name) for path, given in names.items() for name in given if name.startswith("--empty")] == []
 
 
 def test_every_setting_of_a_queue_has_an_option() -> None:

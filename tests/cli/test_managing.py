@@ -28,6 +28,21 @@ def test_a_queue_lives_by_the_command_line(command: Command, client: skep.Client
     assert command("queue", "show", "orders").json()["stats"]["depth"] == 0
 
 
+def test_a_queue_says_which_dead_letter_queue_it_has_or_that_it_has_none(command: Command, client: skep.Client) -> None:
+    client.configure("usual")
+    client.configure("careless", dead_letter_queue="none")
+    client.configure("shared", dead_letter_queue="graves")
+
+    for queue, said in (
+        ("usual", "usual.dead (the default)"),
+        ("careless", "none (dead letters are discarded)"),
+        ("shared", "graves"),
+    ):
+        shown = command("queue", "show", queue, "-o", "table").out
+        [line] = [line for line in shown.splitlines() if "dead_letter_queue" in line]
+        assert line.split(maxsplit=1)[1].strip() == said
+
+
 def buried(client: skep.Client, count: int) -> None:
     """A queue with a group, with so many dead letters, one message pending and one in flight."""
     client.configure("orders", max_attempts=1)

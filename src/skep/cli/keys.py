@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from skep.wire.access import AuditView, KeyMade, KeyView
 
 
+NO_EMPTY = Parameter(negative="")
+"""Nobody needs a word for an empty list: `--empty-queues` meant all of them."""
 key_app = App(name="key", help="Make, list and revoke keys: who may do what.", help_format="plaintext")
 
 
@@ -32,9 +34,9 @@ def create(
     /,
     *,
     role: Literal["read-only", "read-write", "write-only", "admin"] | None = None,
-    verbs: list[Literal["push", "pop", "read", "admin"]] | None = None,
-    tenants: list[str] | None = None,
-    queues: list[str] | None = None,
+    verbs: Annotated[list[Literal["push", "pop", "read", "admin"]] | None, NO_EMPTY] = None,
+    tenants: Annotated[list[str] | None, NO_EMPTY] = None,
+    queues: Annotated[list[str] | None, NO_EMPTY] = None,
     expires: str | None = None,
     rate: float | None = None,
     quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,

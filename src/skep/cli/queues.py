@@ -216,12 +216,19 @@ def _taken(one: ClearResponse) -> str:
     return f"{counted(one.pending, 'message')} and {one.scheduled:,} scheduled of queue {one.queue!r}"
 
 
-def _settings(settings: QueueSettings) -> dict[str, object]:
-    return {name: setting(value) for name, value in msgspec.structs.asdict(settings).items()}
+def _settings(queue: str, settings: QueueSettings) -> dict[str, object]:
+    from skep.model import DEAD_LETTER_SUFFIX, NO_DEAD_LETTER_QUEUE
+
+    shown = {name: setting(value) for name, value in msgspec.structs.asdict(settings).items()}
+    if settings.dead_letter_queue is None:
+        shown["dead_letter_queue"] = f"{queue}{DEAD_LETTER_SUFFIX} (the default)"
+    elif settings.dead_letter_queue == NO_DEAD_LETTER_QUEUE:
+        shown["dead_letter_queue"] = f"{NO_DEAD_LETTER_QUEUE} (dead letters are discarded)"
+    return shown
 
 
 def _show_view(view: QueueView) -> None:
-    print_fields({"queue": view.name, **_settings(view.settings)})
+    print_fields({"queue": view.name, **_settings(view.name, view.settings)})
 
 
 def _show_detail(detail: QueueDetail) -> None:
@@ -235,7 +242,7 @@ def _show_detail(detail: QueueDetail) -> None:
         "dead letters": stats.dead_letters,
         "oldest": duration(stats.oldest_age_seconds),
         "created": detail.created_at,
-        **_settings(detail.settings),
+        **_settings(detail.name, detail.settings),
     })  # fmt: skip
     if detail.groups:
         print_table(detail.groups, WITHIN_QUEUE)

@@ -62,6 +62,10 @@ DAY_SECONDS = 86_400.0
 AUDIT_DAYS = AccessSettings().audit_days
 POP_QUEUE = "/api/v1/pop/queue/"
 HOOK = "/hook/"
+NO_DASHBOARD = (
+    "this server has no dashboard: install it with pip install 'skep[dashboard]', leave the setting dashboard on, and start the "
+    "server anew; the reference of the API is at /docs"
+)
 
 
 def all_operations(
@@ -235,6 +239,8 @@ class App:
 
     async def _no_route(self, scope: Scope, receive: Receive, send: Send) -> None:
         error = SkepError(Code.ROUTE_NOT_FOUND, f"there is no {scope['path']}")
+        if self._pages is None and scope["path"] == "/":
+            error = SkepError(Code.ROUTE_NOT_FOUND, NO_DASHBOARD)
         call = Call(scope, receive, self._limits, self.bodies)
         # Browsers say that they want pages; programs are told in JSON, whatever they asked for.
         by_browser = scope["method"] in ("GET", "HEAD") and b"text/html" in (call.header(b"accept") or b"")

@@ -177,7 +177,8 @@ def note_settings(call: Call, before: QueueSettings | None, after: QueueSettings
 
 def _settings(settings: QueueSettings, names: list[str]) -> str:
     values = {name: getattr(settings, name) for name in names}
-    return ", ".join(f"{name}={'none' if value is None else value}" for name, value in values.items())
+    # Not "none": as the name of a dead-letter queue that means another thing.
+    return ", ".join(f"{name}={'default' if value is None else value}" for name, value in values.items())
 
 
 def _cut(text: str | None) -> str | None:
