@@ -39,6 +39,7 @@ def lease_in(door: Door, queue: str = SECRET) -> str:
     admin = door.caller(*ALL)
     admin.push(queue, {"n": 1}, {"n": 2}, {"n": 3}, traceId=TRACE, transactionId="t1-" + queue)
     admin.push(queue, {"n": 4}, traceId=TRACE)
+    admin.push(queue, {"n": 5}, deliverAt="2101-01-31T12:00:00Z", partition="later")
     messages = admin.pop(queue).json["messages"]
     assert admin.pop(queue, "&consumerGroup=g").status == 200
     staged = admin.request("POST", f"/api/v1/staging/q1/1/0/1?queue={queue}", arrow([b"1"]), {"Content-Type": ARROW})
@@ -57,7 +58,7 @@ def made(operation: Operation, tenant: str, lease: str) -> Made:
         "queue": SECRET, "name": SECRET, "webhook": "none", "tenant": tenant, "group": "g", "lease": lease, "app": "Shop",
         "transactionId": "t1", "seq": "1", "traceId": TRACE, "letter": "1", "type": "Order", "run": "r1", "query": "q1",
         "epoch": "1", "attempt": "1", "table": "leases", "asset": "none.css", "id": TRACE, "operation": TRACE, "key": "0" * 16,
-        "partition": "0",
+        "partition": "0", "messageId": TRACE,
     }.items():  # fmt: skip
         path = path.replace("{" + name + "}", value)
     path = re.sub(r"{\w+}", "1", path)

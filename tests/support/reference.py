@@ -133,6 +133,7 @@ class Scheduled:
     due_at: Instant
     message: NewMessage
     id: Id
+    arrival: int = 0
 
 
 @dataclass(frozen=True)

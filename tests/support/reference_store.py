@@ -66,6 +66,7 @@ from tests.support.reference_clock import ReferenceClock
 from tests.support.reference_data_keys import ReferenceDataKeys
 from tests.support.reference_operations import ReferenceOperations
 from tests.support.reference_past import ReferencePast
+from tests.support.reference_scheduled import ReferenceScheduled
 from tests.support.reference_settling import ReferenceSettling
 
 
@@ -78,6 +79,7 @@ class ReferenceStore(
         super().__init__()
         self.access = ReferenceAccess()
         self.records = self
+        self.scheduled = ReferenceScheduled(self)
         self.wrapped = []
         self.seals = {}
         self.passes: list[Instant] = []
@@ -333,7 +335,8 @@ class ReferenceStore(
             return PushResult(PushStatus.DUPLICATE, known[0], seq, message.transaction_id)
         seq = None
         if message.deliver_at is not None and message.deliver_at > now:
-            log.scheduled.append(Scheduled(message.deliver_at, message, id_))
+            kept = msgspec.structs.replace(message, partition=partition)
+            log.scheduled.append(Scheduled(message.deliver_at, kept, id_, self.scheduled.arrive()))
         else:
             seq = Seq(self.append(log, message, id_, now).seq)
         if message.transaction_id is not None:
@@ -343,16 +346,7 @@ class ReferenceStore(
         return PushResult(status, id_, seq, message.transaction_id, message.trace_id or id_)
 
     async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
-        log = self.log(key)
-        due = sorted((s for s in log.scheduled if s.due_at <= now), key=lambda s: s.due_at)
-        for entry in due[:limit]:
-            log.scheduled.remove(entry)
-            seq = self.append(log, entry.message, entry.id, now).seq
-            for dedup_key, (id_, _, expires_at) in log.dedup.items():
-                if id_ == entry.id:
-                    log.dedup[dedup_key] = (id_, seq, expires_at)
-        next_at = min((s.due_at for s in log.scheduled), default=None)
-        return Chore(len(due[:limit]), len(due) > limit, next_at)
+        return self.scheduled.promote(key, now, limit)
 
     async def transact(
         self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True

@@ -23,6 +23,7 @@ SECTIONS: dict[str, list[Command]] = {
         ("ack", "skep.cli.ack:ack", "Say what became of popped messages."),
         ("tail", "skep.cli.tail:tail", "Follow the log of a queue, without leasing anything."),
         ("message", "skep.cli.messages:message_app", "Look at messages without leasing them."),
+        ("scheduled", "skep.cli.scheduled:scheduled_app", "See scheduled messages; cancel, move and run them."),
         ("trace", "skep.cli.trace:trace", "Follow a trace across queues, oldest message first."),
     ],
     "Queues and groups": [

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal, Unpack
 
 from skep.client import looking_calls
-from skep.client.async_records import AsyncRecords
+from skep.client.async_scheduled import AsyncScheduled
 from skep.client.looking_calls import (
     DeadLetterQuery,
     DeadLetterWish,
@@ -26,7 +26,7 @@ from skep.wire.status import BuffersResponse, LiveLease, StatusResponse
 from skep.wire.traces import NamedTrace, TraceEventView
 
 
-class AsyncLooking(AsyncRecords):
+class AsyncLooking(AsyncScheduled):
     """What a client can see and change besides messages on their way."""
 
     # queues

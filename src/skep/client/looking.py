@@ -16,7 +16,7 @@ from skep.client.looking_calls import (
     Position,
     QueueQuery,
 )
-from skep.client.records import Records
+from skep.client.scheduled import Scheduled
 from skep.model import ClearScope
 from skep.wire.attempts import AttemptView
 from skep.wire.browsing import BrowsedMessage
@@ -28,7 +28,7 @@ from skep.wire.status import BuffersResponse, LiveLease, StatusResponse
 from skep.wire.traces import NamedTrace, TraceEventView
 
 
-class Looking(Records):
+class Looking(Scheduled):
     """What a client can see and change besides messages on their way."""
 
     # queues

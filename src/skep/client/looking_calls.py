@@ -138,6 +138,8 @@ _NAMES = {
     "transaction_id": "transactionId",
     "trace_id": "traceId",
     "dry_run": "dryRun",
+    "due_after": "dueAfter",
+    "due_before": "dueBefore",
 }
 
 

@@ -42,6 +42,7 @@ from skep.engine.reading import Logs
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.engine.records import Records
 from skep.engine.registry import Registry
+from skep.engine.scheduled import Scheduled
 from skep.engine.settings import check_settings
 from skep.engine.spooling.spool import Spool
 from skep.engine.staging import Staging
@@ -175,6 +176,9 @@ class Engine:
             self._announce,
             self.encryption.seal,
             self.settings.published_seconds,
+        )
+        self.scheduled = Scheduled(
+            store, clock, self._in_flight, self._limits, self.encryption, self._lifecycle, self._wake
         )
         self.groups = Groups(store, clock, self._in_flight, self._lifecycle.inspect, self._wake)
         self.past = Past(store, clock, self._in_flight, self._limits)

@@ -67,6 +67,7 @@ from skep.records import Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.records import RecordStore
+from skep.store.scheduled import ScheduledStore
 from skep.system_events import EventPosition, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
@@ -86,6 +87,11 @@ class Store(Protocol):
     @property
     def records(self) -> RecordStore:
         """What is kept beside the logs: receipts, entities, applied specs, endpoints, runs of pipelines."""
+        ...
+
+    @property
+    def scheduled(self) -> ScheduledStore:
+        """Messages that wait for their time."""
         ...
 
     async def open(self) -> None:

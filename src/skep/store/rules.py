@@ -130,13 +130,13 @@ def is_seq(number: int) -> bool:
 class Sought(Struct):
     """Messages of one queue that an earlier attempt may have stored: when they would have entered the log, and their ids.
 
-    Those that were scheduled are at ``due_at``, or entered the log from then on.
+    Those that were ``scheduled`` are in the schedule, or entered the log at some time since: when due, or earlier by hand.
     """
 
     since: int
     until: int
     ids: set[Id]
-    due_at: set[int]
+    scheduled: set[Id]
 
 
 def sought_of(batches: Sequence[PushBatch], now: Instant) -> dict[QueueKey, Sought]:
@@ -153,11 +153,9 @@ def sought_of(batches: Sequence[PushBatch], now: Instant) -> dict[QueueKey, Soug
             one.since, one.until = min(one.since, since), max(one.until, until)
             one.ids.add(id_)
             if message.deliver_at is not None and message.deliver_at > since:
-                one.due_at.add(message.deliver_at)
-                if (
-                    message.deliver_at <= now
-                ):  # it may have become due since, and entered the log whenever someone saw to it
-                    one.until = SEQ_MAX
+                one.scheduled.add(id_)
+                # It may have entered the log whenever someone saw to it.
+                one.until = SEQ_MAX
     return found
 
 

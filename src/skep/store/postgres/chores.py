@@ -9,12 +9,12 @@ import structlog
 from msgspec import Struct
 
 from skep.clock import Instant, seconds
-from skep.model import DEFAULT_PARTITION, QUEUE_MODE_GROUP, Ordering, Queue, QueueKey
+from skep.model import QUEUE_MODE_GROUP, Queue, QueueKey
 from skep.store.postgres import pop, queues, settle
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.copying import append_rows
 from skep.store.postgres.groups import take_all
 from skep.store.postgres.push import open_logs
+from skep.store.postgres.scheduled import enter_log
 from skep.store.rules import (
     FAILURES_MOST,
     LOOK_AGAIN_SECONDS,
@@ -47,30 +47,19 @@ REPLAY_HISTORY_SECONDS = 90 * 86_400
 EVENT_SECONDS = 86_400
 
 
-async def promote(connection: Connection, key: QueueKey, now: Instant, limit: int) -> Chore:
-    """Let due messages enter the log, oldest due first."""
+async def promote(connection: Connection, key: QueueKey, now: Instant, limit: int) -> tuple[Chore, list[int]]:
+    """Let due messages enter the log, oldest due first; also the id of the queue when someone elsewhere waits for it."""
     queue = await queues.need(connection, key)
     if not await connection.fetchval(SQL["any_due"], queue.id, now):
-        return Chore(next_at=await connection.fetchval(SQL["next_due"], queue.id))
+        return Chore(next_at=await connection.fetchval(SQL["next_due"], queue.id)), []
     log = (await open_logs(connection, [key], now)).get(key)
     if log is None:
-        return Chore()
+        return Chore(), []
     due = await connection.fetch(SQL["take_due"], queue.id, now, limit)
-    only = DEFAULT_PARTITION if log.ordering == Ordering.FIFO else None
-    rows = [
-        (seq, log.created_at, row["id"], row["trace_id"], queue.id, None, row["priority"], only or row["partition"],
-         row["transaction_id"], row["content_type"], row["headers"], row["payload"])
-        for seq, row in enumerate(due, start=log.last_seq + 1)
-    ]  # fmt: skip
-    if rows:
-        await append_rows(connection, rows)
-        await connection.execute(SQL["promoted"], queue.id, len(rows))
-        await connection.execute(
-            SQL["key_seqs"], queue.id, [row[8] for row in rows], [row["partition"] for row in due], [row[0] for row in rows],
-            [row[2] for row in rows],
-        )  # fmt: skip
+    await enter_log(connection, log, due)
     next_at = await connection.fetchval(SQL["next_due"], queue.id)
-    return Chore(len(rows), next_at is not None and next_at <= now, next_at)
+    done = Chore(len(due), next_at is not None and next_at <= now, next_at)
+    return done, [log.queue_id] if due and log.watched else []
 
 
 async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:

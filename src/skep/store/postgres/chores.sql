@@ -14,17 +14,6 @@ WITH due AS (
 )
 SELECT * FROM taken ORDER BY due_at, arrival
 
--- name: promoted
-UPDATE queue SET scheduled_count = greatest(0, scheduled_count - $2) WHERE id = $1
-
--- name: key_seqs
--- A repeat of a promoted message is answered with its seq from now on. The queue comes with each key: as a parameter by itself it
--- would let the planner walk all keys of the queue.
-UPDATE dedup d SET seq = k.seq
-FROM unnest(array_fill($1::integer, ARRAY[cardinality($2::text[])]), $2::text[], $3::text[], $4::bigint[], $5::uuid[])
-    AS k (queue_id, transaction_id, partition, seq, id)
-WHERE d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id
-
 -- name: groups
 -- In the order in which everyone shares them (functions/locks.sql).
 SELECT id, name, external FROM consumer_group WHERE queue_id = $1 ORDER BY queue_id, name

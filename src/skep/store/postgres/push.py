@@ -261,7 +261,7 @@ async def _stored_ids(
             # Where the log's end lies ahead, since the clock was put back, everything new is stamped like it.
             until = SEQ_MAX if log.created_at > now else sought.until
             rows = await connection.fetch(
-                SQL["ids_between"], log.queue_id, log.last_seq, sought.since, until, list(sought.due_at)
+                SQL["ids_between"], log.queue_id, log.last_seq, sought.since, until, list(sought.scheduled)
             )
             found |= sought.ids.intersection(row["id"] for row in rows)
     return found

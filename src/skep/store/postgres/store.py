@@ -89,9 +89,11 @@ from skep.store.postgres.log_cache import LogCache
 from skep.store.postgres.news import News
 from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.records import PostgresRecords
+from skep.store.postgres.scheduled import PostgresScheduled
 from skep.store.postgres.schema import migrate
 from skep.store.records import RecordStore
 from skep.store.rules import Attendance, HeadWalk
+from skep.store.scheduled import ScheduledStore
 from skep.store.statements import load_statements
 from skep.system_events import EventPosition, SystemEventKind, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
@@ -127,6 +129,7 @@ class PostgresStore:
         self._news = News(dsn)
         self.access: AccessStore = PostgresAccess(self._pool)
         self.records: RecordStore = PostgresRecords(self._pool)
+        self.scheduled: ScheduledStore = PostgresScheduled(self._pool, self._news.announce)
         self._log_cache = LogCache(log_cache_bytes)
         self._clock = clock
         # Servers that share a shard only wait for each other a little; with sixteen they seldom do.
@@ -520,7 +523,9 @@ class PostgresStore:
     # chores
 
     async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
-        return await self._pool.transaction(lambda c: chores.promote(c, key, now, limit))
+        done, watched = await self._pool.transaction(lambda c: chores.promote(c, key, now, limit))
+        self._news.announce(watched)
+        return done
 
     async def expire(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         return await self._pool.transaction(lambda c: chores.expire(c, key, now, limit, self._shard))

@@ -17,8 +17,7 @@ from skep.store.sqlite.claim import close_run_out, expire_heads
 from skep.store.sqlite.groups import discover
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import drop_gone, lease_of_row, save
-from skep.store.sqlite.push import SQL as PUSH_SQL
-from skep.store.sqlite.push import advance, next_place
+from skep.store.sqlite.scheduled import enter_log
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import close_run_out_set, expire_set, read_set, refresh_age, save_set, set_of_row
@@ -73,34 +72,7 @@ def promote(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     """Let scheduled messages that are due enter the log, oldest due first."""
     queue = session.queue(key)
     rows = session.rows(SQL["due"], (queue.id, now, limit))
-    if rows:
-        at, seq = next_place(queue, now)
-        placed = list(enumerate(rows, seq))
-        session.db.executemany(
-            PUSH_SQL["append"],
-            [
-                (
-                    queue.base | n,
-                    queue.id,
-                    at,
-                    priority,
-                    None,
-                    id_,
-                    queue.stored_partition(partition),
-                    transaction_id,
-                    trace_id,
-                    *rest,
-                )
-                for n, (_, _, priority, id_, partition, transaction_id, trace_id, *rest) in placed
-            ],
-        )
-        session.db.executemany(SQL["delete_due"], [(row[0],) for row in rows])
-        session.db.executemany(
-            SQL["give_key_its_seq"], [(queue.id, row[5], row[4], row[3], n) for n, row in placed if row[5] is not None]
-        )
-        advance(queue, len(rows), at)
-        queue.scheduled -= len(rows)
-        session.touch_queue(queue)
+    enter_log(session, queue, rows, now)
     following = session.row(SQL["next_due"], (queue.id,))
     if following is None:
         return Chore(len(rows))

@@ -11,13 +11,6 @@ LIMIT ?3
 -- name: next_due
 SELECT due_at FROM scheduled WHERE queue_id = ?1 ORDER BY due_at LIMIT 1
 
--- name: delete_due
-DELETE FROM scheduled WHERE arrival = ?1
-
--- name: give_key_its_seq
--- Primary key of dedup. Only the key of this very message: it may have run out and been taken anew.
-UPDATE dedup SET seq = ?5 WHERE queue_id = ?1 AND transaction_id = ?2 AND partition = ?3 AND message_id = ?4
-
 -- name: all_queues
 SELECT tenant, name FROM queue WHERE deleted_at IS NULL
 

@@ -98,8 +98,8 @@ def _stored_ids(session: Session, batch: PushBatch, now: Instant) -> set[Id]:
             until = SEQ_MAX if queue.last_at > now else sought.until
             low, high = (first_seq_at(session, queue, at) for at in (sought.since, until))
             found.update(id_ for (id_,) in session.rows(SQL["ids_between"], (queue.base | low, queue.base | high)))
-            for due_at in sought.due_at:
-                found.update(id_ for (id_,) in session.rows(SQL["ids_due"], (queue.id, due_at)))
+            for scheduled in sought.scheduled:
+                found.update(id_ for (id_,) in session.rows(SQL["id_scheduled"], (queue.id, scheduled)))
     return found
 
 

@@ -22,6 +22,6 @@ UPDATE receipt SET answer = ?2 WHERE name = ?1
 -- A stretch of the log, by its own b-tree: which messages an attempt with an unknown end may have stored.
 SELECT id FROM message WHERE position >= ?1 AND position < ?2
 
--- name: ids_due
--- The same in the schedule. Rides scheduled_due.
-SELECT id FROM scheduled WHERE queue_id = ?1 AND due_at = ?2
+-- name: id_scheduled
+-- The same in the schedule, by id: it may have been moved to another time. Rides scheduled_id.
+SELECT id FROM scheduled INDEXED BY scheduled_id WHERE id = ?2 AND queue_id = ?1

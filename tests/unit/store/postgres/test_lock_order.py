@@ -15,6 +15,7 @@ import pytest
 
 from skep.clock import Instant, ManualClock
 from skep.model import FROM_BEGINNING, ClearScope, Ordering, Outcome, QueueChanges, Retry, Seq
+from skep.scheduled import Change, ScheduledFilter
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.store import _compact
 from skep.transactions import Transaction
@@ -167,6 +168,38 @@ async def retain(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.retain(driver.key(), driver.now, 100)
 
 
+async def waiting(driver: Driver) -> ScheduledFilter:
+    """A filter that some scheduled messages fit."""
+    await driver.push("5", "6", deliver_at=driver.later(10), transaction_id="t")
+    return ScheduledFilter(tenant=driver.tenant, queue="q")
+
+
+async def promote(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await waiting(driver)
+    driver.clock.advance(20)
+    return lambda: driver.store.promote(driver.key(), driver.now, 100)
+
+
+async def count_scheduled(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await waiting(driver)
+    return lambda: driver.store.scheduled.mark(driver.key())
+
+
+async def cancel_scheduled(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    wanted = await waiting(driver)
+    return lambda: driver.store.scheduled.change(wanted, Change.CANCEL, None, None, 10, driver.now)
+
+
+async def move_scheduled(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    wanted = await waiting(driver)
+    return lambda: driver.store.scheduled.change(wanted, Change.MOVE, driver.later(99), None, 10, driver.now)
+
+
+async def run_scheduled(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    wanted = await waiting(driver)
+    return lambda: driver.store.scheduled.change(wanted, Change.RUN, None, None, 10, driver.now)
+
+
 async def sweep(driver: Driver) -> Callable[[], Awaitable[Any]]:
     await driver.delete()
     return lambda: driver.store.sweep(driver.now, 100)
@@ -203,7 +236,7 @@ async def compact(driver: Driver) -> Callable[[], Awaitable[Any]]:
 VERBS: list[Verb] = [
     push, push_plain, push_to_another_that_is_new, pop, pop_and_bury, pop_for_a_new_group, auto_ack,
     auto_ack_and_bury_for_a_new_group, ack, nack, reject, reject_in_two_queues, renew, transact, transact_together, seek, seek_of_a_new_group, delete_group, end_leases, report_progress,
-    clear, purge, replay, expire, retain, sweep, change_of_ordering, delete_queue, look, look_at_leases, sample, compact,
+    promote, count_scheduled, cancel_scheduled, move_scheduled, run_scheduled, clear, purge, replay, expire, retain, sweep, change_of_ordering, delete_queue, look, look_at_leases, sample, compact,
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from importlib import resources
 
 import asyncpg
+import msgspec
 import pytest
 
 from skep.clock import Instant, ManualClock
@@ -18,6 +19,7 @@ from skep.columns import LOG_SCHEMA
 from skep.histories import Journey
 from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Seq, Start
 from skep.operations import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, OperationFilter, OperationStatus
+from skep.scheduled import Change, ScheduledFilter
 from skep.store.postgres import PostgresStore, reading
 from skep.store.postgres.store import SQL as WATCHING
 from skep.store.statements import load_statements
@@ -283,6 +285,26 @@ async def _nothing() -> None:
     return None
 
 
+async def every_verb_of_scheduled(
+    driver: Driver, watch: Callable[[str, Callable[[], Awaitable[object]]], Awaitable[None]]
+) -> None:
+    scheduled = driver.store.scheduled
+    later = driver.later(90_000)
+    (told,) = await driver.push("s", queue="s", deliver_at=later, transaction_id="s", trace_id=driver.mint.mint())
+    assert told.trace_id is not None
+    queue = ScheduledFilter(tenant=driver.tenant, queue="s")
+    filters = [
+        queue, ScheduledFilter(tenant=driver.tenant), msgspec.structs.replace(queue, ids=[told.id]),
+        msgspec.structs.replace(queue, transaction_id="s"), msgspec.structs.replace(queue, trace_id=told.trace_id),
+    ]  # fmt: skip
+    for wanted in filters:
+        await watch("list scheduled", lambda wanted=wanted: scheduled.page(wanted, None, 10, 10))  # type: ignore[misc]
+        await watch("count scheduled", lambda wanted=wanted: scheduled.count(wanted, None))  # type: ignore[misc]
+    await watch("mark scheduled", lambda: scheduled.mark(driver.key("s")))
+    for what, at in ((Change.MOVE, later), (Change.RUN, None), (Change.CANCEL, None)):
+        await watch(what, lambda what=what, at=at: scheduled.change(queue, what, at, None, 10, driver.now))  # type: ignore[misc]
+
+
 async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitable[object]]], Awaitable[None]]) -> None:
     """Call each verb in all the ways that reach other statements."""
     store = driver.store
@@ -291,6 +313,7 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
         await watch("push", lambda p=partition: driver.push(*"123456", partition=p, transaction_id=p))  # type: ignore[misc]
     await watch("push of a few", lambda: driver.push("1", "2", "3", partition="a"))
     await watch("schedule", lambda: driver.push("x", deliver_at=driver.later(5), transaction_id="later"))
+    await every_verb_of_scheduled(driver, watch)
     await watch("pop of anything", driver.pop)
     driver.clock.advance(10_000)
     await watch("pop of a lease that ran out", driver.pop)

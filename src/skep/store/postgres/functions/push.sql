@@ -142,9 +142,10 @@ BEGIN
 END
 $$;
 
--- The ids in a stretch of the log by time, and those in the schedule at some instants: how a push whose end is not known is looked for.
--- The stretch is found by binary search and walked by the primary key; the schedule rides its own. The caller holds the log's lock.
-CREATE OR REPLACE FUNCTION ids_between(p_queue integer, p_last bigint, p_since bigint, p_until bigint, p_due_at bigint[])
+-- The ids in a stretch of the log by time, and those of some that are in the schedule: how a push whose end is not known is looked for.
+-- The stretch is found by binary search and walked by the primary key; the schedule is asked by id, since messages in it may have been
+-- moved to another time. The caller holds the log's lock.
+CREATE OR REPLACE FUNCTION ids_between(p_queue integer, p_last bigint, p_since bigint, p_until bigint, p_scheduled uuid[])
 RETURNS TABLE (id uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -152,8 +153,8 @@ DECLARE
     v_end bigint := seq_at(p_queue, 1, p_last, p_until);
 BEGIN
     RETURN QUERY SELECT m.id FROM message m WHERE m.queue_id = p_queue AND m.seq >= v_first AND m.seq < v_end;
-    RETURN QUERY SELECT s.id FROM unnest(p_due_at) AS d (due_at)
-                 CROSS JOIN LATERAL (SELECT s.id FROM scheduled s
-                                     WHERE s.queue_id = p_queue AND s.due_at = d.due_at ORDER BY s.arrival) s;
+    RETURN QUERY SELECT s.id FROM unnest(p_scheduled) AS k (id)
+                 CROSS JOIN LATERAL (SELECT s.id, s.queue_id FROM scheduled s WHERE s.id = k.id ORDER BY s.id LIMIT 1) s
+                 WHERE s.queue_id = p_queue;
 END
 $$;

@@ -1,0 +1,270 @@
+"""`skep scheduled`: look at messages that wait for their time; cancel, move and run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import App, Group, Parameter
+
+from skep.cli.connection import Connection
+from skep.cli.consent import Consent
+from skep.cli.exits import NOTHING, OK, note
+from skep.cli.output import Columns, counted, excerpt, print_fields, print_lines, print_one, print_rows
+from skep.cli.when import deadline
+from skep.errors import Code, SkepError
+
+if TYPE_CHECKING:
+    from skep.wire.scheduled import ScheduledChanged, ScheduledView
+
+scheduled_app = App(
+    name="scheduled",
+    help="See scheduled messages; cancel, move and run them until they are due.",
+    help_format="plaintext",
+)
+
+LISTED = 100
+
+Messages = Annotated[list[str] | None, Parameter(negative="")]
+
+_GROUP = Group("Which scheduled messages", sort_key=50)
+
+
+@Parameter(name="*", group=_GROUP)
+@dataclass(frozen=True, kw_only=True)
+class Which:
+    """What a scheduled message has to fit; all that is given."""
+
+    partition: str | None = None
+    """Only of this partition."""
+    transaction_id: str | None = None
+    """Only with this transaction id."""
+    trace_id: str | None = None
+    """Only of this trace."""
+    due_after: str | None = None
+    """Only those that are due at or after this time: 2026-01-31T12:00:00Z, or 2h for in two hours."""
+    due_before: str | None = None
+    """Only those that are due before this time."""
+
+    def query(self) -> dict[str, Any]:
+        """The same, as the client takes it."""
+        given: dict[str, Any] = {
+            "partition": self.partition,
+            "transaction_id": self.transaction_id,
+            "trace_id": self.trace_id,
+            "due_after": None if self.due_after is None else deadline(self.due_after),
+            "due_before": None if self.due_before is None else deadline(self.due_before),
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@scheduled_app.command(name="list")
+def list_scheduled(
+    queue: str | None = None, /, *, which: Which | None = None, limit: int = LISTED, to: Connection | None = None
+) -> None:
+    """List scheduled messages, those that are due first before the others.
+
+    For example:
+        skep scheduled list
+        skep scheduled list orders --due-before 2h
+
+    Parameters
+    ----------
+    queue
+        The queue; all queues when none is named.
+    limit
+        How many at the most.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        found = client.scheduled(queue, **(which or Which()).query())
+        print_rows(to, islice(found, limit), COLUMNS, empty="no messages are scheduled")
+
+
+@scheduled_app.command
+def show(
+    queue: str,
+    message: str | None = None,
+    /,
+    *,
+    transaction_id: str | None = None,
+    trace_id: str | None = None,
+    to: Connection | None = None,
+) -> int:
+    """Show scheduled messages with their payloads, by id, transaction id or trace.
+
+    Exit code 4 when there is none.
+
+    For example:
+        skep scheduled show orders 0199a1b2-3c4d-7e5f-8a9b-0c1d2e3f4a5b
+        skep scheduled show orders --transaction-id order-1
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    message
+        Its id, as `skep push` and `skep scheduled list` print it.
+    transaction_id
+        Its transaction id.
+    trace_id
+        Its trace id.
+    """
+    to = to or Connection()
+    given = {"transaction_id": transaction_id, "trace_id": trace_id}
+    query: Any = {name: value for name, value in given.items() if value is not None}
+    if (message is None) != bool(query):
+        raise SkepError(Code.INVALID_REQUEST, "name the message by its id, or by --transaction-id or --trace-id")
+    with to.open() as client:
+        if message is not None:
+            found = [client.scheduled_message(queue, message)]
+        else:
+            listed = list(islice(client.scheduled(queue, **query, preview=0), LISTED))
+            found = [client.scheduled_message(queue, one.id) for one in listed]
+    if not found:
+        return _none()
+    for one in found:
+        print_one(to, one, _show)
+    return OK
+
+
+@scheduled_app.command
+def cancel(
+    queue: str,
+    messages: Messages = None,
+    /,
+    *,
+    which: Which | None = None,
+    consent: Consent | None = None,
+    to: Connection | None = None,
+) -> int:
+    """Cancel scheduled messages: they never enter the log.
+
+    Their transaction ids stay taken until the deduplication window ends.
+    Exit code 4 when there are none.
+
+    For example:
+        skep scheduled cancel orders --partition customer-1 --dry-run
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    messages
+        Their ids; all that fit when none is named.
+    """
+    return _change(to, consent, "cancel", "cancelled", queue, _wish(messages, which), lambda client, **wish: (
+        client.cancel_scheduled(queue, **wish)
+    ))  # fmt: skip
+
+
+@scheduled_app.command
+def run(
+    queue: str,
+    messages: Messages = None,
+    /,
+    *,
+    which: Which | None = None,
+    consent: Consent | None = None,
+    to: Connection | None = None,
+) -> int:
+    """Let scheduled messages enter the log now. Exit code 4 when there are none.
+
+    For example:
+        skep scheduled run orders --due-before 1h --yes
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    messages
+        Their ids; all that fit when none is named.
+    """
+    return _change(to, consent, "run", "ran", queue, _wish(messages, which), lambda client, **wish: (
+        client.run_scheduled(queue, **wish)
+    ))  # fmt: skip
+
+
+@scheduled_app.command
+def move(
+    queue: str,
+    messages: Messages = None,
+    /,
+    *,
+    deliver_at: str,
+    which: Which | None = None,
+    consent: Consent | None = None,
+    to: Connection | None = None,
+) -> int:
+    """Move scheduled messages to another time. Exit code 4 when there are none.
+
+    For example:
+        skep scheduled move orders --transaction-id order-1 --deliver-at 2h --yes
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    messages
+        Their ids; all that fit when none is named.
+    deliver_at
+        The new time, 2026-01-31T12:00:00Z, or 10m for in ten minutes.
+    """
+    at = deadline(deliver_at)
+    return _change(to, consent, "move", "moved", queue, _wish(messages, which), lambda client, **wish: (
+        client.move_scheduled(queue, at, **wish)
+    ))  # fmt: skip
+
+
+def _wish(messages: list[str] | None, which: Which | None) -> dict[str, Any]:
+    return {**(which or Which()).query(), **({"ids": messages} if messages else {})}
+
+
+def _change(
+    to: Connection | None,
+    consent: Consent | None,
+    verb: str,
+    done: str,
+    queue: str,
+    wish: dict[str, Any],
+    call: Callable[..., ScheduledChanged],
+) -> int:
+    """Count, ask, and change what was counted: the mark of the count leaves out what is scheduled meanwhile."""
+    to, consent = to or Connection(), consent or Consent()
+    with to.open() as client:
+        found = call(client, **wish, dry_run=True)
+        if not found.count:
+            return _none()
+        if not consent.dry_run:
+            consent.ask(f"this will {verb} {counted(found.count, 'scheduled message')} of {queue!r}")
+            found = call(client, **wish, mark=found.mark)
+    said = f"would {verb}" if found.dry_run else done
+    print_one(to, found, lambda one: print_lines([f"{said} {counted(one.count, 'scheduled message')}"]))
+    return OK
+
+
+def _none() -> int:
+    note("there are no such scheduled messages")
+    return NOTHING
+
+
+def _show(message: ScheduledView) -> None:
+    fields = msgspec.structs.asdict(message)
+    del fields["payload_bytes"], fields["preview"]
+    print_fields({
+        name.replace("_", " "): bytes(value).decode() if isinstance(value, msgspec.Raw) else value
+        for name, value in fields.items()
+    })  # fmt: skip
+
+
+COLUMNS: Columns[ScheduledView] = {
+    "due": lambda one: one.deliver_at,
+    "queue": lambda one: one.queue,
+    "partition": lambda one: one.partition,
+    "id": lambda one: one.id,
+    "transaction id": lambda one: one.transaction_id,
+    "payload": lambda one: excerpt(one.payload, one.preview),
+}

@@ -1,0 +1,43 @@
+# Written by dev/twins.py from async_scheduled.py: change that, and run it.
+
+"""Scheduled messages, for threads: the part of the client for what waits for its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Unpack
+
+from skep.client import scheduled_calls
+from skep.client.records import Records
+from skep.client.scheduled_calls import ScheduledQuery, ScheduledWish
+from skep.wire.scheduled import ScheduledChanged, ScheduledView
+
+
+class Scheduled(Records):
+    """What a client can see and change of messages that are not due yet."""
+
+    def scheduled(self, queue: str | None = None, **query: Unpack[ScheduledQuery]) -> Iterator[ScheduledView]:
+        """Scheduled messages of a queue, or of all, those that are due first before the others."""
+        after: str | None = None
+        while True:
+            page = self.run(scheduled_calls.scheduled(queue, query, after))
+            yield from page.messages
+            if (after := page.after) is None:
+                return
+
+    def scheduled_message(self, queue: str, message_id: str) -> ScheduledView:
+        """A scheduled message with its whole payload; MESSAGE_NOT_FOUND when it has entered the log, or was cancelled."""
+        return self.run(scheduled_calls.scheduled_message(queue, message_id))
+
+    def cancel_scheduled(self, queue: str, **wish: Unpack[ScheduledWish]) -> ScheduledChanged:
+        """Cancel scheduled messages: they never enter the log. Their transaction ids stay taken."""
+        return self.run(scheduled_calls.cancel(queue, wish))
+
+    def run_scheduled(self, queue: str, **wish: Unpack[ScheduledWish]) -> ScheduledChanged:
+        """Let scheduled messages enter the log now, in the order of their time."""
+        return self.run(scheduled_calls.run(queue, wish))
+
+    def move_scheduled(self, queue: str, deliver_at: datetime, **wish: Unpack[ScheduledWish]) -> ScheduledChanged:
+        """Move scheduled messages to another time."""
+        return self.run(scheduled_calls.move(queue, deliver_at, wish))

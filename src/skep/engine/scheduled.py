@@ -1,0 +1,189 @@
+"""Scheduled messages: looking at them, and changing them until they are due. Reached as ``engine.scheduled``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from skep.clock import Clock, Instant
+from skep.config import MEBIBYTE, Limits
+from skep.engine import validate
+from skep.engine.encryption import Encryption
+from skep.engine.inflight import InFlight
+from skep.engine.lifecycle import Lifecycle
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import SEALED_TYPE, QueueKey
+from skep.scheduled import (
+    MARK_MAX,
+    Change,
+    Changed,
+    Place,
+    ScheduledFilter,
+    ScheduledMessage,
+    ScheduledPage,
+)
+from skep.store.protocol import Store
+
+PREVIEWED_BYTES = 16 * MEBIBYTE
+"""Sealed payloads that are opened for the previews of one page; those beyond stay sealed."""
+
+
+class Rescheduled(msgspec.Struct, frozen=True):
+    """How many scheduled messages were changed, or would be; ``changed`` names the first of them.
+
+    ``mark`` says which were meant: those that were scheduled or moved later were not.
+    """
+
+    count: int
+    mark: int
+    changed: list[Changed]
+
+
+class Scheduled:
+    """Messages that wait for their time."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        in_flight: InFlight,
+        limits: Limits,
+        encryption: Encryption,
+        lifecycle: Lifecycle,
+        wake: Callable[[QueueKey], None],
+    ) -> None:
+        """``wake`` hears of queues whose log got messages."""
+        self._store = store
+        self._clock = clock
+        self._in_flight = in_flight
+        self._limits = limits
+        self._encryption = encryption
+        self._lifecycle = lifecycle
+        self._wake = wake
+
+    async def page(
+        self,
+        wanted: ScheduledFilter,
+        *,
+        after: Place | None = None,
+        limit: int = 100,
+        preview_bytes: int | None = None,
+    ) -> ScheduledPage:
+        """A page in the order of time; it may be short and not the last."""
+        with self._in_flight:
+            self._check(wanted)
+            validate.check_page(limit, self._limits)
+            page = await self._store.scheduled.page(wanted, after, limit, preview_bytes)
+            return ScheduledPage(await self._opened(page.messages, preview_bytes), page.after)
+
+    async def message(self, key: QueueKey, id_: Id) -> ScheduledMessage:
+        """One message with its whole payload; MESSAGE_NOT_FOUND when none waits under this id."""
+        wanted = ScheduledFilter(tenant=key.tenant, queue=key.name, ids=[id_])
+        found = (await self.page(wanted, limit=1)).messages
+        if not found:
+            raise SkepError(
+                Code.MESSAGE_NOT_FOUND,
+                f"no message of {key.name!r} is scheduled under this id; it may have entered the log",
+            )
+        return found[0]
+
+    async def count(self, wanted: ScheduledFilter) -> Rescheduled:
+        """How many would be changed now, and the mark that makes a later call change no others."""
+        with self._in_flight:
+            self._check(wanted)
+            marked = await self._marked(wanted)
+            count, after = 0, None
+            while True:
+                part = await self._store.scheduled.count(marked, after)
+                count += part.count
+                if (after := part.after) is None:
+                    return Rescheduled(count, marked.mark or 0, [])
+
+    async def change(self, wanted: ScheduledFilter, what: Change, deliver_at: Instant | None = None) -> Rescheduled:
+        """Cancel, run, or move to ``deliver_at`` all that fit and were scheduled by now, in bounded transactions.
+
+        If one of these fails, what was changed before stays changed; the error's details say how many.
+        """
+        with self._in_flight:
+            self._check(wanted)
+            _check_time(what, deliver_at)
+            marked = await self._marked(wanted)
+            count, named = 0, list[Changed]()
+            after: Place | None = None
+            while True:
+                now = self._clock.now()
+                try:
+                    step = await self._store.scheduled.change(
+                        marked, what, deliver_at, after, self._limits.replay_batch, now
+                    )
+                except SkepError as error:
+                    raise SkepError(error.code, error.message, **{**error.details, "changed": count}) from error
+                count += len(step.changed)
+                named += step.changed[: self._limits.replays_listed - len(named)]
+                if step.changed:
+                    self._tell(wanted.key, what, deliver_at, now)
+                if (after := step.after) is None:
+                    return Rescheduled(count, marked.mark or 0, named)
+
+    def _tell(self, key: QueueKey, what: Change, deliver_at: Instant | None, now: Instant) -> None:
+        if what is not Change.CANCEL:
+            self._lifecycle.pushed(key, now, deliver_at)
+        if what is Change.RUN:
+            self._wake(key)
+
+    async def _marked(self, wanted: ScheduledFilter) -> ScheduledFilter:
+        """The same filter with a mark: what is scheduled while this runs is not meant."""
+        if wanted.mark is not None:
+            return wanted
+        return msgspec.structs.replace(wanted, mark=await self._store.scheduled.mark(wanted.key))
+
+    def _check(self, wanted: ScheduledFilter) -> None:
+        validate.check_name(wanted.tenant, "tenant")
+        if wanted.queue is not None:
+            validate.check_name(wanted.queue)
+        validate.check_texts((wanted.partition, wanted.transaction_id))
+        if wanted.ids is not None and len(wanted.ids) > self._limits.page:
+            raise SkepError(Code.INVALID_REQUEST, f"one call names at most {self._limits.page} ids")
+        if wanted.mark is not None and not 0 <= wanted.mark <= MARK_MAX:
+            raise SkepError(Code.INVALID_REQUEST, "the mark is not one that a dry run gave")
+
+    async def _opened(self, found: list[ScheduledMessage], preview_bytes: int | None) -> list[ScheduledMessage]:
+        """Sealed payloads have no preview of their own: they are read and opened whole, then cut."""
+        room, shown = PREVIEWED_BYTES, []
+        for one in found:
+            if one.content_type != SEALED_TYPE:
+                shown.append(one)
+                continue
+            whole = one
+            if len(one.payload) < one.payload_bytes:
+                whole = (
+                    await self._whole(one) if one.payload_bytes <= room else msgspec.structs.replace(one, payload=b"")
+                )
+                room -= one.payload_bytes
+            shown.append(await self._open(whole, preview_bytes))
+        return shown
+
+    async def _whole(self, one: ScheduledMessage) -> ScheduledMessage:
+        wanted = ScheduledFilter(tenant=one.queue.tenant, queue=one.queue.name, ids=[one.id])
+        found = (await self._store.scheduled.page(wanted, None, 1, None)).messages
+        return found[0] if found else msgspec.structs.replace(one, payload=b"")
+
+    async def _open(self, one: ScheduledMessage, preview_bytes: int | None) -> ScheduledMessage:
+        """What cannot be opened shows that it is sealed, and nothing of it."""
+        try:
+            await self._encryption.prepare([one])
+            payload, content_type = self._encryption.open(one, None)
+        except SkepError:
+            return msgspec.structs.replace(one, payload=b"")
+        return msgspec.structs.replace(
+            one, payload=payload[:preview_bytes], payload_bytes=len(payload), content_type=content_type
+        )
+
+
+def _check_time(what: Change, deliver_at: Instant | None) -> None:
+    if (what is Change.MOVE) != (deliver_at is not None):
+        raise SkepError(Code.INVALID_TIME, "a message is moved to a time, and nothing else needs one")
+    if deliver_at is not None and not 0 <= deliver_at <= validate.INSTANT_MAX:
+        raise SkepError(Code.INVALID_TIME, "deliver_at is out of range")

@@ -1,0 +1,118 @@
+"""`/api/v1/scheduled…`: messages that wait for their time, and changing them until they are due."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skep.clock import Instant
+from skep.engine import Engine
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import ADMIN, READ, READ_LIST
+from skep.http.operation import Operation, Parameter
+from skep.http.paging import AFTER_NAME, LIMIT, page_limit
+from skep.http.routes.messages import PREVIEW, preview_bytes
+from skep.http.scheduled import of_query, of_selection, place_of, place_text, scheduled_view
+from skep.http.shown import wanted_id
+from skep.ids import id_text
+from skep.scheduled import Change
+from skep.wire.scheduled import (
+    ChangedMessage,
+    ScheduledChanged,
+    ScheduledMove,
+    ScheduledResponse,
+    ScheduledSelection,
+    ScheduledView,
+)
+from skep.wire.times import to_instant
+
+TAG = "Scheduled messages"
+LIST_PARAMETERS = (
+    Parameter("queue", str, "only of this queue"),
+    Parameter("partition", str, "only of this partition"),
+    Parameter("transactionId", str, "only with this transaction id"),
+    Parameter("traceId", str, "only of this trace"),
+    Parameter("dueAfter", str, "only those that are due at or after this time"),
+    Parameter("dueBefore", str, "only those that are due before this time"),
+    PREVIEW,
+    AFTER_NAME,
+    LIMIT,
+)
+MEANING = (
+    "Those that fit all that is given, all of the queue when nothing is. With `dryRun` they are only counted; the `mark` of "
+    "that answer, given to the next call, keeps it to what was counted: messages that were scheduled or moved since are not "
+    "touched."
+)
+
+_decode_selection = msgspec.json.Decoder(ScheduledSelection)
+_decode_move = msgspec.json.Decoder(ScheduledMove)
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Scheduled messages."""
+
+    async def list_scheduled(call: Call) -> Answer:
+        query, sees = call.query, call.visible
+        queue = call.queue(query["queue"]).name if "queue" in query else None
+        page = await engine.scheduled.page(
+            of_query(query, call.tenant, queue), after=place_of(query.get("after")), limit=page_limit(query),
+            preview_bytes=preview_bytes(query),
+        )  # fmt: skip
+        shown = [scheduled_view(message) for message in page.messages if sees(message.queue)]
+        return json_answer(ScheduledResponse(shown, place_text(page.after)))
+
+    async def show(call: Call) -> Answer:
+        key = call.queue(call.path("queue"))
+        return json_answer(scheduled_view(await engine.scheduled.message(key, wanted_id(call.path("messageId")))))
+
+    async def cancel(call: Call) -> Answer:
+        return await changed(call, await call.json(_decode_selection), Change.CANCEL)
+
+    async def run(call: Call) -> Answer:
+        return await changed(call, await call.json(_decode_selection), Change.RUN)
+
+    async def move(call: Call) -> Answer:
+        wanted = await call.json(_decode_move)
+        return await changed(call, wanted, Change.MOVE, to_instant(wanted.deliver_at))
+
+    async def changed(
+        call: Call, selection: ScheduledSelection, what: Change, deliver_at: Instant | None = None
+    ) -> Answer:
+        call.queue(selection.queue)
+        wanted = of_selection(selection, call.tenant)
+        if selection.dry_run:
+            done = await engine.scheduled.count(wanted)
+        else:
+            done = await engine.scheduled.change(wanted, what, deliver_at)
+        named = [ChangedMessage(id_text(one.id), one.seq) for one in done.changed]
+        return json_answer(ScheduledChanged(selection.dry_run, done.count, done.mark, named))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/scheduled", access=READ_LIST, handler=list_scheduled, tag=TAG,
+            parameters=LIST_PARAMETERS, answers={200: ScheduledResponse},
+            summary="List scheduled messages of a queue, or of all, those that are due first before the others",
+            description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
+        ),
+        Operation(
+            method="GET", path="/api/v1/scheduled/{queue}/{messageId}", access=READ, handler=show, tag=TAG,
+            parameters=(Parameter("queue", str, "the queue"), Parameter("messageId", str, "the message's id, a UUID")),
+            answers={200: ScheduledView}, summary="Show a scheduled message with its payload",
+        ),
+        Operation(
+            method="POST", path="/api/v1/scheduled/cancel", access=ADMIN, handler=cancel, tag=TAG, request=ScheduledSelection,
+            answers={200: ScheduledChanged}, summary="Cancel scheduled messages: they never enter the log",
+            description=f"{MEANING} A transaction id stays taken until its deduplication window ends.",
+            example={"queue": "orders", "partition": "customer-1", "dryRun": True},
+        ),
+        Operation(
+            method="POST", path="/api/v1/scheduled/run", access=ADMIN, handler=run, tag=TAG, request=ScheduledSelection,
+            answers={200: ScheduledChanged}, summary="Let scheduled messages enter the log now, in the order of their time",
+            description=MEANING, example={"queue": "orders", "dueBefore": "2026-12-01T00:00:00Z", "dryRun": True},
+        ),
+        Operation(
+            method="POST", path="/api/v1/scheduled/move", access=ADMIN, handler=move, tag=TAG, request=ScheduledMove,
+            answers={200: ScheduledChanged}, summary="Move scheduled messages to another time",
+            description=f"{MEANING} Among those that are due at the same time, moved ones come last.",
+            example={"queue": "orders", "transactionId": "order-1", "deliverAt": "2026-12-24T08:00:00Z"},
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,202 @@
+"""Scheduled messages: looking at them, cancelling them, moving them to another time, and letting them enter the log.
+
+Whoever changes a schedule holds the lock of its queue's log until commit. So a message is promoted, cancelled or moved by one
+server only, and a mark that was taken under that lock divides what is there from what comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import asyncpg
+
+from skep.clock import Instant
+from skep.ids import Id
+from skep.model import DEFAULT_PARTITION, Ordering, QueueKey, Seq
+from skep.scheduled import (
+    WALK_ROWS,
+    Change,
+    Changed,
+    Place,
+    ScheduledChange,
+    ScheduledCount,
+    ScheduledFilter,
+    ScheduledMessage,
+    ScheduledPage,
+    Waiting,
+    Walk,
+    walk_rows,
+)
+from skep.store.postgres import queues
+from skep.store.postgres.connection import Connection, Pool
+from skep.store.postgres.copying import append_rows
+from skep.store.postgres.push import OpenLog, open_logs
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "scheduled")
+
+
+class PostgresScheduled:
+    """Implements `skep.store.scheduled.ScheduledStore`. ``announce`` tells other servers of queues that got messages."""
+
+    def __init__(self, pool: Pool, announce: Callable[[Sequence[int]], None]) -> None:
+        self._pool = pool
+        self._announce = announce
+
+    async def page(
+        self, wanted: ScheduledFilter, after: Place | None, limit: int, preview_bytes: int | None
+    ) -> ScheduledPage:
+        """A page in the order of time."""
+        async with self._pool.connection() as connection:
+            fitting, next_after = await _fitting(connection, wanted, after, limit)
+            return ScheduledPage(await _show(connection, wanted.tenant, fitting, preview_bytes), next_after)
+
+    async def count(self, wanted: ScheduledFilter, after: Place | None) -> ScheduledCount:
+        """How many fit, as far as one walk goes."""
+        async with self._pool.connection() as connection:
+            fitting, next_after = await _fitting(connection, wanted, after, WALK_ROWS)
+            return ScheduledCount(len(fitting), next_after)
+
+    async def mark(self, key: QueueKey) -> int:
+        """The arrival up to which messages are there."""
+        return await self._pool.transaction(lambda connection: _mark(connection, key))
+
+    async def change(
+        self,
+        wanted: ScheduledFilter,
+        what: Change,
+        deliver_at: Instant | None,
+        after: Place | None,
+        limit: int,
+        now: Instant,
+    ) -> ScheduledChange:
+        """Change at most so many of those that fit."""
+        done, watched = await self._pool.transaction(
+            lambda connection: _change(connection, wanted, what, deliver_at, after, limit, now)
+        )
+        self._announce(watched)
+        return done
+
+
+async def _mark(connection: Connection, key: QueueKey) -> int:
+    queue = await queues.need(connection, key)
+    await connection.execute(SQL["lock_log"], queue.id)
+    return int(await connection.fetchval(SQL["mark"]))
+
+
+async def _change(
+    connection: Connection,
+    wanted: ScheduledFilter,
+    what: Change,
+    deliver_at: Instant | None,
+    after: Place | None,
+    limit: int,
+    now: Instant,
+) -> tuple[ScheduledChange, list[int]]:
+    log = (await open_logs(connection, [wanted.key], now)).get(wanted.key)
+    if log is None:
+        await queues.need(connection, wanted.key)
+        return ScheduledChange([], None), []
+    fitting, next_after = await _fitting(connection, wanted, after, limit)
+    places = [one.due_at for one in fitting], [one.arrival for one in fitting]
+    changed = [Changed(one.id) for one in fitting]
+    if what is Change.RUN:
+        rows = await connection.fetch(SQL["take"], log.queue_id, *places)
+        first = await enter_log(connection, log, rows)
+        changed = [Changed(row["id"], Seq(first + number)) for number, row in enumerate(rows)]
+    elif what is Change.CANCEL:
+        await connection.execute(SQL["cancel"], log.queue_id, *places)
+        await connection.execute(SQL["count_down"], log.queue_id, len(fitting))
+    elif fitting:
+        await connection.execute(SQL["move"], log.queue_id, *places, deliver_at)
+    watched = [log.queue_id] if what is Change.RUN and changed and log.watched else []
+    return ScheduledChange(changed, next_after), watched
+
+
+async def enter_log(connection: Connection, log: OpenLog, taken: Sequence[asyncpg.Record]) -> int:
+    """Append messages that were taken out of the schedule, in the order given; the seq of the first. The log is ours."""
+    first = log.last_seq + 1
+    only = DEFAULT_PARTITION if log.ordering == Ordering.FIFO else None
+    rows = [
+        (seq, log.created_at, row["id"], row["trace_id"], log.queue_id, None, row["priority"], only or row["partition"],
+         row["transaction_id"], row["content_type"], row["headers"], row["payload"])
+        for seq, row in enumerate(taken, start=first)
+    ]  # fmt: skip
+    if rows:
+        await append_rows(connection, rows)
+        await connection.execute(SQL["count_down"], log.queue_id, len(rows))
+        await connection.execute(
+            SQL["key_seqs"], log.queue_id, [row["transaction_id"] for row in taken], [row["partition"] for row in taken],
+            [row[0] for row in rows], [row["id"] for row in taken],
+        )  # fmt: skip
+    return first
+
+
+async def _fitting(
+    connection: Connection, wanted: ScheduledFilter, after: Place | None, limit: int
+) -> tuple[list[Waiting], Place | None]:
+    return (await _walk(connection, wanted, after, walk_rows(wanted, limit))).page(wanted, limit)
+
+
+async def _walk(connection: Connection, wanted: ScheduledFilter, after: Place | None, most: int) -> Walk:
+    """The next messages that may fit, by the index that narrows most, in the order of time."""
+    queue = None if wanted.queue is None else await queues.need(connection, wanted.key)
+    start = wanted.start(after)
+    span = (*start, wanted.end, most)
+    if wanted.ids is not None:
+        return await _named(connection, wanted.tenant, await _with_ids(connection, wanted.ids, start), None)
+    if wanted.transaction_id is not None:
+        rows = await connection.fetch(SQL["with_transaction_id"], wanted.transaction_id, *span)
+        return await _named(connection, wanted.tenant, rows, _end(rows, most))
+    if wanted.trace_id is not None:
+        rows = await connection.fetch(SQL["with_trace_id"], wanted.trace_id, *span)
+        end = _end(rows, most)
+        own = await _with_ids(connection, [wanted.trace_id], start)
+        rows = sorted([*rows, *(row for row in own if end is None or _place(row) <= end)], key=_place)
+        return await _named(connection, wanted.tenant, rows, end)
+    if queue is not None:
+        rows = await connection.fetch(SQL["walk"], queue.id, *span)
+        return Walk([Waiting(queue.key.name, *row) for row in rows], _end(rows, most))
+    rows = await connection.fetch(SQL["walk_all"], wanted.tenant, *span)
+    return Walk([Waiting(*row) for row in rows], _end(rows, most))
+
+
+async def _with_ids(connection: Connection, ids: Sequence[Id], start: Place) -> list[asyncpg.Record]:
+    rows = await connection.fetch(SQL["with_ids"], list(dict.fromkeys(ids)))
+    return sorted((row for row in rows if _place(row) > start), key=_place)
+
+
+def _place(row: asyncpg.Record) -> Place:
+    return Place(row["due_at"], row["arrival"])
+
+
+def _end(rows: Sequence[asyncpg.Record], most: int) -> Place | None:
+    return _place(rows[-1]) if len(rows) == most else None
+
+
+async def _named(connection: Connection, tenant: str, rows: Sequence[asyncpg.Record], end: Place | None) -> Walk:
+    """The rows of this tenant, with the names of their queues."""
+    if not rows:
+        return Walk([], end)
+    found = await connection.fetch(SQL["queue_names"], list({row["queue_id"] for row in rows}), tenant)
+    names = {row["id"]: row["name"] for row in found}
+    return Walk([Waiting(names[row["queue_id"]], *row) for row in rows if row["queue_id"] in names], end)
+
+
+async def _show(
+    connection: Connection, tenant: str, wanted: Sequence[Waiting], preview_bytes: int | None
+) -> list[ScheduledMessage]:
+    """The messages with their payloads; one that has gone meanwhile is left out."""
+    if not wanted:
+        return []
+    columns = [one.queue_id for one in wanted], [one.due_at for one in wanted], [one.arrival for one in wanted]
+    rows = {row["arrival"]: row for row in await connection.fetch(SQL["show"], *columns, preview_bytes)}
+    return [
+        ScheduledMessage(
+            queue=QueueKey(one.queue, tenant), place=one.place, id=one.id, partition=one.partition,
+            transaction_id=one.transaction_id, trace_id=one.trace_id, headers=row["headers"], content_type=row["content_type"],
+            payload=row["payload"], payload_bytes=row["payload_bytes"], priority=row["priority"],
+        )
+        for one in wanted
+        if (row := rows.get(one.arrival)) is not None
+    ]  # fmt: skip

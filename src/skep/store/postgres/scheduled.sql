@@ -1,0 +1,104 @@
+-- Scheduled messages, looked at and changed before they are due. A walk reads what filters need; payloads are read for what is shown.
+-- Places are (due_at, arrival).
+
+-- name: walk
+-- By the primary key.
+SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id
+FROM scheduled s
+WHERE s.queue_id = $1 AND (s.due_at, s.arrival) > ($2, $3) AND s.due_at < $4
+ORDER BY s.queue_id, s.due_at, s.arrival LIMIT $5
+
+-- name: walk_all
+-- The same of each queue of a tenant that has any. Of each as many as of all together: the first of all are among them.
+SELECT q.name, s.* FROM queue q
+CROSS JOIN LATERAL (
+    SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id
+    FROM scheduled s
+    WHERE s.queue_id = q.id AND (s.due_at, s.arrival) > ($2, $3) AND s.due_at < $4
+    ORDER BY s.queue_id, s.due_at, s.arrival LIMIT $5) s
+WHERE q.tenant = $1 AND q.deleted_at IS NULL AND q.scheduled_count > 0
+ORDER BY s.due_at, s.arrival LIMIT $5
+
+-- name: with_ids
+-- By the index on ids.
+SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id
+FROM unnest($1::uuid[]) AS k (id)
+CROSS JOIN LATERAL (SELECT s.* FROM scheduled s WHERE s.id = k.id ORDER BY s.id LIMIT 1) s
+
+-- name: with_transaction_id
+-- By the index on transaction ids.
+SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id
+FROM scheduled s
+WHERE s.transaction_id = $1 AND s.transaction_id IS NOT NULL AND (s.due_at, s.arrival) > ($2, $3) AND s.due_at < $4
+ORDER BY s.transaction_id, s.due_at, s.arrival LIMIT $5
+
+-- name: with_trace_id
+-- By the index on traces: of those that were given one. The others are found by their id.
+SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id
+FROM scheduled s
+WHERE s.trace_id = $1 AND s.trace_id <> s.id AND (s.due_at, s.arrival) > ($2, $3) AND s.due_at < $4
+ORDER BY s.trace_id, s.due_at, s.arrival LIMIT $5
+
+-- name: queue_names
+SELECT q.id, q.name FROM unnest($1::integer[]) AS k (id)
+CROSS JOIN LATERAL (SELECT q.id, q.name FROM queue q WHERE q.id = k.id AND q.tenant = $2 AND q.deleted_at IS NULL LIMIT 1) q
+
+-- name: show
+-- By the primary key. $4 is how many bytes of a payload are wanted; null is all of it.
+SELECT s.queue_id, s.due_at, s.arrival, s.headers, s.content_type, s.priority, length(s.payload) AS payload_bytes,
+       CASE WHEN $4::integer IS NULL THEN s.payload ELSE substring(s.payload FROM 1 FOR $4::integer) END AS payload
+FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS k (queue_id, due_at, arrival)
+CROSS JOIN LATERAL (
+    SELECT s.* FROM scheduled s WHERE s.queue_id = k.queue_id AND s.due_at = k.due_at AND s.arrival = k.arrival
+    ORDER BY s.queue_id, s.due_at, s.arrival LIMIT 1) s
+
+-- name: lock_log
+SELECT lock_log($1)
+
+-- name: mark
+-- The greatest arrival that was given out. Under the lock of the log, whose holder alone schedules for its queue: so what of the
+-- queue has a smaller one is committed.
+SELECT CASE WHEN a.is_called THEN a.last_value ELSE 0 END FROM scheduled_arrival_seq a
+
+-- name: take
+-- Takes messages out of the schedule, under the lock of the log; their tids lead straight back to them.
+WITH found AS MATERIALIZED (
+    SELECT s.ctid FROM unnest($2::bigint[], $3::bigint[]) AS k (due_at, arrival)
+    CROSS JOIN LATERAL (
+        SELECT s.ctid FROM scheduled s WHERE s.queue_id = $1 AND s.due_at = k.due_at AND s.arrival = k.arrival
+        ORDER BY s.queue_id, s.due_at, s.arrival LIMIT 1) s
+), taken AS (
+    DELETE FROM scheduled s USING found f WHERE s.ctid = f.ctid RETURNING s.*
+)
+SELECT * FROM taken ORDER BY due_at, arrival
+
+-- name: cancel
+-- The same, and their payloads stay where they are.
+WITH found AS MATERIALIZED (
+    SELECT s.ctid FROM unnest($2::bigint[], $3::bigint[]) AS k (due_at, arrival)
+    CROSS JOIN LATERAL (
+        SELECT s.ctid FROM scheduled s WHERE s.queue_id = $1 AND s.due_at = k.due_at AND s.arrival = k.arrival
+        ORDER BY s.queue_id, s.due_at, s.arrival LIMIT 1) s
+)
+DELETE FROM scheduled s USING found f WHERE s.ctid = f.ctid
+
+-- name: move
+-- Arrivals are given out anew, so that who counted before does not touch these.
+WITH found AS MATERIALIZED (
+    SELECT s.ctid FROM unnest($2::bigint[], $3::bigint[]) AS k (due_at, arrival)
+    CROSS JOIN LATERAL (
+        SELECT s.ctid FROM scheduled s WHERE s.queue_id = $1 AND s.due_at = k.due_at AND s.arrival = k.arrival
+        ORDER BY s.queue_id, s.due_at, s.arrival LIMIT 1) s
+)
+UPDATE scheduled s SET due_at = $4, arrival = DEFAULT FROM found f WHERE s.ctid = f.ctid
+
+-- name: count_down
+UPDATE queue SET scheduled_count = greatest(0, scheduled_count - $2) WHERE id = $1
+
+-- name: key_seqs
+-- A repeat of a message that entered the log is answered with its seq from now on. The queue comes with each key: as a parameter by
+-- itself it would let the planner walk all keys of the queue.
+UPDATE dedup d SET seq = k.seq
+FROM unnest(array_fill($1::integer, ARRAY[cardinality($2::text[])]), $2::text[], $3::text[], $4::bigint[], $5::uuid[])
+    AS k (queue_id, transaction_id, partition, seq, id)
+WHERE d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id
