@@ -30,7 +30,7 @@ class IdMint:
     """Mints UUIDv7s: 48 bits of Unix milliseconds, then a 74-bit counter that starts random each millisecond."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.Lock()
         self._ms = 0
         self._counter = 0
@@ -56,7 +56,7 @@ class IdMint:
     def _take(self, count: int) -> tuple[int, int]:
         """The fixed bits of ``count`` new ids, and the first value of their counter."""
         with self._lock:
-            ms = self._clock.now() // MICROS_PER_MS
+            ms = self.clock.now() // MICROS_PER_MS
             if ms > self._ms:
                 self._ms = ms
                 # The top bit stays clear, so a millisecond has room for 2^73 further ids.

@@ -55,3 +55,25 @@ def test_they_are_cancelled_moved_and_run_after_a_question(command: Command, cli
     assert command("scheduled", "cancel", "orders", "--due-after", "3h", "--yes").json()["count"] == 1
     assert [one.id for one in client.scheduled("orders")] == [messages[1].message_id]
     assert command("scheduled", "run", "orders", "--partition", "nope", "--yes").code == 4
+
+
+def test_a_message_is_held_back_for_a_while(command: Command, client: skep.Client) -> None:
+    for delay in ("1h", "3600"):
+        assert command("push", "orders", "1", "--delay", delay).json()["status"] == "scheduled"
+    line = '{"queue": "orders", "payload": 1, "delaySeconds": 3600}\n'
+    assert command("push", "--items", stdin=line).json()["scheduled"] == 1
+    assert len(list(client.scheduled("orders", due_before=datetime.now(UTC) + timedelta(hours=1, minutes=5)))) == 3
+    for wrong in (("--delay", "soon"), ("--delay", "-1"), ("--delay", "1h", "--deliver-at", "1h")):
+        assert command("push", "orders", "1", *wrong).code == 1
+
+
+def test_message_show_and_trace_know_those_that_are_scheduled(command: Command, client: skep.Client) -> None:
+    [told] = client.push("orders", {"n": 1}, deliver_at=SOON, transaction_id="t").messages
+
+    by_name = command("message", "show", "orders", "--transaction-id", "t").json()
+    by_id = command("message", "show", "orders", told.message_id).json()
+    [traced] = command("trace", told.trace_id or "").json()
+
+    assert by_name["id"] == by_id["id"] == traced["id"] == told.message_id
+    assert by_name["deliverAt"] == by_id["deliverAt"] == traced["deliverAt"] == "2101-01-01T00:00:00Z"
+    assert "deliver at" in command("message", "show", "orders", told.message_id, "-o", "table").out

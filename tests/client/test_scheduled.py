@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -55,3 +56,50 @@ async def test_the_same_for_asyncio(async_client: skep.AsyncClient) -> None:
     assert (await async_client.move_scheduled("orders", SOON, ids=[second.id])).count == 1
     assert (await async_client.scheduled_message("orders", second.id)).id == second.id
     assert (await async_client.cancel_scheduled("orders")).count == 1
+
+
+@pytest.mark.parametrize("delay", [3_600, 3_600.0, timedelta(hours=1)])
+def test_a_push_with_a_delay_is_due_that_long_after_the_call(client: skep.Client, delay: float | timedelta) -> None:
+    before = datetime.now(UTC)
+    client.push("orders", 1, delay=delay)
+    after = datetime.now(UTC)
+
+    [one] = client.scheduled("orders")
+    slack = timedelta(seconds=1)
+    assert before + timedelta(hours=1) - slack <= one.deliver_at <= after + timedelta(hours=1) + slack
+
+
+def test_what_a_message_says_of_its_time_goes_before_what_is_said_of_all(client: skep.Client) -> None:
+    client.push("orders", [skep.NewMessage(1, deliver_at=SOON), skep.NewMessage(2, delay=0), 3], delay=60)
+
+    assert [bytes(one.payload) for one in client.scheduled("orders")] == [b"3", b"1"]
+    assert [message.json() for message in client.pop("orders")] == [2]
+
+
+def test_a_message_of_a_transaction_may_have_a_delay(client: skep.Client) -> None:
+    client.push("orders", 1)
+    [message] = client.pop("orders")
+    with client.transaction() as tx:
+        tx.ack(message)
+        tx.push("mails", "later", delay=60)
+
+    assert [bytes(one.payload) for one in client.scheduled("mails")] == [b'"later"']
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"delay": 1, "deliver_at": SOON}, Code.INVALID_REQUEST),
+        ({"delay": -1}, Code.INVALID_TIME),
+        ({"delay": float("nan")}, Code.INVALID_TIME),
+        ({"delay": float("inf")}, Code.INVALID_TIME),
+        ({"delay": 1e300}, Code.INVALID_TIME),
+        ({"delay": "soon"}, Code.INVALID_TIME),
+        ({"delay": timedelta(days=-1)}, Code.INVALID_TIME),
+    ],
+)
+def test_a_delay_that_cannot_be_meant_is_refused(client: skep.Client, options: dict[str, Any], code: Code) -> None:
+    with pytest.raises(skep.SkepError) as raised:
+        client.push("orders", 1, **options)
+
+    assert raised.value.code is code

@@ -24,7 +24,8 @@ def test_every_setting_of_a_buffer_may_be_given() -> None:
 
 
 def test_everything_that_travels_with_a_message_may_be_given() -> None:
-    assert {*MessageOptions.__annotations__, "queue", "payload"} == set(PushItem.__struct_fields__)
+    named = {"delay_seconds" if name == "delay" else name for name in MessageOptions.__annotations__}
+    assert {*named, "queue", "payload"} == set(PushItem.__struct_fields__)
 
 
 def public_methods(kind: type) -> set[str]:

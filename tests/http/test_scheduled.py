@@ -161,3 +161,55 @@ def test_times_from_before_all_time_narrow_nothing(api: Api) -> None:
 
     assert found(api, "queue=q&dueAfter=0001-01-01T00:00:00Z&dueBefore=9999-12-31T00:00:00Z") == [1]
     assert found(api, "queue=q&dueBefore=1901-01-01T00:00:00Z") == []
+
+
+def test_a_delay_counts_from_when_the_server_read_it(api: Api) -> None:
+    [told] = api.push("q", 1, delaySeconds=3600).json["messages"]
+    [soon] = api.push("q", 2, delaySeconds=0).json["messages"]
+
+    assert (told["status"], soon["status"]) == ("scheduled", "stored")
+    assert found(api) == [1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"delaySeconds": 1, "deliverAt": SOON}, "INVALID_REQUEST"),
+        ({"delaySeconds": -1}, "INVALID_TIME"),
+        ({"delaySeconds": 1e18}, "INVALID_TIME"),
+        ({"delaySeconds": "1"}, "INVALID_REQUEST"),
+    ],
+)
+def test_a_delay_that_cannot_be_meant_is_refused(api: Api, fields: dict[str, object], code: str) -> None:
+    assert api.push("q", 1, **fields).code == code
+
+
+def test_a_transaction_has_no_delays_since_its_repeat_must_be_the_same(api: Api) -> None:
+    body = {"items": [{"queue": "q", "payload": 1, "delaySeconds": 60}], "acks": []}
+    assert api.post("/api/v1/transaction", body).code == "INVALID_REQUEST"
+
+
+def test_a_trace_has_those_that_are_scheduled_at_its_end(api: Api) -> None:
+    id_ = schedule(api, "later", traceId=TRACE)
+    api.push("q", "now", traceId=TRACE)
+
+    messages = api.get(f"/api/v1/traces/{TRACE}").json["messages"]
+
+    assert [(one["payload"], one["seq"], one["deliverAt"]) for one in messages] == [
+        ("now", 1, None),
+        ("later", 0, SOON),
+    ]
+    alone = schedule(api, "alone")
+    assert [one["id"] for one in api.get(f"/api/v1/traces/{alone}").json["messages"]] == [alone]
+    assert id_ == messages[1]["id"]
+
+
+def test_a_message_is_found_by_its_transaction_id_while_it_is_scheduled(api: Api) -> None:
+    schedule(api, "later", partition="p", transactionId="t")
+
+    shown = api.get("/api/v1/messages/p/t?queue=q").json
+    assert (shown["payload"], shown["seq"], shown["deliverAt"]) == ("later", 0, SOON)
+    assert api.get("/api/v1/messages/other/t?queue=q").code == "MESSAGE_NOT_FOUND"
+    change(api, "run")
+    entered = api.get("/api/v1/messages/p/t?queue=q").json
+    assert (entered["payload"], entered["seq"], entered["deliverAt"]) == ("later", 1, None)

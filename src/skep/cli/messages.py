@@ -17,6 +17,7 @@ from skep.errors import Code, SkepError
 if TYPE_CHECKING:
     from skep.wire.attempts import AttemptView
     from skep.wire.browsing import BrowsedMessage, MessageStory
+    from skep.wire.scheduled import ScheduledView
 
 message_app = App(name="message", help="Look at messages without leasing them.", help_format="plaintext")
 
@@ -82,14 +83,16 @@ def list_messages(
 @message_app.command
 def show(
     queue: str,
-    seq: int | None = None,
+    seq: str | None = None,
     /,
     *,
     transaction_id: str | None = None,
     partition: str = "Default",
     to: Connection | None = None,
 ) -> None:
-    """Show a message with its whole payload and its attempts, by its seq or its transaction id.
+    """Show a message with its whole payload and its attempts, by its seq, its id or its transaction id.
+
+    A message that is scheduled has no seq yet: it is shown with the time when it is due.
 
     For example:
         skep message show orders 17
@@ -100,7 +103,7 @@ def show(
     queue
         The queue.
     seq
-        Its seq.
+        Its seq; or its id, while it is scheduled.
     transaction_id
         Its transaction id; the newest one with it is shown.
     partition
@@ -108,30 +111,42 @@ def show(
     """
     to = to or Connection()
     if (seq is None) == (transaction_id is None):
-        raise SkepError(Code.INVALID_REQUEST, "name the message by its seq, or by --transaction-id")
+        raise SkepError(Code.INVALID_REQUEST, "name the message by its seq or id, or by --transaction-id")
     with to.open() as client:
         if transaction_id is not None:
             found = client.message_pushed_as(queue, transaction_id, partition=partition)
+        elif seq is not None and seq.isascii() and seq.isdecimal():
+            found = client.message(queue, int(seq))
         else:
-            found = client.message(queue, seq or 0)
-        attempts = client.attempts(queue, found.seq)
+            print_one(to, client.scheduled_message(queue, seq or ""), show_scheduled)
+            return
+        attempts = [] if found.deliver_at else client.attempts(queue, found.seq)
     from skep.wire.browsing import MessageStory
 
     print_one(to, MessageStory(**msgspec.structs.asdict(found), attempts=attempts), _show)
 
 
+def show_scheduled(message: ScheduledView) -> None:
+    """A message that waits for its time, field by field."""
+    _show_fields(message, {"payload_bytes", "preview"})
+
+
 def _show(message: MessageStory) -> None:
-    fields = msgspec.structs.asdict(message)
-    del fields["payload_bytes"], fields["preview"], fields["state"], fields["attempts"]
-    print_fields({
-        name.replace("_", " "): bytes(value).decode() if isinstance(value, msgspec.Raw) else value
-        for name, value in fields.items()
-    })  # fmt: skip
+    hidden = {"payload_bytes", "preview", "state", "attempts"}
+    _show_fields(message, hidden if message.deliver_at else {*hidden, "deliver_at"})
     if message.attempts:
         print_table(message.attempts, ATTEMPTS)
     for one in message.attempts:
         if one.error is not None and "\n" in one.error:
             print_lines(["", f"attempt {one.attempt} of {one.consumer_group}:", *one.error.splitlines()])
+
+
+def _show_fields(message: msgspec.Struct, hidden: set[str]) -> None:
+    fields = {name: value for name, value in msgspec.structs.asdict(message).items() if name not in hidden}
+    print_fields({
+        name.replace("_", " "): bytes(value).decode() if isinstance(value, msgspec.Raw) else value
+        for name, value in fields.items()
+    })  # fmt: skip
 
 
 ATTEMPTS: Columns[AttemptView] = {

@@ -42,6 +42,7 @@ class Item(Struct, rename="camel", forbid_unknown_fields=True):
     content_type: str | UnsetType = UNSET
     deliver_at: datetime | UnsetType = UNSET
     priority: int | UnsetType = UNSET
+    delay_seconds: float | UnsetType = UNSET
     namespace: str | None = None
     task: str | None = None
 
@@ -87,6 +88,6 @@ def item(line: Line) -> tuple[str | None, NewMessage, MessageOptions]:
         raise SkepError(Code.INVALID_PAYLOAD, f"line {line.number} is not an item: {error}") from None
     message = NewMessage(
         body, found.partition, found.transaction_id, found.trace_id, found.headers, found.content_type,
-        found.deliver_at, found.priority,
+        found.deliver_at, found.priority, found.delay_seconds,
     )  # fmt: skip
     return found.queue, message, {"namespace": found.namespace, "task": found.task}

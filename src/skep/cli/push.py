@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from skep.cli.connection import Connection, Flag
 from skep.cli.output import counted, print_lines, print_one
 from skep.cli.progress import progress
-from skep.cli.when import deadline
+from skep.cli.when import deadline, length
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def push(
     header: Several = None,
     content_type: str | None = None,
     deliver_at: str | None = None,
+    delay: str | None = None,
     priority: int | None = None,
     batch: int = BATCH,
     to: Connection | None = None,
@@ -101,13 +102,15 @@ def push(
         What the payload is when it is not JSON.
     deliver_at
         Hold it back until this time, 2026-01-31T12:00:00Z, or 10m for in ten minutes.
+    delay
+        Hold it back for this long: 90s, 10m, 2h, 1d, or a number of seconds.
     priority
         Higher comes first in unordered queues.
     batch
         Messages in one request at the most.
     """
     to = to or Connection()
-    options = _options(partition, transaction_id, trace_id, header, content_type, deliver_at, priority)
+    options = _options(partition, transaction_id, trace_id, header, content_type, deliver_at, delay, priority)
     if payload is not None or file is not None:
         if payload is not None and file is not None:
             raise SkepError(Code.INVALID_REQUEST, "give a payload or --file, not both")
@@ -128,8 +131,11 @@ def _options(
     header: list[str] | None,
     content_type: str | None,
     deliver_at: str | None,
+    delay: str | None,
     priority: int | None,
 ) -> MessageOptions:
+    if deliver_at is not None and delay is not None:
+        raise SkepError(Code.INVALID_REQUEST, "give --deliver-at or --delay, not both")
     given: dict[str, object] = {
         "partition": partition,
         "transaction_id": transaction_id,
@@ -137,6 +143,7 @@ def _options(
         "headers": dict(_header(text) for text in header) if header else None,
         "content_type": content_type,
         "deliver_at": None if deliver_at is None else deadline(deliver_at),
+        "delay": None if delay is None else length(delay),
         "priority": priority,
     }
     options: MessageOptions = {}

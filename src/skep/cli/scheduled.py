@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from cyclopts import App, Group, Parameter
 
 from skep.cli.connection import Connection
 from skep.cli.consent import Consent
 from skep.cli.exits import NOTHING, OK, note
-from skep.cli.output import Columns, counted, excerpt, print_fields, print_lines, print_one, print_rows
+from skep.cli.messages import show_scheduled
+from skep.cli.output import Columns, counted, excerpt, print_lines, print_one, print_rows
 from skep.cli.when import deadline
 from skep.errors import Code, SkepError
 
@@ -127,7 +127,7 @@ def show(
     if not found:
         return _none()
     for one in found:
-        print_one(to, one, _show)
+        print_one(to, one, show_scheduled)
     return OK
 
 
@@ -249,15 +249,6 @@ def _change(
 def _none() -> int:
     note("there are no such scheduled messages")
     return NOTHING
-
-
-def _show(message: ScheduledView) -> None:
-    fields = msgspec.structs.asdict(message)
-    del fields["payload_bytes"], fields["preview"]
-    print_fields({
-        name.replace("_", " "): bytes(value).decode() if isinstance(value, msgspec.Raw) else value
-        for name, value in fields.items()
-    })  # fmt: skip
 
 
 COLUMNS: Columns[ScheduledView] = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def trace(trace_id: str, /, *, to: Connection | None = None) -> int:
-    """Follow a trace across queues, oldest message first.
+    """Follow a trace across queues, oldest message first, then scheduled ones.
 
     Exit code 4 when no message carries it.
 
@@ -39,7 +39,8 @@ COLUMNS: Columns[BrowsedMessage] = {
     "created": lambda one: one.created_at,
     "queue": lambda one: one.queue,
     "partition": lambda one: one.partition,
-    "seq": lambda one: one.seq,
+    "seq": lambda one: one.seq or None,
+    "due": lambda one: one.deliver_at,
     "transaction id": lambda one: one.transaction_id,
     "payload": lambda one: excerpt(one.payload, one.preview),
 }

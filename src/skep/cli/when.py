@@ -37,6 +37,20 @@ def duration(text: str) -> timedelta | None:
     return None if written is None else timedelta(seconds=int(written[1]) * _UNITS[written[2]])
 
 
+def length(text: str) -> timedelta:
+    """How long: `10m`, or a number of seconds."""
+    try:
+        span = duration(text)
+        found = timedelta(seconds=float(text)) if span is None else span
+        if found < timedelta(0):
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise SkepError(
+            Code.INVALID_TIME, f"a delay is written 90s, 10m, 2h, 1d, or as a number of seconds, not {text!r}"
+        ) from None
+    return found
+
+
 def position(text: str) -> Literal["beginning", "end"] | datetime | int:
     """The place in a log that is meant."""
     if text == "beginning":

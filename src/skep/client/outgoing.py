@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, cast
 
 import msgspec
@@ -12,11 +12,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from skep.client.delivered import Delivered
 from skep.client.options import no_others
 from skep.client.tracing import current_context
+from skep.clock import Clock, seconds
 from skep.errors import Code, SkepError
 from skep.ids import IdMint, id_text
 from skep.model import DEFAULT_PARTITION
 from skep.traceparent import TRACEPARENT, TRACESTATE
 from skep.wire.messages import PushedMessage, PushItem
+from skep.wire.times import to_datetime
 
 Headers = dict[str, str]
 Durability = Literal["stored", "buffered"]
@@ -33,6 +35,7 @@ class NewMessage(Struct, frozen=True):
     content_type: str | None | UnsetType = UNSET
     deliver_at: datetime | None | UnsetType = UNSET
     priority: int | UnsetType = UNSET
+    delay: float | timedelta | None | UnsetType = UNSET
 
 
 _OWN_FIELDS = NewMessage.__struct_fields__[1:]
@@ -46,6 +49,8 @@ class MessageOptions(TypedDict, total=False):
     Without a ``transaction_id`` each message gets one that is minted for it, so that a push whose answer is lost can be
     made again and is stored once. ``transaction_id=None`` pushes without one; such a push is not tried again when it may
     have been stored.
+
+    ``delay`` (seconds, or a timedelta) is another way to say ``deliver_at``: so long after this call.
     """
 
     partition: str
@@ -57,6 +62,7 @@ class MessageOptions(TypedDict, total=False):
     priority: int
     namespace: str | None
     task: str | None
+    delay: float | timedelta | None
 
 
 class PushOptions(MessageOptions, total=False):
@@ -99,7 +105,7 @@ def push_items(queue: str, messages: object, options: MessageOptions, mint: IdMi
             Code.INVALID_REQUEST, "one transaction id names one message; give each its own with skep.NewMessage"
         )
     ids = iter(mint.mint_many(len(several)))
-    items = [_item(queue, message, options, ids) for message in several]
+    items = [_item(queue, message, options, ids, mint.clock) for message in several]
     context = current_context()
     if context is not None:
         _carry(items, context.headers)
@@ -150,7 +156,7 @@ def _listed(messages: object) -> list[object]:
     return [messages]
 
 
-def _item(queue: str, message: object, options: MessageOptions, ids: Iterator[bytes]) -> PushItem:
+def _item(queue: str, message: object, options: MessageOptions, ids: Iterator[bytes], clock: Clock) -> PushItem:
     if isinstance(message, Delivered):
         message = copied(message)
     payload = message
@@ -158,7 +164,7 @@ def _item(queue: str, message: object, options: MessageOptions, ids: Iterator[by
     if isinstance(message, NewMessage):
         payload = message.payload
         own = ((name, getattr(message, name)) for name in _OWN_FIELDS)
-        said = {**options, **{name: value for name, value in own if value is not UNSET}}
+        said = _own_first(said, {name: value for name, value in own if value is not UNSET})
     content_type = said.get("content_type")
     is_bytes = isinstance(payload, _BYTES)
     if is_bytes and content_type is None:
@@ -179,11 +185,33 @@ def _item(queue: str, message: object, options: MessageOptions, ids: Iterator[by
         said.get("trace_id"),
         cast("Raw", UNSET if headers is None else headers),
         content_type,
-        said.get("deliver_at"),
+        said.get("deliver_at") if said.get("delay") is None else _delayed(said, clock),
         said.get("priority", 0),
         said.get("namespace"),
         said.get("task"),
     )
+
+
+def _own_first(said: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """What a message says itself goes before what is said of all; its time, however it says it, before their time."""
+    others = {"deliver_at", "delay"} - own.keys() if own.keys() & {"deliver_at", "delay"} else ()
+    return {name: value for name, value in {**said, **own}.items() if name not in others}
+
+
+def _delayed(said: Mapping[str, Any], clock: Clock) -> datetime:
+    """The time that a delay means: by this clock, so that the same push made again is the same."""
+    delay = said["delay"]
+    if said.get("deliver_at") is not None:
+        raise SkepError(Code.INVALID_REQUEST, "give deliver_at or delay, not both")
+    try:
+        length = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+        if not length >= 0:  # NaN is not either
+            raise ValueError
+        return to_datetime(clock.now() + seconds(length))
+    except (TypeError, ValueError, OverflowError):
+        raise SkepError(
+            Code.INVALID_TIME, f"a delay is a timedelta or a number of seconds from 0 on, not {delay!r}"
+        ) from None
 
 
 def _by_its_own_means(value: object) -> Any:

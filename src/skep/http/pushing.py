@@ -9,9 +9,11 @@ from http import HTTPStatus
 
 import msgspec
 
+from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.http import queued
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.parameters import SECONDS_MAX
 from skep.http.producer import stamp, stamped
 from skep.ids import Id, id_text, id_texts, parse_id
 from skep.keys import Verb
@@ -28,8 +30,11 @@ LEVELS_ABOVE_PAYLOADS = 3
 """A payload stands in an item, in a list, in the body."""
 
 
-def new_messages(items: Sequence[PushItem], call: Call) -> list[NewMessage]:
-    """The messages the items mean, if they may be pushed, in the request's trace where they bring none."""
+def new_messages(items: Sequence[PushItem], call: Call, now: Instant | None = None) -> list[NewMessage]:
+    """The messages the items mean, if they may be pushed, in the request's trace where they bring none.
+
+    Delays count from ``now``; without it there may be none.
+    """
     context = call.trace_context
     keys: dict[str, QueueKey] = {}
     principal = call.principal
@@ -55,11 +60,26 @@ def new_messages(items: Sequence[PushItem], call: Call) -> list[NewMessage]:
                 parse_trace_id(item.trace_id) if item.trace_id is not None else trace_id_in(headers),
                 stamped_headers,
                 item.content_type,
-                None if item.deliver_at is None else to_instant(item.deliver_at),
+                None if item.deliver_at is None and item.delay_seconds is None else _due_at(item, now),
                 item.priority,
             )
         )
     return messages
+
+
+def _due_at(item: PushItem, now: Instant | None) -> Instant:
+    """When an item is due that says so, in one of two ways."""
+    delay = item.delay_seconds
+    if delay is None:
+        assert item.deliver_at is not None
+        return to_instant(item.deliver_at)
+    if item.deliver_at is not None:
+        raise SkepError(Code.INVALID_REQUEST, "give deliverAt or delaySeconds, not both")
+    if now is None:  # a repeat could not be told from another transaction
+        raise SkepError(Code.INVALID_REQUEST, "within a transaction a message has a deliverAt, and no delaySeconds")
+    if not 0 <= delay <= SECONDS_MAX:  # NaN is within nothing
+        raise SkepError(Code.INVALID_TIME, f"delaySeconds is a number from 0 to {SECONDS_MAX}")
+    return Instant(now + seconds(delay))
 
 
 def trace_id_in(headers: bytes | None) -> Id | None:

@@ -8,6 +8,7 @@ from skep.http import parameters
 from skep.http.shown import json_headers, shown_payload, wanted_id
 from skep.ids import id_text, minted_at
 from skep.scheduled import Place, ScheduledFilter, ScheduledMessage
+from skep.wire.browsing import BrowsedMessage
 from skep.wire.scheduled import ScheduledSelection, ScheduledView
 from skep.wire.times import to_datetime, to_instant
 
@@ -63,6 +64,17 @@ def _is_number(text: str) -> bool:
 def place_text(place: Place | None) -> str | None:
     """A place as the wire has it."""
     return None if place is None else f"{place.due_at}-{place.arrival}"
+
+
+def browsed_scheduled(message: ScheduledMessage) -> BrowsedMessage:
+    """A scheduled message, where messages of the log are shown."""
+    view = scheduled_view(message)
+    return BrowsedMessage(
+        queue=view.queue, partition=view.partition, seq=0, id=view.id, transaction_id=view.transaction_id,
+        trace_id=view.trace_id, created_at=view.scheduled_at or view.deliver_at, priority=view.priority, state=None,
+        headers=view.headers, content_type=view.content_type, payload_bytes=view.payload_bytes, payload=view.payload,
+        preview=view.preview, deliver_at=view.deliver_at,
+    )  # fmt: skip
 
 
 def scheduled_view(message: ScheduledMessage) -> ScheduledView:

@@ -14,7 +14,8 @@ from skep.wire.traces import TraceEventView
 class BrowsedMessage(Struct, rename="camel"):
     """A message of the log. When only a part of the payload is shown, ``payload`` is null and ``preview`` is that part.
 
-    ``state`` is how far the group has come with it; null when no group was asked for.
+    ``state`` is how far the group has come with it; null when no group was asked for. A message that is scheduled has a
+    ``deliverAt``, and the ``seq`` 0 as long as it has none; its ``createdAt`` is when it was pushed.
     """
 
     queue: str
@@ -31,9 +32,10 @@ class BrowsedMessage(Struct, rename="camel"):
     payload_bytes: int
     payload: Raw
     preview: str | None
+    deliver_at: datetime | None = None
 
 
-class MessageStory(BrowsedMessage, rename="camel"):
+class MessageStory(BrowsedMessage, rename="camel", kw_only=True):
     """A message with its attempts: what `skep message show` prints."""
 
     attempts: list[AttemptView]
@@ -47,7 +49,7 @@ class MessagesResponse(Struct):
 
 
 class TraceResponse(Struct, rename="camel"):
-    """All messages of a trace, oldest first, across queues, and the events that workers told of."""
+    """All messages of a trace, oldest first, across queues, then those that are scheduled, and the events that workers told of."""
 
     trace_id: str
     messages: list[BrowsedMessage]

@@ -18,7 +18,10 @@ NO_HEADERS = Raw(b"")
 
 
 class PushItem(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """A message to push. With a ``contentType`` the payload is a base64 text; without one it is any JSON."""
+    """A message to push. With a ``contentType`` the payload is a base64 text; without one it is any JSON.
+
+    ``delaySeconds`` is another way to say ``deliverAt``: so long after the server has read it. Not within a transaction.
+    """
 
     queue: str
     payload: Raw
@@ -31,6 +34,7 @@ class PushItem(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults
     priority: int = 0
     namespace: str | None = None
     task: str | None = None
+    delay_seconds: float | None = None
 
 
 class PushRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):

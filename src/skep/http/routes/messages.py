@@ -10,8 +10,10 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import READ
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
+from skep.http.scheduled import browsed_scheduled
 from skep.http.shown import attempt_view, browsed_message, wanted_id
 from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage
+from skep.scheduled import ScheduledFilter
 from skep.wire.attempts import AttemptsResponse
 from skep.wire.browsing import BrowsedMessage, MessagesResponse
 
@@ -48,8 +50,15 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def by_transaction_id(call: Call) -> Answer:
         key = call.queue(parameters.needed(call.query, "queue"))
-        message = await find(key, call.path("partition"), call.path("transactionId"))
+        partition, transaction_id = call.path("partition"), call.path("transactionId")
+        message = await find(key, partition, transaction_id)
         if message is None:
+            wanted = ScheduledFilter(
+                tenant=key.tenant, queue=key.name, partition=partition, transaction_id=transaction_id
+            )
+            waiting = (await engine.scheduled.page(wanted, limit=1)).messages
+            if waiting:
+                return json_answer(browsed_scheduled(waiting[0]))
             raise SkepError(Code.MESSAGE_NOT_FOUND, "there is no message with this partition and transaction id")
         return json_answer(browsed_message(message))
 
@@ -88,7 +97,7 @@ def operations(engine: Engine) -> list[Operation]:
         Operation(
             method="GET", path="/api/v1/messages/{partition}/{transactionId}", access=READ, handler=by_transaction_id, tag=TAG,
             parameters=(QUEUE,), answers={200: BrowsedMessage},
-            summary="Show the newest message with a transaction id, with its payload",
+            summary="Show the newest message with a transaction id, also one that is scheduled, with its payload",
         ),
         Operation(
             method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}", access=READ, handler=by_seq, tag=TAG,

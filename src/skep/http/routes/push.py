@@ -29,7 +29,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         if call.header(b"content-type") == ARROW.encode():
             return await bulk.push(engine, meter, call)
         request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
-        messages = pushing.new_messages(request.items, call)
+        messages = pushing.new_messages(request.items, call, engine.now())
         await _make_labelled_queues(engine, request.items, call.tenant)
         qos0 = request.buffer_ms is not None or request.buffer_max is not None
         try:

@@ -14,10 +14,12 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import POP, READ_LIST, READ_TENANT
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.scheduled import browsed_scheduled
 from skep.http.shown import browsed_message, wanted_id
 from skep.ids import id_text
 from skep.keys import Verb
 from skep.model import QueueKey
+from skep.scheduled import ScheduledFilter
 from skep.wire.browsing import TraceResponse
 from skep.wire.times import to_datetime
 from skep.wire.traces import (
@@ -47,6 +49,10 @@ def operations(engine: Engine) -> list[Operation]:
         events = await engine.past.events(trace_id, call.tenant, limit=limit)
         sees = call.visible
         shown = [browsed_message(message) for message in found if sees(message.queue)]
+        if len(found) < limit:
+            wanted = ScheduledFilter(tenant=call.tenant, trace_id=trace_id)
+            page = await engine.scheduled.page(wanted, limit=limit - len(found))
+            shown += [browsed_scheduled(message) for message in page.messages if sees(message.queue)]
         told = [_view(event) for event in events if is_seen(event, call)]
         return json_answer(TraceResponse(id_text(trace_id), shown, told))
 
@@ -101,7 +107,7 @@ def operations(engine: Engine) -> list[Operation]:
                 Parameter("traceId", str, "the trace's id, a UUID"),
                 Parameter("limit", int, f"how many messages at most; {TRACE_MESSAGES} by default"),
             ),
-            answers={200: TraceResponse}, summary="Follow a trace across queues, oldest message first, with its events",
+            answers={200: TraceResponse}, summary="Follow a trace across queues, oldest message first, then scheduled ones, with its events",
         ),
     ]  # fmt: skip
 
