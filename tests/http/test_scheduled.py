@@ -213,3 +213,15 @@ def test_a_message_is_found_by_its_transaction_id_while_it_is_scheduled(api: Api
     change(api, "run")
     entered = api.get("/api/v1/messages/p/t?queue=q").json
     assert (entered["payload"], entered["seq"], entered["deliverAt"]) == ("later", 1, None)
+
+
+def test_the_audit_log_tells_a_change_from_a_dry_run(api: Api) -> None:
+    schedule(api, 1)
+    would = change(api, "move", dryRun=True, deliverAt=LAST)
+    change(api, "move", mark=would["mark"], deliverAt=LAST)
+
+    did, asked = (one for one in api.get("/api/v1/audit?limit=2").json["entries"])
+
+    for entry, outcome in ((did, "done"), (asked, "dry run")):
+        assert (entry["verb"], entry["outcome"], entry["count"]) == ("move scheduled messages", outcome, 1)
+    assert did["after"].startswith("2101-01-03")

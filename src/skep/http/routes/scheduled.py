@@ -23,7 +23,7 @@ from skep.wire.scheduled import (
     ScheduledSelection,
     ScheduledView,
 )
-from skep.wire.times import to_instant
+from skep.wire.times import to_datetime, to_instant
 
 TAG = "Scheduled messages"
 LIST_PARAMETERS = (
@@ -78,11 +78,17 @@ def operations(engine: Engine) -> list[Operation]:
         call: Call, selection: ScheduledSelection, what: Change, deliver_at: Instant | None = None
     ) -> Answer:
         call.queue(selection.queue)
+        call.note(dry_run=selection.dry_run)
         wanted = of_selection(selection, call.tenant)
         if selection.dry_run:
             done = await engine.scheduled.count(wanted)
         else:
             done = await engine.scheduled.change(wanted, what, deliver_at)
+        call.note(
+            count=done.count,
+            dry_run=selection.dry_run,
+            after=None if deliver_at is None else str(to_datetime(deliver_at)),
+        )
         named = [ChangedMessage(id_text(one.id), one.seq) for one in done.changed]
         return json_answer(ScheduledChanged(selection.dry_run, done.count, done.mark, named))
 
