@@ -98,3 +98,21 @@ class Death(Struct, frozen=True):
     error: str | None
     attempts: int
     failed_at: Instant
+
+
+class ReplayRecord(Struct, frozen=True, kw_only=True):
+    """One row of the replay history: a dead letter that went back, and as which message.
+
+    ``queue`` is None when the queue that it went to was deleted since; ``reason`` and ``attempts`` are None where nobody wrote them down.
+    """
+
+    dead_seq: Seq
+    dead_id: Id
+    queue: str | None
+    seq: Seq
+    id: Id
+    group: str
+    reason: DeadReason | None
+    error: str | None
+    attempts: int | None
+    replayed_at: Instant

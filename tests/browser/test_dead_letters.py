@@ -59,6 +59,24 @@ def test_selected_ones_are_replayed_after_a_preview(screen: Screen, api: Api) ->
     assert [message["payload"]["n"] for message in api.pop("orders")] == [0, 2]
 
 
+def test_what_was_replayed_is_shown_with_what_became_of_it(screen: Screen, api: Api) -> None:
+    kill(api, "orders", "no card", "no money")
+    screen.open("/dead-letters", queue="orders.dead")
+    screen.page.get_by_role("link", name="Replayed dead letters of orders.dead").click()
+    expect(screen.page.locator("main")).to_contain_text("No replays")
+    api.post("/api/v1/dlq/replay", {"queue": "orders", "error": "money"})
+    [message] = api.pop("orders", 1)
+    api.ack(message)
+
+    screen.page.reload()
+
+    row = screen.page.locator("table.rows tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("no money")
+    expect(row).to_contain_text("settled")
+    screen.shoot("dead-replays")
+
+
 def test_choosing_none_is_told(screen: Screen, api: Api, complaints: list[str]) -> None:
     kill(api, "orders", "no 1")
     screen.open("/dead-letters")

@@ -112,6 +112,8 @@ def test_dead_letters_are_listed_shown_replayed_and_purged(command: Command, cli
     assert shown["id"] == listed[0]["id"]
     done = command("dlq", "replay", "orders", str(listed[1]["seq"]), "--yes").json()
     assert (done["count"], done["replayed"][0]["deadSeq"]) == (1, listed[1]["seq"])
+    [again] = command("dlq", "replays", "orders").json()
+    assert (again["deadSeq"], again["error"], again["replayResult"]) == (listed[1]["seq"], "no good", "pending")
     assert command("dlq", "purge", "orders", listed[0]["id"], "--yes").json()["count"] == 1
     assert [one["seq"] for one in command("dlq", "list", "orders").json()] == [listed[2]["seq"]]
     assert command("dlq", "purge", "orders", "--until", "1h", "--yes").code == 4

@@ -165,3 +165,49 @@ def test_messages_of_a_log_are_buried_once_under_a_name(api: Api) -> None:
     assert len(api.pop("q")) == 3
     assert api.post("/api/v1/dlq/bury", {**wanted, "queue": "none", "name": "other"}).code == "QUEUE_NOT_FOUND"
     assert api.post("/api/v1/dlq/bury", {**wanted, "letters": [{"seq": 0, "error": ""}]}).code == "INVALID_REQUEST"
+
+
+def replays(api: Api, query: str) -> list[dict[str, Any]]:
+    reply = api.get(f"/api/v1/dlq/replays?{query}")
+    assert reply.status == 200, reply
+    found: list[dict[str, Any]] = reply.json["replays"]
+    return found
+
+
+def test_replays_are_listed_with_what_became_of_them(api: Api) -> None:
+    bury(api, "q", 1, 2, 3, 4, error="no such customer")
+    dead = letters(api, "queue=q")
+    assert replays(api, "queue=q") == []
+    sent = api.post("/api/v1/dlq/replay", {"queue": "q"}).json["replayed"]
+    done, again, held = (api.pop("q", 1, "&consumerGroup=g")[0] for _ in range(3))
+    api.ack(done)
+    api.ack(again, "dlq")
+
+    found = replays(api, "queue=q")
+
+    assert replays(api, "queue=q.dead") == found
+    results = {one["seq"]: one["replayResult"] for one in found}
+    assert results[done["seq"]] == "settled"
+    assert results[again["seq"]] == "dead"
+    assert results[held["seq"]] == "in_flight"
+    assert sorted(results.values()) == ["dead", "in_flight", "pending", "settled"]
+    last = found[0]
+    assert last.pop("replayedAt") > dead[3]["failedAt"]
+    assert last == {
+        "deadLetterQueue": "q.dead", "deadSeq": 4, "deadId": dead[3]["id"], "queue": "q", "seq": sent[3]["seq"],
+        "id": sent[3]["id"], "consumerGroup": "g", "reason": "rejected", "error": "no such customer", "attempts": 1,
+        "replayResult": results[sent[3]["seq"]],
+    }  # fmt: skip
+
+
+def test_replays_come_in_pages_and_outlive_group_and_queue(api: Api) -> None:
+    bury(api, "q", 1, 2)
+    api.post("/api/v1/dlq/replay", {"queue": "q"})
+    page = api.get("/api/v1/dlq/replays?queue=q&limit=1").json
+    assert [one["deadSeq"] for one in page["replays"]] == [2]
+    assert [one["deadSeq"] for one in replays(api, f"queue=q&after={page['after']}")] == [1]
+
+    assert api.delete("/api/v1/consumer-groups/g?queue=q").status == 200
+
+    assert [one["replayResult"] for one in replays(api, "queue=q.dead")] == [None, None]
+    assert api.get("/api/v1/dlq/replays?queue=nothing").code == "QUEUE_NOT_FOUND"

@@ -14,7 +14,7 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import FailedAttempt, FinishedLease, RetentionPass
+from skep.histories import FailedAttempt, FinishedLease, ReplayRecord, RetentionPass
 from skep.ids import Id
 from skep.model import (
     DEAD_LETTER_SUFFIX,
@@ -162,6 +162,7 @@ class Log:
     scheduled: list[Scheduled] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)
     dead: dict[int, DeadLetter] = field(default_factory=dict)
+    replays: list[ReplayRecord] = field(default_factory=list)
     lease_history: list[FinishedLease] = field(default_factory=list)
     failures: list[FailedAttempt] = field(default_factory=list)
     retention_history: list[RetentionPass] = field(default_factory=list)

@@ -8,9 +8,9 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, ReplayRecord, TraceEvent, TraceName
 from skep.ids import Id
-from skep.model import QueueKey, Seq, SettleStatus
+from skep.model import DeadLetter, QueueKey, Seq, SettleStatus
 from tests.support.reference import Log
 from tests.support.reference_views import ReferenceViews
 
@@ -117,6 +117,19 @@ class ReferencePast(ReferenceViews):
         last = {event.name: event.at for event in self._told(tenant)}
         return [TraceName(name, last[name]) for name in sorted(last) if name > after][:limit]
 
+    async def replays(
+        self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
+    ) -> list[ReplayRecord]:
+        log = self.log(key)
+        if not (log.queue.holds_dead_letters or self.is_used(key)):
+            raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"{key.name} is no dead-letter queue")
+        known = [
+            one if one.queue is not None and QueueKey(one.queue, key.tenant) in self.logs else _without_queue(one)
+            for one in sorted(log.replays, key=lambda one: -one.dead_seq)
+        ]
+        fitting = [one for one in known if source_queue in (None, one.queue)]
+        return [one for one in fitting if before is None or one.dead_seq < before][:limit]
+
     async def deaths(self, key: QueueKey, limit: int) -> list[Death]:
         log = self.log(key)
         if not (log.queue.holds_dead_letters or self.is_used(key)):
@@ -126,3 +139,15 @@ class ReferencePast(ReferenceViews):
             Death(one.seq, one.source_queue, one.group, one.reason, one.error, one.attempts, one.failed_at)
             for one in letters
         ]
+
+
+def replay_record(letter: DeadLetter, queue: str, seq: int, id_: Id, now: Instant) -> ReplayRecord:
+    """What is written down of a replay."""
+    return ReplayRecord(
+        dead_seq=letter.seq, dead_id=letter.id, queue=queue, seq=Seq(seq), id=id_, group=letter.group,
+        reason=letter.reason, error=letter.error, attempts=letter.attempts, replayed_at=now,
+    )  # fmt: skip
+
+
+def _without_queue(one: ReplayRecord) -> ReplayRecord:
+    return msgspec.structs.replace(one, queue=None)

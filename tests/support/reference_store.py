@@ -65,7 +65,7 @@ from tests.support.reference_claims import ReferenceClaims
 from tests.support.reference_clock import ReferenceClock
 from tests.support.reference_data_keys import ReferenceDataKeys
 from tests.support.reference_operations import ReferenceOperations
-from tests.support.reference_past import ReferencePast
+from tests.support.reference_past import ReferencePast, replay_record
 from tests.support.reference_scheduled import ReferenceScheduled
 from tests.support.reference_settling import ReferenceSettling
 
@@ -413,6 +413,7 @@ class ReferenceStore(
             )
             entry = self.append(log, message, id_, now, audience=None if group is None else group.id)
             self.take_away(grave, int(letter.seq), now)
+            grave.replays.append(replay_record(letter, log.queue.key.name, entry.seq, id_, now))
             replayed.append(Replayed(letter.seq, log.queue.key, id_, Seq(entry.seq)))
         return replayed
 

@@ -20,7 +20,7 @@ from skep.model import QUEUE_MODE_GROUP
 
 if TYPE_CHECKING:
     from skep.client import Client
-    from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse
+    from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse, ReplayView
 
 dead_letter_app = App(name="dlq", help="Look at dead letters, replay and purge them.", help_format="plaintext")
 
@@ -148,6 +148,32 @@ def replay(
 
 
 @dead_letter_app.command
+def replays(
+    queue: str, /, *, source_queue: str | None = None, limit: int = LISTED, to: Connection | None = None
+) -> None:
+    """List dead letters that were replayed, and what became of them.
+
+    The newest letters come first. A record is kept for 90 days.
+
+    For example:
+        skep dlq replays orders --limit 20
+
+    Parameters
+    ----------
+    queue
+        A dead-letter queue, or a queue whose own dead letters are meant.
+    source_queue
+        Only those that went back to this queue.
+    limit
+        How many at the most.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        found = client.replays(queue, source_queue=source_queue)
+        print_rows(to, islice(found, limit), REPLAY_COLUMNS, empty="no dead letter was replayed")
+
+
+@dead_letter_app.command
 def purge(
     queue: str,
     letters: Letters = None,
@@ -250,4 +276,15 @@ COLUMNS: Columns[DeadLetterView] = {
     "attempts": lambda one: one.attempts,
     "error": lambda one: None if one.error is None else one.error.partition("\n")[0],
     "payload": lambda one: excerpt(one.payload, one.preview),
+}
+
+REPLAY_COLUMNS: Columns[ReplayView] = {
+    "letter": lambda one: one.dead_seq,
+    "replayed at": lambda one: one.replayed_at,
+    "became": lambda one: f"{one.queue or 'a deleted queue'} {one.seq}",
+    "group": lambda one: None if one.consumer_group == QUEUE_MODE_GROUP else one.consumer_group,
+    "result": lambda one: one.replay_result,
+    "reason": lambda one: one.reason,
+    "attempts": lambda one: one.attempts,
+    "error": lambda one: one.error,
 }

@@ -20,7 +20,7 @@ from skep.client.scheduled import Scheduled
 from skep.model import ClearScope
 from skep.wire.attempts import AttemptView
 from skep.wire.browsing import BrowsedMessage
-from skep.wire.dead_letters import Buried, DeadLetterView, PurgeResponse, ReplayResponse
+from skep.wire.dead_letters import Buried, DeadLetterView, PurgeResponse, ReplayResponse, ReplayView
 from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
 from skep.wire.operations import OperationStatsResponse, OperationView
 from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
@@ -160,6 +160,15 @@ class Looking(Scheduled):
     def replay(self, queue: str, **wish: Unpack[DeadLetterWish]) -> ReplayResponse:
         """Send dead letters back to their queues, in order; each to the group that gave it up."""
         return self.run(looking_calls.replay(queue, wish))
+
+    def replays(self, queue: str, *, source_queue: str | None = None) -> Iterator[ReplayView]:
+        """The dead letters of a queue that were replayed, the newest first: as which message, and what became of that."""
+        after: int | None = None
+        while True:
+            page = self.run(looking_calls.replays(queue, source_queue, after))
+            yield from page.replays
+            if (after := page.after) is None:
+                return
 
     def bury(self, queue: str, letters: Mapping[int, str], *, name: str) -> Buried:
         """Put messages of the log, by their seqs and with an error each, among the dead letters: once for every ``name``.

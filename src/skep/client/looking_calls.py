@@ -21,6 +21,7 @@ from skep.wire.dead_letters import (
     DeadLetterView,
     PurgeResponse,
     ReplayResponse,
+    ReplaysResponse,
     UnfitMessage,
 )
 from skep.wire.groups import (
@@ -289,6 +290,12 @@ def dead_letter(queue: str, letter: str | int) -> Call[DeadLetterView]:
 def replay(queue: str, wish: DeadLetterWish) -> Call[ReplayResponse]:
     """Send dead letters back."""
     return post("/api/v1/dlq/replay", ReplayResponse, _selection(queue, wish))
+
+
+def replays(queue: str, source_queue: str | None, after: int | None) -> Call[ReplaysResponse]:
+    """A page of replayed dead letters."""
+    given = {"queue": queue, "source_queue": source_queue, "after": after, "limit": PAGE_ROWS}
+    return get("/api/v1/dlq/replays", ReplaysResponse, given)
 
 
 def bury(queue: str, letters: Mapping[int, str], name: str) -> Call[Buried]:

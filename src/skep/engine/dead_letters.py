@@ -8,10 +8,11 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import Limits
 from skep.engine import validate
 from skep.engine.inflight import InFlight
-from skep.engine.replaying import Replay, purge_all, replay_all, replay_edited
+from skep.engine.replaying import Replay, purge_all, replay_all, replay_edited, with_results
 from skep.errors import Code, SkepError
+from skep.histories import ReplayRecord
 from skep.ids import Id, IdMint
-from skep.model import DeadLetter, DeadLetterFilter, Edited, NewMessage, QueueKey, Seq
+from skep.model import DeadLetter, DeadLetterFilter, Edited, MessageState, NewMessage, QueueKey, Seq
 from skep.records import Buried, ReceiptKey, Unfit
 from skep.store.protocol import Store
 
@@ -96,6 +97,20 @@ class DeadLetters:
             for moved in done.replayed:
                 self._announce(moved.queue, self._clock.now())
             return done
+
+    async def replays(
+        self, key: QueueKey, *, source_queue: str | None = None, before: Seq | None = None, limit: int = 100
+    ) -> list[tuple[ReplayRecord, MessageState | None]]:
+        """What was replayed from a dead-letter queue, the newest letters first, and how its group has come along with it.
+
+        The state is None where nobody can tell: the message is gone from the log, its queue or group is, or it went to all groups.
+        """
+        with self._in_flight:
+            validate.check_key(key)
+            validate.check_texts((source_queue,))
+            validate.check_page(limit, self._limits)
+            found = await self._store.replays(key, source_queue, before, limit)
+            return await with_results(self._store, key.tenant, found, self._clock.now())
 
     async def purge(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> int:
         """Delete all that match now; how many were deleted, or would be."""

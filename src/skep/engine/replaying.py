@@ -10,8 +10,19 @@ from skep.clock import Clock, Instant
 from skep.config import Limits
 from skep.engine.record_checks import is_json
 from skep.errors import Code, SkepError
+from skep.histories import ReplayRecord
 from skep.ids import Id, IdMint
-from skep.model import DeadLetterFilter, Edited, NewMessage, QueueKey, Replayed
+from skep.model import (
+    NO_GROUP,
+    DeadLetterFilter,
+    Edited,
+    MessageFilter,
+    MessageState,
+    NewMessage,
+    QueueKey,
+    Replayed,
+    Seq,
+)
 from skep.store.protocol import Store
 
 
@@ -88,3 +99,28 @@ async def purge_all(store: Store, clock: Clock, limits: Limits, wanted: DeadLett
         if done < limit:
             break
     return purged
+
+
+async def with_results(
+    store: Store, tenant: str, records: Sequence[ReplayRecord], now: Instant
+) -> list[tuple[ReplayRecord, MessageState | None]]:
+    """Replays, and how far the group of each has come with the message. Neighbours in the log are looked at together."""
+    states: dict[tuple[str, str, int], MessageState | None] = {}
+    wanted = sorted(
+        (one.queue, one.group, one.seq) for one in records if one.queue is not None and one.group != NO_GROUP
+    )
+    while wanted:
+        queue, group, first = wanted[0]
+        run = [place for n, place in enumerate(wanted) if place == (queue, group, first + n)]
+        del wanted[: len(run)]
+        look = MessageFilter(
+            queue=QueueKey(queue, tenant), group=group, after=Seq(first - 1), limit=len(run), preview_bytes=0
+        )
+        try:
+            page = await store.messages(look, now)
+        except SkepError as error:
+            if error.code not in (Code.QUEUE_NOT_FOUND, Code.GROUP_NOT_FOUND):
+                raise
+            continue
+        states.update({(queue, group, message.seq): message.state for message in page.messages})
+    return [(one, states.get((one.queue or "", one.group, one.seq))) for one in records]

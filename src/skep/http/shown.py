@@ -12,11 +12,12 @@ from skep.clock import Instant
 from skep.consumers import consumer_of
 from skep.engine.attempts import Attempt
 from skep.errors import Code, SkepError
+from skep.histories import ReplayRecord
 from skep.ids import Id, id_text, parse_id
-from skep.model import DeadLetter, DeadLetterOrigin, GroupStats, Queue, QueueStats, StoredMessage
+from skep.model import DeadLetter, DeadLetterOrigin, GroupStats, MessageState, Queue, QueueStats, StoredMessage
 from skep.wire.attempts import AttemptView, ConsumerView
 from skep.wire.browsing import BrowsedMessage
-from skep.wire.dead_letters import DeadLetterView
+from skep.wire.dead_letters import DeadLetterView, ReplayView
 from skep.wire.groups import GroupFigures
 from skep.wire.messages import NULL, DeadLetterStory
 from skep.wire.queues import ListedQueue, QueueDetail, QueueFigures, QueueView
@@ -177,6 +178,14 @@ def dead_letter_story(origin: DeadLetterOrigin) -> DeadLetterStory:
     return DeadLetterStory(
         origin.source_queue, origin.source_seq, origin.partition, origin.group, origin.reason, origin.error,
         origin.attempts, to_datetime(origin.failed_at),
+    )  # fmt: skip
+
+
+def replay_view(queue: str, record: ReplayRecord, state: MessageState | None) -> ReplayView:
+    """A dead letter of a queue that went back."""
+    return ReplayView(
+        queue, record.dead_seq, id_text(record.dead_id), record.queue, record.seq, id_text(record.id), record.group,
+        record.reason, record.error, record.attempts, to_datetime(record.replayed_at), state,
     )  # fmt: skip
 
 

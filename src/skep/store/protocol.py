@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from skep.clock import Instant
 from skep.data_keys import WrappedKey
-from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
+from skep.histories import (
+    Death,
+    FailedAttempt,
+    FinishedLease,
+    Journey,
+    Moment,
+    ReplayRecord,
+    RetentionPass,
+    TraceEvent,
+    TraceName,
+)
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -316,6 +326,12 @@ class Store(Protocol):
         the replay recorded. A source queue that is gone is QUEUE_NOT_FOUND, and nothing moves. With ``edited`` they go with
         that payload instead of their own; NOT_ENCRYPTED when a source queue is encrypted and that is not.
         """
+        ...
+
+    async def replays(
+        self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
+    ) -> list[ReplayRecord]:
+        """What was replayed from a dead-letter queue, the newest letters first, those before the seq of a letter."""
         ...
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:

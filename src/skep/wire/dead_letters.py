@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Raw, Struct
 
-from skep.model import DeadReason
+from skep.model import DeadReason, MessageState
 from skep.records import Buried as Buried  # it is the answer, as it is kept
 
 
@@ -90,6 +90,35 @@ class ReplayResponse(Struct, rename="camel"):
     dry_run: bool
     count: int
     replayed: list[ReplayedMessage]
+
+
+class ReplayView(Struct, rename="camel"):
+    """A dead letter that went back to its queue, what it had died of, and the message that it became.
+
+    ``replayResult`` is how far the group has come with that message. It is null when nobody can tell: the message, its queue or
+    its group is gone, or it went to all groups. ``queue`` is null when that was deleted, ``reason`` and ``attempts`` when nobody
+    wrote them down.
+    """
+
+    dead_letter_queue: str
+    dead_seq: int
+    dead_id: str
+    queue: str | None
+    seq: int
+    id: str
+    consumer_group: str
+    reason: DeadReason | None
+    error: str | None
+    attempts: int | None
+    replayed_at: datetime
+    replay_result: MessageState | None
+
+
+class ReplaysResponse(Struct):
+    """A page, the newest letters first; ``after`` is where the next one starts, null when there is none."""
+
+    replays: list[ReplayView]
+    after: int | None
 
 
 class PurgeResponse(Struct, rename="camel"):

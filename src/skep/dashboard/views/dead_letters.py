@@ -128,6 +128,18 @@ async def letter(site: Site, call: Call) -> Answer:
     )  # fmt: skip
 
 
+async def replays(site: Site, call: Call) -> Answer:
+    """What was replayed from a dead-letter queue, and what became of it."""
+    place = site.place(call)
+    key = call.queue(call.path("queue"))
+    before = parameters.position(place.query, "before")
+    rows = await site.engine.dead_letters.replays(key, before=None if before is None else Seq(before), limit=LETTERS)
+    return site.page(
+        call, "dead_replays.html", screen="dead-letters", queue=key.name, rows=rows,
+        before=rows[-1][0].dead_seq if len(rows) == LETTERS else None,
+    )  # fmt: skip
+
+
 def _pretty(text: str) -> str:
     import msgspec
 
@@ -217,6 +229,7 @@ PAGES: list[Page] = [
     Page("/dead-letters", ("queue", "source", "reason", "error"), dead_letters),
     Page("/dead-letters/{queue}/kinds/{sign}", ("before",), kind, READ),
     Page("/dead-letters/{queue}/letters/{seq}", (), letter, READ),
+    Page("/dead-letters/{queue}/replays", ("before",), replays, READ),
     Page(
         "/dead-letters/{queue}/confirm",
         ("do", "sign", "seq*", "source", "reason", "error", "wrong", "chosen"),

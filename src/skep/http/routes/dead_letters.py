@@ -11,9 +11,9 @@ from skep.http.need import ADMIN, PUSH, READ
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.routes.messages import PREVIEW, preview_bytes
-from skep.http.shown import dead_letter_view
+from skep.http.shown import dead_letter_view, replay_view
 from skep.ids import id_text
-from skep.model import DeadReason, QueueKey, Seq
+from skep.model import DeadLetterFilter, DeadReason, QueueKey, Seq
 from skep.records import Buried, Unfit
 from skep.wire.dead_letters import (
     BuryRequest,
@@ -23,6 +23,7 @@ from skep.wire.dead_letters import (
     PurgeResponse,
     ReplayedMessage,
     ReplayResponse,
+    ReplaysResponse,
 )
 
 TAG = "Dead letters"
@@ -72,6 +73,20 @@ def operations(engine: Engine) -> list[Operation]:
         replayed = [ReplayedMessage(one.dead_seq, one.queue.name, one.seq, id_text(one.id)) for one in done.replayed]
         return json_answer(ReplayResponse(selection.dry_run, done.count, replayed))
 
+    async def list_replays(call: Call) -> Answer:
+        query = call.query
+        limit, after = page_limit(query), parameters.position(query, "after")
+        named = QueueKey(parameters.needed(query, "queue"), call.tenant)
+        wanted = DeadLetterFilter(queue=named, source_queue=query.get("sourceQueue"))
+        meant = await dead_letters.meant(engine, wanted, call)
+        if meant is None:
+            return json_answer(ReplaysResponse([], None))
+        found = await engine.dead_letters.replays(
+            meant.queue, source_queue=meant.source_queue, before=None if after is None else Seq(after), limit=limit
+        )
+        shown = [replay_view(meant.queue.name, record, state) for record, state in found]
+        return json_answer(ReplaysResponse(shown, next_after(shown, limit, lambda one: one.dead_seq)))
+
     async def bury(call: Call) -> Answer:
         wanted = await call.json(_decode_burial)
         unfit = [Unfit(one.seq, one.error) for one in wanted.letters]
@@ -88,6 +103,12 @@ def operations(engine: Engine) -> list[Operation]:
         Operation(
             method="GET", path="/api/v1/dlq", access=READ, handler=list_letters, tag=TAG, parameters=LIST_PARAMETERS,
             answers={200: DeadLettersResponse}, summary="List dead letters in the order of dying",
+        ),
+        Operation(
+            method="GET", path="/api/v1/dlq/replays", access=READ, handler=list_replays, tag=TAG,
+            parameters=(*LIST_PARAMETERS[:2], AFTER_SEQ, LIMIT), answers={200: ReplaysResponse},
+            summary="List replayed dead letters, the newest letters first",
+            description="Each with the message that it became, and how far its group has come with that.",
         ),
         Operation(
             method="GET", path="/api/v1/dlq/{queue}/{letter}", access=READ, handler=show, tag=TAG,

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
+from skep.histories import ReplayRecord
 from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
@@ -284,6 +285,22 @@ async def _check_order(
 
 def _sources(queue: Queue, rows: Sequence[asyncpg.Record]) -> list[QueueKey]:
     return [QueueKey(name, queue.key.tenant) for name in dict.fromkeys(row["source_queue"] for row in rows)]
+
+
+async def replays(
+    connection: Connection, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
+) -> list[ReplayRecord]:
+    """What was replayed from a dead-letter queue, the newest letters first."""
+    queue = await _dead_letter_queue(connection, key)
+    end = SEQ_MAX if before is None else min(before, SEQ_MAX)
+    return [
+        ReplayRecord(
+            dead_seq=row["dead_seq"], dead_id=row["dead_id"], queue=row["name"], seq=row["seq"], id=row["id"],
+            group=row["group_name"], reason=DeadReason(row["reason"]), error=row["error"], attempts=row["attempts"],
+            replayed_at=row["replayed_at"],
+        )
+        for row in await connection.fetch(SQL["replays"], queue.id, end, source_queue, limit)
+    ]  # fmt: skip
 
 
 async def purge(connection: Connection, wanted: DeadLetterFilter, limit: int, now: Instant, shard: int) -> int:

@@ -95,6 +95,14 @@ INSERT INTO replay_history (dead_queue, dead_seq, dead_id, queue_id, seq, id, gr
 SELECT $1, $2, d.id, $3, $4, $6, d.group_name, d.reason, d.error, d.attempts, $8
 FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = $2
 
+-- name: replays
+-- Rides the primary key, backwards. A deleted queue has no name that one could look for; to say so in the WHERE would lead the planner
+-- to the index of names.
+SELECT r.*, q.name FROM replay_history r
+LEFT JOIN LATERAL (SELECT CASE WHEN q.deleted_at IS NULL THEN q.name END AS name FROM queue q WHERE q.id = r.queue_id LIMIT 1) q ON true
+WHERE r.dead_queue = $1 AND r.dead_seq < $2 AND ($3::text IS NULL OR q.name = $3)
+ORDER BY r.dead_queue DESC, r.dead_seq DESC LIMIT $4
+
 -- name: lock_log
 SELECT lock_log($1)
 

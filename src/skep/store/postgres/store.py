@@ -13,7 +13,17 @@ import structlog
 from skep.clock import Clock, Instant, SystemClock
 from skep.data_keys import WrappedKey
 from skep.errors import Code, SkepError
-from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
+from skep.histories import (
+    Death,
+    FailedAttempt,
+    FinishedLease,
+    Journey,
+    Moment,
+    ReplayRecord,
+    RetentionPass,
+    TraceEvent,
+    TraceName,
+)
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -379,6 +389,12 @@ class PostgresStore:
         self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None = None
     ) -> list[Replayed]:
         return await self._pool.transaction(lambda c: dead.replay(c, wanted, ids, until, now, self._shard, edited))
+
+    async def replays(
+        self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
+    ) -> list[ReplayRecord]:
+        async with self._pool.connection() as connection:
+            return await dead.replays(connection, key, source_queue, before, limit)
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
         return await self._pool.transaction(lambda c: dead.purge(c, wanted, limit, now, self._shard))

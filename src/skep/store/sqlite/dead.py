@@ -9,6 +9,7 @@ import msgspec
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
+from skep.histories import ReplayRecord
 from skep.ids import Id
 from skep.model import NO_GROUP, DeadLetter, DeadLetterFilter, DeadReason, Edited, QueueKey, Replayed, Seq
 from skep.store.rules import check_sealed
@@ -47,6 +48,21 @@ def replay(
     replayed = [_send_back(session, queue, row, id_, now, edited) for row, id_ in zip(rows, ids, strict=False)]
     _remove(session, queue, rows, now)
     return replayed
+
+
+def replays(
+    session: Session, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
+) -> list[ReplayRecord]:
+    """What was replayed from a dead-letter queue, the newest letters first."""
+    queue = _dead_queue(session, key)
+    end = MAX_SEQ + 1 if before is None else min(before, MAX_SEQ + 1)
+    return [
+        ReplayRecord(
+            dead_seq=Seq(row[0]), dead_id=row[1], queue=row[2], seq=Seq(row[3]), id=row[4], group=row[5],
+            reason=None if row[6] is None else DeadReason(row[6]), error=row[7], attempts=row[8], replayed_at=row[9],
+        )
+        for row in session.rows(SQL["replays"], (queue.id, end, source_queue, limit))
+    ]  # fmt: skip
 
 
 def purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
@@ -134,7 +150,8 @@ def _send_back(
         ),
     )  # fmt: skip
     advance(queue, 1, at)
-    session.db.execute(SQL["add_replay"], (now, dead_queue.id, letter.seq, letter.id, queue.id, seq, id_, letter.group))
+    why = (letter.group, letter.reason, letter.error, letter.attempts)
+    session.db.execute(SQL["add_replay"], (now, dead_queue.id, letter.seq, letter.id, queue.id, seq, id_, *why))
     return Replayed(letter.seq, queue.key, id_, Seq(seq))
 
 

@@ -44,5 +44,14 @@ DELETE FROM message WHERE position = ?1
 DELETE FROM dead_letter WHERE position = ?1
 
 -- name: add_replay
-INSERT INTO replay_history (at, dead_queue_id, dead_seq, dead_id, queue_id, seq, id, group_name)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO replay_history (at, dead_queue_id, dead_seq, dead_id, queue_id, seq, id, group_name, reason, error, attempts)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: replays
+-- Rides the index of (dead_queue_id, dead_seq), backwards. A deleted queue has no name that one could look for.
+SELECT r.dead_seq, r.dead_id, q.name, r.seq, r.id, r.group_name, r.reason, r.error, r.attempts, r.at
+FROM replay_history AS r
+LEFT JOIN queue AS q ON q.id = r.queue_id AND q.deleted_at IS NULL
+WHERE r.dead_queue_id = ?1 AND r.dead_seq < ?2 AND (?3 IS NULL OR q.name = ?3)
+ORDER BY r.dead_queue_id DESC, r.dead_seq DESC
+LIMIT ?4

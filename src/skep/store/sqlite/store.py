@@ -18,7 +18,17 @@ import apsw
 from skep.clock import Instant
 from skep.data_keys import WrappedKey
 from skep.errors import Code, SkepError
-from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, RetentionPass, TraceEvent, TraceName
+from skep.histories import (
+    Death,
+    FailedAttempt,
+    FinishedLease,
+    Journey,
+    Moment,
+    ReplayRecord,
+    RetentionPass,
+    TraceEvent,
+    TraceName,
+)
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -380,6 +390,12 @@ class SqliteStore:
     ) -> list[Replayed]:
         """Move the oldest matches back to their source queues."""
         return await self._write(lambda session: dead.replay(session, wanted, ids, until, now, edited))
+
+    async def replays(
+        self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
+    ) -> list[ReplayRecord]:
+        """What was replayed from a dead-letter queue."""
+        return await self._read(lambda session: dead.replays(session, key, source_queue, before, limit))
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
         """Delete matches."""
