@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.errors import Code
-from skep.model import QUEUE_MODE_GROUP, Delivery, Ordering, Outcome, Retry, Seq, SettleStatus
+from skep.model import QUEUE_MODE_GROUP, Delivery, Ordering, Outcome, Renewal, Retry, Seq, SettleStatus
 from tests.contract.driver import Driver, attempts, payloads, seqs
 
 ORDERINGS = [Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED]
@@ -150,3 +150,49 @@ async def test_I6_a_lease_that_an_operator_ended_is_delivered_again_and_its_toke
     assert [result.status for result in await driver.ack(held["p"])] == [SettleStatus.REFUSED]
     assert [result.status for result in await driver.ack(held["other"], again)] == [SettleStatus.COMPLETED] * 2
     assert await driver.store.end_leases(driver.key(), "nobody", "p", driver.now) == 0
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+async def test_I6_a_released_lease_is_fenced_at_once_and_delivered_again(driver: Driver, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering, max_attempts=5)
+    await driver.push("a", "b", partition="p")
+    held = await driver.pop(batch=2)
+    place = (driver.key(), held[0].group, held[0].partition)
+    driver.clock.advance(1)
+
+    assert await driver.store.release_lease(*place, held[0].token, driver.now) == 1
+
+    # Nobody has popped since: a lease that merely ran out could still be acked and renewed.
+    assert [result.code for result in await driver.ack(*held)] == [Code.STALE_LEASE] * 2
+    (renewed,) = await driver.store.renew([renewal(held[0])], driver.now)
+    assert renewed.code is Code.STALE_LEASE
+    assert await driver.store.release_lease(*place, held[0].token, driver.now) == 0
+    again = await driver.pop_one()
+    assert (again.payload, again.attempt) == (b"a", 2)
+    await driver.check_accounts()
+    assert [result.status for result in await driver.ack(again)] == [SettleStatus.COMPLETED]
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+async def test_I10_the_last_attempt_that_is_released_dies_and_a_foreign_token_releases_nothing(
+    driver: Driver, ordering: Ordering
+) -> None:
+    await driver.create(ordering=ordering, max_attempts=1)
+    await driver.push("a", partition="p")
+    held = await driver.pop_one()
+    place = (driver.key(), held.group, held.partition)
+
+    assert await driver.store.release_lease(*place, driver.token(), driver.now) == 0
+    assert await driver.store.release_lease(driver.key(), "nobody", held.partition, held.token, driver.now) == 0
+    assert await driver.store.release_lease(*place, held.token, driver.now) == 1
+
+    assert await driver.pop() == []
+    (letter,) = await driver.dead()
+    assert (letter.attempts, letter.error) == (1, "lease expired")
+    await driver.check_accounts()
+
+
+def renewal(delivery: Delivery) -> Renewal:
+    return Renewal(
+        queue=delivery.queue, partition=delivery.partition, token=delivery.token, group=delivery.group, lease_seconds=9
+    )

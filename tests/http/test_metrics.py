@@ -127,6 +127,8 @@ def test_how_queues_and_groups_stand_is_read_at_the_scrape() -> None:
     assert found["skep_group_held_depth", "g", "q", "shop"] == 2
     assert found["skep_group_inactive_seconds", "g", "q", "shop"] >= 0
     assert found["skep_group_idle", "g", "q", "shop"] == 0
+    assert found["skep_group_lease_utilisation", "g", "q", "shop"] == 0.5
+    assert after["skep_group_lease_utilisation", "g", "q", "shop"] == 0
     assert (found["skep_store_up",], found["skep_metrics_complete",]) == (1, 1)
     assert after["skep_group_lag_messages", "g", "q", "shop"] == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 import pytest
 
@@ -204,3 +205,81 @@ def test_003_8_a_push_over_the_limit_is_refused_whole_and_told_the_limit(api: Ap
     assert (fits.status, refused.status, refused.code) == (201, 413, "PAYLOAD_TOO_LARGE")
     assert str(limit) in refused.json["error"]["message"]
     assert len(api.pop("large", batch=100)) == 15
+
+
+def labels(api: Api, queue: str = "q") -> tuple[str | None, str | None]:
+    settings = api.get(f"/api/v1/resources/queues/{queue}").json["settings"]
+    return settings["namespace"], settings["task"]
+
+
+def labelled(queue: str, **names: str) -> dict[str, Any]:
+    return {"queue": queue, "payload": 1, **names}
+
+
+@pytest.mark.parametrize("route", ["push", "transaction"])
+def test_a_push_labels_the_queue_it_makes_and_may_repeat_its_labels(api: Api, route: str) -> None:
+    items = [labelled("q", namespace="shop"), labelled("q", task="bill"), labelled("q")]
+
+    replies = [api.post(f"/api/v1/{route}", {"items": items}) for _ in range(2)]
+
+    assert [reply.status // 100 for reply in replies] == [2, 2], replies
+    assert labels(api) == ("shop", "bill")
+    assert len(api.pop("q")) == 6
+
+
+@pytest.mark.parametrize("route", ["push", "transaction"])
+@pytest.mark.parametrize("label", ["namespace", "task"])
+def test_two_labels_of_one_kind_for_a_queue_are_refused_and_nothing_is_made(api: Api, route: str, label: str) -> None:
+    items = [labelled("q", **{label: "a"}), labelled("other"), labelled("q", **{label: "b"})]
+
+    reply = api.post(f"/api/v1/{route}", {"items": items})
+
+    assert (reply.status, reply.code) == (422, "INVALID_REQUEST")
+    assert all(text in reply.json["error"]["message"] for text in (f"{label} 'a'", "'b'"))
+    assert api.get("/api/v1/resources/queues/q").code == "QUEUE_NOT_FOUND"
+
+
+@pytest.mark.parametrize("route", ["push", "transaction"])
+@pytest.mark.parametrize("has", ["shop", None])
+def test_a_label_that_its_queue_does_not_have_is_refused_with_the_cure(api: Api, route: str, has: str | None) -> None:
+    api.post("/api/v1/configure", {"queue": "q", "settings": {"namespace": has}})
+
+    reply = api.post(f"/api/v1/{route}", {"items": [labelled("q", namespace="bank")]})
+
+    assert (reply.status, reply.code) == (422, "INVALID_REQUEST")
+    told = reply.json["error"]["message"]
+    assert ("the namespace 'shop'" if has else "no namespace") in told
+    assert "skep queue update q" in told
+    assert labels(api) == (has, None)
+    assert api.pop("q") == []
+
+
+def test_I6_a_released_lease_counts_no_more_and_its_messages_come_again(api: Api) -> None:
+    api.push("q", 1, 2)
+    first, second = api.pop("q")
+    api.ack(first)
+
+    released = api.post(f"/api/v1/lease/{second['leaseId']}/release")
+
+    assert (released.status, released.json) == (200, {"leaseId": second["leaseId"], "released": True})
+    assert api.ack(second).code == "STALE_LEASE"
+    assert api.post(f"/api/v1/lease/{second['leaseId']}/extend").code == "STALE_LEASE"
+    assert api.post(f"/api/v1/lease/{second['leaseId']}/release").code == "STALE_LEASE"
+    (again,) = api.pop("q")
+    assert (again["seq"], again["attempt"]) == (second["seq"], 2)
+    assert api.post("/api/v1/lease/nonsense/release").status == 422
+
+
+def test_a_batch_of_acks_may_name_its_group_and_settles_nothing_of_another(api: Api) -> None:
+    api.push("q", 1)
+    (mine,) = api.pop("q", query="&consumerGroup=mine")
+    (other,) = api.pop("q", query="&consumerGroup=other")
+    acks = [{"leaseId": one["leaseId"], "seq": one["seq"]} for one in (mine, other)]
+
+    refused = api.post("/api/v1/ack/batch", {"consumerGroup": "mine", "acknowledgments": acks})
+    done = api.post("/api/v1/ack/batch", {"consumerGroup": "mine", "acknowledgments": acks[:1]})
+
+    assert (refused.status, refused.code) == (422, "INVALID_REQUEST")
+    assert "'other'" in refused.json["error"]["message"]
+    assert [one["status"] for one in done.json["results"]] == ["completed"]
+    assert "repeated" not in done.json["results"][0]

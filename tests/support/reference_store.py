@@ -52,6 +52,7 @@ from skep.model import (
     SettleStatus,
     Start,
     StartMode,
+    Token,
 )
 from skep.operations import operations_ahead
 from skep.store.rules import check_sealed
@@ -471,6 +472,15 @@ class ReferenceStore(
         for lease in live:
             lease.deadline = now
         return len(live)
+
+    async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
+        found = self.log(key).groups.get(group)
+        held = [
+            lease for lease in (found.leases if found else []) if (lease.partition, lease.token) == (partition, token)
+        ]
+        for lease in held:
+            lease.deadline, lease.token = min(lease.deadline, now), Token(b"nobody has this")
+        return len(held)
 
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         log = self.log(key)

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from skep.cli.connection import Connection
 from skep.cli.exits import OK, USER, note
-from skep.cli.output import Columns, print_rows
+from skep.cli.output import Columns, print_lines, print_one, print_rows
 from skep.cli.when import deadline
 from skep.errors import Code, SkepError
 
@@ -64,6 +64,30 @@ def ack(
     for result in refused:
         note(f"{result.code}: seq {result.seq} was not settled")
     return USER if refused else OK
+
+
+def release(lease: str, /, *, to: Connection | None = None) -> None:
+    """Release a lease: its messages are delivered again at once.
+
+    Whoever holds it can settle nothing under it any more. The delivery
+    counts as an attempt.
+
+    For example:
+        skep release LEASE
+
+    Parameters
+    ----------
+    lease
+        The id of the lease, as `skep pop` prints it.
+    """
+    from skep.wire.messages import Released
+
+    to = to or Connection()
+    with to.open() as client:
+        client.release(lease)
+    print_one(
+        to, Released(lease, True), lambda _: print_lines(["released the lease; its messages will be redelivered"])
+    )
 
 
 COLUMNS: Columns[AckResult] = {

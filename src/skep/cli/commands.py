@@ -21,6 +21,7 @@ SECTIONS: dict[str, list[Command]] = {
         ("push", "skep.cli.push:push", "Push one message, or many as NDJSON on stdin."),
         ("pop", "skep.cli.pop:pop", "Lease messages of a queue."),
         ("ack", "skep.cli.ack:ack", "Say what became of popped messages."),
+        ("release", "skep.cli.ack:release", "Release a lease: its messages are delivered again."),
         ("tail", "skep.cli.tail:tail", "Follow the log of a queue, without leasing anything."),
         ("message", "skep.cli.messages:message_app", "Look at messages without leasing them."),
         ("scheduled", "skep.cli.scheduled:scheduled_app", "See scheduled messages; cancel, move and run them."),

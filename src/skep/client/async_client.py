@@ -148,6 +148,10 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
         leases = list(dict.fromkeys(message.lease_id for message in messages))
         return await self.run(calls.extend_batch(leases, lease_seconds)) if leases else []
 
+    async def release(self, lease_id: str) -> None:
+        """Release a lease, whoever holds it: its messages are delivered again at once, and this delivery was an attempt."""
+        await self.run(calls.release(lease_id))
+
     def transaction(self) -> AsyncTransaction:
         """Acks and pushes that happen together or not at all."""
         return AsyncTransaction(self, self._mint)

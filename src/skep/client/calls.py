@@ -31,6 +31,7 @@ from skep.wire.messages import (
     PushItem,
     PushRequest,
     PushResponse,
+    Released,
     TransactionRequest,
     TransactionResponse,
 )
@@ -187,6 +188,7 @@ def transaction(
 
 _transaction_response = reader(TransactionResponse)
 _extended = reader(Extended)
+_released = reader(Released)
 _extended_batch = reader(ExtendBatchResponse)
 
 
@@ -194,6 +196,11 @@ def extend(lease_id: str, lease_seconds: float | None) -> Call[Extended]:
     """Keep a lease for longer; a refusal is raised."""
     body = encode(ExtendRequest(lease_seconds))
     return Call(Request("POST", f"/api/v1/lease/{path_part(lease_id)}/extend", body), _extended)
+
+
+def release(lease_id: str) -> Call[Released]:
+    """Release a lease; a refusal is raised."""
+    return Call(Request("POST", f"/api/v1/lease/{path_part(lease_id)}/release", None), _released)
 
 
 def extend_batch(lease_ids: Sequence[str], lease_seconds: float | None) -> Call[list[Extended]]:

@@ -150,6 +150,10 @@ class Client(Looking, Following):
         leases = list(dict.fromkeys(message.lease_id for message in messages))
         return self.run(calls.extend_batch(leases, lease_seconds)) if leases else []
 
+    def release(self, lease_id: str) -> None:
+        """Release a lease, whoever holds it: its messages are delivered again at once, and this delivery was an attempt."""
+        self.run(calls.release(lease_id))
+
     def transaction(self) -> Transaction:
         """Acks and pushes that happen together or not at all."""
         return Transaction(self, self._mint)

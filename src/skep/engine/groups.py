@@ -7,7 +7,7 @@ from collections.abc import Callable
 from skep.clock import Clock
 from skep.engine import validate
 from skep.engine.inflight import InFlight
-from skep.model import GroupStats, QueueKey, Start
+from skep.model import GroupStats, QueueKey, Start, Token
 from skep.store.protocol import Store
 
 
@@ -53,6 +53,16 @@ class Groups:
             self._inspect(key)
             self._wake(key)
             return ended
+
+    async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token) -> bool:
+        """Take messages from whoever holds them under a token, to be delivered again at once; False when nobody does."""
+        with self._in_flight:
+            _check(key, group)
+            validate.check_partition(partition)
+            released = await self._store.release_lease(key, group, partition, token, self._clock.now())
+            self._inspect(key)
+            self._wake(key)
+            return released > 0
 
 
 def _check(key: QueueKey, group: str) -> None:

@@ -111,7 +111,7 @@ def _group_gauges(seen: list[Surveyed]) -> list[GroupGauges]:
     return [
         GroupGauges(
             group.queue.tenant, group.queue.name, group.group, group.lag_messages, group.lag_seconds, group.inactive_seconds,
-            group.idle, *held_by(group, one.stats),
+            group.idle, *held_by(group, one.stats), group.in_flight / max(1, group.lag_messages),
         )
         for one in seen
         for group in one.stats.groups

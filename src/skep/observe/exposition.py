@@ -41,6 +41,7 @@ class GroupGauges(Struct, frozen=True):
     idle: bool
     held_messages: int
     held_depth: int
+    lease_utilisation: float = 0.0
 
 
 class OperationGauges(Struct, frozen=True):
@@ -180,6 +181,11 @@ def _group_gauges(gauges: Gauges) -> Iterator[Metric]:
         ("skep_group_idle", "idle", "Whether the group was unused for too long and holds back nothing"),
         ("skep_group_held_messages", "held_messages", "Messages that retention keeps for this group alone"),
         ("skep_group_held_depth", "held_depth", "By how much the queue is deeper for this group alone"),
+        (
+            "skep_group_lease_utilisation",
+            "lease_utilisation",
+            "Which share of the group's unsettled messages is under a lease",
+        ),
     ):
         family = GaugeMetricFamily(name, meaning, labels=GROUP_LABELS)
         for group in gauges.groups:

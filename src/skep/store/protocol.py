@@ -406,6 +406,13 @@ class Store(Protocol):
         """Let the leases of a partition run out now, whoever holds them; how many did."""
         ...
 
+    async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
+        """Let the leases under a token run out now, and fence it: nothing that is said with it counts any more (I6). How many did.
+
+        They count as any that ran out: the delivery was an attempt.
+        """
+        ...
+
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         """Settle as expired all that is pending (ALL: in flight too, and its leases end), and drop what is scheduled."""
         ...

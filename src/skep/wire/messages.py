@@ -139,10 +139,14 @@ class Ack(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True
     retry_at: datetime | None = None
 
 
-class AckBatchRequest(Struct, rename="camel", forbid_unknown_fields=True):
-    """Outcomes of several messages, each on its own merits."""
+class AckBatchRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """Outcomes of several messages, each on its own merits.
+
+    A lease knows its group. With a ``consumerGroup`` all leases must be of that group, or nothing is settled.
+    """
 
     acknowledgments: list[Ack]
+    consumer_group: str | None = None
 
 
 class AckResult(Struct, rename="camel", gc=False):
@@ -190,6 +194,13 @@ class ExtendBatchResponse(Struct):
     """One result per lease, in order."""
 
     results: list[Extended]
+
+
+class Released(Struct, rename="camel"):
+    """A lease that was released: its messages are delivered again."""
+
+    lease_id: str
+    released: bool
 
 
 class TransactionRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):

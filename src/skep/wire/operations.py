@@ -97,6 +97,8 @@ class OperationView(Struct, rename="camel"):
     """When it is tried again, or when the claim on it runs out."""
     blocked_at: datetime | None
     """Since when it fails with `code`."""
+    latency_seconds: float | None
+    """How long it took from the call to its end; null before that."""
     worker: str | None
     timeout_seconds: float
     tries: int

@@ -28,6 +28,7 @@ from skep.wire.messages import (
     ExtendBatchResponse,
     Extended,
     ExtendRequest,
+    Released,
 )
 from skep.wire.operations import QueuedAckResponse
 from skep.wire.times import to_datetime, to_instant
@@ -65,6 +66,8 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     async def ack_batch(call: Call) -> Answer:
         request = await call.json(_decode_batch)
         acks = request.acknowledgments
+        if request.consumer_group is not None:
+            _check_group(acks, request.consumer_group, call)
         done = await settled(acks, call)
         if done[0].status is SettleStatus.QUEUED:
             return queued.ack_answer(acks, done)
@@ -76,12 +79,39 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         count_settled(meter, meant, done)
         return done
 
+    return [
+        Operation(
+            method="POST", path="/api/v1/ack", handler=ack, request=Ack,
+            answers={200: AckResult, 202: QueuedAckResponse}, summary="Settle one message",
+            description="409 with STALE_LEASE or NOT_IN_LEASE when nothing changed; 202 when it was queued.",
+            tag="Messages", verb="ack", access=POP, example=ACK_EXAMPLE,
+        ),
+        Operation(
+            method="POST", path="/api/v1/ack/batch", handler=ack_batch, request=AckBatchRequest,
+            answers={200: AckBatchResponse, 202: QueuedAckResponse}, summary="Settle messages, each on its own merits",
+            description="202 when they were queued.", tag="Messages", verb="ack", access=POP,
+            example={"acknowledgments": [ACK_EXAMPLE]},
+        ),
+        *_lease_operations(engine),
+    ]  # fmt: skip
+
+
+def _lease_operations(engine: Engine) -> list[Operation]:
+    """Keeping leases for longer, and releasing them."""
+
     async def extend(call: Call) -> Answer:
         request = await call.json(_decode_extend, empty=ExtendRequest())
         [told] = await extended([call.path("lease")], request.lease_seconds, call)
         if told.code is not None:
             raise refusal(told.code)
         return json_answer(told)
+
+    async def release(call: Call) -> Answer:
+        text = call.path("lease")
+        name = _lease(text, call)
+        if not await engine.groups.release_lease(name.key, name.group, name.partition, name.token):
+            raise refusal(Code.STALE_LEASE)
+        return json_answer(Released(text, True))
 
     async def extend_batch(call: Call) -> Answer:
         request = await call.json(_decode_extends)
@@ -107,21 +137,15 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
 
     return [
         Operation(
-            method="POST", path="/api/v1/ack", handler=ack, request=Ack,
-            answers={200: AckResult, 202: QueuedAckResponse}, summary="Settle one message",
-            description="409 with STALE_LEASE or NOT_IN_LEASE when nothing changed; 202 when it was queued.",
-            tag="Messages", verb="ack", access=POP, example=ACK_EXAMPLE,
-        ),
-        Operation(
-            method="POST", path="/api/v1/ack/batch", handler=ack_batch, request=AckBatchRequest,
-            answers={200: AckBatchResponse, 202: QueuedAckResponse}, summary="Settle messages, each on its own merits",
-            description="202 when they were queued.", tag="Messages", verb="ack", access=POP,
-            example={"acknowledgments": [ACK_EXAMPLE]},
-        ),
-        Operation(
             method="POST", path="/api/v1/lease/{lease}/extend", handler=extend, request=ExtendRequest, optional=True,
             answers={200: Extended}, summary="Keep a lease for longer", tag="Messages", verb="extend", access=POP,
             example={"leaseSeconds": 60},
+        ),
+        Operation(
+            method="POST", path="/api/v1/lease/{lease}/release", handler=release, answers={200: Released},
+            summary="Release a lease: its messages are delivered again at once",
+            description="Its id counts no more, whoever holds it. The delivery was an attempt. 409 with STALE_LEASE when it has ended.",
+            tag="Messages", verb="release", access=POP,
         ),
         Operation(
             method="POST", path="/api/v1/leases/extend", handler=extend_batch, request=ExtendBatchRequest,
@@ -129,6 +153,16 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             tag="Messages", verb="extend", access=POP, example={"leaseIds": ["LEASE_ID"], "leaseSeconds": 60},
         ),
     ]  # fmt: skip
+
+
+def _check_group(acks: Sequence[Ack], group: str, call: Call) -> None:
+    for lease_id in dict.fromkeys(ack.lease_id for ack in acks):
+        if (found := _lease(lease_id, call).group) != group:
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"a lease is of the group {found!r}, and the batch says {group[:100]!r}. Send the acks of other groups apart,"
+                " or leave consumerGroup out: each lease knows its group.",
+            )
 
 
 def settlements(acks: Sequence[Ack], call: Call) -> list[Settlement]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from skep.engine import Engine
-from skep.errors import Code, SkepError
+from skep.errors import SkepError
 from skep.http import pushing
 from skep.http.exchange import Answer, Call
+from skep.http.labels import label_queues
 from skep.http.need import PUSH
 from skep.http.operation import Media, Operation, Parameter
 from skep.http.pushing import count_misfits, count_pushed
 from skep.http.routes import bulk
-from skep.model import QueueChanges, QueueKey
 from skep.observe.metrics import Meter
 from skep.wire.log import ARROW, BulkPushResponse
-from skep.wire.messages import PushItem, PushRequest, PushResponse
+from skep.wire.messages import PushRequest, PushResponse
 from skep.wire.operations import QueuedPushResponse
 
 _decode = msgspec.json.Decoder(PushRequest)
@@ -30,7 +30,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             return await bulk.push(engine, meter, call)
         request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
         messages = pushing.new_messages(request.items, call, engine.now())
-        await _make_labelled_queues(engine, request.items, call.tenant)
+        await label_queues(engine, request.items, call.tenant)
         qos0 = request.buffer_ms is not None or request.buffer_max is not None
         try:
             if qos0:
@@ -72,18 +72,3 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             },
         )
     ]
-
-
-async def _make_labelled_queues(engine: Engine, items: list[PushItem], tenant: str) -> None:
-    """A queue that a push makes gets the namespace and task that its message names; one that is there keeps its own."""
-    labels = {item.queue: item for item in items if item.namespace is not None or item.task is not None}
-    for name, item in labels.items():
-        key = QueueKey(name, tenant)
-        try:
-            await engine.get_queue(key)
-        except SkepError as error:
-            if error.code is Code.STORE_UNAVAILABLE and engine.spool is not None:
-                return  # the push is spooled, and its queue made without them when it is stored
-            if error.code is not Code.QUEUE_NOT_FOUND or not engine.settings.create_queues_on_push:
-                raise
-            await engine.configure_queue(key, QueueChanges(namespace=item.namespace, task=item.task))

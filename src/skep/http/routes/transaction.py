@@ -9,6 +9,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import pushing, recorded
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.labels import label_queues
 from skep.http.need import POP_OR_PUSH
 from skep.http.operation import Operation
 from skep.http.routes.ack import ACK_EXAMPLE, count_settled, results, settlements
@@ -32,6 +33,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             call.check_tenant(Verb.PUSH)  # entities are of no queue
         messages = pushing.new_messages(request.items, call)
         meant = settlements(acks, call)
+        await label_queues(engine, request.items, tenant)
         try:
             outcome = await engine.transact(
                 meant, messages, effects=recorded.effects(request.effects, tenant),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.clock import Instant
-from skep.model import Cleared, ClearScope, QueueKey, Seq, Start
+from skep.model import Cleared, ClearScope, QueueKey, Seq, Start, Token
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.rules import check_reported, group_is_not_external
@@ -61,6 +61,20 @@ async def end_leases(connection: Connection, key: QueueKey, group: str, partitio
         return 0
     ended = await connection.fetchval(SQL["end_lease"], queue.id, group_id, partition, now)
     return int(ended) + int(await connection.fetchval(SQL["end_sets"], queue.id, group_id, partition, now))
+
+
+async def release_lease(
+    connection: Connection, key: QueueKey, group: str, partition: str, token: Token, now: Instant
+) -> int:
+    """Let the leases under a token run out now, and fence it."""
+    queue = await queues.need(connection, key)
+    group_id = await connection.fetchval(SQL["group_id"], queue.id, group)
+    if group_id is None:
+        return 0
+    released = await connection.fetchval(SQL["release_lease"], queue.id, group_id, partition, token, now)
+    return int(released) + int(
+        await connection.fetchval(SQL["release_sets"], queue.id, group_id, partition, token, now)
+    )
 
 
 async def _forget_leases(connection: Connection, queue_id: int, group_id: int) -> None:

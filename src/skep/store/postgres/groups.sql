@@ -28,6 +28,23 @@ WITH locked AS MATERIALIZED (
     UPDATE set_lease s SET ready_at = $4 FROM locked k WHERE s.id = k.id RETURNING 1)
 SELECT count(*) FROM ended
 
+-- name: release_lease
+-- The row gets a token that nobody has: it looks like any lease that ran out, and no holder can reach it.
+WITH released AS (
+    UPDATE partition_lease l SET ready_at = least(l.ready_at, $5), token = gen_random_uuid()
+    WHERE l.partition = $3 AND l.queue_id = $1 AND l.group_id = $2 AND l.token = $4 RETURNING 1)
+SELECT count(*) FROM released
+
+-- name: release_sets
+-- Locked in the order of ids first, like everywhere.
+WITH locked AS MATERIALIZED (
+    SELECT s.id FROM set_lease s
+    WHERE s.queue_id = $1 AND s.group_id = $2 AND s.partition = $3 AND s.token = $4
+    ORDER BY s.id FOR UPDATE
+), released AS (
+    UPDATE set_lease s SET ready_at = least(s.ready_at, $5), token = gen_random_uuid() FROM locked k WHERE s.id = k.id RETURNING 1)
+SELECT count(*) FROM released
+
 -- name: delete_leases
 -- Locked in ascending partition order first, like everywhere.
 WITH locked AS (

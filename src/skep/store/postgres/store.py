@@ -447,6 +447,9 @@ class PostgresStore:
     async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
         return await self._pool.transaction(lambda c: groups.end_leases(c, key, group, partition, now))
 
+    async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
+        return await self._pool.transaction(lambda c: groups.release_lease(c, key, group, partition, token, now))
+
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         return await self._pool.transaction(lambda c: groups.clear(c, key, scope, now, self._shard))
 

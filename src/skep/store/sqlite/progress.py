@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.clock import Instant
-from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Start
+from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Start, Token
 from skep.store.rules import check_reported, group_is_not_external
 from skep.store.sqlite import outcomes
 from skep.store.sqlite.groups import start_seq
@@ -142,4 +142,15 @@ def end_leases(session: Session, key: QueueKey, name: str, partition: str, now: 
         return 0
     statement = "end_lease" if queue.is_ordered else "end_sets"
     session.db.execute(SQL[statement], (group.id, queue.stored_partition(partition), now))
+    return session.db.changes()
+
+
+def release_lease(session: Session, key: QueueKey, name: str, partition: str, token: Token, now: Instant) -> int:
+    """Let the leases under a token run out now, and fence it."""
+    queue = session.queue(key)
+    group = session.find_group(queue, name)
+    if group is None:
+        return 0
+    statement = "release_lease" if queue.is_ordered else "release_sets"
+    session.db.execute(SQL[statement], (group.id, queue.stored_partition(partition), token, now))
     return session.db.changes()

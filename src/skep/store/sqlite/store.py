@@ -453,6 +453,10 @@ class SqliteStore:
         """Let the leases of a partition run out now."""
         return await self._write(lambda session: progress.end_leases(session, key, group, partition, now))
 
+    async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
+        """Let the leases under a token run out now, and fence it."""
+        return await self._write(lambda session: progress.release_lease(session, key, group, partition, token, now))
+
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         """Settle as expired what waits, and drop what is scheduled."""
         return await self._write(lambda session: progress.clear(session, key, scope, now))
