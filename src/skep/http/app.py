@@ -181,8 +181,11 @@ class App:
         self._pop = {o.method: endpoint for o, endpoint in served if o.path == POP_QUEUE + "{queue}"}
         self._hook = next(endpoint for o, endpoint in served if o.path == HOOK + "{webhook}")
         resources: dict[str, Resource] = {}
+        exact: dict[str, list[str]] = {}
+        for method, path in self._exact:
+            exact.setdefault(path, []).append(method)
         for operation, endpoint in served:
-            resources.setdefault(operation.path, Resource()).add(operation, endpoint)
+            resources.setdefault(operation.path, Resource(exact)).add(operation, endpoint)
         self._router = Router([Route(path, resource) for path, resource in resources.items()], default=self._no_route)
         self._router.redirect_slashes = False  # who reads that answer as JSON would not know what it is
 
@@ -253,10 +256,12 @@ class App:
 class Resource:
     """The operations of one path, by method."""
 
-    __slots__ = ("_by_method",)
+    __slots__ = ("_by_method", "_exact")
 
-    def __init__(self) -> None:
+    def __init__(self, exact: dict[str, list[str]]) -> None:
+        """``exact`` has the methods of all paths without names in them: one of these may look like a path with a name."""
         self._by_method: dict[str, Endpoint] = {}
+        self._exact = exact
 
     def add(self, operation: Operation, endpoint: Endpoint) -> None:
         """Take an operation; what answers GET answers HEAD too, and the server leaves out the body.
@@ -272,7 +277,7 @@ class Resource:
         if endpoint is not None:
             await endpoint(scope, receive, send)
             return
-        allowed = ", ".join(self._by_method)
+        allowed = ", ".join(dict.fromkeys([*self._by_method, *self._exact.get(scope["path"], ())]))
         answer = error_answer(SkepError(Code.METHOD_NOT_ALLOWED, f"{scope['path']} takes {allowed}"))
         answer.headers.append((b"allow", allowed.encode()))
         await send_answer(scope, send, answer)
