@@ -62,7 +62,7 @@ def test_what_is_done_has_its_count_and_what_fails_its_error(admin: Caller) -> N
     with_dead_letter(admin)
 
     admin.post("/api/v1/dlq/replay", {"queue": "orders"})
-    assert newest(admin) == ("replay dead letters", "queue orders", 1, None, None, "done")
+    assert newest(admin) == ("replay dead letters", "dead letter 1 of queue orders.dead", 1, None, None, "done")
     admin.post("/api/v1/queues/nowhere/clear")
     failed = entries(admin)[0]
     assert (failed["outcome"], failed["error"], failed["target"]) == ("failed", "QUEUE_NOT_FOUND", "queue nowhere")
@@ -71,6 +71,16 @@ def test_what_is_done_has_its_count_and_what_fails_its_error(admin: Caller) -> N
     assert (verb, target, after, outcome) == ("seek group", "group __QUEUE_MODE__ of queue orders", "seq 0", "done")
     assert count is not None
     assert before.startswith("seq ")
+
+
+def test_purged_dead_letters_are_named(admin: Caller) -> None:
+    with_dead_letter(admin)
+    [letter] = admin.get("/api/v1/dlq?queue=orders").json["deadLetters"]
+
+    admin.post("/api/v1/dlq/purge", {"queue": "orders", "ids": [letter["id"]]})
+
+    named = f"dead letter {letter['id']} of queue orders.dead"
+    assert newest(admin) == ("purge dead letters", named, 1, None, None, "done")
 
 
 def test_changed_settings_are_told_as_they_were_and_as_they_are(door: Door, admin: Caller) -> None:

@@ -23,6 +23,9 @@ from skep.model import (
 from skep.wire.dead_letters import DeadLetterSelection
 from skep.wire.times import to_instant
 
+LETTERS_NAMED = 20
+"""So many dead letters that were replayed or purged are named in the audit log."""
+
 
 async def meant(engine: Engine, wanted: DeadLetterFilter, call: Call) -> DeadLetterFilter | None:
     """As `resolved`, if the caller may: dead letters are those of their dead-letter queue, and of the queue they come from.
@@ -88,6 +91,13 @@ def named(key: QueueKey, name: str) -> DeadLetterFilter:
     if name.isascii() and name.isdecimal():
         return DeadLetterFilter(queue=key, seqs=_seqs([parameters.position({"seq": name}, "seq") or 0]))
     return DeadLetterFilter(queue=key, ids=[wanted_id(name)])
+
+
+def named_letters(key: QueueKey, letters: Sequence[object]) -> str | None:
+    """Dead letters as the audit log names them, by seq or id; None when there are too many to tell, or they were not named."""
+    if not letters or len(letters) > LETTERS_NAMED:
+        return None
+    return f"dead letter{'' if len(letters) == 1 else 's'} {', '.join(map(str, letters))} of queue {key.name}"
 
 
 def missing(key: QueueKey, name: str) -> SkepError:

@@ -13,7 +13,7 @@ from skep.dashboard.payloads import headers_of, one_line, shown
 from skep.dashboard.site import Deed, Fields, Page, Site
 from skep.errors import Code, SkepError
 from skep.http import parameters
-from skep.http.dead_letters import missing
+from skep.http.dead_letters import missing, named_letters
 from skep.http.exchange import Answer, Call
 from skep.http.need import READ
 from skep.http.producer import edited
@@ -194,7 +194,7 @@ async def replay(site: Site, call: Call, fields: Fields) -> str:
     """Send dead letters back."""
     key, wanted = await _asked(site, call, fields)
     done = await site.engine.dead_letters.replay(wanted)
-    call.note(count=done.count)
+    call.note(count=done.count, target=named_letters(key, [one.dead_seq for one in done.replayed]))
     return site.place(call).url("dead-letters", queue=key.name, notice="replayed", number=done.count)
 
 
@@ -206,7 +206,7 @@ async def purge(site: Site, call: Call, fields: Fields) -> str:
         call.note(declined=True)
         raise SkepError(Code.INVALID_REQUEST, f"type the word {PURGE_WORD!r} to delete dead letters")
     number = await site.engine.dead_letters.purge(wanted)
-    call.note(count=number)
+    call.note(count=number, target=named_letters(key, wanted.seqs or ()))
     return place.url("dead-letters", queue=key.name, notice="purged", number=number)
 
 

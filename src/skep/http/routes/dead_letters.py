@@ -69,7 +69,8 @@ def operations(engine: Engine) -> list[Operation]:
         if wanted is None:
             return json_answer(ReplayResponse(selection.dry_run, 0, []))
         done = await engine.dead_letters.replay(wanted, dry_run=selection.dry_run)
-        call.note(count=done.count, dry_run=selection.dry_run)
+        letters = dead_letters.named_letters(wanted.queue, [one.dead_seq for one in done.replayed])
+        call.note(count=done.count, dry_run=selection.dry_run, target=letters)
         replayed = [ReplayedMessage(one.dead_seq, one.queue.name, one.seq, id_text(one.id)) for one in done.replayed]
         return json_answer(ReplayResponse(selection.dry_run, done.count, replayed))
 
@@ -96,7 +97,9 @@ def operations(engine: Engine) -> list[Operation]:
         selection = await call.json(_decode_selection)
         wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
         count = 0 if wanted is None else await engine.dead_letters.purge(wanted, dry_run=selection.dry_run)
-        call.note(count=count, dry_run=selection.dry_run)
+        named = [*(selection.seqs or ()), *(selection.ids or ())]
+        letters = None if wanted is None else dead_letters.named_letters(wanted.queue, named)
+        call.note(count=count, dry_run=selection.dry_run, target=letters)
         return json_answer(PurgeResponse(selection.dry_run, count))
 
     return [
