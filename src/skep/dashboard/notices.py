@@ -18,6 +18,9 @@ _NOTICES = {
     "deleted": "The group was deleted.",
     "replayed": "{number} dead letter{s} replayed.",
     "cancelled": "The operation was cancelled.",
+    "unscheduled": "{number} scheduled message{s} cancelled.",
+    "ran": "{number} scheduled message{s} entered the log.",
+    "rescheduled": "{number} scheduled message{s} moved to another time.",
     "purged": "{number} dead letter{s} deleted permanently.",
 }
 

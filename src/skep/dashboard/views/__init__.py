@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from skep.dashboard.site import Deed, Page
-from skep.dashboard.views import dead_letters, messages, operations, overview, pipelines, queue, queues, tenants, traces
+from skep.dashboard.views import (
+    dead_letters,
+    messages,
+    operations,
+    overview,
+    pipelines,
+    queue,
+    queues,
+    scheduled,
+    tenants,
+    traces,
+)
 
-_MODULES = (overview, queues, queue, messages, traces, dead_letters, operations, pipelines, tenants)
+_MODULES = (overview, queues, queue, scheduled, messages, traces, dead_letters, operations, pipelines, tenants)
 
 
 def views() -> list[Page]:

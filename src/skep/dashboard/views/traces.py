@@ -17,9 +17,11 @@ from skep.http.exchange import Answer, Call
 from skep.http.routes.traces import is_seen
 from skep.ids import Id, id_text, parse_id
 from skep.model import StoredMessage
+from skep.scheduled import ScheduledFilter, ScheduledMessage
 
 SHOWN_MESSAGES = 100
 SHOWN_EVENTS = 500
+_PREVIEW_BYTES = 400
 NAMES, NAMED = 200, 50
 WIDTH = 1_000
 """Units that a waterfall is wide."""
@@ -75,7 +77,7 @@ async def traces(site: Site, call: Call) -> Answer:
             if error.code not in (Code.INVALID_TRACE_ID, Code.MESSAGE_NOT_FOUND):
                 raise
             problem = error.message
-    cut, sees = False, call.visible
+    cut, sees, waiting = False, call.visible, list[ScheduledMessage]()
     if trace_id is not None:
         found = await site.engine.look.trace(trace_id, place.tenant, limit=SHOWN_MESSAGES + 1)
         told = await site.engine.past.events(trace_id, place.tenant, limit=SHOWN_EVENTS)
@@ -86,7 +88,10 @@ async def traces(site: Site, call: Call) -> Answer:
         hops, total = waterfall(found, deliveries, events, site.engine.now())
         known = {message.id for message in found}
         loose = [event for event in events if event.message_id not in known]
-        if not found and not events:
+        waiting = [
+            message for message in await _scheduled(site, place.tenant, trace_id=trace_id) if sees(message.queue)
+        ]
+        if not found and not events and not waiting:
             problem = "no messages or events were found for this trace: it may have expired, or belong to queues that your key may not read"
     name = place.query.get("name", "")
     before = parameters.position(place.query, "before")
@@ -97,6 +102,7 @@ async def traces(site: Site, call: Call) -> Answer:
         names=await site.engine.past.names(place.tenant, limit=NAMES) if not wanted and call.sees_all else [], name=name,
         named=[event for event in named[:NAMED] if is_seen(event, call)], sees_all=call.sees_all,
         before=named[NAMED - 1].position if len(named) > NAMED else None, marks=[WIDTH * n // 4 for n in (1, 2, 3)],
+        waiting=[(message, one_line(message.payload, message.content_type)) for message in waiting],
     )  # fmt: skip
 
 
@@ -110,7 +116,17 @@ async def _trace_id(site: Site, call: Call, wanted: str) -> Id:
     for message in await site.engine.look.with_transaction_id(wanted, call.tenant):
         if sees(message.queue):
             return message.trace_id
+    for scheduled in await _scheduled(site, call.tenant, transaction_id=wanted):
+        if sees(scheduled.queue):
+            return scheduled.trace_id
     raise SkepError(Code.MESSAGE_NOT_FOUND, f"no message of any queue has the transaction id {wanted[:100]!r}")
+
+
+async def _scheduled(
+    site: Site, tenant: str, *, trace_id: Id | None = None, transaction_id: str | None = None
+) -> list[ScheduledMessage]:
+    wanted = ScheduledFilter(tenant=tenant, trace_id=trace_id, transaction_id=transaction_id)
+    return (await site.engine.scheduled.page(wanted, limit=SHOWN_MESSAGES, preview_bytes=_PREVIEW_BYTES)).messages
 
 
 def waterfall(

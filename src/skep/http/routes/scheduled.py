@@ -72,6 +72,7 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def move(call: Call) -> Answer:
         wanted = await call.json(_decode_move)
+        call.queue(wanted.queue)
         return await changed(call, wanted, Change.MOVE, to_instant(wanted.deliver_at))
 
     async def changed(

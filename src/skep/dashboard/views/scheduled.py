@@ -1,0 +1,109 @@
+"""Scheduled messages of a queue: a list by the time when they are due; run, moved or cancelled after a preview.
+
+The preview has a mark. What is scheduled or moved between the preview and the confirmation is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from skep.clock import Instant
+from skep.dashboard.payloads import one_line
+from skep.dashboard.site import Deed, Fields, Page, Site
+from skep.dashboard.views.queue import key_of
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.exchange import Answer, Call
+from skep.http.need import READ
+from skep.http.scheduled import place_of, place_text
+from skep.http.shown import wanted_id
+from skep.ids import id_text
+from skep.model import QueueKey
+from skep.scheduled import Change, ScheduledFilter
+from skep.wire.times import to_datetime
+
+PAGE_ROWS = 50
+PREVIEWED = 5
+_PREVIEW_BYTES = 400
+_NOTICES = {Change.CANCEL: "unscheduled", Change.RUN: "ran", Change.MOVE: "rescheduled"}
+
+
+def _wanted(key: QueueKey, said: Mapping[str, str], ids: Sequence[str] = ()) -> ScheduledFilter:
+    """Which messages are meant: those chosen, or all that match."""
+    mark = parameters.position({"mark": said["mark"]}, "mark") if said.get("mark") else None
+    return ScheduledFilter(
+        tenant=key.tenant, queue=key.name, ids=[wanted_id(text) for text in ids] or None,
+        partition=said.get("partition") or None, transaction_id=said.get("txid") or None, mark=mark,
+    )  # fmt: skip
+
+
+async def scheduled(site: Site, call: Call) -> Answer:
+    """A page of what waits, those that are due first before the others."""
+    place, key = site.place(call), key_of(call)
+    found = await site.engine.get_queue(key)
+    said = {name: place.query.get(name, "") for name in ("partition", "txid")}
+    page = await site.engine.scheduled.page(
+        _wanted(key, said), after=place_of(place.query.get("after")), limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES
+    )
+    return site.page(
+        call, "scheduled.html", screen="queues", queue=found, said=said, after=place_text(page.after),
+        total=(await site.engine.look.queue_stats(key)).scheduled, id_text=id_text,
+        rows=[(message, one_line(message.payload, message.content_type)) for message in page.messages],
+    )  # fmt: skip
+
+
+async def confirm(site: Site, call: Call) -> Answer:
+    """What a change would touch, before it is made."""
+    place, key = site.place(call), key_of(call)
+    what = parameters.choice(place.query, "do", Change)
+    if what is None:
+        raise SkepError(Code.INVALID_REQUEST, "scheduled messages are cancelled, run or moved")
+    found = await site.engine.get_queue(key)
+    said = {name: place.query.get(name, "") for name in ("partition", "txid")}
+    ids = call.values("id")
+    would = await site.engine.scheduled.count(_wanted(key, said, ids))
+    marked = msgspec.structs.replace(_wanted(key, said, ids), mark=would.mark)
+    examples = await site.engine.scheduled.page(marked, limit=PREVIEWED, preview_bytes=_PREVIEW_BYTES)
+    return site.page(
+        call, "scheduled_confirm.html", screen="queues", queue=found, what=what.value, said=said, ids=ids, number=would.count, mark=would.mark,
+        examples=[(message, one_line(message.payload, message.content_type)) for message in examples.messages],
+        time=to_datetime(site.engine.now()).strftime("%Y-%m-%dT%H:%M:00Z"),
+    )  # fmt: skip
+
+
+async def _changed(site: Site, call: Call, fields: Fields, what: Change, deliver_at: Instant | None = None) -> str:
+    place, key = site.place(call), key_of(call)
+    said = {name: fields.get(name) for name in ("partition", "txid", "mark")}
+    done = await site.engine.scheduled.change(_wanted(key, said, fields.all("id")), what, deliver_at)
+    call.note(count=done.count, after=None if deliver_at is None else str(to_datetime(deliver_at)))
+    return place.url("queues", key.name, "scheduled", notice=_NOTICES[what], number=done.count)
+
+
+async def cancel(site: Site, call: Call, fields: Fields) -> str:
+    """They never enter the log."""
+    return await _changed(site, call, fields, Change.CANCEL)
+
+
+async def run(site: Site, call: Call, fields: Fields) -> str:
+    """They enter the log now."""
+    return await _changed(site, call, fields, Change.RUN)
+
+
+async def move(site: Site, call: Call, fields: Fields) -> str:
+    """They get another time."""
+    key_of(call)  # whether it may be is told before what is wrong with the form
+    deliver_at = parameters.time({"time": fields.get("time").strip()}, "time")
+    return await _changed(site, call, fields, Change.MOVE, deliver_at)
+
+
+PAGES: list[Page] = [
+    Page("/queues/{queue}/scheduled", ("partition", "txid", "after"), scheduled, READ),
+    Page("/queues/{queue}/scheduled/confirm", ("do", "id*", "partition", "txid"), confirm, READ),
+]
+DEEDS: list[tuple[str, Deed]] = [
+    ("/queues/{queue}/scheduled/cancel", cancel),
+    ("/queues/{queue}/scheduled/run", run),
+    ("/queues/{queue}/scheduled/move", move),
+]
