@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.util._once import Once
 
 import skep
+from skep.spec import load
 from skep.testing.server import RunningServer, running_server
 
 EXPORTER = InMemorySpanExporter()
@@ -152,3 +153,206 @@ def test_a_program_without_opentelemetry_does_not_load_it() -> None:
     script = "import skep, sys; skep.Client; skep.Worker; print('opentelemetry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def named(name: str) -> list[ReadableSpan]:
+    return [span for span in EXPORTER.get_finished_spans() if span.name == name]
+
+
+def attribute(span: ReadableSpan, name: str) -> object:
+    return (span.attributes or {}).get(name)
+
+
+COUNT = "messaging.batch.message_count"
+MINE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_the_count_is_of_messages_and_not_of_those_that_have_a_context(server: RunningServer) -> None:
+    with skep.Client(server.url) as client:
+        client.request("POST", "/api/v1/push", body={"items": [
+            {"queue": "counted", "payload": n, **({"headers": {"traceparent": MINE}} if n == 0 else {})} for n in range(5)
+        ]})  # fmt: skip
+        messages = client.pop("counted", batch=5)
+        client.ack(*messages)
+        client.push("counted-tuple", (1, 2, 3))
+        client.push("counted-iterator", iter([1, 2]))
+        client.push("counted-one", 1)
+
+    [receive], [settle] = named("receive counted"), named("settle counted")
+    assert (attribute(receive, COUNT), len(receive.links)) == (5, 1)
+    assert (attribute(settle, COUNT), len(settle.links)) == (5, 1)
+    assert attribute(named("publish counted-tuple")[0], COUNT) == 3
+    assert attribute(named("publish counted-iterator")[0], COUNT) == 2
+    assert attribute(named("publish counted-one")[0], COUNT) is None
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine"])
+def test_a_worker_receives_processes_and_settles_in_spans(server: RunningServer, is_async: bool) -> None:
+    queue = f"spanned-{is_async}"
+    worker = skep.Worker(server.url)
+
+    def note(message: skep.Message) -> None: ...
+
+    async def note_async(message: skep.AsyncMessage) -> None: ...
+
+    worker.on(queue, batch=3)(note_async if is_async else note)
+    with skep.Client(server.url) as client:
+        client.push(queue, [1, 2, 3])
+    worker.run(until_empty=True)
+
+    [publish], [receive] = named(f"publish {queue}"), named(f"receive {queue}")
+    sent = publish.get_span_context()
+    assert sent is not None
+    assert (attribute(receive, COUNT), attribute(receive, "messaging.operation.type")) == (3, "receive")
+    assert [link.context.span_id for link in receive.links] == [sent.span_id] * 3
+    assert len(named(f"process {queue}")) == 3
+    settled = named(f"settle {queue}")
+    assert sum(len(span.links) for span in settled) == 3
+    assert {attribute(span, "messaging.operation.name") for span in settled} == {"completed"}
+
+
+APP = """
+app Traced {
+  queue TracedCalls {
+    map_to: command Door.Ring {
+      n: message.n
+    }
+    then: queue TracedNext {
+      n: 1
+    }
+  }
+  queue TracedNext {}
+  queue TracedEntity {
+    map_to: command Bell.Ring {
+      bell: string(message.n)
+    }
+  }
+  entity Bell {
+    id: input.bell
+    command Ring {
+      input {
+        bell: string
+      }
+      emits Rung {}
+    }
+  }
+}
+"""
+
+
+def test_a_worker_of_a_spec_receives_processes_and_settles_in_spans(server: RunningServer) -> None:
+    app = skep.App(load(APP, "traced.skep"))
+
+    @app.command("Door.Ring")
+    def ring(given: dict[str, int]) -> None:
+        if given["n"] == 2:
+            raise ValueError("no")
+
+    with skep.Client(server.url, tenant="traced") as client:
+        client.push("TracedCalls", [skep.NewMessage({"n": n}, partition=str(n)) for n in (1, 2)])
+        client.push("TracedEntity", [{"n": n} for n in range(3)])
+        app.work(server.url, until_empty=True, tenant="traced")
+
+    processed = named("process TracedCalls")
+    assert len(processed) == 2
+    assert [
+        attribute(span, "error.type") for span in processed if span.status.status_code is trace.StatusCode.ERROR
+    ] == ["ValueError"]
+    assert sum(len(span.links) for span in named("receive TracedCalls")) == 2
+    assert sum(len(span.links) for span in named("settle TracedCalls")) == 2
+    assert len(named("publish TracedNext")) == 1
+    for name in ("receive TracedEntity", "process TracedEntity", "settle TracedEntity"):
+        [span] = named(name)
+        assert (attribute(span, COUNT), len(span.links)) == (3, 3)
+
+
+def test_a_push_in_a_transaction_has_a_send_span_that_its_message_carries(server: RunningServer) -> None:
+    with skep.Client(server.url) as client:
+        client.push("tx-in", 1)
+        [message] = client.pop("tx-in")
+        with message.transaction() as tx:
+            tx.push("tx-out", [1, 2])
+            assert named("publish tx-out") == []  # it lasts until the commit
+        found = client.pop("tx-out", batch=2)
+
+    [publish] = named("publish tx-out")
+    sent = publish.get_span_context()
+    assert sent is not None
+    assert publish.kind is trace.SpanKind.PRODUCER
+    assert (attribute(publish, COUNT), attribute(publish, "messaging.operation.type")) == (2, "send")
+    assert {one.headers["traceparent"].split("-")[2] for one in found} == {f"{sent.span_id:016x}"}
+    assert len(named("settle tx-in")) == 1
+
+
+def test_a_transaction_that_fails_says_so_on_its_spans(server: RunningServer) -> None:
+    with skep.Client(server.url) as client:
+        client.push("tx-fails", 1)
+        [message] = client.pop("tx-fails")
+        message.ack()
+        tx, given_up = client.transaction(), client.transaction()
+        tx.nack(message)
+        tx.push("tx-fails-out", 1)
+        given_up.push("tx-given-up", 1)
+        with pytest.raises(skep.SkepError):
+            tx.commit()
+        with pytest.raises(RuntimeError), given_up:
+            raise RuntimeError("no")
+
+    code = attribute(named("publish tx-fails-out")[0], "error.type")
+    assert code in ("STALE_LEASE", "NOT_IN_LEASE")
+    assert [attribute(span, "error.type") for span in named("settle tx-fails")] == [None, code]
+    assert attribute(named("publish tx-given-up")[0], "error.type") == "RuntimeError"
+
+
+class CardDeclinedError(Exception):
+    pass
+
+
+def test_what_fails_has_an_error_type_and_the_status_error(server: RunningServer) -> None:
+    worker = skep.Worker(server.url)
+
+    @worker.on("failing-worker")
+    def handle(message: skep.Message) -> None:
+        raise CardDeclinedError("no")
+
+    with skep.Client(server.url) as client:
+        client.push("failing-worker", 1)
+        worker.run(until_empty=True)
+        with pytest.raises(skep.SkepError):
+            client.push("failing", 1, partition="\0")
+        client.push("failing-told", 1, partition="\0", on_error=lambda messages, error: None)
+        with pytest.raises(skep.SkepError):
+            client.pop("never-made")
+        client.push("refused", 1)
+        [message] = client.pop("refused")
+        client.ack(message)
+        message.settled = None
+        client.nack(message)
+
+    wanted = {
+        "process failing-worker": f"{__name__}.CardDeclinedError",
+        "publish failing": "INVALID_PARTITION",
+        "publish failing-told": "INVALID_PARTITION",
+        "receive never-made": "QUEUE_NOT_FOUND",
+    }
+    for name, kind in wanted.items():
+        [span] = named(name)
+        assert (attribute(span, "error.type"), span.status.status_code) == (kind, trace.StatusCode.ERROR), name
+    settled, refused = named("settle refused")
+    assert attribute(settled, "error.type") is None
+    assert attribute(refused, "error.type") in ("STALE_LEASE", "NOT_IN_LEASE")
+
+
+def test_a_buffer_and_a_pop_over_several_queues_have_spans_too(server: RunningServer) -> None:
+    with skep.Client(server.url, tenant="several") as client:
+        with client.buffer("buffered-spans") as out:
+            for number in range(3):
+                out.push(number)
+        client.push("several-1", [1, 2], namespace="spans")
+        client.push("several-2", 3, namespace="spans")
+        found = client.pop_matching(namespace="spans", batch=10)
+
+    assert len(found) == 3
+    assert sum(int(str(attribute(span, COUNT) or 1)) for span in named("publish buffered-spans")) == 3
+    assert [len(span.links) for span in named("receive several-1")] == [2]
+    assert [len(span.links) for span in named("receive several-2")] == [1]

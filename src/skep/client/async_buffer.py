@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from skep.client import calls
+from skep.client import calls, tracing
 from skep.client.background import AsyncBackground, AsyncMonitor
 from skep.client.batcher import Batcher, BufferOptions, BufferSettings
 from skep.client.outgoing import MessageOptions, written_items
@@ -111,7 +111,8 @@ class AsyncBuffer:
         while batch := await self._next():
             trouble: SkepError | None = None
             try:
-                await self._client.run(calls.push(batch))
+                with tracing.publishing(self._queue, len(batch)):
+                    await self._client.run(calls.push(batch))
             except SkepError as error:
                 trouble = error
             async with self._monitor:

@@ -16,6 +16,7 @@ from skep.client.async_buffer import AsyncBuffer
 from skep.client.async_following import AsyncFollowing
 from skep.client.async_looking import AsyncLooking
 from skep.client.async_message import AsyncMessage
+from skep.client.async_popping import popped
 from skep.client.async_queue import AsyncQueue
 from skep.client.async_transaction import AsyncTransaction
 from skep.client.batcher import BufferOptions
@@ -23,7 +24,7 @@ from skep.client.breaker import BreakerState
 from skep.client.calls import Acked, PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
-from skep.client.outgoing import PushOptions, buffering, push_items
+from skep.client.outgoing import PushOptions, buffering, listed, push_items
 from skep.client.pushed import Pushed, Queued, told, told_of_failure
 from skep.client.retries import one_round, retry_hook
 from skep.client.servers import Servers
@@ -86,27 +87,25 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
 
     async def push(self, queue: str, messages: object, **options: Unpack[PushOptions]) -> Pushed:
         """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
-        with tracing.publishing(queue, len(messages) if isinstance(messages, list) else 1):
-            items = push_items(queue, messages, options, self._mint)
+        several = listed(messages)
+        with tracing.publishing(queue, len(several)) as span:
+            items = push_items(queue, several, options, self._mint)
             try:
                 return told(await self._awaited(await self.run(calls.push(items, buffering(options)))), options)
             except SkepError as error:
+                tracing.failed(span, error)
                 return told_of_failure(error, items, options)
 
     async def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
-        since = tracing.began()
-        found = [AsyncMessage.of(popped, self) for popped in await self.run(calls.pop(queue, options))]
-        if since and found:
-            tracing.received(queue, since, [message.headers for message in found])
-        return found
+        return [AsyncMessage.of(one, self) for one in await popped(self, queue, calls.pop(queue, options))]
 
     async def pop_matching(
         self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
     ) -> list[AsyncMessage]:
         """Lease messages of all queues of a namespace, a task or both, higher priority first."""
-        found = await self.run(calls.pop_matching(namespace, task, options))
-        return [AsyncMessage.of(popped, self) for popped in found]
+        call = calls.pop_matching(namespace, task, options)
+        return [AsyncMessage.of(one, self) for one in await popped(self, namespace or task or "*", call)]
 
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:
         """Messages as they come, for ever, to be looped over; settle each, best by ``async with message:``."""
@@ -213,8 +212,8 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
             return done.value  # type: ignore[no-any-return] # the generator's return value is a T
 
     async def _say(self, said: list[tuple[Delivered, Ack]]) -> list[AckResult]:
-        with delivered.traced(said):
-            return delivered.noted(said, await self.settle([ack for _, ack in said]))
+        with delivered.traced(said) as span:
+            return delivered.noted(said, await self.settle([ack for _, ack in said]), span)
 
     async def _awaited(self, pushed: Pushed) -> Pushed:
         """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""

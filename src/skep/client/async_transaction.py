@@ -22,8 +22,15 @@ class AsyncTransaction(Parts):
     async def commit(self) -> None:
         """Do it now instead of at the end of the block."""
         call = self.call()
-        if call is not None:
-            self.done(await self._client.run(call))
+        if call is None:
+            return
+        try:
+            with self.traced():
+                self.done(await self._client.run(call))
+        except BaseException as error:
+            self.ended(error)
+            raise
+        self.ended()
 
     async def __aenter__(self) -> Self:
         return self
@@ -31,5 +38,7 @@ class AsyncTransaction(Parts):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None and self.committed is None:
+        if error is not None:
+            self.ended(error)
+        elif self.committed is None:
             await self.commit()

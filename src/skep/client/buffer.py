@@ -7,7 +7,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from skep.client import calls
+from skep.client import calls, tracing
 from skep.client.background import Background, Monitor
 from skep.client.batcher import Batcher, BufferOptions, BufferSettings
 from skep.client.outgoing import MessageOptions, written_items
@@ -113,7 +113,8 @@ class Buffer:
         while batch := self._next():
             trouble: SkepError | None = None
             try:
-                self._client.run(calls.push(batch))
+                with tracing.publishing(self._queue, len(batch)):
+                    self._client.run(calls.push(batch))
             except SkepError as error:
                 trouble = error
             with self._monitor:

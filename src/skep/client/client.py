@@ -23,7 +23,8 @@ from skep.client.exchange import Call
 from skep.client.following import Following
 from skep.client.looking import Looking
 from skep.client.message import Message
-from skep.client.outgoing import PushOptions, buffering, push_items
+from skep.client.outgoing import PushOptions, buffering, listed, push_items
+from skep.client.popping import popped
 from skep.client.pushed import Pushed, Queued, told, told_of_failure
 from skep.client.queue import Queue
 from skep.client.retries import one_round, retry_hook
@@ -88,27 +89,25 @@ class Client(Looking, Following):
 
     def push(self, queue: str, messages: object, **options: Unpack[PushOptions]) -> Pushed:
         """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
-        with tracing.publishing(queue, len(messages) if isinstance(messages, list) else 1):
-            items = push_items(queue, messages, options, self._mint)
+        several = listed(messages)
+        with tracing.publishing(queue, len(several)) as span:
+            items = push_items(queue, several, options, self._mint)
             try:
                 return told(self._awaited(self.run(calls.push(items, buffering(options)))), options)
             except SkepError as error:
+                tracing.failed(span, error)
                 return told_of_failure(error, items, options)
 
     def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[Message]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
-        since = tracing.began()
-        found = [Message.of(popped, self) for popped in self.run(calls.pop(queue, options))]
-        if since and found:
-            tracing.received(queue, since, [message.headers for message in found])
-        return found
+        return [Message.of(one, self) for one in popped(self, queue, calls.pop(queue, options))]
 
     def pop_matching(
         self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
     ) -> list[Message]:
         """Lease messages of all queues of a namespace, a task or both, higher priority first."""
-        found = self.run(calls.pop_matching(namespace, task, options))
-        return [Message.of(popped, self) for popped in found]
+        call = calls.pop_matching(namespace, task, options)
+        return [Message.of(one, self) for one in popped(self, namespace or task or "*", call)]
 
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> Iterator[Message]:
         """Messages as they come, for ever, to be looped over; settle each, best by ``with message:``."""
@@ -215,8 +214,8 @@ class Client(Looking, Following):
             return done.value  # type: ignore[no-any-return] # the generator's return value is a T
 
     def _say(self, said: list[tuple[Delivered, Ack]]) -> list[AckResult]:
-        with delivered.traced(said):
-            return delivered.noted(said, self.settle([ack for _, ack in said]))
+        with delivered.traced(said) as span:
+            return delivered.noted(said, self.settle([ack for _, ack in said]), span)
 
     def _awaited(self, pushed: Pushed) -> Pushed:
         """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""

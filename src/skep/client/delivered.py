@@ -6,20 +6,24 @@ import base64
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from skep.client.decoding import decode_json
 from skep.client.error_texts import writable
-from skep.client.tracing import settling
+from skep.client.tracing import failed as failed_span
+from skep.client.tracing import settling_popped
 from skep.clock import Clock, seconds
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult, AckStatus, DeadLetterStory, PoppedMessage
 from skep.wire.times import to_datetime
 from skep.wire.traces import NewTraceEvent
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 T = TypeVar("T")
 
@@ -50,7 +54,7 @@ class Delivered(Struct, eq=False):
     client: Any
     settled: AckStatus | None = None
     """What was said of it through this object; None while nothing was."""
-    work: AbstractContextManager[None] = nullcontext()
+    work: AbstractContextManager[object] = nullcontext()
     """The span of working on it, in a ``with`` block."""
 
     @classmethod
@@ -122,16 +126,29 @@ def _told(error: str | None) -> str | None:
     return None if error is None else writable(error)
 
 
-def traced(said: Sequence[tuple[Delivered, Ack]]) -> AbstractContextManager[None]:
+def traced(said: Sequence[tuple[Delivered, Ack]]) -> AbstractContextManager[Span | None]:
     """A span around saying so."""
-    if not said:
-        return nullcontext()
-    return settling(said[0][0].queue, said[0][1].status, [message.headers for message, _ in said])
+    return settling_popped(word_of([ack for _, ack in said]), [message for message, _ in said])
 
 
-def noted(said: Sequence[tuple[Delivered, Ack]], results: list[AckResult]) -> list[AckResult]:
+def word_of(acks: Sequence[Ack]) -> str:
+    """What is said of messages, in a word: "settle" when it is not the same of all."""
+    words = {ack.status for ack in acks}
+    return str(next(iter(words))) if len(words) == 1 else "settle"
+
+
+def noted(said: Sequence[tuple[Delivered, Ack]], results: list[AckResult], span: Span | None) -> list[AckResult]:
     """The results, after each message that was settled has been marked so."""
     for (message, ack), result in zip(said, results, strict=True):
         if result.status is not SettleStatus.REFUSED:
             message.settled = ack.status
+    refused(span, results)
     return results
+
+
+def refused(span: Span | None, results: Sequence[AckResult | None]) -> None:
+    """Say on a span why a message was not settled; one reason stands for all."""
+    if span is not None:
+        codes = [one.code or Code.STALE_LEASE for one in results if one and one.status is SettleStatus.REFUSED]
+        if codes:
+            failed_span(span, str(codes[0]))

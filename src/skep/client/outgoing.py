@@ -99,7 +99,7 @@ def push_items(queue: str, messages: object, options: MessageOptions, mint: IdMi
     no_others(options, _PUSH_OPTIONS)
     if "transaction_id" not in options and buffering(options) is not None:
         options = {**options, "transaction_id": None}
-    several = _listed(messages)
+    several = listed(messages)
     if len(several) > 1 and options.get("transaction_id") is not None:
         raise SkepError(
             Code.INVALID_REQUEST, "one transaction id names one message; give each its own with skep.NewMessage"
@@ -149,8 +149,10 @@ def _carry(items: list[PushItem], context: Headers) -> None:
             item.headers = cast("Raw", {**{name: headers[name] for name in headers if name != TRACESTATE}, **context})
 
 
-def _listed(messages: object) -> list[object]:
+def listed(messages: object) -> list[object]:
     """Lists, tuples and iterators are several messages; anything else is one."""
+    if isinstance(messages, list):
+        return messages
     if isinstance(messages, _SEVERAL):
         return list(messages)
     return [messages]

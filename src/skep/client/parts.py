@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from skep.client import calls, delivered, record_calls
+from skep.client import calls, delivered, record_calls, tracing
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
-from skep.client.outgoing import MessageOptions, written_items
+from skep.client.outgoing import MessageOptions, listed, written_items
 from skep.clock import Clock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.wire.entities import EffectItem, ReceiptItem
 from skep.wire.messages import Ack, PushedMessage, PushItem, TransactionResponse
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 
 class Parts:
@@ -27,6 +31,8 @@ class Parts:
         self._items: list[PushItem] = []
         self._effects: list[EffectItem] = []
         self._receipts: list[ReceiptItem] = []
+        self._spans: list[Span] = []
+        """Those of the pushes: each lasts until the commit has sent them."""
         self.committed: TransactionResponse | None = None
         """What the server answered; None until it is committed."""
 
@@ -58,7 +64,16 @@ class Parts:
     def push(self, queue: str, messages: object, **options: Unpack[MessageOptions]) -> None:
         """Push these, if the rest happens."""
         self._open()
-        self._items += written_items(queue, messages, options, self._mint)
+        several = listed(messages)
+        span = tracing.begin_publishing(queue, len(several))
+        try:
+            with tracing.within(span):
+                self._items += written_items(queue, several, options, self._mint)
+        except SkepError as error:
+            tracing.sent([span], error)
+            raise
+        if span is not None:
+            self._spans.append(span)
 
     def effect(
         self,
@@ -91,6 +106,15 @@ class Parts:
         self.committed = response
         for message, ack in self._acks:
             message.settled = ack.status
+
+    def traced(self) -> AbstractContextManager[object]:
+        """A span around committing what is said of messages."""
+        return delivered.traced(self._acks)
+
+    def ended(self, error: BaseException | None = None) -> None:
+        """It was sent, or was not because of this."""
+        tracing.sent(self._spans, error)
+        self._spans = []
 
     def _say(self, acks: Iterable[tuple[Delivered, Ack]]) -> None:
         self._open()

@@ -9,20 +9,36 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from skep.client.error_texts import error_line
+from skep.errors import SkepError
 from skep.traceparent import TRACEPARENT, TRACESTATE, TraceContext, trace_context
 from skep.wire.messages import PoppedMessage
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Link, SpanContext
+    from opentelemetry.trace import Link, Span, SpanContext
 
 _headers = msgspec.json.Decoder(dict[str, str])
 _NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+class Headed(Protocol):
+    """A message, as the wire tells of it or as functions get it."""
+
+    @property
+    def queue(self) -> str:
+        """Where it came from."""
+        ...
+
+    @property
+    def headers(self) -> Any:
+        """A mapping, or JSON as it stands."""
+        ...
 
 
 def _api() -> Any:
@@ -41,7 +57,7 @@ def current_context() -> TraceContext | None:
     return None if api is None else _written(api.get_current_span().get_span_context())
 
 
-def publishing(queue: str, messages: int) -> AbstractContextManager[None]:
+def publishing(queue: str, messages: int) -> AbstractContextManager[Span | None]:
     """A span around a push."""
     api = _api()
     if api is None or not _records(api):
@@ -49,16 +65,47 @@ def publishing(queue: str, messages: int) -> AbstractContextManager[None]:
     return _span(api, "publish", "send", queue, api.SpanKind.PRODUCER, messages)
 
 
-def settling(queue: str, word: str, headers: Iterable[Mapping[str, str]]) -> AbstractContextManager[None]:
+def begin_publishing(queue: str, messages: int) -> Span | None:
+    """The span of a push that is sent later, with others; `sent` ends it."""
+    api = _api()
+    if api is None or not _records(api):
+        return None
+    span: Span = api.get_tracer("skep").start_span(
+        f"publish {queue}", kind=api.SpanKind.PRODUCER, attributes=_attributes("publish", "send", queue, messages)
+    )
+    return span
+
+
+def within(span: Span | None) -> AbstractContextManager[Any]:
+    """Let a span that was begun be the current one."""
+    return nullcontext() if span is None else _api().use_span(span)
+
+
+def sent(spans: Iterable[Span | None], error: BaseException | None = None) -> None:
+    """End the spans of pushes that were sent together, or were not because of this."""
+    for span in spans:
+        if span is not None:
+            if error is not None:
+                failed(span, error)
+            span.end()
+
+
+def settling(queue: str, word: str, headers: Sequence[Mapping[str, str]]) -> AbstractContextManager[Span | None]:
     """A span around saying what became of messages, linked to where each came from."""
     api = _api()
     if api is None or not _records(api):
         return _NOTHING
-    links = _links(api, headers)
-    return _span(api, word, "settle", queue, api.SpanKind.CLIENT, len(links), links)
+    return _span(api, word, "settle", queue, api.SpanKind.CLIENT, len(headers), _links(api, headers))
 
 
-def processing(queue: str, headers: Mapping[str, str], id_: str, attempt: int) -> AbstractContextManager[None]:
+def settling_popped(word: str, messages: Sequence[Headed]) -> AbstractContextManager[Span | None]:
+    """The same for messages as the wire tells of them, or as functions get them: headers are read only when somebody traces."""
+    if not began() or not messages:
+        return _NOTHING
+    return settling(messages[0].queue, word, [headers_of(one) for one in messages])
+
+
+def processing(queue: str, headers: Mapping[str, str], id_: str, attempt: int) -> AbstractContextManager[Span | None]:
     """A span around working on a message, in the trace that the message came from."""
     api = _api()
     if api is None:
@@ -66,13 +113,20 @@ def processing(queue: str, headers: Mapping[str, str], id_: str, attempt: int) -
     return _processing(api, queue, headers, id_, attempt)
 
 
-def working_on(message: PoppedMessage) -> AbstractContextManager[None]:
+def working_on(message: PoppedMessage) -> AbstractContextManager[Span | None]:
     """The same for a message as the wire tells of it: its headers are read only when somebody traces."""
     if _api() is None:
         return _NOTHING
-    raw = bytes(message.headers)
-    headers = {} if raw in (b"", b"null") else _headers.decode(raw)
-    return processing(message.queue, headers, message.id, message.attempt)
+    return processing(message.queue, headers_of(message), message.id, message.attempt)
+
+
+def working_on_all(messages: Sequence[PoppedMessage]) -> AbstractContextManager[Span | None]:
+    """A span around working on messages together, linked to where each came from."""
+    api = _api()
+    if not messages or not began():
+        return _NOTHING
+    links = _links(api, [headers_of(one) for one in messages])
+    return _span(api, "process", "process", messages[0].queue, api.SpanKind.CONSUMER, len(messages), links)
 
 
 def began() -> int:
@@ -81,31 +135,87 @@ def began() -> int:
     return time.time_ns() if api is not None and _records(api) else 0
 
 
-def received(queue: str, since: int, headers: Iterable[Mapping[str, str]]) -> None:
-    """A span for a pop that brought something, linked to where each message came from. One that waits in vain makes none."""
-    api = _api()
-    if not since or api is None:
+def received(since: int, messages: Sequence[Headed]) -> None:
+    """A span for a pop that brought something, linked to where each message came from. One that waits in vain makes none.
+
+    A pop over several queues makes one for each.
+    """
+    if not since:
         return
-    links = _links(api, headers)
-    span = api.get_tracer("skep").start_span(
-        f"receive {queue}", kind=api.SpanKind.CLIENT, links=links, start_time=since,
-        attributes=_attributes("pop", "receive", queue, len(links)),
+    by_queue: dict[str, list[Mapping[str, str]]] = {}
+    for one in messages:
+        by_queue.setdefault(one.queue, []).append(headers_of(one))
+    for queue, headers in by_queue.items():
+        _receive(queue, since, headers).end()
+
+
+def not_received(queue: str, since: int, error: BaseException) -> None:
+    """A span for a pop that failed."""
+    if since:
+        sent([_receive(queue, since, [])], error)
+
+
+def failed(span: Span | None, error: BaseException | str) -> None:
+    """Say on a span what its work failed of: an exception, or a code."""
+    api = _api()
+    if span is None or api is None:
+        return
+    span.set_attribute("error.type", error if isinstance(error, str) else error_type(error))
+    span.set_status(api.Status(api.StatusCode.ERROR, error if isinstance(error, str) else error_line(error)))
+
+
+def error_type(error: BaseException) -> str:
+    """What OpenTelemetry calls an error: the code of one of ours, else the class."""
+    if isinstance(error, SkepError):
+        return str(error.code)
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def headers_of(message: Headed) -> Mapping[str, str]:
+    """The headers of a message, which the wire tells raw."""
+    headers = message.headers
+    if isinstance(headers, Mapping):
+        return headers
+    raw = bytes(headers)
+    return {} if raw in (b"", b"null") else _headers.decode(raw)
+
+
+def _receive(queue: str, since: int, headers: Sequence[Mapping[str, str]]) -> Span:
+    api = _api()
+    span: Span = api.get_tracer("skep").start_span(
+        f"receive {queue}", kind=api.SpanKind.CLIENT, links=_links(api, headers), start_time=since,
+        attributes=_attributes("pop", "receive", queue, len(headers)),
     )  # fmt: skip
-    span.end()
+    return span
 
 
 @contextmanager
 def _span(
     api: Any, word: str, kind: str, queue: str, span_kind: Any, messages: int, links: list[Link] | None = None
-) -> Iterator[None]:
+) -> Iterator[Span]:
     attributes = _attributes(word, kind, queue, messages)
     name = f"{'publish' if kind == 'send' else kind} {queue}"
-    with api.get_tracer("skep").start_as_current_span(name, kind=span_kind, attributes=attributes, links=links or []):
-        yield
+    with (
+        api.get_tracer("skep").start_as_current_span(
+            name, kind=span_kind, attributes=attributes, links=links or []
+        ) as span,
+        _error_typed(span),
+    ):
+        yield span
 
 
 @contextmanager
-def _processing(api: Any, queue: str, headers: Mapping[str, str], id_: str, attempt: int) -> Iterator[None]:
+def _error_typed(span: Span) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        span.set_attribute("error.type", error_type(error))
+        raise
+
+
+@contextmanager
+def _processing(api: Any, queue: str, headers: Mapping[str, str], id_: str, attempt: int) -> Iterator[Span | None]:
     from opentelemetry import context
 
     came = _span_context(api, headers)
@@ -113,18 +223,21 @@ def _processing(api: Any, queue: str, headers: Mapping[str, str], id_: str, atte
     if not _records(api):
         token = None if parent is None else context.attach(parent)
         try:
-            yield
+            yield None
         finally:
             if token is not None:
                 context.detach(token)
         return
     attributes = _attributes("process", "process", queue, 1)
     attributes |= {"messaging.message.id": id_, "messaging.skep.attempt": attempt}
-    with api.get_tracer("skep").start_as_current_span(
-        f"process {queue}", context=parent, kind=api.SpanKind.CONSUMER, attributes=attributes,
-        links=[] if came is None else [api.Link(came)],
+    with (
+        api.get_tracer("skep").start_as_current_span(
+            f"process {queue}", context=parent, kind=api.SpanKind.CONSUMER, attributes=attributes,
+            links=[] if came is None else [api.Link(came)],
+        ) as span,
+        _error_typed(span),
     ):  # fmt: skip
-        yield
+        yield span
 
 
 def _attributes(word: str, kind: str, queue: str, messages: int) -> dict[str, str | int]:

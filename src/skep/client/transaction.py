@@ -24,8 +24,15 @@ class Transaction(Parts):
     def commit(self) -> None:
         """Do it now instead of at the end of the block."""
         call = self.call()
-        if call is not None:
-            self.done(self._client.run(call))
+        if call is None:
+            return
+        try:
+            with self.traced():
+                self.done(self._client.run(call))
+        except BaseException as error:
+            self.ended(error)
+            raise
+        self.ended()
 
     def __enter__(self) -> Self:
         return self
@@ -33,5 +40,7 @@ class Transaction(Parts):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None and self.committed is None:
+        if error is not None:
+            self.ended(error)
+        elif self.committed is None:
             self.commit()

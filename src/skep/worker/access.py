@@ -6,6 +6,7 @@ import asyncio
 
 from skep.client import calls, error_texts
 from skep.client.async_client import AsyncClient
+from skep.client.async_popping import popped
 from skep.client.calls import PopOptions
 from skep.client.client import Client
 from skep.client.worker.failing import Failure
@@ -48,14 +49,16 @@ class Access:
             "lease_seconds": self._lease_seconds,
             "wait_seconds": wait_seconds,
         }
-        popped = await self.client.run(calls.pop(self.queue, options))
-        if popped and self._keeper is None:
+        found = await popped(self.client, self.queue, calls.pop(self.queue, options))
+        if found and self._keeper is None:
             self._keeper = asyncio.create_task(self.keeping.run())
-        return popped
+        return found
 
-    def settle(self, ack: Ack, failure: Failure | None = None) -> asyncio.Future[AckResult | None]:
+    def settle(
+        self, message: PoppedMessage, ack: Ack, failure: Failure | None = None
+    ) -> asyncio.Future[AckResult | None]:
         """Say this of a message, soon and together with others; why it failed is logged."""
-        return self._settling.settle(ack, failure)
+        return self._settling.settle(message, ack, failure)
 
     def blocking(self) -> Client:
         """A client for functions that run in threads."""

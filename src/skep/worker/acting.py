@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Executor
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ from skep.client.async_message import AsyncMessage
 from skep.client.delivered import Delivered, payload_bytes
 from skep.client.error_texts import error_text
 from skep.client.message import Message
+from skep.client.tracing import failed as failed_span
 from skep.client.tracing import working_on
 from skep.client.worker.failing import Failure
 from skep.client.worker.verdict import Reject, Retry, RetryAt, verdict
@@ -32,6 +34,9 @@ from skep.worker.delivery import Deliverer, Outcome, Result
 from skep.worker.duty import Duty
 from skep.worker.endpoints import Breaker
 from skep.worker.functions import CommandFunction, result_of
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 log = logging.getLogger("skep.worker")
 
@@ -66,10 +71,10 @@ class Acting:
 
     async def run(self, access: Access, message: PoppedMessage) -> Ack | None:
         """Do a message and settle it; returns what was said of it, None when nothing could be said."""
-        with working_on(message):
-            return await self._run(access, message)
+        with working_on(message) as span:
+            return await self._run(access, message, span)
 
-    async def _run(self, access: Access, message: PoppedMessage) -> Ack | None:
+    async def _run(self, access: Access, message: PoppedMessage, span: Span | None) -> Ack | None:
         try:
             fields = self._duty.fields(message) if self._duty.reads else {}
             done = await self._act(access, message, fields)
@@ -78,11 +83,15 @@ class Acting:
         except SkepError as error:
             if error.code not in PERMANENT:
                 raise
-            return await self._settled(access, given_up(message, error), Failure(message, str(error)))
+            failed_span(span, error)
+            return await self._settled(access, message, given_up(message, error), Failure(message, str(error)))
+        if done.failure is not None:
+            why = done.failure.why
+            failed_span(span, why if isinstance(why, BaseException) else "delivery_failed")
         if done.said:
             return done.ack
         if not items:
-            return await self._settled(access, done.ack, done.failure)
+            return await self._settled(access, message, done.ack, done.failure)
         try:
             await commit_pushes(access, message, items)
         except SkepError as error:
@@ -113,9 +122,10 @@ class Acting:
         except Exception as raised:
             error = raised
         if given is not None and given.settled is not None:
-            if error is not None:
-                Failure(message, error).log_settled(given.settled)
-            return Done(Ack(message.lease_id, message.seq, given.settled), said=True)
+            failure = None if error is None else Failure(message, error)
+            if failure is not None:
+                failure.log_settled(given.settled)
+            return Done(Ack(message.lease_id, message.seq, given.settled), said=True, failure=failure)
         if error is not None:
             return Done(self._failure(message, error), failure=Failure(message, error))
         return Done(completed(message), result_of(returned) if self._duty.following else None)
@@ -145,15 +155,15 @@ class Acting:
 
     # --- settling ---
 
-    async def _settled(self, access: Access, ack: Ack, failure: Failure | None) -> Ack | None:
-        result = await access.settle(ack, failure)
+    async def _settled(self, access: Access, message: PoppedMessage, ack: Ack, failure: Failure | None) -> Ack | None:
+        result = await access.settle(message, ack, failure)
         return ack if result is not None and result.code is None else None
 
     async def _not_led_on(self, access: Access, message: PoppedMessage, error: SkepError) -> Ack | None:
         if error.code in LOST:
             log.warning("a lease was lost: seq %d of %s comes again", message.seq, message.queue)
             return None
-        return await self._settled(access, refused(message, error), Failure(message, str(error)))
+        return await self._settled(access, message, refused(message, error), Failure(message, str(error)))
 
 
 def _told(message: PoppedMessage, outcome: Outcome) -> Ack:

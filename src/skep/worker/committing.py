@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from random import Random
 
 from msgspec import Raw, Struct
 
+from skep.client.delivered import word_of
 from skep.client.exchange import Call, Request
 from skep.client.outgoing import encode
 from skep.client.reading import reader
+from skep.client.tracing import begin_publishing, sent, settling_popped, working_on_all
 from skep.client.worker.failing import Failure
 from skep.clock import Clock
 from skep.entities import PERMANENT, Accepted, Decision, Snapshot, accept, decide, encoded, snapshot
@@ -83,6 +86,10 @@ class Committing:
 
     async def run(self, access: Access, messages: Sequence[PoppedMessage]) -> None:
         """Do messages, and settle each. SkepError when the server cannot be reached: then their leases run out."""
+        with working_on_all(messages):
+            await self._run(access, messages)
+
+    async def _run(self, access: Access, messages: Sequence[PoppedMessage]) -> None:
         prepared = await off_loop_in_turns(lambda: self._all_prepared(messages), is_large=len(messages) > MANY)
         try:
             await self._commit(access, prepared)
@@ -91,7 +98,9 @@ class Committing:
                 raise
             # What was refused may be done already: then only the answer was lost, and with it all acks at once.
             done = await self._done(access, [one.message.id for one in prepared if one.accepted is not None])
-            await asyncio.gather(*(access.settle(completed(one.message)) for one in prepared if one.message.id in done))
+            await asyncio.gather(
+                *(access.settle(one.message, completed(one.message)) for one in prepared if one.message.id in done)
+            )
             await self._commit_parts(access, [one for one in prepared if one.message.id not in done], set())
 
     def _all_prepared(self, messages: Sequence[PoppedMessage]) -> Steps[list[Prepared]]:
@@ -117,7 +126,9 @@ class Committing:
                 deciding = partial(self._decided, prepared, await self._known(access, prepared))
                 try:
                     decided = await off_loop_in_turns(deciding, is_large=len(prepared) > MANY)
-                    _tell(prepared, decided, await access.client.run(_transaction(decided)))
+                    with settling_popped(word_of(decided.acknowledgments), [one.message for one in prepared]):
+                        answer = await access.client.run(_transaction(decided))
+                    _tell(prepared, decided, answer)
                     return
                 except SkepError as error:
                     if error.code not in _CHANGED or not left:
@@ -148,7 +159,7 @@ class Committing:
             ended.add(message.lease_id)
             return
         ack = refused(message, error)
-        await access.settle(ack, Failure(message, str(error)))
+        await access.settle(message, ack, Failure(message, str(error)))
         if ack.status is AckStatus.FAILED and self._duty.ordered:
             ended.add(message.lease_id)
 
@@ -236,4 +247,11 @@ def _transaction(whole: TransactionRequest) -> Call[TransactionResponse]:
 
 async def commit_pushes(access: Access, message: PoppedMessage, items: list[PushItem]) -> None:
     """Ack a message and push what follows, together."""
-    await access.client.run(_transaction(TransactionRequest([completed(message)], items)))
+    spans = [begin_publishing(queue, count) for queue, count in Counter(item.queue for item in items).items()]
+    try:
+        with settling_popped(AckStatus.COMPLETED, [message]):
+            await access.client.run(_transaction(TransactionRequest([completed(message)], items)))
+    except BaseException as error:
+        sent(spans, error)
+        raise
+    sent(spans)

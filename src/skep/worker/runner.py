@@ -231,7 +231,7 @@ class Runner:
             except SkepError as error:
                 if error.code not in PERMANENT:
                     raise
-                await access.settle(given_up(message, error), Failure(message, str(error)))
+                await access.settle(message, given_up(message, error), Failure(message, str(error)))
                 self.handled += 1
                 return Start.GIVEN_UP
             steady = self._clock.steady()
@@ -257,7 +257,7 @@ class Runner:
     async def _give_back(self, access: Access, rest: Sequence[PoppedMessage]) -> None:
         # Or the poll that is still under way would be handed what is given back.
         await self._popping_ended.wait()
-        await asyncio.gather(*(access.settle(given_back(message)) for message in rest))
+        await asyncio.gather(*(access.settle(message, given_back(message)) for message in rest))
 
     async def _either(self, wait: Awaitable[object]) -> None:
         """Wait for this, or for the stop."""

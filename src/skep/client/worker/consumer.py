@@ -16,6 +16,7 @@ from typing import Any
 from skep.client import calls, delivered
 from skep.client.async_client import AsyncClient
 from skep.client.async_message import AsyncMessage
+from skep.client.async_popping import popped
 from skep.client.client import Client
 from skep.client.delivered import Delivered
 from skep.client.message import Message
@@ -102,7 +103,8 @@ class Consumer:
     async def _popped(self, free: int, wait_seconds: float) -> list[PoppedMessage]:
         options = self._subscription.pop_options(free, wait_seconds)
         try:
-            return await self._client.run(calls.pop(self._subscription.queue, options))
+            queue = self._subscription.queue
+            return await popped(self._client, queue, calls.pop(queue, options))
         except SkepError as error:
             missing = error.code is Code.QUEUE_NOT_FOUND
             if not missing and not (error.retryable and wait_seconds):
@@ -172,9 +174,9 @@ class Consumer:
         if message.settled is None:
             ack = verdict(message, self._client.clock, error)
             message.settled = ack.status
-            told.append(self._settling.settle(ack, failure))
+            told.append(self._settling.settle(message, ack, failure))
         elif failure is not None:
             failure.log_settled(message.settled)
 
     def _give_back(self, message: Delivered) -> asyncio.Future[AckResult | None]:
-        return self._settling.settle(delivered.failed(message, self._client.clock, delay=0))
+        return self._settling.settle(message, delivered.failed(message, self._client.clock, delay=0))

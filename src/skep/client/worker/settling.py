@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 
 from skep.client.async_client import AsyncClient
+from skep.client.delivered import Delivered, refused, word_of
+from skep.client.tracing import settling_popped
 from skep.client.worker.failing import Failure
 from skep.errors import SkepError
 from skep.model import SettleStatus
-from skep.wire.messages import Ack, AckResult
+from skep.wire.messages import Ack, AckResult, PoppedMessage
+
+Settled = Delivered | PoppedMessage
 
 MAX_ACKS = 1_000
 """Acks of one request."""
@@ -22,35 +27,39 @@ class Settling:
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
-        self._waiting: list[tuple[Ack, Failure | None, asyncio.Future[AckResult | None]]] = []
+        self._waiting: list[tuple[Ack, Settled, Failure | None, asyncio.Future[AckResult | None]]] = []
         self._sending: asyncio.Task[None] | None = None
 
-    def settle(self, ack: Ack, failure: Failure | None = None) -> asyncio.Future[AckResult | None]:
+    def settle(self, message: Settled, ack: Ack, failure: Failure | None = None) -> asyncio.Future[AckResult | None]:
         """Say this of a message. The result is None when it could not be said: then the lease runs out instead.
 
         A ``failure`` is logged when the server has answered.
         """
         told: asyncio.Future[AckResult | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((ack, failure, told))
+        self._waiting.append((ack, message, failure, told))
         if self._sending is None:
-            self._sending = asyncio.create_task(self._send())
+            # In a context of its own: acks of many messages are in the trace of none.
+            self._sending = asyncio.create_task(self._send(), context=contextvars.Context())
         return told
 
     async def _send(self) -> None:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MAX_ACKS], self._waiting[MAX_ACKS:]
-                results = await self._results([ack for ack, _, _ in batch])
-                for (ack, failure, told), result in zip(batch, results, strict=True):
+                results = await self._results([ack for ack, _, _, _ in batch], [one for _, one, _, _ in batch])
+                for (ack, _, failure, told), result in zip(batch, results, strict=True):
                     _log(ack, failure, result)
                     if not told.done():
                         told.set_result(result)
         finally:
             self._sending = None
 
-    async def _results(self, acks: list[Ack]) -> list[AckResult] | list[None]:
+    async def _results(self, acks: list[Ack], messages: list[Settled]) -> list[AckResult] | list[None]:
         try:
-            return await self._client.settle(acks)
+            with settling_popped(word_of(acks), messages) as span:
+                results = await self._client.settle(acks)
+                refused(span, results)
+            return results
         except SkepError as error:
             log.warning("%d messages could not be settled and will come again: %s", len(acks), error)
             return [None] * len(acks)

@@ -1,0 +1,26 @@
+"""Popping for asyncio: what a pop brings, with a span for it where somebody traces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skep.client import tracing
+from skep.client.exchange import Call
+from skep.errors import SkepError
+from skep.wire.messages import PoppedMessage
+
+if TYPE_CHECKING:
+    from skep.client.async_client import AsyncClient
+
+
+async def popped(client: AsyncClient, source: str, call: Call[list[PoppedMessage]]) -> list[PoppedMessage]:
+    """The messages that a pop leases. ``source`` names what is popped from, should it fail."""
+    since = tracing.began()
+    try:
+        found = await client.run(call)
+    except SkepError as error:
+        tracing.not_received(source, since, error)
+        raise
+    if since:
+        tracing.received(since, found)
+    return found
