@@ -27,7 +27,7 @@ def test_a_queue_is_made_and_changed(client: skep.Client) -> None:
 
 def test_an_unknown_setting_is_refused(client: skep.Client) -> None:
     with pytest.raises(skep.SkepError) as raised:
-        client.configure("mails", lease_second=7)
+        client.configure("mails", lease_second=7)  # type: ignore[call-arg] # a typing mistake is what the test is about
 
     assert raised.value.code is Code.INVALID_SETTING
 

@@ -19,16 +19,24 @@ from skep.client.async_message import AsyncMessage
 from skep.client.async_popping import popped
 from skep.client.async_queue import AsyncQueue
 from skep.client.async_transaction import AsyncTransaction
-from skep.client.batcher import BufferOptions
+from skep.client.batcher import BUFFER_DEFAULTS, BufferOptions
 from skep.client.breaker import BreakerState
-from skep.client.calls import Acked, PopOptions
+from skep.client.calls import POP_DEFAULTS, Acked, PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
-from skep.client.outgoing import PushOptions, buffering, listed, push_items
+from skep.client.outgoing import PUSH_DEFAULTS, PushOptions, buffering, listed, push_items
 from skep.client.pushed import Pushed, Queued, told, told_of_failure
 from skep.client.retries import one_round, retry_hook
 from skep.client.servers import Servers
-from skep.client.settings import DEFAULT_URL, ClientOptions, ClientSettings, client_options, client_settings
+from skep.client.settings import (
+    CLIENT_DEFAULTS,
+    DEFAULT_URL,
+    ClientOptions,
+    ClientSettings,
+    client_options,
+    client_settings,
+)
+from skep.client.spelling import spelled_out
 from skep.client.transport import AsyncTransport
 from skep.clock import Clock, SystemClock, seconds
 from skep.errors import SkepError
@@ -41,6 +49,7 @@ T = TypeVar("T")
 class AsyncClient(AsyncLooking, AsyncFollowing):
     """A client of one Skep, at one URL or several. Close it, or use it in an ``async with``."""
 
+    @spelled_out(ClientOptions, CLIENT_DEFAULTS)
     def __init__(
         self,
         urls: str | Sequence[str] = DEFAULT_URL,
@@ -85,6 +94,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
 
     # messages
 
+    @spelled_out(PushOptions, PUSH_DEFAULTS)
     async def push(self, queue: str, messages: object, **options: Unpack[PushOptions]) -> Pushed:
         """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
         several = listed(messages)
@@ -96,10 +106,12 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
                 tracing.failed(span, error)
                 return told_of_failure(error, items, options)
 
+    @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
         return [AsyncMessage.of(one, self) for one in await popped(self, queue, calls.pop(queue, options))]
 
+    @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop_matching(
         self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
     ) -> list[AsyncMessage]:
@@ -107,6 +119,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
         call = calls.pop_matching(namespace, task, options)
         return [AsyncMessage.of(one, self) for one in await popped(self, namespace or task or "*", call)]
 
+    @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:
         """Messages as they come, for ever, to be looped over; settle each, best by ``async with message:``."""
         return self.queue(queue).consume(**options)
@@ -159,6 +172,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
         """A queue to work with, and what is meant when a call does not say otherwise."""
         return AsyncQueue(self, name, partition=partition, group=group)
 
+    @spelled_out(BufferOptions, BUFFER_DEFAULTS)
     def buffer(self, queue: str, **options: Unpack[BufferOptions]) -> AsyncBuffer:
         """A buffer that takes messages at once and pushes them soon, many in one request."""
         return AsyncBuffer(self, self._mint, queue, options)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 from skep.client import looking_calls
 from skep.client.async_scheduled import AsyncScheduled
 from skep.client.looking_calls import (
+    QUERY_DEFAULTS,
     DeadLetterQuery,
     DeadLetterWish,
     MessageQuery,
@@ -15,6 +16,8 @@ from skep.client.looking_calls import (
     Position,
     QueueQuery,
 )
+from skep.client.queue_options import QUEUE_DEFAULTS, QueueOptions
+from skep.client.spelling import spelled_out
 from skep.model import ClearScope
 from skep.wire.attempts import AttemptView
 from skep.wire.browsing import BrowsedMessage
@@ -31,10 +34,12 @@ class AsyncLooking(AsyncScheduled):
 
     # queues
 
-    async def configure(self, queue: str, **settings: Any) -> QueueView:
-        """Make a queue, or change the settings that are given; see docs/settings.md for their names."""
+    @spelled_out(QueueOptions, QUEUE_DEFAULTS)
+    async def configure(self, queue: str, **settings: Unpack[QueueOptions]) -> QueueView:
+        """Make a queue, or change the settings that are given; see docs/settings.md for what they mean."""
         return await self.run(looking_calls.configure(queue, settings))
 
+    @spelled_out(QueueQuery, QUERY_DEFAULTS)
     async def queues(self, **query: Unpack[QueueQuery]) -> AsyncIterator[ListedQueue]:
         """All queues by name, page by page."""
         after: str | None = None
@@ -123,6 +128,7 @@ class AsyncLooking(AsyncScheduled):
 
     # dead letters
 
+    @spelled_out(OperationQuery, QUERY_DEFAULTS)
     async def operations(self, **query: Unpack[OperationQuery]) -> AsyncIterator[OperationView]:
         """Calls that were queued under load, newest first."""
         after: int | None = None
@@ -145,6 +151,7 @@ class AsyncLooking(AsyncScheduled):
         """How the queue of operations stands."""
         return await self.run(looking_calls.operation_stats())
 
+    @spelled_out(DeadLetterQuery, QUERY_DEFAULTS)
     async def dead_letters(self, queue: str, **query: Unpack[DeadLetterQuery]) -> AsyncIterator[DeadLetterView]:
         """The dead letters of a queue, or those in a dead-letter queue, in the order of dying."""
         after: int | None = None
@@ -159,6 +166,7 @@ class AsyncLooking(AsyncScheduled):
         """One dead letter, by its id or seq, with its whole payload."""
         return await self.run(looking_calls.dead_letter(queue, letter))
 
+    @spelled_out(DeadLetterWish, QUERY_DEFAULTS)
     async def replay(self, queue: str, **wish: Unpack[DeadLetterWish]) -> ReplayResponse:
         """Send dead letters back to their queues, in order; each to the group that gave it up."""
         return await self.run(looking_calls.replay(queue, wish))
@@ -180,12 +188,14 @@ class AsyncLooking(AsyncScheduled):
         """
         return await self.run(looking_calls.bury(queue, letters, name))
 
+    @spelled_out(DeadLetterWish, QUERY_DEFAULTS)
     async def purge(self, queue: str, **wish: Unpack[DeadLetterWish]) -> PurgeResponse:
         """Delete dead letters for good."""
         return await self.run(looking_calls.purge(queue, wish))
 
     # messages
 
+    @spelled_out(MessageQuery, QUERY_DEFAULTS)
     async def messages(self, queue: str, **query: Unpack[MessageQuery]) -> AsyncIterator[BrowsedMessage]:
         """The log of a queue, without leasing anything."""
         after: int | None = None

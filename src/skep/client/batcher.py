@@ -51,6 +51,9 @@ class BufferSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise SkepError(Code.INVALID_REQUEST, "the bounds of a buffer are at least 1, linger_ms at least 0")
 
 
+BUFFER_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(BufferSettings)}
+
+
 class Batcher:
     """The messages of one buffer. Not safe for threads by itself."""
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Self, Unpack
 from skep.client import calls, tracing
 from skep.client.background import Background, Monitor
 from skep.client.batcher import Batcher, BufferOptions, BufferSettings
-from skep.client.outgoing import MessageOptions, written_items
+from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, written_items
 from skep.client.pushed import refusals
+from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.wire.messages import PushItem
@@ -49,6 +50,7 @@ class Buffer:
         """What has not been stored yet, in order."""
         return self._batcher.unsent
 
+    @spelled_out(MessageOptions, PUSH_DEFAULTS)
     def push(self, messages: object, **options: Unpack[MessageOptions]) -> None:
         """Take messages to be pushed soon; waits while the buffer is full. When it raises what failed before, it took none."""
         items = written_items(self._queue, messages, options, self._mint)

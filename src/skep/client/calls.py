@@ -14,6 +14,7 @@ from skep.client.options import no_others
 from skep.client.outgoing import encode, repeatable
 from skep.client.pushed import Pushed, Queued, pushed_from
 from skep.client.reading import anything, reader
+from skep.client.spelling import Unsaid
 from skep.errors import Code, SkepError
 from skep.wire.entities import EffectItem, ReceiptItem
 from skep.wire.messages import (
@@ -56,6 +57,7 @@ class PopOptions(TypedDict, total=False):
     start: Start
 
 
+POP_DEFAULTS = {"batch": 1, "wait_seconds": 0.0, "auto_ack": False, "lease_seconds": Unsaid("the queue's")}
 _POP_OPTIONS = frozenset(PopOptions.__annotations__)
 BUFFER_MS = 100
 """How long messages may be held that are pushed as buffered and no more is said of it."""

@@ -14,22 +14,30 @@ import msgspec
 import stamina
 
 from skep.client import calls, delivered, operations, tracing
-from skep.client.batcher import BufferOptions
+from skep.client.batcher import BUFFER_DEFAULTS, BufferOptions
 from skep.client.breaker import BreakerState
 from skep.client.buffer import Buffer
-from skep.client.calls import Acked, PopOptions
+from skep.client.calls import POP_DEFAULTS, Acked, PopOptions
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
 from skep.client.following import Following
 from skep.client.looking import Looking
 from skep.client.message import Message
-from skep.client.outgoing import PushOptions, buffering, listed, push_items
+from skep.client.outgoing import PUSH_DEFAULTS, PushOptions, buffering, listed, push_items
 from skep.client.popping import popped
 from skep.client.pushed import Pushed, Queued, told, told_of_failure
 from skep.client.queue import Queue
 from skep.client.retries import one_round, retry_hook
 from skep.client.servers import Servers
-from skep.client.settings import DEFAULT_URL, ClientOptions, ClientSettings, client_options, client_settings
+from skep.client.settings import (
+    CLIENT_DEFAULTS,
+    DEFAULT_URL,
+    ClientOptions,
+    ClientSettings,
+    client_options,
+    client_settings,
+)
+from skep.client.spelling import spelled_out
 from skep.client.transaction import Transaction
 from skep.client.transport import SyncTransport
 from skep.clock import Clock, SystemClock, seconds
@@ -43,6 +51,7 @@ T = TypeVar("T")
 class Client(Looking, Following):
     """A client of one Skep, at one URL or several. Close it, or use it in a ``with``."""
 
+    @spelled_out(ClientOptions, CLIENT_DEFAULTS)
     def __init__(
         self,
         urls: str | Sequence[str] = DEFAULT_URL,
@@ -87,6 +96,7 @@ class Client(Looking, Following):
 
     # messages
 
+    @spelled_out(PushOptions, PUSH_DEFAULTS)
     def push(self, queue: str, messages: object, **options: Unpack[PushOptions]) -> Pushed:
         """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
         several = listed(messages)
@@ -98,10 +108,12 @@ class Client(Looking, Following):
                 tracing.failed(span, error)
                 return told_of_failure(error, items, options)
 
+    @spelled_out(PopOptions, POP_DEFAULTS)
     def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[Message]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
         return [Message.of(one, self) for one in popped(self, queue, calls.pop(queue, options))]
 
+    @spelled_out(PopOptions, POP_DEFAULTS)
     def pop_matching(
         self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
     ) -> list[Message]:
@@ -109,6 +121,7 @@ class Client(Looking, Following):
         call = calls.pop_matching(namespace, task, options)
         return [Message.of(one, self) for one in popped(self, namespace or task or "*", call)]
 
+    @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> Iterator[Message]:
         """Messages as they come, for ever, to be looped over; settle each, best by ``with message:``."""
         return self.queue(queue).consume(**options)
@@ -161,6 +174,7 @@ class Client(Looking, Following):
         """A queue to work with, and what is meant when a call does not say otherwise."""
         return Queue(self, name, partition=partition, group=group)
 
+    @spelled_out(BufferOptions, BUFFER_DEFAULTS)
     def buffer(self, queue: str, **options: Unpack[BufferOptions]) -> Buffer:
         """A buffer that takes messages at once and pushes them soon, many in one request."""
         return Buffer(self, self._mint, queue, options)

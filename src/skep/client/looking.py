@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 from skep.client import looking_calls
 from skep.client.looking_calls import (
+    QUERY_DEFAULTS,
     DeadLetterQuery,
     DeadLetterWish,
     MessageQuery,
@@ -16,7 +17,9 @@ from skep.client.looking_calls import (
     Position,
     QueueQuery,
 )
+from skep.client.queue_options import QUEUE_DEFAULTS, QueueOptions
 from skep.client.scheduled import Scheduled
+from skep.client.spelling import spelled_out
 from skep.model import ClearScope
 from skep.wire.attempts import AttemptView
 from skep.wire.browsing import BrowsedMessage
@@ -33,10 +36,12 @@ class Looking(Scheduled):
 
     # queues
 
-    def configure(self, queue: str, **settings: Any) -> QueueView:
-        """Make a queue, or change the settings that are given; see docs/settings.md for their names."""
+    @spelled_out(QueueOptions, QUEUE_DEFAULTS)
+    def configure(self, queue: str, **settings: Unpack[QueueOptions]) -> QueueView:
+        """Make a queue, or change the settings that are given; see docs/settings.md for what they mean."""
         return self.run(looking_calls.configure(queue, settings))
 
+    @spelled_out(QueueQuery, QUERY_DEFAULTS)
     def queues(self, **query: Unpack[QueueQuery]) -> Iterator[ListedQueue]:
         """All queues by name, page by page."""
         after: str | None = None
@@ -123,6 +128,7 @@ class Looking(Scheduled):
 
     # dead letters
 
+    @spelled_out(OperationQuery, QUERY_DEFAULTS)
     def operations(self, **query: Unpack[OperationQuery]) -> Iterator[OperationView]:
         """Calls that were queued under load, newest first."""
         after: int | None = None
@@ -144,6 +150,7 @@ class Looking(Scheduled):
         """How the queue of operations stands."""
         return self.run(looking_calls.operation_stats())
 
+    @spelled_out(DeadLetterQuery, QUERY_DEFAULTS)
     def dead_letters(self, queue: str, **query: Unpack[DeadLetterQuery]) -> Iterator[DeadLetterView]:
         """The dead letters of a queue, or those in a dead-letter queue, in the order of dying."""
         after: int | None = None
@@ -157,6 +164,7 @@ class Looking(Scheduled):
         """One dead letter, by its id or seq, with its whole payload."""
         return self.run(looking_calls.dead_letter(queue, letter))
 
+    @spelled_out(DeadLetterWish, QUERY_DEFAULTS)
     def replay(self, queue: str, **wish: Unpack[DeadLetterWish]) -> ReplayResponse:
         """Send dead letters back to their queues, in order; each to the group that gave it up."""
         return self.run(looking_calls.replay(queue, wish))
@@ -177,12 +185,14 @@ class Looking(Scheduled):
         """
         return self.run(looking_calls.bury(queue, letters, name))
 
+    @spelled_out(DeadLetterWish, QUERY_DEFAULTS)
     def purge(self, queue: str, **wish: Unpack[DeadLetterWish]) -> PurgeResponse:
         """Delete dead letters for good."""
         return self.run(looking_calls.purge(queue, wish))
 
     # messages
 
+    @spelled_out(MessageQuery, QUERY_DEFAULTS)
     def messages(self, queue: str, **query: Unpack[MessageQuery]) -> Iterator[BrowsedMessage]:
         """The log of a queue, without leasing anything."""
         after: int | None = None

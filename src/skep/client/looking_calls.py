@@ -104,6 +104,10 @@ class DeadLetterWish(TypedDict, total=False):
     dry_run: bool
 
 
+QUERY_DEFAULTS = {"stats": True, "descending": False, "dry_run": False}
+"""Those of all queries; what else is not given is not asked for."""
+
+
 def get(path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> Call[T]:
     """A look."""
     return Call(Request("GET", path, query=_texts(query or {})), _reader(kind))

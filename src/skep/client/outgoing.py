@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from skep.client.delivered import Delivered
 from skep.client.options import no_others
+from skep.client.spelling import Unsaid
 from skep.client.tracing import current_context
 from skep.clock import Clock, seconds
 from skep.errors import Code, SkepError
@@ -81,6 +82,10 @@ class PushOptions(MessageOptions, total=False):
     on_error: Callable[[list[PushedMessage], SkepError], object]
 
 
+PUSH_DEFAULTS = {
+    "partition": DEFAULT_PARTITION, "transaction_id": Unsaid("minted"), "trace_id": None, "headers": None, "content_type": None,
+    "deliver_at": None, "priority": 0, "namespace": None, "task": None, "durability": "stored",
+}  # fmt: skip
 _MESSAGE_OPTIONS = frozenset(MessageOptions.__annotations__)
 _PUSH_OPTIONS = frozenset(PushOptions.__annotations__)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Unpack
 from skep.client import calls, delivered, record_calls, tracing
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
-from skep.client.outgoing import MessageOptions, listed, written_items
+from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, listed, written_items
+from skep.client.spelling import spelled_out
 from skep.clock import Clock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
@@ -61,6 +62,7 @@ class Parts:
         """These become dead letters, if the rest happens."""
         self._say((message, delivered.rejected(message, error=error)) for message in messages)
 
+    @spelled_out(MessageOptions, PUSH_DEFAULTS)
     def push(self, queue: str, messages: object, **options: Unpack[MessageOptions]) -> None:
         """Push these, if the rest happens."""
         self._open()

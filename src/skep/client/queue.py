@@ -7,14 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from skep.client.calls import PopOptions
+from skep.client.calls import POP_DEFAULTS, PopOptions
 from skep.client.delivered import Delivered
 from skep.client.naming import CONSUME_WAIT_SECONDS, queue_pop_options
-from skep.client.outgoing import PushOptions
+from skep.client.outgoing import PUSH_DEFAULTS, PushOptions
 from skep.client.pushed import Pushed
+from skep.client.queue_options import QUEUE_DEFAULTS, QueueOptions
 from skep.client.remainder import Remainder
+from skep.client.spelling import spelled_out
 from skep.errors import SkepError
 from skep.wire.messages import AckResult, Extended
 from skep.wire.queues import QueueDeleted, QueueDetail, QueueView
@@ -33,16 +35,19 @@ class Queue:
         self.partition = partition
         self.group = group
 
+    @spelled_out(PushOptions, PUSH_DEFAULTS)
     def push(self, messages: object, **options: Unpack[PushOptions]) -> Pushed:
         """Push one message or a list of them, whole or not at all."""
         if self.partition is not None:
             options.setdefault("partition", self.partition)
         return self._client.push(self.name, messages, **options)
 
+    @spelled_out(PopOptions, POP_DEFAULTS)
     def pop(self, **options: Unpack[PopOptions]) -> list[Message]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
         return self._client.pop(self.name, **self._pop_options(options))
 
+    @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, **options: Unpack[PopOptions]) -> Iterator[Message]:
         """Messages as they come, for ever. Settle each; what was leased and not yet handed out is given back at the end.
 
@@ -86,8 +91,9 @@ class Queue:
         """Keep the leases of these for longer, one result per lease."""
         return self._client.renew(*messages, lease_seconds=lease_seconds)
 
-    def configure(self, **settings: Any) -> QueueView:
-        """Make the queue, or change the settings that are given; see docs/settings.md for their names."""
+    @spelled_out(QueueOptions, QUEUE_DEFAULTS)
+    def configure(self, **settings: Unpack[QueueOptions]) -> QueueView:
+        """Make the queue, or change the settings that are given; see docs/settings.md for what they mean."""
         return self._client.configure(self.name, **settings)
 
     def stats(self) -> QueueDetail:

@@ -60,7 +60,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ClientOptions(TypedDict, total=False):
-    """The settings as keyword arguments; see `ClientSettings` for what they mean."""
+    """The settings of a client are described in docs/client.md and in `skep.client.settings.ClientSettings`."""
 
     tenant: str
     token: str | None
@@ -78,6 +78,9 @@ class ClientOptions(TypedDict, total=False):
     breaker_failures: int
     breaker_open_seconds: float
     failback_seconds: float
+
+
+CLIENT_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(ClientSettings)}
 
 
 def client_settings(urls: str | Sequence[str], options: ClientOptions) -> ClientSettings:

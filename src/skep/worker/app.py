@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from skep import spec
-from skep.client.settings import DEFAULT_URL, ClientOptions, client_settings
+from skep.client.settings import CLIENT_DEFAULTS, DEFAULT_URL, ClientOptions, client_settings
+from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
 from skep.loop import run
 from skep.spec.problems import nearest
@@ -66,6 +67,7 @@ class App:
 
         return register
 
+    @spelled_out(ClientOptions, CLIENT_DEFAULTS)
     def work(
         self,
         url: str | Sequence[str] = DEFAULT_URL,
@@ -83,6 +85,7 @@ class App:
         given = WorkOptions(until_empty=until_empty, allow_private=allow_private, environment=environment, signals=True)
         return run(self._work(given, url, options))
 
+    @spelled_out(ClientOptions, CLIENT_DEFAULTS)
     async def work_async(
         self,
         url: str | Sequence[str] = DEFAULT_URL,

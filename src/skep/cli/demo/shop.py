@@ -17,6 +17,7 @@ from decimal import Decimal, InvalidOperation
 from msgspec import Struct
 
 import skep
+from skep.client.queue_options import QueueOptions
 
 SEED = 6632
 ORDERS = 120
@@ -28,7 +29,7 @@ DECLINED = 8
 CHARGE_SECONDS = 0.08
 """How long the bank takes: long enough to watch."""
 
-QUEUES: dict[str, dict[str, object]] = {
+QUEUES: dict[str, QueueOptions] = {
     "orders": {},
     "payments": {"max_attempts": 3, "initial_backoff_ms": 400, "max_backoff_ms": 800},
     "shipments": {},

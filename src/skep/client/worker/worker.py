@@ -13,7 +13,8 @@ from typing import Any, TypeVar, Unpack
 from skep.client.async_client import AsyncClient
 from skep.client.calls import Start
 from skep.client.client import Client
-from skep.client.settings import DEFAULT_URL, ClientOptions, client_settings
+from skep.client.settings import CLIENT_DEFAULTS, DEFAULT_URL, ClientOptions, client_settings
+from skep.client.spelling import spelled_out
 from skep.client.worker.consumer import Consumer
 from skep.client.worker.signatures import is_async
 from skep.client.worker.subscription import Subscription, taken
@@ -29,6 +30,7 @@ LEASE_SECONDS = 60.0
 class Worker:
     """Pops, calls, settles, for any number of functions. Give it a client, or what a client is made of."""
 
+    @spelled_out(ClientOptions, CLIENT_DEFAULTS)
     def __init__(
         self,
         client: Client | AsyncClient | str | Sequence[str] = DEFAULT_URL,
