@@ -114,12 +114,11 @@ def written_down(ended: Ended) -> None:
     assert "prefers-color-scheme: dark" in page
     assert not re.search(r"<script|<link|src=|href=|@import|url\(", page)
     events = [json.loads(line) for line in (ended.folder / "lineage.ndjson").read_text(encoding="utf-8").splitlines()]
-    assert [event["eventType"] for event in events] == ["START", "COMPLETE"]
-    assert {Path(output["name"]).name for output in events[1]["outputs"]} == {
-        "messages",
-        "metrics",
-        "dead_letters",
-    }
+    assert [event["eventType"] for event in events] == ["START", *["START", "COMPLETE"] * 3, "COMPLETE"]
+    outputs = [output for event in events for output in event["outputs"]]
+    assert [Path(output["name"]).name for output in outputs] == ["messages", "metrics", "dead_letters"]
+    datasets = [*outputs, *(one for event in events for one in event["inputs"])]
+    assert all(one["facets"]["schema"]["fields"] for one in datasets)
 
 
 def test_the_archive_goes_on_where_it_was_and_a_group_follows_it(lake: Lake) -> None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import io
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import skep
 from skep.cli.pipeline import span
 from skep.errors import SkepError
 from skep.spark.java import NoJavaError
 from skep.spark.running import doctor, lineage, svg
 from skep.spark.running.catalogue import PIPELINES, find
+from skep.spark.running.columns import columns_in, columns_of
+from skep.spark.running.figures import duration
 from skep.spark.running.live import LiveLines
 from skep.spark.running.record import Check, Dataset, Plot, Run, Stage, Table
 from skep.spark.running.report import report
@@ -41,8 +47,11 @@ def example() -> Run:
             Plot(title="Time", kind="bars", unit="s", bars=[("orders wait", 2.5)]),
             Plot(title="Nothing", kind="lines", unit="s"),
         ],
-        inputs=[Dataset(namespace="skep://127.0.0.1:6632", name="default/orders", rows=10)],
-        outputs=[Dataset(namespace="file", name="lake/messages", columns={"seq": "bigint"}, rows=10)],
+        inputs=[Dataset(namespace="skep://127.0.0.1:6632", name="default/orders", rows=10, stage="archive")],
+        outputs=[
+            Dataset(namespace="file", name="lake/messages", columns={"seq": "bigint"}, rows=10, stage="archive"),
+            Dataset(namespace="file", name="lake/metrics", columns={"queue": "string"}, rows=3, stage="metrics"),
+        ],
     )  # fmt: skip
     run.settle(START + timedelta(seconds=3))
     return run
@@ -89,15 +98,85 @@ def test_axes_end_at_a_round_number_just_above(most: float, last: float) -> None
     assert svg.nice_ticks(most)[-1] == pytest.approx(last)
 
 
-def test_lineage_tells_of_the_start_and_the_end() -> None:
-    first, last = [msgspec.json.decode(line) for line in lineage.events(example()).splitlines()]
-    assert (first["eventType"], last["eventType"]) == ("START", "COMPLETE")
-    assert last["outputs"][0]["facets"]["schema"]["fields"] == [{"name": "seq", "type": "bigint"}]
-    assert last["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 10
+def test_lineage_has_a_job_per_pipeline_below_the_run_and_the_columns_of_every_table() -> None:
+    events = [msgspec.json.decode(line) for line in lineage.events(example()).splitlines()]
+    assert [(event["job"]["name"], event["eventType"]) for event in events] == [
+        ("pipeline", "START"),
+        ("pipeline.archive", "START"), ("pipeline.archive", "COMPLETE"),
+        ("pipeline.metrics", "START"), ("pipeline.metrics", "COMPLETE"),
+        ("pipeline", "COMPLETE"),
+    ]  # fmt: skip
+    whole, archived, measured = events[0], events[2], events[4]
+    for one in (archived, measured):
+        assert one["run"]["facets"]["parent"]["run"]["runId"] == whole["run"]["runId"] == example().id
+        assert one["run"]["facets"]["parent"]["job"]["name"] == "pipeline"
+        assert UUID(one["run"]["runId"]) not in (UUID(example().id), UUID(int=0))
+    assert archived["run"]["runId"] == events[1]["run"]["runId"] != measured["run"]["runId"]
+    assert [output["name"] for output in measured["outputs"]] == ["lake/metrics"]
+    assert archived["outputs"][0]["facets"]["schema"]["fields"] == [{"name": "seq", "type": "bigint"}]
+    assert archived["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 10
+    assert {event["producer"] for event in events} == {f"pkg:pypi/skep@{skep.__version__}"}
+
+
+def test_lineage_of_a_run_that_failed_says_why() -> None:
     failed = example()
     failed.error = "no"
+    failed.stages[1].status = "failed"
     failed.settle(START)
-    assert msgspec.json.decode(lineage.events(failed).splitlines()[-1])["eventType"] == "FAIL"
+    events = [msgspec.json.decode(line) for line in lineage.events(failed).splitlines()]
+    told = {
+        event["job"]["name"]: event["run"]["facets"]["errorMessage"]["message"]
+        for event in events
+        if event["eventType"] == "FAIL"
+    }
+    assert told == {"pipeline.metrics": "no", "pipeline": "no"}
+
+
+def test_every_table_that_is_read_or_written_has_columns(tmp_path: Path) -> None:
+    assert list(columns_of("orders"))[:3] == ["queue", "partition", "seq"]
+    assert columns_of("leases")["settled_at"] == "timestamp"
+    assert columns_in(tmp_path, "messages")["payload_bytes"] == "binary"
+    assert columns_in(tmp_path, "messages")["headers"] == "map<string,string>"
+    (tmp_path / "queue=orders").mkdir()
+    pq.write_table(pa.table({"seq": [1]}), tmp_path / "queue=orders" / "one.parquet")
+    assert columns_in(tmp_path, "commands") == {"seq": "int64", "queue": "string"}
+
+
+def test_windows_without_events_are_gaps_and_not_lines() -> None:
+    series = [(0.0, 1.0), (60.0, 2.0), (600.0, 3.0), (900.0, 1.0), (960.0, 2.0)]
+    assert [len(part) for part in svg.unbroken(series, 60.0)] == [2, 1, 2]
+    drawn = svg.plot(Plot(title="Pushed", kind="lines", unit="messages/s", series={"orders": series}, step=60.0))
+    assert drawn.count("<polyline") == 2
+    assert drawn.count("<circle") == 5
+
+
+def test_times_are_in_units_that_people_read() -> None:
+    written = {
+        0.0: "0 s",
+        0.0004: "0.4 ms",
+        0.25: "250 ms",
+        90.0: "90.0 s",
+        600.0: "10.0 min",
+        9_000.0: "2.5 h",
+        300_000.0: "3.5 d",
+    }
+    assert {value: duration(value) for value in written} == written
+    run = example()
+    run.stages[0].seconds = 9_000.0
+    run.plots = [Plot(title="Time", kind="bars", unit="s", bars=[("orders wait", 9_000.0)])]
+    page = report(run)
+    assert page.count("2.5 h") == 2
+    assert "<figcaption></figcaption>" in page
+    assert "[2.5 h]" in lines(run)[0]
+
+
+def test_a_report_of_thousands_of_queues_names_some_of_them() -> None:
+    run = example()
+    run.queues = [f"q{number:04d}" for number in range(2_000)]
+    run.tables = [Table(title="Queues", columns=["queue"], rows=[("q0001",)], note="the 1 of 2,000")]
+    page = report(run)
+    assert "q0019 and 1,980 more" in page
+    assert "the 1 of 2,000" in page
 
 
 def test_the_server_is_told_rows_rate_lag_and_checks() -> None:

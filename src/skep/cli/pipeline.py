@@ -272,7 +272,7 @@ def print_run(to: Connection, ended: Ended) -> None:
 def print_tables(run: Run) -> None:
     """What the pipelines found."""
     for table in run.tables:
-        print_lines(["", table.title])
+        print_lines(["", table.title, *([f"  {table.note}"] if table.note else [])])
         if table.rows:
             console().print(rich_table(table))
         else:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 from msgspec import Struct
 
+from skep.spark.running.columns import columns_in, columns_of
 from skep.spark.running.inputs import Inputs
 from skep.spark.running.lake import Lake
 from skep.spark.running.record import Cell, Check, Dataset, Run, Severity, Stage, Table
@@ -76,6 +79,8 @@ class Context(Struct, kw_only=True):
     run: Run
     watcher: Watcher
     now: Callable[[], float] = time.monotonic
+    at: str = ""
+    """The stage that is under way."""
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
@@ -87,6 +92,7 @@ class Context(Struct, kw_only=True):
         if stage.status == "failed":  # begun anew: why it failed is told elsewhere
             stage.note = ""
         stage.status = "running"
+        stage.began_at, self.at = stage.began_at or datetime.now(UTC), name
         started, before = self.now(), stage.seconds
         try:
             self.watcher.stage(stage)
@@ -103,6 +109,7 @@ class Context(Struct, kw_only=True):
             raise
         finally:
             stage.seconds = before + self.now() - started
+            stage.ended_at = datetime.now(UTC)
             self.watcher.stage(stage)
 
     def hidden(self) -> dict[str, str]:
@@ -115,37 +122,45 @@ class Context(Struct, kw_only=True):
         self.run.checks = [one for one in self.run.checks if (one.stage, one.name) != (stage.name, name)] + [made]
 
     def show(
-        self, title: str, frame: DataFrame | None, columns: Sequence[str], rows: Sequence[Sequence[Cell]] | None = None
+        self,
+        title: str,
+        frame: DataFrame | None,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Cell]] | None = None,
+        note: str = "",
     ) -> None:
         """Put rows into the report, and on the screen at the end."""
         if rows is None:
             assert frame is not None
             rows = [tuple(row) for row in frame.select(*columns).limit(MOST_ROWS_SHOWN).collect()]
         self.run.tables = [one for one in self.run.tables if one.title != title]
-        self.run.tables.append(Table(title=title, columns=list(columns), rows=rows))
+        self.run.tables.append(Table(title=title, columns=list(columns), rows=rows, note=note))
 
     def read(self, dataset: Dataset) -> None:
         """Note for the lineage what was read."""
-        self.run.inputs = [
-            one for one in self.run.inputs if (one.namespace, one.name) != (dataset.namespace, dataset.name)
-        ]
-        self.run.inputs.append(dataset)
+        self.run.inputs = _with(self.run.inputs, dataset, self.at)
 
     def wrote(self, dataset: Dataset) -> None:
         """Note for the lineage what was written."""
-        same = (dataset.namespace, dataset.name)
-        self.run.outputs = [one for one in self.run.outputs if (one.namespace, one.name) != same]
-        self.run.outputs.append(dataset)
+        self.run.outputs = _with(self.run.outputs, dataset, self.at)
+
+
+def _with(datasets: Sequence[Dataset], dataset: Dataset, stage: str) -> list[Dataset]:
+    """The datasets with one more, in the place of what the same stage told of it before."""
+    same = (stage, dataset.namespace, dataset.name)
+    others = [one for one in datasets if (one.stage, one.namespace, one.name) != same]
+    return [*others, msgspec.structs.replace(dataset, stage=stage)]
 
 
 def server_dataset(context: Context, name: str, rows: int | None = None) -> Dataset:
     """A queue, or a table of the server, as lineage names it."""
     return Dataset(
-        namespace=context.run.server.replace("http", "skep", 1), name=f"{context.run.tenant}/{name}", rows=rows
-    )
+        namespace=context.run.server.replace("http", "skep", 1), name=f"{context.run.tenant}/{name}", rows=rows,
+        columns=columns_of(name),
+    )  # fmt: skip
 
 
 def lake_dataset(context: Context, name: str, frame: DataFrame | None = None, rows: int | None = None) -> Dataset:
     """A table of the lake, as lineage names it."""
-    columns = {} if frame is None else dict(frame.dtypes)
+    columns = columns_in(context.tables / name, name) if frame is None else dict(frame.dtypes)
     return Dataset(namespace="file", name=f"{context.run.lake}/{name}", columns=columns, rows=rows)

@@ -5,8 +5,23 @@ from __future__ import annotations
 
 def seconds_text(value: float | None) -> str | None:
     """A duration, with a unit that suits it."""
-    if value is None:
-        return None
+    return None if value is None else duration(value)
+
+
+def duration(value: float) -> str:
+    """The same, of one that is known."""
+    if value == 0:
+        return "0 s"
     if value < 1:
-        return f"{value * 1000:.0f} ms"
-    return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
+        return f"{value * 1000:.1f} ms" if value < 0.01 else f"{value * 1000:.0f} ms"
+    for most, unit, name in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
+        if value < most:
+            return f"{value / unit:.1f} {name}"
+    return f"{value / 86_400:.1f} d"
+
+
+def names_text(names: list[str], most: int = 20) -> str:
+    """Some names, and how many more there are."""
+    if len(names) <= most:
+        return ", ".join(names) or "none"
+    return f"{', '.join(names[:most])} and {len(names) - most:,} more"

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
 SLOWEST = 10
+MOST_BARS = 24
+UNTRACED = (
+    "no message carries the trace of another. Pass it on: push(…, trace_id=message.trace_id), see docs/tracing.md"
+)
 MADE_WITH = "2"
 SHOWN_HOURS = 24
 """Of runs that go on and on, the report is of the journeys that began in these last hours."""
@@ -63,8 +67,16 @@ def run_journeys(context: Context) -> None:
         done = table.rows(like)
         stage.rows_out = done.count()
         stage.batches += 1
+        stage.note = untraced(done, stage.rows_out)
         context.wrote(lake_dataset(context, "journeys", done, stage.rows_out))
         _show_journeys(context, _newest(done) if context.wishes.every_seconds is not None else done)
+
+
+def untraced(journeys: DataFrame, count: int) -> str:
+    """What to do when no trace leads from one message to another; nothing to say when one does."""
+    if not count or not journeys.where(F.col("messages") > 1).isEmpty():
+        return ""
+    return f"{count:,} journeys of one message each: {UNTRACED}"
 
 
 def _look(context: Context, before: Reach | None) -> tuple[Activity, Reach, Mapping[str, int] | None]:
@@ -140,8 +152,14 @@ def _show_journeys(context: Context, table: DataFrame) -> None:
         for part in ("wait", "work", "pause")
     ]
     kept = [one for one in context.run.plots if one.title != "Where journeys spend their time"]
+    there = [bar for bar in bars if bar[1] > 0]
+    shown = sorted(sorted(there, key=lambda bar: -bar[1])[:MOST_BARS], key=there.index)
     plot = Plot(
-        title="Where journeys spend their time", kind="bars", unit="s", bars=[bar for bar in bars if bar[1] > 0]
+        title="Where journeys spend their time",
+        kind="bars",
+        unit="s",
+        bars=shown,
+        note=f"the {MOST_BARS} greatest of {len(there):,}" if len(shown) < len(there) else "",
     )
     context.run.plots = [*kept, plot]
     lost = [

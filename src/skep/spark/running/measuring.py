@@ -7,6 +7,7 @@ for the lease history, which is in the order of commits only roughly, by time, w
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines import metrics as measured
-from skep.spark.running.context import Context, lake_dataset, server_dataset
+from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset, server_dataset
 from skep.spark.running.figures import seconds_text
 from skep.spark.running.inputs import Activity
 from skep.spark.running.keeping import KeptTable, Reach
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 MOST_POINTS = 2_000
+MOST_LINES = 8
+"""So many queues are drawn, as many as there are colours."""
 LEAST_LATE_SECONDS = 60.0
 """So late a lease may be committed after its end, as the server has it."""
 FORMAT = 1
@@ -140,7 +143,11 @@ def _show_totals(context: Context, table: DataFrame, fresh: list[Row]) -> None:
         times = [None if latency is None else seconds_text(latency[name]) for name in fields]
         bucket = [row[name] for name in divided]
         shown.append((row["queue"], *bucket, row["group"], *(row[name] for name in measured.COUNTS), *times))
-    context.show("Queues and groups", None, columns, shown)
+    pushed = columns.index("pushed")
+    largest = sorted(range(len(shown)), key=lambda place: -shown[place][pushed])[:MOST_ROWS_SHOWN]
+    most = [shown[place] for place in sorted(largest)]
+    note = f"the {len(most)} with most messages of {len(shown):,}; the table metrics has them all"
+    context.show("Queues and groups", None, columns, most, note if len(most) < len(shown) else "")
 
 
 def _plot_windows(context: Context, table: DataFrame) -> None:
@@ -172,5 +179,11 @@ def _plot_windows(context: Context, table: DataFrame) -> None:
         for row in rows:
             if row[column] is not None:
                 series.setdefault(row["queue"], []).append((row["window_start"].timestamp(), float(row[column])))
+        largest = sorted(series, key=lambda queue: -max(value for _, value in series[queue]))[:MOST_LINES]
+        note = f"the {MOST_LINES} greatest of {len(series):,} queues" if len(largest) < len(series) else ""
+        drawn: dict[str, Sequence[tuple[float, float]]] = {
+            queue: points for queue, points in series.items() if queue in largest
+        }
         kept = [one for one in context.run.plots if one.title != title]
-        context.run.plots = [*kept, Plot(title=title, kind="lines", unit=unit, series=dict(series))]
+        plot = Plot(title=title, kind="lines", unit=unit, series=drawn, step=_width(context), note=note)
+        context.run.plots = [*kept, plot]

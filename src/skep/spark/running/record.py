@@ -29,6 +29,8 @@ class Stage(Struct, kw_only=True):
     lag: int | None = None
     """How many messages the server had beyond what was read."""
     note: str = ""
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
 
     @property
     def rows_per_second(self) -> float:
@@ -63,6 +65,9 @@ class Plot(Struct, frozen=True, kw_only=True):
     unit: str
     series: dict[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     """Lines: seconds since 1970 and a value."""
+    step: float | None = None
+    """So many seconds lie between two points; where there are more, nothing happened in between, and there is no line."""
+    note: str = ""
     bars: Sequence[tuple[str, float]] = ()
 
 
@@ -73,6 +78,8 @@ class Dataset(Struct, frozen=True, kw_only=True):
     name: str
     columns: dict[str, str] = field(default_factory=dict)
     rows: int | None = None
+    stage: str = ""
+    """The stage that read or wrote it."""
 
 
 class Run(Struct, kw_only=True):

@@ -7,7 +7,8 @@ from datetime import datetime
 from html import escape
 
 from skep.spark.running import svg
-from skep.spark.running.record import Cell, Check, Run, Table
+from skep.spark.running.figures import duration, names_text
+from skep.spark.running.record import Cell, Check, Plot, Run, Table
 from skep.spark.running.summary import sentence
 
 STYLE = """
@@ -33,7 +34,7 @@ def report(run: Run) -> str:
     """The page."""
     facts = {
         "run": run.id, "server": run.server, "tenant": run.tenant, "Spark": run.master, "lake": run.lake,
-        "queues": ", ".join(run.queues) or "none", "started": _time(run.started_at), "ended": _time(run.ended_at),
+        "queues": names_text(run.queues), "started": _time(run.started_at), "ended": _time(run.ended_at),
     }  # fmt: skip
     parts = [
         f"<h1>skep pipeline: {escape(run.name)}</h1>",
@@ -42,7 +43,7 @@ def report(run: Run) -> str:
         _stages(run),
         _checks(run.checks),
         *[
-            f"<figure><h2>{escape(one.title)}</h2>{svg.plot(one)}<figcaption>{escape(one.unit)}</figcaption></figure>"
+            f"<figure><h2>{escape(one.title)}</h2>{svg.plot(one)}<figcaption>{escape(_caption(one))}</figcaption></figure>"
             for one in run.plots
         ],
         *[_table(one) for one in run.tables],
@@ -67,12 +68,12 @@ def _stages(run: Run) -> str:
             one.rejected,
             round(one.rows_per_second),
             one.lag,
-            round(one.seconds, 1),
+            duration(one.seconds),
             one.note,
         )
         for one in run.stages
     ]
-    heads = ("stage", "status", "rows in", "rows out", "rejected", "rows/s", "lag", "seconds", "")
+    heads = ("stage", "status", "rows in", "rows out", "rejected", "rows/s", "lag", "took", "")
     return "<h2>Stages</h2>" + _rows(heads, rows)
 
 
@@ -89,7 +90,13 @@ def _checks(checks: list[Check]) -> str:
 def _table(table: Table) -> str:
     if not table.rows:
         return f'<h2>{escape(table.title)}</h2><p class="none">none</p>'
-    return f"<h2>{escape(table.title)}</h2>" + _rows(table.columns, table.rows)
+    note = f'<p class="meta">{escape(table.note)}</p>' if table.note else ""
+    return f"<h2>{escape(table.title)}</h2>{note}" + _rows(table.columns, table.rows)
+
+
+def _caption(plot: Plot) -> str:
+    """The unit, where the labels do not have it, and what is to be known."""
+    return "; ".join(part for part in ("" if plot.unit == svg.SECONDS else plot.unit, plot.note) if part)
 
 
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

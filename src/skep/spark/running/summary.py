@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skep.spark.running.figures import duration
 from skep.spark.running.record import WORST, Check, Run, Stage
 
 WIDTH = 66
@@ -17,7 +18,7 @@ def stage_line(number: int, total: int, stage: Stage) -> str:
         figures.append(f"lag {stage.lag:,}")
     if stage.note:
         figures.append(stage.note)
-    return f"{head.ljust(34, '.')} {', '.join(figures)} [{stage.seconds:.1f} s]"
+    return f"{head.ljust(34, '.')} {', '.join(figures)} [{duration(stage.seconds)}]"
 
 
 def check_line(check: Check) -> str:
@@ -34,7 +35,7 @@ def sentence(run: Run) -> str:
     held = sum(check.held for check in run.checks)
     checks = f"; {held} of {len(run.checks)} checks held" if run.checks else ""
     seconds = 0.0 if run.ended_at is None else (run.ended_at - run.started_at).total_seconds()
-    return f"{total} {'stage' if total == 1 else 'stages'}: {parts or 'none'}{checks}; {seconds:.1f} s"
+    return f"{total} {'stage' if total == 1 else 'stages'}: {parts or 'none'}{checks}; {duration(seconds)}"
 
 
 def lines(run: Run, *, every_check: bool = False) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from math import floor, log10
 
+from skep.spark.running.figures import duration
 from skep.spark.running.record import Plot
 
 WIDTH, HEIGHT = 720, 240
@@ -15,6 +16,8 @@ BAR_HEIGHT, BAR_LABEL = 22, 190
 COLOURS = 8
 """So many colours the page has; further series begin again."""
 TICKS = 4
+SECONDS = "s"
+Point = tuple[float, float]
 
 
 def plot(drawn: Plot) -> str:
@@ -56,22 +59,26 @@ def _lines(drawn: Plot) -> str:
         share = (x - first) / (last - first) if last > first else 0.5
         return LEFT + share * wide, TOP + high - y / ticks[-1] * high
 
-    parts = [_tick(place(first, tick)[1], tick) for tick in ticks]
+    parts = [_tick(place(first, tick)[1], _value(tick, drawn.unit, named=False)) for tick in ticks]
     for share in (0.0, 0.5, 1.0) if last > first else (0.5,):
         at = datetime.fromtimestamp(first + share * (last - first), UTC)
         anchor = {0.0: "start", 0.5: "middle", 1.0: "end"}[share]
         text = at.strftime("%H:%M:%S" if last - first < 86_400 else "%Y-%m-%d %H:%M")
         parts.append(f'<text x="{LEFT + share * wide:.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{text}</text>')
     for number, (name, series) in enumerate(drawn.series.items()):
-        spots = [place(x, y) for x, y in series]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
         colour = f"c{number % COLOURS}"
-        parts.append(f'<polyline class="line {colour}" points="{line}"><title>{escape(name)}</title></polyline>')
-        if len(spots) <= 60:
-            for (x, y), (_, value) in zip(spots, series, strict=True):
+        for stretch in unbroken(series, drawn.step):
+            spots = [place(x, y) for x, y in stretch]
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+            if len(spots) > 1:
                 parts.append(
-                    f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"><title>{escape(name)}: {_number(value)}</title></circle>'
+                    f'<polyline class="line {colour}" points="{line}"><title>{escape(name)}</title></polyline>'
                 )
+            if len(series) <= 60 or len(spots) == 1:
+                for (x, y), (_, value) in zip(spots, stretch, strict=True):
+                    parts.append(
+                        f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"><title>{escape(name)}: {_value(value, drawn.unit)}</title></circle>'
+                    )
     return _picture(HEIGHT, parts, f"{drawn.title}, {drawn.unit}") + _legend(list(drawn.series))
 
 
@@ -88,14 +95,26 @@ def _bars(drawn: Plot) -> str:
             f'<rect class="bar c{number % COLOURS}" x="{BAR_LABEL}" y="{y + 3}" width="{value / most * room:.1f}" height="{BAR_HEIGHT - 7}"/>'
         )
         parts.append(
-            f'<text x="{BAR_LABEL + value / most * room + 6:.1f}" y="{y + 14}">{_number(value)} {escape(drawn.unit)}</text>'
+            f'<text x="{BAR_LABEL + value / most * room + 6:.1f}" y="{y + 14}">{escape(_value(value, drawn.unit))}</text>'
         )
     return _picture(TOP * 2 + len(drawn.bars) * BAR_HEIGHT, parts, f"{drawn.title}, {drawn.unit}")
 
 
-def _tick(y: float, value: float) -> str:
+def unbroken(series: Sequence[Point], step: float | None) -> Iterator[list[Point]]:
+    """The parts of a series in which no window is missing: where nothing happened there is a gap, and no line through it."""
+    part: list[Point] = []
+    for point in series:
+        if part and step is not None and point[0] - part[-1][0] > 1.5 * step:
+            yield part
+            part = []
+        part.append(point)
+    if part:
+        yield part
+
+
+def _tick(y: float, label: str) -> str:
     line = f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    return f'{line}<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>'
+    return f'{line}<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
 
 
 def _legend(names: Sequence[str]) -> str:
@@ -108,6 +127,13 @@ def _legend(names: Sequence[str]) -> str:
 def _picture(height: float, parts: Sequence[str], label: str) -> str:
     head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}">'
     return head + "".join(parts) + "</svg>"
+
+
+def _value(value: float, unit: str, *, named: bool = True) -> str:
+    """A value with its unit; a duration with the one that suits it."""
+    if unit == SECONDS:
+        return duration(value)
+    return f"{_number(value)} {unit}" if named else _number(value)
 
 
 def _number(value: float) -> str:
