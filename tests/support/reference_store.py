@@ -67,6 +67,7 @@ from tests.support.reference_clock import ReferenceClock
 from tests.support.reference_data_keys import ReferenceDataKeys
 from tests.support.reference_operations import ReferenceOperations
 from tests.support.reference_past import ReferencePast, replay_record
+from tests.support.reference_refusals import ReferenceRefusals
 from tests.support.reference_scheduled import ReferenceScheduled
 from tests.support.reference_settling import ReferenceSettling
 
@@ -79,6 +80,7 @@ class ReferenceStore(
     def __init__(self) -> None:
         super().__init__()
         self.access = ReferenceAccess()
+        self.refusals = ReferenceRefusals()
         self.records = self
         self.scheduled = ReferenceScheduled(self)
         self.wrapped = []

@@ -39,6 +39,7 @@ SECTIONS: dict[str, list[Command]] = {
     ],
     "Specs and apps": [
         ("spec", "skep.cli.spec:spec_app", "Check, lay out, plan, apply and export specs."),
+        ("webhook", "skep.cli.webhooks:webhook_app", "See which requests webhooks refused, and why."),
         ("entity", "skep.cli.entities:entity_app", "Look at entities and their events."),
         ("work", "skep.cli.work:work", "Work for an app: pop, run commands and deliveries, settle."),
     ],

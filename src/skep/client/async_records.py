@@ -14,6 +14,7 @@ from skep.wire.apps import AppDetail, Applied, AppRemoved, AppSummary
 from skep.wire.encryption import DataKeyView, Rewrapped, Shredded
 from skep.wire.endpoints import EndpointView
 from skep.wire.entities import EntitiesReadResponse, EntityView, EventView
+from skep.wire.refusals import RefusalView
 
 if TYPE_CHECKING:
     from skep.spec import App
@@ -105,6 +106,10 @@ class AsyncRecords:
         return await self.run(encryption_calls.shred(queue, dry_run))
 
     # entities
+
+    async def refusals(self, webhook: str) -> list[RefusalView]:
+        """The last requests that a webhook refused, newest first, at most 100."""
+        return (await self.run(record_calls.refusals(webhook))).refusals
 
     async def entity_types(self) -> list[str]:
         """The types of which there are entities."""

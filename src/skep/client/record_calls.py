@@ -28,6 +28,7 @@ from skep.wire.entities import (
     ReceiptName,
 )
 from skep.wire.queues import TenantsResponse
+from skep.wire.refusals import RefusalsResponse
 
 if TYPE_CHECKING:
     from skep.spec import App
@@ -68,6 +69,11 @@ def app(name: str) -> Call[AppDetail]:
 def remove_app(name: str, dry_run: bool) -> Call[AppRemoved]:
     """Forget an app."""
     return delete(f"{APPS}/{path_part(name)}", AppRemoved, {"dry_run": dry_run})
+
+
+def refusals(webhook: str) -> Call[RefusalsResponse]:
+    """The last requests that a webhook refused."""
+    return get(f"/api/v1/webhooks/{path_part(webhook)}/refusals", RefusalsResponse, {})
 
 
 def entity_types() -> Call[EntityTypesResponse]:

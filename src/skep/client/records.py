@@ -16,6 +16,7 @@ from skep.wire.apps import AppDetail, Applied, AppRemoved, AppSummary
 from skep.wire.encryption import DataKeyView, Rewrapped, Shredded
 from skep.wire.endpoints import EndpointView
 from skep.wire.entities import EntitiesReadResponse, EntityView, EventView
+from skep.wire.refusals import RefusalView
 
 if TYPE_CHECKING:
     from skep.spec import App
@@ -105,6 +106,10 @@ class Records:
         return self.run(encryption_calls.shred(queue, dry_run))
 
     # entities
+
+    def refusals(self, webhook: str) -> list[RefusalView]:
+        """The last requests that a webhook refused, newest first, at most 100."""
+        return (self.run(record_calls.refusals(webhook))).refusals
 
     def entity_types(self) -> list[str]:
         """The types of which there are entities."""

@@ -41,6 +41,7 @@ from skep.engine.past import Past
 from skep.engine.reading import Logs
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.engine.records import Records
+from skep.engine.refusals import Refusals
 from skep.engine.registry import Registry
 from skep.engine.scheduled import Scheduled
 from skep.engine.settings import check_settings
@@ -127,6 +128,7 @@ class Engine:
             store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
         )
         self.access = Access(store, clock, self._in_flight)
+        self.refusals = Refusals(store, clock, self._in_flight)
         self.caches = Caches(
             clock,
             self._timers,
@@ -215,6 +217,7 @@ class Engine:
         while not self._in_flight.idle:
             await self._in_flight.drain()
             await self._drain_lanes()
+        await self.refusals.stop()
         if self.spool is not None:
             await self.spool.stop()
         self._timers.close()

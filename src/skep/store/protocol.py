@@ -77,6 +77,7 @@ from skep.records import Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.records import RecordStore
+from skep.store.refusals import RefusalStore
 from skep.store.scheduled import ScheduledStore
 from skep.system_events import EventPosition, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
@@ -92,6 +93,11 @@ class Store(Protocol):
     @property
     def access(self) -> AccessStore:
         """Keys, and the audit log."""
+        ...
+
+    @property
+    def refusals(self) -> RefusalStore:
+        """Requests that webhooks refused."""
         ...
 
     @property

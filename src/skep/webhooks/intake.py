@@ -18,14 +18,17 @@ from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.ids import Id, id_text
-from skep.model import NewMessage, PushStatus, QueueKey
+from skep.keys import SERVER
+from skep.model import DEFAULT_TENANT, NewMessage, PushStatus, QueueKey
 from skep.observe.metrics import HookCounts, Meter
 from skep.records import EntityKey, Receipt, ReceiptKey
+from skep.refusals import Refusal
 from skep.spec import off_loop
 from skep.spec.ir import IdempotencySource
 from skep.strictness import read_json
 from skep.webhooks.calling import Ran, Turns, accepted_by, input_of, run
 from skep.webhooks.compiled import Call, CompiledWebhook, Target
+from skep.webhooks.excerpts import excerpt
 from skep.webhooks.forms import is_form, payload_of
 from skep.webhooks.functions import Function, Functions, FunctionsByName
 from skep.webhooks.hooks import Hooks
@@ -44,6 +47,10 @@ from skep.wire.webhooks import ChallengeResponse, HookResponse, QuarantineRespon
 
 LARGE_BYTES = 256 * 1024
 """A hash of a larger body is made in a thread: it takes a millisecond and more."""
+
+StatusOf = Callable[[Code], int]
+_SAID = frozenset({Code.SIGNATURE_INVALID, Code.SIGNATURE_MALFORMED, Code.PAYLOAD_TOO_LARGE, Code.QUEUE_FULL})
+"""Codes whose message has nothing in it that the request brought."""
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
@@ -72,13 +79,21 @@ class Intake:
     """Takes requests for webhooks."""
 
     def __init__(
-        self, engine: Engine, hooks: Hooks, meter: Meter, json_depth: int, functions: FunctionsByName | None = None
+        self,
+        engine: Engine,
+        hooks: Hooks,
+        meter: Meter,
+        json_depth: int,
+        functions: FunctionsByName | None = None,
+        status_of: StatusOf = lambda _: HTTPStatus.UNPROCESSABLE_ENTITY,
     ) -> None:
+        """``status_of`` says which status an error is answered with."""
         self._engine = engine
         self._functions = Functions(engine, functions)
         self._hooks = hooks
         self._meter = meter
         self._turns = Turns()
+        self._status_of = status_of
         # The payload stands in an envelope, and the whole must be no deeper than what can be pushed.
         self._json_depth = json_depth - 1
 
@@ -90,6 +105,7 @@ class Intake:
         """The answer to a request; raises what it is refused for."""
         webhook = self._hooks.find(request.name)
         counts = self._meter.hook(webhook.name)
+        tenant: str | None = None
         try:
             now = self._engine.now()
             if webhook.verify is not None:
@@ -107,9 +123,28 @@ class Intake:
             if webhook.target is not None:
                 return await self._enqueue(hook, webhook.target)
             return await self._run(hook)
-        except SkepError:
+        except SkepError as error:
             counts.refused += 1
+            self._note(webhook, request, tenant, error)
             raise
+
+    def refused(self, request: HookRequest, error: SkepError) -> None:
+        """Note a request that was refused before its body was there."""
+        webhook = self._hooks.find(request.name)
+        self._meter.hook(webhook.name).refused += 1
+        self._note(webhook, request, None, error)
+
+    def _note(self, webhook: CompiledWebhook, request: HookRequest, tenant: str | None, error: SkepError) -> None:
+        """Keep the last refusals. Of a request whose sender or tenant is not known, the tenant is nobody's."""
+        if tenant is None:
+            tenant = SERVER if webhook.tenant is not None else DEFAULT_TENANT
+        queue = "" if webhook.target is None else webhook.target.queue.name
+        self._engine.refusals.note(
+            Refusal(
+                webhook.name, self._engine.now(), error.code, self._status_of(error.code), _said(error), request.source_ip,
+                excerpt(request.headers, request.body), tenant, queue,
+            )
+        )  # fmt: skip
 
     # --- into a queue -------------------------------------------------------------------------------------------
 
@@ -252,6 +287,14 @@ def _ran(hook: _Hook, ran: Ran) -> HookAnswer:
 def _repeated(hook: _Hook, status: HTTPStatus, recorded: bytes) -> HookAnswer:
     hook.counts.repeated += 1
     return HookAnswer(status, recorded)
+
+
+def _said(error: SkepError) -> str:
+    """Why a request was refused, as far as that can be told without what it said."""
+    if error.code in _SAID:
+        return error.message
+    expression = error.details.get("expression")
+    return f"the expression {expression}" if isinstance(expression, str) else ""
 
 
 def _of_one_message(error: SkepError) -> SkepError:

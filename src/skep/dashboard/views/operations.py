@@ -17,6 +17,7 @@ from skep.http import parameters
 from skep.http.auditing import told
 from skep.http.exchange import Answer, Call
 from skep.http.need import ADMIN_TENANT
+from skep.http.routes.refusals import visible_refusal
 from skep.http.shown import age_seconds, wanted_id
 from skep.ids import id_text
 from skep.keys import SERVER, Verb
@@ -198,8 +199,17 @@ async def audit(site: Site, call: Call) -> Answer:
     )  # fmt: skip
 
 
+async def refusals(site: Site, call: Call) -> Answer:
+    """Requests that webhooks refused, newest first, as far as they may be seen: of one webhook, or the latest of all."""
+    place = site.place(call)
+    webhook = place.query.get("webhook") or None
+    found = await site.engine.refusals.list(webhook, visible=visible_refusal(call, place.tenant))
+    return site.page(call, "refusals.html", screen="operations", refusals=found, webhook=webhook, servers=SERVER)
+
+
 PAGES: list[Page] = [
     Page("/operations", ("status", "queue", "after"), operations),
+    Page("/operations/refusals", ("webhook",), refusals),
     Page("/operations/audit", ("everywhere", "after"), audit, ADMIN_TENANT),
 ]
 DEEDS: list[tuple[str, Deed]] = [("/operations/{operation}/cancel", cancel)]

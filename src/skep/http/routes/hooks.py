@@ -5,8 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from skep.errors import SkepError
-from skep.http.errors import error_answer
+from skep.errors import Code, SkepError
+from skep.http.errors import error_answer, status_of
 from skep.http.exchange import Answer, Call
 from skep.http.need import OPEN
 from skep.http.operation import Media, Operation
@@ -23,16 +23,27 @@ _DESCRIPTION = (
 )
 
 
+def hook_status(code: Code) -> int:
+    """The status that a sender gets: what is to be tried again is 503."""
+    status = status_of(code)
+    return HTTPStatus.SERVICE_UNAVAILABLE if status == HTTPStatus.TOO_MANY_REQUESTS else status
+
+
 def operations(intake: Intake) -> list[Operation]:
     """Webhooks."""
 
     async def receive(call: Call) -> Answer:
         name = call.path("webhook")
         intake.check(name)  # the body of a request that goes nowhere need not be taken in
-        body = await call.body()
         client = call.scope["client"]
         tenant = call.path("tenant") if "tenant" in call.scope["path_params"] else None
-        request = HookRequest(name, tenant, call.scope["headers"], body, client[0] if client is not None else "")
+        source_ip = client[0] if client is not None else ""
+        try:
+            body = await call.body()
+        except SkepError as error:
+            intake.refused(HookRequest(name, tenant, call.scope["headers"], b"", source_ip), error)
+            raise
+        request = HookRequest(name, tenant, call.scope["headers"], body, source_ip)
         try:
             answer = await intake.receive(request)
         except SkepError as error:

@@ -26,7 +26,7 @@ SQL = load_statements(__package__, "put_right")
 
 _STAMPED = (
     "stamp_live_operations", "stamp_operations", "stamp_leases", "stamp_failures", "stamp_traces", "stamp_replays", "stamp_letters",
-    "stamp_audit", "drop_samples", "drop_past", "drop_retention", "cut_keys",
+    "stamp_audit", "stamp_refusals", "drop_samples", "drop_past", "drop_retention", "cut_keys",
 )  # fmt: skip
 _CUT = ("cut_receipts", "cut_staged")
 

@@ -99,9 +99,11 @@ from skep.store.postgres.log_cache import LogCache
 from skep.store.postgres.news import News
 from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.records import PostgresRecords
+from skep.store.postgres.refusals import PostgresRefusals
 from skep.store.postgres.scheduled import PostgresScheduled
 from skep.store.postgres.schema import migrate
 from skep.store.records import RecordStore
+from skep.store.refusals import RefusalStore
 from skep.store.rules import Attendance, HeadWalk
 from skep.store.scheduled import ScheduledStore
 from skep.store.statements import load_statements
@@ -138,6 +140,7 @@ class PostgresStore:
         self._pool = Pool(dsn, max_connections)
         self._news = News(dsn)
         self.access: AccessStore = PostgresAccess(self._pool)
+        self.refusals: RefusalStore = PostgresRefusals(self._pool)
         self.records: RecordStore = PostgresRecords(self._pool)
         self.scheduled: ScheduledStore = PostgresScheduled(self._pool, self._news.announce)
         self._log_cache = LogCache(log_cache_bytes)

@@ -31,7 +31,7 @@ SQL = load_statements(__package__, "put_right")
 _SHIFTED = ("shift_sets", "shift_endpoints")
 _STAMPED = (
     "stamp_partition_leases", "stamp_newest", "stamp_set_leases", "stamp_leases", "stamp_failures", "stamp_traces", "stamp_replays", "stamp_letters", "stamp_live_operations", "stamp_operations",
-    "stamp_groups", "stamp_audit", "drop_samples", "drop_past", "drop_retention", "cut_keys",
+    "stamp_groups", "stamp_audit", "stamp_refusals", "drop_samples", "drop_past", "drop_retention", "cut_keys",
 )  # fmt: skip
 _CUT = ("cut_receipts", "cut_staged")
 

@@ -103,6 +103,9 @@ UPDATE consumer_group SET active_at = ?1 WHERE active_at > ?1
 -- name: stamp_audit
 UPDATE audit SET at = ?1, expires_at = ?1 + expires_at - at WHERE at > ?1
 
+-- name: stamp_refusals
+UPDATE hook_refusal SET at = ?1 WHERE at > ?1
+
 -- name: drop_samples
 -- Figures of a time that has not come yet would be taken for the latest.
 DELETE FROM sample WHERE at > ?1

@@ -81,6 +81,7 @@ from skep.records import Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.records import RecordStore
+from skep.store.refusals import RefusalStore
 from skep.store.scheduled import ScheduledStore
 from skep.store.sqlite import (
     browse,
@@ -107,6 +108,7 @@ from skep.store.sqlite.access import SqliteAccess
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.records import SqliteRecords
+from skep.store.sqlite.refusals import SqliteRefusals
 from skep.store.sqlite.scheduled import SqliteScheduled
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
@@ -134,6 +136,7 @@ class SqliteStore:
         self._bulk_start = asyncio.Lock()
         self._bulk_turn = 0
         self.access: AccessStore = SqliteAccess(self._write, self._read)
+        self.refusals: RefusalStore = SqliteRefusals(self._write, self._read)
         self.records: RecordStore = SqliteRecords(self._write, self._read)
         self.scheduled: ScheduledStore = SqliteScheduled(self._write, self._read)
 

@@ -1,0 +1,45 @@
+"""`skep webhook`: see why webhooks refuse requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from skep.cli.connection import Connection
+from skep.cli.output import Columns, print_rows
+
+if TYPE_CHECKING:
+    from skep.wire.refusals import RefusalView
+
+webhook_app = App(name="webhook", help="See which requests webhooks refused, and why.", help_format="plaintext")
+
+
+@webhook_app.command
+def refusals(webhook: str, /, *, to: Connection | None = None) -> None:
+    """See the last requests that a webhook refused, newest first: at most 100 are kept.
+
+    For example:
+        skep webhook refusals GitHub
+
+    Parameters
+    ----------
+    webhook
+        The webhook's name, as the spec has it.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        print_rows(
+            to, client.refusals(webhook), REFUSED, empty=f"there is no webhook {webhook!r}, or it has refused nothing"
+        )
+
+
+REFUSED: Columns[RefusalView] = {
+    "when": lambda one: one.at,
+    "code": lambda one: one.code,
+    "status": lambda one: one.status,
+    "from": lambda one: one.remote,
+    "tenant": lambda one: one.tenant or "",
+    "why": lambda one: one.message,
+    "request": lambda one: one.excerpt,
+}

@@ -1,0 +1,104 @@
+"""Requests that webhooks refused: noted at once, written together a little later. Reached as ``engine.refusals``.
+
+Anybody can be refused, as often as they like, so a refusal costs no transaction: those of a second are one, and of each webhook
+only as many are held as are kept. What was not written when a process dies is lost; it is for people to read, and no promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+
+from skep.clock import MICROS_PER_SECOND, Clock, Instant
+from skep.engine.inflight import InFlight
+from skep.errors import SkepError
+from skep.refusals import Refusal
+from skep.store.protocol import Store
+from skep.store.refusals import REFUSALS_KEPT
+
+WRITE_SECONDS = 1.0
+"""Refusals wait so long for others before they are written."""
+LOG_SECONDS = 10
+"""In so many seconds there is one line in the log for each webhook and code."""
+LOGGED_MAX = 1_000
+"""So many webhooks and codes are told apart in the log; then all may be told again."""
+
+log = structlog.get_logger("skep.webhooks")
+
+
+class Refusals:
+    """What was refused, on its way to the store."""
+
+    def __init__(self, store: Store, clock: Clock, in_flight: InFlight) -> None:
+        self._store = store
+        self._clock = clock
+        self._in_flight = in_flight
+        self._waiting: dict[str, deque[Refusal]] = {}
+        self._writing = asyncio.Lock()
+        self._later: asyncio.Task[None] | None = None
+        self._logged: dict[tuple[str, str], tuple[Instant, int]] = {}
+
+    def note(self, refusal: Refusal) -> None:
+        """Keep a refusal, soon."""
+        self._tell(refusal)
+        self._waiting.setdefault(refusal.webhook, deque(maxlen=REFUSALS_KEPT)).append(refusal)
+        if self._later is None:
+            self._later = asyncio.create_task(self._write_later())
+
+    async def list(
+        self, webhook: str | None = None, *, visible: Callable[[Refusal], bool] = lambda _: True
+    ) -> list[Refusal]:
+        """The newest refusals of a webhook, or of all, newest first, those of this server up to now among them."""
+        with self._in_flight:
+            await self._write()
+            return [one for one in await self._store.refusals.list(webhook) if visible(one)]
+
+    async def stop(self) -> None:
+        """Write what waits."""
+        if self._later is not None:
+            self._later.cancel()
+            await asyncio.wait([self._later])
+        await self._write_or_tell()
+
+    async def _write_later(self) -> None:
+        await asyncio.sleep(WRITE_SECONDS)
+        self._later = None
+        await self._write_or_tell()
+
+    async def _write_or_tell(self) -> None:
+        try:
+            await self._write()
+        except SkepError as error:  # they wait for the next ones
+            log.warning("refused requests cannot be noted", error=str(error))
+
+    async def _write(self) -> None:
+        async with self._writing:
+            taken, self._waiting = self._waiting, {}
+            if not taken:
+                return
+            try:
+                await self._store.refusals.note([one for some in taken.values() for one in some])
+            except BaseException:
+                for webhook, some in taken.items():
+                    newer = self._waiting.get(webhook, ())
+                    self._waiting[webhook] = deque((*some, *newer), maxlen=REFUSALS_KEPT)
+                raise
+
+    def _tell(self, refusal: Refusal) -> None:
+        """One line in a while, with nothing in it that the request brought."""
+        key = (refusal.webhook, refusal.code)
+        since, untold = self._logged.get(key, (None, 0))
+        now = self._clock.now()
+        if since is not None and abs(now - since) < LOG_SECONDS * MICROS_PER_SECOND:
+            self._logged[key] = (since, untold + 1)
+            return
+        if len(self._logged) >= LOGGED_MAX:
+            self._logged.clear()
+        self._logged[key] = (now, 0)
+        log.warning(
+            "a webhook refused a request", webhook=refusal.webhook, code=refusal.code, status=refusal.status,
+            remote=refusal.remote, more_since_last_line=untold,
+        )  # fmt: skip

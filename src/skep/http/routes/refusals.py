@@ -1,0 +1,58 @@
+"""`/api/v1/webhooks/{webhook}/refusals`: the last requests that a webhook refused.
+
+Who may read the webhook's queue sees those of the tenant; what is of no proven tenant is for who may read everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skep.engine import Engine
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import READ_LIST
+from skep.http.operation import Operation, Parameter
+from skep.keys import SERVER
+from skep.model import QueueKey
+from skep.refusals import Refusal
+from skep.wire.refusals import RefusalsResponse, RefusalView
+from skep.wire.times import to_datetime
+
+WEBHOOK = Parameter("webhook", str, "the webhook's name, as the spec has it")
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """Refusals."""
+
+    async def refusals(call: Call) -> Answer:
+        found = await engine.refusals.list(call.path("webhook"), visible=visible_refusal(call, call.tenant))
+        return json_answer(RefusalsResponse([refusal_view(one) for one in found]))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/webhooks/{webhook}/refusals", access=READ_LIST, handler=refusals, tag="Webhooks",
+            parameters=(WEBHOOK,), answers={200: RefusalsResponse}, summary="See the last requests that a webhook refused",
+            description="The newest 100 of each webhook are kept. Without a proven tenant they are for who may read everything.",
+        ),
+    ]  # fmt: skip
+
+
+def visible_refusal(call: Call, tenant: str) -> Callable[[Refusal], bool]:
+    """Whether whoever asks may see a refusal: as they may the webhook's queue, or all of the tenant where it has none."""
+    sees_queue, sees_all, sees_server = call.visible, call.sees_all, call.sees_server
+
+    def visible(one: Refusal) -> bool:
+        if one.tenant == SERVER:
+            return sees_server
+        if one.tenant != tenant:
+            return False
+        return sees_queue(QueueKey(one.queue, tenant)) if one.queue else sees_all
+
+    return visible
+
+
+def refusal_view(one: Refusal) -> RefusalView:
+    """A refusal as the wire tells it."""
+    return RefusalView(
+        one.webhook, to_datetime(one.at), one.code, one.status, one.message, one.remote, one.excerpt,
+        None if one.tenant == SERVER else one.tenant, one.queue or None,
+    )  # fmt: skip

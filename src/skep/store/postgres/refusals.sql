@@ -1,0 +1,20 @@
+-- Refused requests to webhooks: few rows, written together.
+
+-- name: note
+INSERT INTO hook_refusal (webhook, at, code, status, message, remote, excerpt, tenant, queue)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])
+
+-- name: forget
+-- Index hook_refusal_by_webhook, backwards: all but the newest. What another server deletes at this moment is left to it.
+WITH old AS (
+    SELECT r.ctid FROM hook_refusal r WHERE r.webhook = $1 ORDER BY r.webhook DESC, r.position DESC OFFSET $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM hook_refusal r USING old o WHERE r.ctid = o.ctid
+
+-- name: list
+SELECT webhook, at, code, status, message, remote, excerpt, tenant, queue FROM hook_refusal ORDER BY position DESC LIMIT $1
+
+-- name: list_of
+-- Index hook_refusal_by_webhook, backwards.
+SELECT webhook, at, code, status, message, remote, excerpt, tenant, queue FROM hook_refusal r WHERE r.webhook = $2
+ORDER BY r.webhook DESC, r.position DESC LIMIT $1

@@ -1,0 +1,27 @@
+"""Refused requests to webhooks on the wire."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+
+class RefusalView(Struct, rename="camel"):
+    """A refused request: when, why, what its sender was answered, where it came from, and what it looked like, without any value in it."""
+
+    webhook: str
+    at: datetime
+    code: str
+    status: int
+    message: str
+    remote: str
+    excerpt: str
+    tenant: str | None
+    queue: str | None
+
+
+class RefusalsResponse(Struct):
+    """The last refusals of a webhook, newest first."""
+
+    refusals: list[RefusalView]
