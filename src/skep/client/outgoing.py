@@ -84,7 +84,7 @@ class PushOptions(MessageOptions, total=False):
 
 PUSH_DEFAULTS = {
     "partition": DEFAULT_PARTITION, "transaction_id": Unsaid("minted"), "trace_id": None, "headers": None, "content_type": None,
-    "deliver_at": None, "priority": 0, "namespace": None, "task": None, "durability": "stored",
+    "deliver_at": None, "delay": None, "priority": 0, "namespace": None, "task": None, "durability": "stored",
 }  # fmt: skip
 _MESSAGE_OPTIONS = frozenset(MessageOptions.__annotations__)
 _PUSH_OPTIONS = frozenset(PushOptions.__annotations__)

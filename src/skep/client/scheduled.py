@@ -9,14 +9,17 @@ from datetime import datetime
 from typing import Unpack
 
 from skep.client import scheduled_calls
+from skep.client.looking_calls import QUERY_DEFAULTS
 from skep.client.records import Records
 from skep.client.scheduled_calls import ScheduledQuery, ScheduledWish
+from skep.client.spelling import spelled_out
 from skep.wire.scheduled import ScheduledChanged, ScheduledView
 
 
 class Scheduled(Records):
     """What a client can see and change of messages that are not due yet."""
 
+    @spelled_out(ScheduledQuery, QUERY_DEFAULTS)
     def scheduled(self, queue: str | None = None, **query: Unpack[ScheduledQuery]) -> Iterator[ScheduledView]:
         """Scheduled messages of a queue, or of all, those that are due first before the others."""
         after: str | None = None
@@ -30,14 +33,17 @@ class Scheduled(Records):
         """A scheduled message with its whole payload; MESSAGE_NOT_FOUND when it has entered the log, or was cancelled."""
         return self.run(scheduled_calls.scheduled_message(queue, message_id))
 
+    @spelled_out(ScheduledWish, QUERY_DEFAULTS)
     def cancel_scheduled(self, queue: str, **wish: Unpack[ScheduledWish]) -> ScheduledChanged:
         """Cancel scheduled messages: they never enter the log. Their transaction ids stay taken."""
         return self.run(scheduled_calls.cancel(queue, wish))
 
+    @spelled_out(ScheduledWish, QUERY_DEFAULTS)
     def run_scheduled(self, queue: str, **wish: Unpack[ScheduledWish]) -> ScheduledChanged:
         """Let scheduled messages enter the log now, in the order of their time."""
         return self.run(scheduled_calls.run(queue, wish))
 
+    @spelled_out(ScheduledWish, QUERY_DEFAULTS)
     def move_scheduled(self, queue: str, deliver_at: datetime, **wish: Unpack[ScheduledWish]) -> ScheduledChanged:
         """Move scheduled messages to another time."""
         return self.run(scheduled_calls.move(queue, deliver_at, wish))
