@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -286,6 +287,23 @@ def test_a_relay_that_is_named_gives_the_right_answer_and_is_still_not_told(mine
     assert made.returncode == 0, made.stderr
     assert len(relay.heard) == 1, "it saw the challenge, and no more"
     assert not relay.was_told(secret)
+
+
+def test_whoever_never_comes_to_an_end_is_not_waited_for() -> None:
+    """It goes on saying that the answer is about to come."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def babble() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                while True:
+                    connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+        babbling = threading.Thread(target=babble)
+        babbling.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        assert presence.proved(presence.new_presence(url), seconds=0.5) is None
+        babbling.join()
 
 
 def test_no_proxy_sees_the_secret(mine: Path) -> None:

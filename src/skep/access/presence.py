@@ -12,8 +12,11 @@ import hashlib
 import hmac
 import os
 import secrets
+import socket
 import stat
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,8 +33,8 @@ ENDING = ".server"
 PATH = "/api/v1/holder"
 SECRET_BYTES = 32
 CHALLENGE_BYTES = 32
-PROOF_SECONDS = 5.0
-"""How long a server may keep silent before it counts as another one."""
+PROOF_SECONDS = 20.0
+"""How long the proof may take before whoever listens there counts as another one, also when it goes on saying something."""
 _FILE_BYTES = 4_096
 _ANSWER_BYTES = 4_096
 _PURPOSE = b"this server holds the store\n"
@@ -121,7 +124,7 @@ def proof(secret: str, challenge: str) -> str:
     return hmac.new(secret.encode(), _PURPOSE + challenge.encode(), hashlib.sha256).hexdigest()
 
 
-def proved(presence: Presence, url: str | None = None) -> Proved | None:
+def proved(presence: Presence, url: str | None = None, *, seconds: float = PROOF_SECONDS) -> Proved | None:
     """A connection to the server of a file, or to another ``url``, once it has proved that it knows the secret; None when it did not.
 
     The secret is not sent. What follows goes over the same connection, so that nobody can step in between. No proxy is used.
@@ -132,12 +135,14 @@ def proved(presence: Presence, url: str | None = None) -> Proved | None:
         parts = urlsplit(url or presence.address)
         if parts.scheme != "http" or parts.hostname is None:
             return None
-        connection = HTTPConnection(parts.hostname, parts.port or 80, timeout=PROOF_SECONDS)
+        connection = HTTPConnection(parts.hostname, parts.port or 80, timeout=seconds)
     except ValueError:
         return None
     found = None
     try:
-        found = _challenged(connection, presence.secret)
+        connection.connect()
+        with _deadline(connection.sock, seconds):
+            found = _challenged(connection, presence.secret)
     except (OSError, HTTPException, msgspec.DecodeError):
         pass
     finally:
@@ -148,7 +153,6 @@ def proved(presence: Presence, url: str | None = None) -> Proved | None:
 
 def _challenged(connection: HTTPConnection, secret: str) -> Proved | None:
     challenge = secrets.token_hex(CHALLENGE_BYTES)
-    connection.connect()
     connection.auto_open = 0  # a connection that ended is not quietly replaced by one to somebody else
     body = msgspec.json.encode({"challenge": challenge})
     connection.request("POST", PATH, body, {"Content-Type": "application/json"})
@@ -160,6 +164,23 @@ def _challenged(connection: HTTPConnection, secret: str) -> Proved | None:
     if not hmac.compare_digest(said.proof.encode(), proof(secret, challenge).encode()):
         return None
     return Proved(connection, said.asks_for_keys)
+
+
+@contextmanager
+def _deadline(sock: socket.socket, seconds: float) -> Iterator[None]:
+    """End a conversation that takes too long: a timeout of the socket counts anew with every byte."""
+
+    def end() -> None:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def this_machine() -> str | None:
