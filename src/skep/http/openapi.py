@@ -12,6 +12,7 @@ import msgspec
 from skep import __version__
 from skep.http.need import Reach
 from skep.http.operation import Media, Operation, Parameter
+from skep.http.stated_limits import stated
 from skep.wire.problems import ErrorResponse
 
 Json = dict[str, Any]
@@ -175,6 +176,7 @@ def _parameters(operation: Operation, schemas: _Schemas) -> Iterator[Json]:
 def _parameter(parameter: Parameter, schemas: _Schemas) -> Json:
     schema = schemas.of(parameter.type)
     _refine(parameter.name, schema)
+    schema.update(stated(parameter))
     description = parameter.description.replace("``", "`")
     return {"name": parameter.name, "description": description, "schema": schema}
 
