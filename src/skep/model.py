@@ -447,7 +447,10 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterFilter(Struct, frozen=True, kw_only=True):
-    """Which dead letters of a dead-letter queue are meant; what is None does not narrow."""
+    """Which dead letters of a dead-letter queue are meant; what is None does not narrow.
+
+    ``up_to`` is the mark of a dry run: what came to the queue after that seq is not meant.
+    """
 
     queue: QueueKey
     ids: list[Id] | None = None
@@ -459,6 +462,7 @@ class DeadLetterFilter(Struct, frozen=True, kw_only=True):
     error_contains: str | None = None
     since: Instant | None = None
     until: Instant | None = None
+    up_to: Seq | None = None
 
 
 class Edited(Struct, frozen=True):

@@ -302,4 +302,5 @@ def _letter_matches(letter: DeadLetter, wanted: DeadLetterFilter) -> bool:
         and (wanted.error_contains is None or wanted.error_contains in (letter.error or ""))
         and (wanted.since is None or letter.failed_at >= wanted.since)
         and (wanted.until is None or letter.failed_at < wanted.until)
+        and (wanted.up_to is None or letter.seq <= wanted.up_to)
     )

@@ -140,7 +140,7 @@ def replay(
             return _none()
         if not consent.dry_run:
             consent.ask(f"this sends {counted(found.count, 'dead letter')} of {queue!r} back")
-            found = _replayed(client, queue, wish, found.count)
+            found = _replayed(client, queue, wish, found)
     print_one(to, found, lambda one: print_lines([
         f"{'would send' if one.dry_run else 'sent'} {counted(one.count, 'dead letter')} back"
     ]))  # fmt: skip
@@ -203,7 +203,7 @@ def purge(
             return _none()
         if not consent.dry_run:
             consent.ask(f"this deletes {counted(found.count, 'dead letter')} of {queue!r} for good")
-            found = _purged(client, queue, wish, found.count)
+            found = _purged(client, queue, wish, found)
     print_one(to, found, lambda one: print_lines([
         f"{'would delete' if one.dry_run else 'deleted'} {counted(one.count, 'dead letter')}"
     ]))  # fmt: skip
@@ -222,12 +222,12 @@ def _none() -> int:
     return NOTHING
 
 
-def _replayed(client: Client, queue: str, wish: dict[str, Any], count: int) -> ReplayResponse:
+def _replayed(client: Client, queue: str, wish: dict[str, Any], asked: ReplayResponse) -> ReplayResponse:
     from skep.wire.dead_letters import ReplayResponse
 
-    done = ReplayResponse(dry_run=False, count=0, replayed=[])
+    done, count = ReplayResponse(dry_run=False, count=0, replayed=[]), asked.count
     with progress("replaying", count) as bar:
-        for part in _parts(client, queue, wish, count):
+        for part in _parts(client, queue, wish, asked):
             answer = client.replay(queue, **part)
             done.count += answer.count
             done.replayed += answer.replayed
@@ -235,27 +235,33 @@ def _replayed(client: Client, queue: str, wish: dict[str, Any], count: int) -> R
     return done
 
 
-def _purged(client: Client, queue: str, wish: dict[str, Any], count: int) -> PurgeResponse:
+def _purged(client: Client, queue: str, wish: dict[str, Any], asked: PurgeResponse) -> PurgeResponse:
     from skep.wire.dead_letters import PurgeResponse
 
-    done = PurgeResponse(dry_run=False, count=0)
+    done, count = PurgeResponse(dry_run=False, count=0), asked.count
     with progress("purging", count) as bar:
-        for part in _parts(client, queue, wish, count):
+        for part in _parts(client, queue, wish, asked):
             done.count += client.purge(queue, **part).count
             bar.reached(done.count, f"{done.count:,} of {count:,}")
     return done
 
 
-def _parts(client: Client, queue: str, wish: dict[str, Any], count: int) -> Iterator[dict[str, Any]]:
-    """The wish, cut into requests: whole if it is small or names its letters, else by the seqs that fit, in order."""
-    if count <= AT_ONCE or "seqs" in wish or "ids" in wish:
-        yield wish
+def _parts(
+    client: Client, queue: str, wish: dict[str, Any], asked: ReplayResponse | PurgeResponse
+) -> Iterator[dict[str, Any]]:
+    """The wish, cut into requests: whole if it is small or names its letters, else by the seqs that fit, in order.
+
+    What died after the question is not part of the answer.
+    """
+    mark = {} if asked.up_to_seq is None else {"up_to_seq": asked.up_to_seq}
+    if asked.count <= AT_ONCE or "seqs" in wish or "ids" in wish:
+        yield {**wish, **mark}
         return
     letters = client.dead_letters(queue, **wish, preview=0)
-    left = count  # what died after the question is not part of the answer
+    left = asked.count
     while left > 0 and (seqs := [letter.seq for letter in islice(letters, min(AT_ONCE, left))]):
         left -= len(seqs)
-        yield {"seqs": seqs}
+        yield {"seqs": seqs, **mark}
 
 
 def _show(letter: DeadLetterView) -> None:

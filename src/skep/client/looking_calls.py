@@ -90,7 +90,10 @@ class DeadLetterQuery(TypedDict, total=False):
 
 
 class DeadLetterWish(TypedDict, total=False):
-    """Which dead letters to replay or purge; with none of these, all of them. ``dry_run`` only counts them."""
+    """Which dead letters to replay or purge; with none of these, all of them. ``dry_run`` only counts them.
+
+    ``up_to_seq`` is the mark that a dry run's answer has: with it only those are meant that the dry run saw.
+    """
 
     ids: list[str]
     seqs: list[int]
@@ -102,6 +105,7 @@ class DeadLetterWish(TypedDict, total=False):
     since: datetime
     until: datetime
     dry_run: bool
+    up_to_seq: int
 
 
 QUERY_DEFAULTS = {"stats": True, "descending": False, "dry_run": False}

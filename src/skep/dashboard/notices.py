@@ -1,10 +1,21 @@
-"""What was just done, as a page says it after the redirect. A URL names one of these and a number, and no text of its own:
-a link that someone sends cannot put words into the dashboard's mouth.
+"""What was just done, as the next page says it, once.
+
+A form's answer is a redirect, and the notice goes along in a cookie that only this server sets and no script can read. A URL says
+nothing of it: a link that someone sends cannot claim that something was done.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from skep.http.exchange import Call
+
+COOKIE = "skep_notice"
+KEPT_SECONDS = 60
+"""How long the page that says it may take to come."""
+_TOLD = re.compile(r"([a-z_]{1,40})\.(\d{0,19})")
 
 _NOTICES = {
     "paused": "The queue is paused: it accepts messages and delivers none.",
@@ -36,3 +47,42 @@ def notice_of(query: Mapping[str, str]) -> str | None:
     is_one = int(number) == 1
     said = sentence.replace("{number}", f"{int(number):,}")
     return said.replace("{s}", "" if is_one else "s").replace("{its}", "its" if is_one else "their")
+
+
+def noticed(call: Call, address: str, root: str) -> tuple[str, *tuple[tuple[bytes, bytes], ...]]:
+    """An address without the notice that a deed put into its query, and the cookie that carries it instead."""
+    parts = urlsplit(address)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    said = {name: value for name, value in pairs if name in ("notice", "number")}
+    if "notice" not in said:
+        return (address,)
+    query = urlencode([(name, value) for name, value in pairs if name not in said])
+    value = f"{said['notice']}.{said.get('number', '')}"
+    return parts._replace(query=query).geturl(), _cookie(call, root, value, KEPT_SECONDS)
+
+
+def told_of(call: Call, root: str) -> tuple[str | None, list[tuple[bytes, bytes]]]:
+    """What the last deed did, and the header that lets the browser forget it. A page that refreshes a part of itself leaves it alone."""
+    if call.header(b"hx-request") is not None:
+        return None, []
+    given = [
+        value.decode("latin-1")
+        for header, content in call.scope["headers"]
+        if header == b"cookie"
+        for part in bytes(content).split(b";")
+        for key, _, value in [part.strip().partition(b"=")]
+        if key == COOKIE.encode()
+    ]
+    if not given:
+        return None, []
+    found = _TOLD.fullmatch(given[0]) if len(given) == 1 else None
+    notice = None if found is None else notice_of({"notice": found[1], "number": found[2]})
+    return notice, [_cookie(call, root, "", 0)]
+
+
+def _cookie(call: Call, root: str, value: str, seconds: int) -> tuple[bytes, bytes]:
+    secure = "; Secure" if call.is_https else ""
+    return (
+        b"set-cookie",
+        f"{COOKIE}={value}; Max-Age={seconds}; Path={root}; HttpOnly; SameSite=Strict{secure}".encode(),
+    )

@@ -25,7 +25,7 @@ def prefix_of(call: Call, prefix: str) -> str:
 class Place:
     """A request's tenant and prefix. All links of a page are made here, so that none forgets either."""
 
-    __slots__ = ("notice", "path", "prefix", "query", "tenant")
+    __slots__ = ("path", "prefix", "query", "tenant")
 
     def __init__(self, call: Call, prefix: str = "") -> None:
         """``prefix`` is what the settings say; a proxy in front of the server may say another."""
@@ -38,9 +38,6 @@ class Place:
             if error.code not in (Code.INVALID_REQUEST, Code.FORBIDDEN):
                 raise
             self.query, self.tenant = {}, DEFAULT_TENANT
-        self.notice: dict[str, str] = {
-            name: self.query.pop(name) for name in ("notice", "number") if name in self.query
-        }
         self.path = call.scope["raw_path"].decode("ascii")
 
     def url(self, *parts: str | int, **query: object) -> str:

@@ -19,7 +19,7 @@ import structlog
 import skep
 from skep.access.gate import Gate
 from skep.dashboard import assets, formats
-from skep.dashboard.notices import notice_of
+from skep.dashboard.notices import noticed, told_of
 from skep.dashboard.place import Place, prefix_of
 from skep.dashboard.screens import SCREENS
 from skep.dashboard.snapshots import Snapshot, Snapshots, StillLooking
@@ -40,11 +40,7 @@ FORM_FIELDS = 2_000
 FORM_BYTES = 4 * 1024 * 1024
 TAG = "Dashboard"
 TENANT = "tenant"
-COMMON = (
-    Parameter(TENANT, str, "whose queues"),
-    Parameter("notice", str, "what was just done"),
-    Parameter("number", int, "to how many"),
-)
+COMMON = (Parameter(TENANT, str, "whose queues"),)
 
 Form = Mapping[str, str]
 View = Callable[["Site", Call], Awaitable[Answer]]
@@ -127,12 +123,13 @@ class Site:
         """A page."""
         nonce = secrets.token_urlsafe(16)
         place = self.place(call)
+        notice, headers = told_of(call, self.root(call))
         html = self._templates.get_template(template).render(
             place=place, url=place.url, here=place.here, nonce=nonce, tenant=place.tenant, now=self.engine.now(),
-            notice=notice_of(place.notice),
+            notice=notice,
             who=None if call.principal is None else call.principal.name, **values,
         )  # fmt: skip
-        return Answer(http_status, html.encode(), HTML, _guards(nonce))
+        return Answer(http_status, html.encode(), HTML, [*_guards(nonce), *headers])
 
     def see(self, address: str, *headers: tuple[bytes, bytes]) -> Answer:
         """A redirect to a page."""
@@ -240,7 +237,7 @@ def _done(site: Site, path: str, deed: Deed) -> Operation:
         finally:
             site.snapshots.forget(place.tenant, call.path("queue") if "{queue}" in path else None)
         log.info("done from the dashboard", path=call.scope["raw_path"].decode("ascii"), tenant=place.tenant)
-        return site.see(address)
+        return site.see(*noticed(call, address, site.root(call)))
 
     return Operation(
         method="POST", path=path, handler=handler, summary="A form", tag=TAG, parameters=COMMON,

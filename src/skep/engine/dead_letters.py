@@ -72,6 +72,12 @@ class DeadLetters:
             validate.check_page(limit, self._limits)
             return await self._store.dead_letters(wanted, after, limit)
 
+    async def mark(self, key: QueueKey) -> Seq:
+        """The newest seq of a dead-letter queue: what a dry run saw is up to this, and what comes later is beyond it."""
+        with self._in_flight:
+            validate.check_key(key)
+            return (await self._store.queue_stats(key, self._clock.now())).last_seq
+
     async def count(self, wanted: DeadLetterFilter) -> int:
         """How many dead letters match."""
         with self._in_flight:
@@ -125,3 +131,5 @@ class DeadLetters:
 def _check(wanted: DeadLetterFilter) -> None:
     validate.check_key(wanted.queue)
     validate.check_texts((wanted.source_queue, wanted.partition, wanted.group, wanted.error_contains))
+    if wanted.up_to is not None and not 0 <= wanted.up_to <= validate.SEQ_MAX:
+        raise SkepError(Code.INVALID_REQUEST, "a seq is out of range")

@@ -132,7 +132,15 @@ def of_selection(selection: DeadLetterSelection, tenant: str) -> DeadLetterFilte
         error_contains=selection.error,
         since=None if selection.since is None else to_instant(selection.since),
         until=None if selection.until is None else to_instant(selection.until),
+        up_to=None if selection.up_to_seq is None else _seqs([selection.up_to_seq])[0],
     )
+
+
+async def marked(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter:
+    """What is there now, and nothing that comes later: what a dry run tells of, so that the same can be done afterwards."""
+    if wanted.up_to is not None:
+        return wanted
+    return msgspec.structs.replace(wanted, up_to=await engine.dead_letters.mark(wanted.queue))
 
 
 def _seqs(seqs: Sequence[int]) -> list[Seq]:

@@ -45,6 +45,7 @@ class DeadLetterSelection(Struct, rename="camel", forbid_unknown_fields=True):
     """Which dead letters are meant: those that fit all that is given.
 
     ``queue`` is a dead-letter queue, or a queue whose own dead letters are meant. ``error`` is a part of the error's text.
+    ``up_to_seq`` is the mark of a dry run: with it only those are meant that the dry run saw.
     """
 
     queue: str
@@ -58,6 +59,7 @@ class DeadLetterSelection(Struct, rename="camel", forbid_unknown_fields=True):
     since: datetime | None = None
     until: datetime | None = None
     dry_run: bool = False
+    up_to_seq: int | None = None
 
 
 class UnfitMessage(Struct, forbid_unknown_fields=True):
@@ -85,11 +87,12 @@ class ReplayedMessage(Struct, rename="camel"):
 
 
 class ReplayResponse(Struct, rename="camel"):
-    """How many went back, or would; ``replayed`` names the first of them."""
+    """How many went back, or would; ``replayed`` names the first of them. A dry run's ``up_to_seq`` is its mark."""
 
     dry_run: bool
     count: int
     replayed: list[ReplayedMessage]
+    up_to_seq: int | None = None
 
 
 class ReplayView(Struct, rename="camel"):
@@ -122,7 +125,8 @@ class ReplaysResponse(Struct):
 
 
 class PurgeResponse(Struct, rename="camel"):
-    """How many were deleted, or would be."""
+    """How many were deleted, or would be. A dry run's ``up_to_seq`` is its mark."""
 
     dry_run: bool
     count: int
+    up_to_seq: int | None = None

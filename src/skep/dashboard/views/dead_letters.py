@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from skep.dashboard.deliveries import deliveries_of
 from skep.dashboard.fingerprints import LOOKED_AT, Kind, kinds
 from skep.dashboard.payloads import headers_of, one_line, shown
 from skep.dashboard.site import Deed, Fields, Page, Site
 from skep.errors import Code, SkepError
 from skep.http import parameters
-from skep.http.dead_letters import missing, named_letters
+from skep.http.dead_letters import marked, missing, named_letters
 from skep.http.exchange import Answer, Call
 from skep.http.need import READ
 from skep.http.producer import edited
@@ -141,8 +143,6 @@ async def replays(site: Site, call: Call) -> Answer:
 
 
 def _pretty(text: str) -> str:
-    import msgspec
-
     try:
         return msgspec.json.format(text, indent=2)
     except msgspec.DecodeError:
@@ -160,14 +160,14 @@ async def confirm(site: Site, call: Call) -> Answer:
     seqs = call.values("seq")
     if not seqs and place.query.get("chosen"):
         raise SkepError(Code.INVALID_REQUEST, "no dead letter is selected")
-    wanted = await _selection(site, key, said, seqs)
+    wanted = await marked(site.engine, await _selection(site, key, said, seqs))
     number = await site.engine.dead_letters.count(wanted)
     first = min(wanted.seqs) - 1 if wanted.seqs else None
     examples = await site.engine.dead_letters.page(wanted, after=None if first is None else Seq(first), limit=PREVIEWED)
     return site.page(
         call, "dead_confirm.html", screen="dead-letters", queue=key.name, what=what, said=said, seqs=seqs, number=number,
         examples=[(one, one_line(one.payload, one.content_type)) for one in examples], word=PURGE_WORD,
-        is_wrong=place.query.get("wrong") == "yes",
+        is_wrong=place.query.get("wrong") == "yes", mark=wanted.up_to,
     )  # fmt: skip
 
 
@@ -187,7 +187,9 @@ async def _selection(site: Site, key: QueueKey, said: Mapping[str, str], seqs: S
 async def _asked(site: Site, call: Call, fields: Fields) -> tuple[QueueKey, DeadLetterFilter]:
     key = call.queue(call.path("queue"))
     said = {name: fields.get(name) for name in ("sign", "source", "reason", "error")}
-    return key, await _selection(site, key, said, fields.all("seq"))
+    wanted = await _selection(site, key, said, fields.all("seq"))
+    mark = parameters.position({"mark": fields.get("mark")}, "mark") if fields.get("mark") else None
+    return key, msgspec.structs.replace(wanted, up_to=None if mark is None else Seq(mark))
 
 
 async def replay(site: Site, call: Call, fields: Fields) -> str:

@@ -226,7 +226,7 @@ async def clear_form(site: Site, call: Call) -> Answer:
     scope = parameters.choice(place.query, "scope", ClearScope) or ClearScope.PENDING
     return site.page(
         call, "queue_clear.html", screen="queues", queue=found, scopes=scopes, scope=scope,
-        is_wrong=place.query.get("wrong") == "yes",
+        is_wrong=place.query.get("wrong") == "yes", has_grown=place.query.get("wrong") == "more",
     )  # fmt: skip
 
 
@@ -237,6 +237,14 @@ async def clear(site: Site, call: Call, fields: Fields) -> str:
     if fields.get("confirm") != key.name:
         call.note(declined=True)
         return place.url("queues", key.name, "clear", scope=scope, wrong="yes")
+    would = await site.engine.clear(key, scope, dry_run=True)
+    confirmed = (
+        parameters.position({"number": fields.get(f"number-{scope}")}, "number")
+        if fields.get(f"number-{scope}")
+        else None
+    )
+    if confirmed is not None and would.pending + would.scheduled > confirmed:
+        return place.url("queues", key.name, "clear", scope=scope, wrong="more")
     cleared = await site.engine.clear(key, scope)
     call.note(count=cleared.pending + cleared.scheduled)
     return place.url("queues", key.name, notice="cleared", number=cleared.pending + cleared.scheduled)

@@ -68,11 +68,13 @@ def operations(engine: Engine) -> list[Operation]:
         call.note(count=0, dry_run=selection.dry_run)
         if wanted is None:
             return json_answer(ReplayResponse(selection.dry_run, 0, []))
+        if selection.dry_run:
+            wanted = await dead_letters.marked(engine, wanted)
         done = await engine.dead_letters.replay(wanted, dry_run=selection.dry_run)
         letters = dead_letters.named_letters(wanted.queue, [one.dead_seq for one in done.replayed])
         call.note(count=done.count, dry_run=selection.dry_run, target=letters)
         replayed = [ReplayedMessage(one.dead_seq, one.queue.name, one.seq, id_text(one.id)) for one in done.replayed]
-        return json_answer(ReplayResponse(selection.dry_run, done.count, replayed))
+        return json_answer(ReplayResponse(selection.dry_run, done.count, replayed, wanted.up_to))
 
     async def list_replays(call: Call) -> Answer:
         query = call.query
@@ -96,11 +98,17 @@ def operations(engine: Engine) -> list[Operation]:
     async def purge(call: Call) -> Answer:
         selection = await call.json(_decode_selection)
         wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
-        count = 0 if wanted is None else await engine.dead_letters.purge(wanted, dry_run=selection.dry_run)
+        call.note(count=0, dry_run=selection.dry_run)
+        if wanted is None:
+            return json_answer(PurgeResponse(selection.dry_run, 0))
+        if selection.dry_run:
+            wanted = await dead_letters.marked(engine, wanted)
+        count = await engine.dead_letters.purge(wanted, dry_run=selection.dry_run)
         named = [*(selection.seqs or ()), *(selection.ids or ())]
-        letters = None if wanted is None else dead_letters.named_letters(wanted.queue, named)
-        call.note(count=count, dry_run=selection.dry_run, target=letters)
-        return json_answer(PurgeResponse(selection.dry_run, count))
+        call.note(
+            count=count, dry_run=selection.dry_run, target=dead_letters.named_letters(wanted.queue, named)
+        )
+        return json_answer(PurgeResponse(selection.dry_run, count, wanted.up_to))
 
     return [
         Operation(

@@ -200,7 +200,9 @@ async def _dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
 async def browse(connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
     """Matching dead letters in the order of their queue."""
     queue = await _dead_letter_queue(connection, wanted.queue)
-    rows = await connection.fetch(SQL["browse"], *_arguments(queue, wanted), min(after or 0, SEQ_MAX), limit)
+    rows = await connection.fetch(
+        SQL["browse"], *_arguments(queue, wanted), min(after or 0, SEQ_MAX), limit, wanted.up_to
+    )
     return [dead_letter_of(row, wanted.queue) for row in rows]
 
 
@@ -217,7 +219,7 @@ async def origins(connection: Connection, queue_id: int, seqs: Sequence[int]) ->
 async def count(connection: Connection, wanted: DeadLetterFilter) -> int:
     """How many match."""
     queue = await _dead_letter_queue(connection, wanted.queue)
-    return int(await connection.fetchval(SQL["count"], *_arguments(queue, wanted)))
+    return int(await connection.fetchval(SQL["count"], *_arguments(queue, wanted), wanted.up_to))
 
 
 async def replay(
@@ -231,6 +233,7 @@ async def replay(
 ) -> list[Replayed]:
     """Move the oldest matches back to their source queues, one per given id, in order."""
     queue = await _dead_letter_queue(connection, wanted.queue)
+    until = until if wanted.up_to is None else min(until, wanted.up_to)
     # A look without locks says which logs to open: all at once and in the order of everyone, the dead letters' own among them.
     seen = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
     if not seen:
@@ -308,7 +311,7 @@ async def purge(connection: Connection, wanted: DeadLetterFilter, limit: int, no
     queue = await _dead_letter_queue(connection, wanted.queue)
     await connection.execute(SQL["take_groups"], queue.id, True)
     await connection.execute(SQL["lock_log"], queue.id)
-    rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), None, limit)
+    rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), wanted.up_to, limit)
     await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
     return len(rows)
 

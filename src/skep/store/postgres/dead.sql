@@ -49,7 +49,7 @@ WHERE d.queue_id = $1
   AND ($6::text IS NULL OR d.group_name = $6) AND ($7::text IS NULL OR d.reason = $7)
   AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
   AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
-  AND d.seq > $11
+  AND d.seq > $11 AND ($13::bigint IS NULL OR d.seq <= $13)
 ORDER BY d.queue_id, d.seq LIMIT $12
 
 -- name: count
@@ -60,6 +60,7 @@ WHERE d.queue_id = $1
   AND ($6::text IS NULL OR d.group_name = $6) AND ($7::text IS NULL OR d.reason = $7)
   AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
   AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
+  AND ($11::bigint IS NULL OR d.seq <= $11)
 
 -- name: pick
 -- The oldest matches. Who takes them away holds the log's lock, so that two replays do not move the same ones.

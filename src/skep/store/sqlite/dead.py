@@ -88,6 +88,7 @@ def _find(session: Session, queue: QueueRow, wanted: DeadLetterFilter, first: in
 
 def _parameters(queue: QueueRow, wanted: DeadLetterFilter, first: int, last: int, limit: int) -> dict[str, Any]:
     ids, seqs = wanted.ids, wanted.seqs
+    last = last if wanted.up_to is None else min(last, wanted.up_to)
     return {
         "base": queue.base,
         "first": queue.base | min(first, MAX_SEQ),
