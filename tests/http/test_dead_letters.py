@@ -84,8 +84,13 @@ def test_a_queue_of_which_nothing_died_yet_has_no_dead_letters(api: Api) -> None
     api.push("q", 1)
 
     assert letters(api, "queue=q") == []
-    assert api.post("/api/v1/dlq/replay", {"queue": "q"}).json == {"dryRun": False, "count": 0, "replayed": []}
-    assert api.post("/api/v1/dlq/purge", {"queue": "q"}).json == {"dryRun": False, "count": 0}
+    assert api.post("/api/v1/dlq/replay", {"queue": "q"}).json == {
+        "dryRun": False,
+        "count": 0,
+        "replayed": [],
+        "upToSeq": None,
+    }
+    assert api.post("/api/v1/dlq/purge", {"queue": "q"}).json == {"dryRun": False, "count": 0, "upToSeq": None}
 
 
 def test_a_queue_that_keeps_no_dead_letters_says_so(api: Api) -> None:
@@ -131,7 +136,7 @@ def test_a_purge_deletes_what_was_selected_after_a_dry_run_told_how_many(api: Ap
     [one, two, _] = letters(api, "queue=q")
 
     would = api.post("/api/v1/dlq/purge", {"queue": "q", "seqs": [one["seq"]], "dryRun": True}).json
-    assert (would, len(letters(api, "queue=q"))) == ({"dryRun": True, "count": 1}, 3)
+    assert (would, len(letters(api, "queue=q"))) == ({"dryRun": True, "count": 1, "upToSeq": 3}, 3)
 
     assert api.post("/api/v1/dlq/purge", {"queue": "q", "ids": [two["id"]]}).json["count"] == 1
     assert [letter["payload"] for letter in letters(api, "queue=q")] == [1, 3]

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import re
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import msgspec
 
 from skep.errors import SkepError
+from skep.http.exchange import Answer
 from skep.strictness import check_depth
 
 SHOWN_BYTES = 64 * 1024
 TREE_NODES = 600
 TREE_DEPTH = 24
 TEXT_CHARACTERS = 2_000
+
+
+_TEXTS = {
+    "application/json", "application/xml", "application/xhtml+xml", "application/javascript", "application/yaml", "application/x-yaml",
+    "application/toml", "application/sql", "application/graphql", "application/x-ndjson", "application/x-www-form-urlencoded",
+    "image/svg+xml",
+}  # fmt: skip
+_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def is_text(content_type: str | None) -> bool:
+    """Whether people can read it as it is: JSON, which has no type here, and what is text by its name, as XML is."""
+    if content_type is None:
+        return True
+    name = content_type.partition(";")[0].strip().lower()
+    return name.startswith("text/") or name in _TEXTS or name.endswith(("+xml", "+json", "+yaml"))
+
+
+def download(payload: bytes, queue: str, seq: int) -> Answer:
+    """A payload as a file that a browser keeps and never shows, whatever it says."""
+    name = f"{_FILE_NAME.sub('_', queue)[:80]}-{seq}.bin"
+    guards = [
+        (b"content-disposition", f'attachment; filename="{name}"'.encode()),
+        (b"content-security-policy", b"default-src 'none'; sandbox"),
+    ]
+    return Answer(HTTPStatus.OK, payload, b"application/octet-stream", guards)
 
 
 class Node(NamedTuple):
@@ -37,11 +66,11 @@ def shown(payload: bytes, content_type: str | None, payload_bytes: int | None = 
     """What a page shows of a payload."""
     whole = payload_bytes is None or len(payload) == payload_bytes
     cut = not whole or len(payload) > SHOWN_BYTES
-    if content_type is not None and not content_type.startswith("text/"):
+    if not is_text(content_type):
         return Shown(None, payload[:1024].hex(" ", 2), cut or len(payload) > 1024, False)
     text = payload[:SHOWN_BYTES].decode(errors="replace")
     if content_type is not None or cut:
-        return Shown(None, text, cut, content_type is None)
+        return Shown(None, text, cut, True)
     try:
         check_depth(payload, TREE_DEPTH)
         value = msgspec.json.decode(payload)
@@ -101,7 +130,7 @@ def headers_of(headers: bytes | None) -> list[tuple[str, str]]:
 
 def one_line(payload: bytes, content_type: str | None, most: int = 160) -> str:
     """The beginning of a payload for a row of a table."""
-    if content_type is not None and not content_type.startswith("text/"):
+    if not is_text(content_type):
         return f"{content_type}: {payload[:24].hex(' ', 2)}"
     text = " ".join(payload[: most * 4].decode(errors="replace").split())
     return text if len(text) <= most else text[:most] + "\N{HORIZONTAL ELLIPSIS}"

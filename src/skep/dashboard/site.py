@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import jinja2
@@ -26,10 +26,11 @@ from skep.dashboard.snapshots import Snapshot, Snapshots, StillLooking
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.concerns import failed_calls
-from skep.http.errors import error_answer
+from skep.http.errors import error_answer, status_of
 from skep.http.exchange import Answer, Call
 from skep.http.need import ADMIN, OPEN, READ_LIST, Need
 from skep.http.operation import Media, Operation, Parameter
+from skep.keys import Verb
 from skep.model import QUEUE_MODE_GROUP
 from skep.observe.metrics import Meter
 from skep.wire.status import FailedCalls
@@ -60,6 +61,32 @@ class Page(NamedTuple):
 
 
 log = structlog.get_logger("skep.dashboard")
+_MISTAKES = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+"""How errors end that whoever filled in a form can mend there."""
+T = TypeVar("T")
+
+
+class InvalidFormError(SkepError):
+    """An error that is told in the form it comes from, with what was typed into it."""
+
+    def __init__(self, error: SkepError, page: Answer) -> None:
+        super().__init__(error.code, error.message, **error.details)
+        self.page = page
+
+
+async def in_form(work: Awaitable[T], again: Callable[[SkepError], Awaitable[Answer]]) -> T:
+    """Do what a form asks for; a mistake in it is told by the same form, which ``again`` makes."""
+    try:
+        return await work
+    except SkepError as error:
+        if status_of(error.code) not in _MISTAKES:
+            raise
+        raise InvalidFormError(error, await again(error)) from error
 
 
 class Fields:
@@ -126,7 +153,7 @@ class Site:
         notice, headers = told_of(call, self.root(call))
         html = self._templates.get_template(template).render(
             place=place, url=place.url, here=place.here, nonce=nonce, tenant=place.tenant, now=self.engine.now(),
-            notice=notice,
+            notice=notice, may=may_by(call, place.tenant),
             who=None if call.principal is None else call.principal.name, **values,
         )  # fmt: skip
         return Answer(http_status, html.encode(), HTML, [*_guards(nonce), *headers])
@@ -134,6 +161,16 @@ class Site:
     def see(self, address: str, *headers: tuple[bytes, bytes]) -> Answer:
         """A redirect to a page."""
         return Answer(HTTPStatus.SEE_OTHER, b"", HTML, [(b"location", address.encode("ascii")), *headers])
+
+
+def may_by(call: Call, tenant: str) -> Callable[[str, str], bool]:
+    """Whether whoever looks may do something with a queue: a page shows no control that would be refused."""
+    principal = call.principal
+
+    def may(verb: str, queue: str) -> bool:
+        return principal is None or principal.may(Verb(verb), tenant, queue)
+
+    return may
 
 
 def _guards(nonce: str) -> list[tuple[bytes, bytes]]:
@@ -186,6 +223,8 @@ class Dashboard:
         """The page that tells of an error."""
         from skep.dashboard.login import login_page
 
+        if isinstance(error, InvalidFormError):
+            return error.page
         told = error_answer(error)
         if call.header(b"hx-request") is not None:
             return told

@@ -4,8 +4,62 @@
 const REFRESH_MS = 5000;
 const LIVE_KEY = "skep-live";
 
+// --- one time zone on a page: UTC, or this computer's, for times and charts alike ---
+
+const ZONE_KEY = "skep-zone";
+const zoneSwitch = document.getElementById("zone");
+const isLocal = () => localStorage.getItem(ZONE_KEY) === "local";
+
+function clockTime(at, withDay) {
+  const options = { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false, ...(isLocal() ? {} : { timeZone: "UTC" }) };
+  const time = at.toLocaleTimeString("en-GB", options);
+  if (!withDay) return time;
+  const day = at.toLocaleDateString("sv-SE", isLocal() ? {} : { timeZone: "UTC" });
+  return `${day} ${time} ${isLocal() ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC"}`;
+}
+
+function showZone() {
+  zoneSwitch.textContent = isLocal() ? "Times: local" : "Times: UTC";
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    const text = clockTime(new Date(time.dateTime), true);
+    if (time.classList.contains("clock")) time.textContent = text;
+    else time.title = text;
+  }
+}
+
+zoneSwitch.hidden = false;
+zoneSwitch.addEventListener("click", () => {
+  localStorage.setItem(ZONE_KEY, isLocal() ? "utc" : "local");
+  showZone();
+  drawAll();
+});
+showZone();
+document.body.addEventListener("htmx:afterSettle", showZone);
+
+// --- focus stays where it was when a part of the page is replaced ---
+
+let focused = null;
+
+function place(element) {
+  const live = document.getElementById("live");
+  if (live === null || element === null || !live.contains(element)) return null;
+  const same = (other) => other.tagName === element.tagName && (element.id ? other.id === element.id
+    : element.getAttribute("href") === other.getAttribute("href") && element.textContent === other.textContent);
+  return { same, at: [...live.querySelectorAll(element.tagName)].filter(same).indexOf(element), tag: element.tagName };
+}
+
+document.body.addEventListener("htmx:beforeSwap", () => { focused = place(document.activeElement); });
+document.body.addEventListener("htmx:afterSettle", () => {
+  const live = document.getElementById("live");
+  if (focused === null || live === null || live.contains(document.activeElement)) return;
+  const found = [...live.querySelectorAll(focused.tag)].filter(focused.same);
+  found[Math.min(focused.at, found.length - 1)]?.focus({ preventScroll: true });
+  focused = null;
+});
+
 // --- live refresh: not while the tab is hidden, nor while someone works in what would be replaced ---
 
+const lost = document.getElementById("lost");
 const liveSwitch = document.getElementById("live-switch");
 const isLive = () => sessionStorage.getItem(LIVE_KEY) !== "off";
 
@@ -40,9 +94,8 @@ if (liveSwitch !== null && document.getElementById("live") !== null) {
   showLive();
   setInterval(refresh, REFRESH_MS);
   document.addEventListener("visibilitychange", refresh);
-  let dataFrom = new Date();
   document.body.addEventListener("htmx:afterSwap", () => {
-    dataFrom = new Date();
+    lost.hidden = true;
     liveSwitch.classList.remove("stale");
     showLive();
     const dot = liveSwitch.querySelector(".dot");
@@ -53,7 +106,9 @@ if (liveSwitch !== null && document.getElementById("live") !== null) {
   for (const failure of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
     document.body.addEventListener(failure, () => {
       liveSwitch.classList.add("stale");
-      liveSwitch.querySelector("span").textContent = `Connection lost, data from ${dataFrom.toLocaleTimeString([], { hour12: false })}`;
+      const from = document.getElementById("live").dataset.now ?? document.getElementById("content").dataset.now;
+      lost.textContent = `Connection lost, data from ${clockTime(new Date(Number(from)), false)}`;
+      lost.hidden = false;
     });
   }
 }
@@ -108,7 +163,7 @@ function number(value) {
 }
 
 function timeOfDay(seconds) {
-  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+  return clockTime(new Date(seconds * 1000), false).slice(0, 5);
 }
 
 // Ticks are whole minutes, so none says the same time as its neighbour.

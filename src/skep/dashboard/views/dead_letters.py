@@ -6,13 +6,15 @@ Grouping looks at the newest `LOOKED_AT` of a queue, or of all together, and say
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 
 import msgspec
 
 from skep.dashboard.deliveries import deliveries_of
 from skep.dashboard.fingerprints import LOOKED_AT, Kind, kinds
-from skep.dashboard.payloads import headers_of, one_line, shown
-from skep.dashboard.site import Deed, Fields, Page, Site
+from skep.dashboard.payloads import download, headers_of, one_line, shown
+from skep.dashboard.site import Deed, Fields, Page, Site, in_form
+from skep.engine.replaying import Replay
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.dead_letters import marked, missing, named_letters
@@ -110,8 +112,8 @@ async def _letter(site: Site, call: Call) -> DeadLetter:
     return found[0]
 
 
-async def letter(site: Site, call: Call) -> Answer:
-    """One dead letter with all that is known of it."""
+async def letter(site: Site, call: Call, typed: str | None = None, problem: SkepError | None = None) -> Answer:
+    """One dead letter with all that is known of it; with what was ``typed`` when that could not be taken."""
     place = site.place(call)
     one = await _letter(site, call)
     source = QueueKey(one.source_queue, place.tenant)
@@ -124,9 +126,9 @@ async def letter(site: Site, call: Call) -> Answer:
                 raise
     text = one.payload.decode(errors="replace") if one.content_type is None else None
     return site.page(
-        call, "dead_letter.html", screen="dead-letters", letter=one, payload=shown(one.payload, one.content_type),
+        call, "dead_letter.html", HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY, problem=problem, screen="dead-letters", letter=one, payload=shown(one.payload, one.content_type),
         headers=headers_of(one.headers), id=id_text(one.id), trace_id=id_text(one.trace_id), deliveries=deliveries,
-        text=None if text is None else _pretty(text), bytes=len(one.payload),
+        text=typed if typed is not None else None if text is None else _pretty(text), bytes=len(one.payload),
     )  # fmt: skip
 
 
@@ -140,6 +142,12 @@ async def replays(site: Site, call: Call) -> Answer:
         call, "dead_replays.html", screen="dead-letters", queue=key.name, rows=rows,
         before=rows[-1][0].dead_seq if len(rows) == LETTERS else None,
     )  # fmt: skip
+
+
+async def payload(site: Site, call: Call) -> Answer:
+    """A dead letter's whole payload, as a file."""
+    one = await _letter(site, call)
+    return download(one.payload, one.queue.name, one.seq)
 
 
 def _pretty(text: str) -> str:
@@ -218,11 +226,15 @@ async def edit(site: Site, call: Call, fields: Fields) -> str:
     one = await _letter(site, call)
     source = QueueKey(one.source_queue, place.tenant)
     call.check(source, Verb.PUSH)  # what it says is new
-    payload = fields.get("payload").encode()
-    if site.engine.declared is not None:
-        await site.engine.declared.fit([NewMessage(source, payload)])
-    changed = Edited(payload, headers=edited(one.headers, call.principal))
-    done = await site.engine.dead_letters.replay_edited(DeadLetterFilter(queue=one.queue, seqs=[one.seq]), changed)
+    typed = fields.get("payload")
+    changed = Edited(typed.encode(), headers=edited(one.headers, call.principal))
+
+    async def replayed() -> Replay:
+        if site.engine.declared is not None:
+            await site.engine.declared.fit([NewMessage(source, changed.payload)])
+        return await site.engine.dead_letters.replay_edited(DeadLetterFilter(queue=one.queue, seqs=[one.seq]), changed)
+
+    done = await in_form(replayed(), lambda error: letter(site, call, typed, error))
     call.note(count=done.count)
     return place.url("dead-letters", queue=one.queue.name, notice="replayed", number=done.count)
 
@@ -232,6 +244,7 @@ PAGES: list[Page] = [
     Page("/dead-letters/{queue}/kinds/{sign}", ("before",), kind, READ),
     Page("/dead-letters/{queue}/letters/{seq}", (), letter, READ),
     Page("/dead-letters/{queue}/replays", ("before",), replays, READ),
+    Page("/dead-letters/{queue}/letters/{seq}/payload", (), payload, READ),
     Page(
         "/dead-letters/{queue}/confirm",
         ("do", "sign", "seq*", "source", "reason", "error", "wrong", "chosen"),

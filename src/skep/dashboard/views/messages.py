@@ -9,12 +9,13 @@ import msgspec
 
 from skep.dashboard import filters
 from skep.dashboard.deliveries import deliveries_of
-from skep.dashboard.payloads import headers_of, one_line, shown
+from skep.dashboard.payloads import download, headers_of, one_line, shown
 from skep.dashboard.place import Place
 from skep.dashboard.site import Deed, Page, Site
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
+from skep.http.need import READ
 from skep.http.routes.traces import is_seen
 from skep.http.survey import listed
 from skep.ids import id_text
@@ -123,6 +124,14 @@ async def _chosen(site: Site, call: Call, wanted: filters.Filter) -> dict[str, o
     }  # fmt: skip
 
 
+async def payload(site: Site, call: Call) -> Answer:
+    """A message's whole payload, as a file."""
+    key = call.queue(call.path("queue"))
+    seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
+    message = await site.engine.look.message(key, Seq(seq))
+    return download(message.payload, key.name, message.seq)
+
+
 def _host(call: Call) -> str:
     host = (call.header(b"host") or b"127.0.0.1").decode("latin-1")
     return f"{call.scope.get('scheme', 'http')}://{host}"
@@ -169,5 +178,8 @@ def _item(message: StoredMessage) -> dict[str, object]:
     return item
 
 
-PAGES: list[Page] = [Page("/messages", ("q", "after", "seq"), messages)]
+PAGES: list[Page] = [
+    Page("/messages", ("q", "after", "seq"), messages),
+    Page("/messages/{queue}/{seq}/payload", (), payload, READ),
+]
 DEEDS: list[tuple[str, Deed]] = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -10,7 +12,8 @@ import msgspec
 from skep.clock import Instant
 from skep.dashboard.charts import charts, since
 from skep.dashboard.payloads import one_line
-from skep.dashboard.site import Deed, Fields, Page, Site
+from skep.dashboard.setting_help import HELP
+from skep.dashboard.site import Deed, Fields, Page, Site, in_form
 from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.http import parameters
@@ -28,8 +31,10 @@ from skep.model import (
     NO_DEAD_LETTER_QUEUE,
     QUEUE_MODE_GROUP,
     ClearScope,
+    GroupStats,
     MessageFilter,
     NewMessage,
+    PushResult,
     Queue,
     QueueKey,
     QueueSettings,
@@ -57,8 +62,8 @@ async def queue(site: Site, call: Call) -> Answer:
     place, key = site.place(call), key_of(call)
     found = await site.engine.get_queue(key)
     stats = await site.engine.look.queue_stats(key)
-    named = [group.group for group in stats.groups]
-    group = place.query.get("group") or (named[0] if named else QUEUE_MODE_GROUP)
+    groups = worst_first(stats.groups)
+    group = place.query.get("group") or (groups[0].group if groups else QUEUE_MODE_GROUP)
     after = place.query.get("after", "")
     partitions, leases, moments, newest = await asyncio.gather(
         site.engine.look.partition_stats(key, group, after=after, limit=PARTITIONS + 1),
@@ -67,7 +72,7 @@ async def queue(site: Site, call: Call) -> Answer:
         site.engine.look.messages(MessageFilter(queue=key, descending=True, limit=MESSAGES, preview_bytes=400)),
     )
     return site.page(
-        call, "queue.html", screen="queues", queue=found, stats=stats, group=group, range=place.query.get("range", "1h"),
+        call, "queue.html", screen="queues", queue=found, stats=stats, groups=groups, group=group, range=place.query.get("range", "1h"),
         partitions=partitions[:PARTITIONS], more_partitions=len(partitions) > PARTITIONS, after=after,
         account=next((one for one in stats.groups if one.group == group), None), seen_pending=sum(one.pending for one in partitions[:PARTITIONS]),
         charts=charts(moments[0]), dead_letter_queue=dead_letter_queue(found),
@@ -75,6 +80,11 @@ async def queue(site: Site, call: Call) -> Answer:
         held={one.group: held_by(one, stats) for one in stats.groups},
         newest=[(message, one_line(message.payload, message.content_type)) for message in newest.messages],
     )  # fmt: skip
+
+
+def worst_first(groups: Sequence[GroupStats]) -> list[GroupStats]:
+    """Groups from the one that is furthest behind; those that nobody uses any more come last."""
+    return sorted(groups, key=lambda one: (one.idle, -one.lag_seconds, -one.lag_messages, one.group))
 
 
 def dead_letter_queue(queue: Queue) -> str | None:
@@ -87,8 +97,10 @@ def dead_letter_queue(queue: Queue) -> str | None:
     )
 
 
-async def settings(site: Site, call: Call) -> Answer:
-    """A queue's settings, to be seen and changed, and as a spec."""
+async def settings(
+    site: Site, call: Call, typed: Mapping[str, str] | None = None, problem: SkepError | None = None
+) -> Answer:
+    """A queue's settings, to be seen and changed, and as a spec; with what was ``typed`` when that could not be taken."""
     found = await site.engine.get_queue(key_of(call))
     defaults = QueueSettings()
     rows = [
@@ -99,22 +111,30 @@ async def settings(site: Site, call: Call) -> Answer:
     spec = msgspec.json.format(
         msgspec.json.encode({name: value for name, value, changed, _ in rows if changed}), indent=2
     ).decode()
-    return site.page(call, "queue_settings.html", screen="queues", queue=found, rows=rows, spec=spec)
+    return site.page(
+        call, "queue_settings.html", HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY, screen="queues",
+        queue=found, rows=rows, spec=spec, help=HELP, typed=typed or {}, problem=problem,
+    )  # fmt: skip
 
 
 async def change_settings(site: Site, call: Call, fields: Fields) -> str:
     """Change the settings that differ from what the form was filled with."""
     key = key_of(call)
-    changes: dict[str, Any] = {}
-    for name in QueueSettings.__struct_fields__:
-        before, text = fields.get(f"was-{name}"), fields.get(name).strip()
-        if text != before and name not in _HIDDEN_FIELDS:
-            changes[name] = _setting(text)
-    if changes:
+    typed = {
+        name: text
+        for name in QueueSettings.__struct_fields__
+        if name not in _HIDDEN_FIELDS and (text := fields.get(name).strip()) != fields.get(f"was-{name}")
+    }
+    changes: dict[str, Any] = {name: _setting(text) for name, text in typed.items()}
+
+    async def change() -> None:
         parsed = parse_changes(changes)
         check_burial(call, parsed)
         earlier = await settings_before(site.engine, key)
         note_settings(call, earlier, (await site.engine.update_queue(key, parsed)).settings)
+
+    if changes:
+        await in_form(change(), lambda error: settings(site, call, typed, error))
     return site.place(call).url("queues", key.name, "settings", notice="changed", number=len(changes))
 
 
@@ -132,11 +152,17 @@ def _setting(text: str) -> Any:
     return text
 
 
-async def publish_form(site: Site, call: Call) -> Answer:
-    """A form for a test message."""
+async def publish_form(
+    site: Site, call: Call, fields: Fields | None = None, problem: SkepError | None = None
+) -> Answer:
+    """A form for a test message; with what was typed when that could not be taken."""
     found = await site.engine.get_queue(key_of(call))
+    typed = (
+        Fields([("partition", DEFAULT_PARTITION), ("payload", '{\n  "test": true\n}')]) if fields is None else fields
+    )
     return site.page(
-        call, "queue_publish.html", screen="queues", queue=found, partition=DEFAULT_PARTITION, payload='{\n  "test": true\n}',
+        call, "queue_publish.html", HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY, screen="queues",
+        queue=found, partition=typed.get("partition"), txid=typed.get("txid"), payload=typed.get("payload"), problem=problem,
     )  # fmt: skip
 
 
@@ -151,12 +177,17 @@ async def publish(site: Site, call: Call, fields: Fields) -> str:
         key, payload, partition=fields.get("partition") or DEFAULT_PARTITION, transaction_id=fields.get("txid") or None,
         headers=msgspec.json.encode(headers),
     )  # fmt: skip
-    [result] = (await site.engine.push(stamped_messages([message], call.principal))).results
-    if result.code is not None:
-        raise SkepError(result.code, result.reason or "the message was refused")
+    result = await in_form(_pushed(site, call, message), lambda error: publish_form(site, call, fields, error))
     call.note(count=0 if result.status == "duplicate" else 1)
     notice = "duplicate" if result.status == "duplicate" else "published"
     return site.place(call).url("queues", key.name, notice=notice, number=result.seq)
+
+
+async def _pushed(site: Site, call: Call, message: NewMessage) -> PushResult:
+    [result] = (await site.engine.push(stamped_messages([message], call.principal))).results
+    if result.code is not None:
+        raise SkepError(result.code, result.reason or "the message was refused")
+    return result
 
 
 async def seek_form(site: Site, call: Call) -> Answer:
@@ -165,16 +196,20 @@ async def seek_form(site: Site, call: Call) -> Answer:
     found = await site.engine.get_queue(key)
     stats = await site.engine.look.queue_stats(key)
     before = next((one for one in stats.groups if one.group == group), None)
-    preview = None
+    preview, problem, start = None, None, None
     if "to" in place.query:
-        start = start_of(_seek_request(key.name, place.query))
+        try:
+            start = start_of(_seek_request(key.name, place.query))
+        except SkepError as error:
+            problem = error
+    if start is not None:
         to_seq = await reached(site.engine, key, stats, start)
         again = max(0, before.progress_seq - to_seq) if before is not None else 0
         skipped = max(0, to_seq - before.progress_seq) if before is not None else 0
         pending = pending_after(stats, to_seq)
         preview = {"to_seq": to_seq, "pending": pending, "again": again, "skipped": skipped}
     return site.page(
-        call, "queue_seek.html", screen="queues", queue=found, group=group, stats=stats, before=before, preview=preview,
+        call, "queue_seek.html", screen="queues", queue=found, group=group, stats=stats, before=before, preview=preview, problem=problem,
         to=place.query.get("to", "end"), time=place.query.get("time", ""), seq=place.query.get("seq", ""),
     )  # fmt: skip
 

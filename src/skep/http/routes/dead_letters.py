@@ -105,9 +105,7 @@ def operations(engine: Engine) -> list[Operation]:
             wanted = await dead_letters.marked(engine, wanted)
         count = await engine.dead_letters.purge(wanted, dry_run=selection.dry_run)
         named = [*(selection.seqs or ()), *(selection.ids or ())]
-        call.note(
-            count=count, dry_run=selection.dry_run, target=dead_letters.named_letters(wanted.queue, named)
-        )
+        call.note(count=count, dry_run=selection.dry_run, target=dead_letters.named_letters(wanted.queue, named))
         return json_answer(PurgeResponse(selection.dry_run, count, wanted.up_to))
 
     return [
