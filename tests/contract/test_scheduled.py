@@ -324,11 +324,11 @@ async def test_what_is_cleared_is_gone_from_the_schedule(driver: Driver) -> None
 
 @pytest.mark.parametrize("what", [Change.MOVE, Change.RUN])
 async def test_I13_a_push_that_was_tried_finds_its_message_wherever_it_was_moved(driver: Driver, what: Change) -> None:
-    batch = driver.batch(driver.message("1", deliver_at=driver.later(50)))
+    batch = driver.batch(driver.message("1", deliver_at=driver.later(50_000)))
     await driver.store.push([batch], driver.now)
     again = msgspec.structs.replace(batch, tried=Tried(driver.now, driver.now, "session"))
-    driver.clock.advance(20)
-    await change(driver, what, to=driver.later(500))
+    driver.clock.advance(3_600)
+    await change(driver, what, to=driver.later(90_000))
 
     driver.clock.advance(20)
     assert (await driver.store.push([again], driver.now))[0].results == []

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from skep.clock import ManualClock
+from skep.clock import Instant, ManualClock
 from skep.errors import SkepError
 from skep.ids import IdMint
 from skep.model import (
@@ -50,6 +50,7 @@ from skep.model import (
     Token,
 )
 from skep.records import Effect, EntityKey, NewEvent, Receipt, ReceiptKey
+from skep.scheduled import Change, ScheduledFilter
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
@@ -454,6 +455,26 @@ class StoreMachine(RuleBasedStateMachine):
             assert actual.scheduled == self.run(model.clear(key, scope, self.now)).scheduled
 
         self.keep([(model, agree) for model in self.models])
+
+    @rule(
+        queue=PICKS, what=st.sampled_from(list(Change)), partition=st.none() | PARTITIONS, delay=st.sampled_from([0, 3, 20]),
+        limit=st.sampled_from([1, 2, 100]),
+    )  # fmt: skip
+    def change_scheduled(self, queue: int, what: Change, partition: str | None, delay: int, limit: int) -> None:
+        """One bounded step; marks and arrivals are each store's own, so they are not compared."""
+        key = self.pick(self.queues[: len(NAMES)], queue)
+        deliver_at = Instant(self.now + delay * 1_000_000) if what is Change.MOVE else None
+
+        async def changed(store: Store) -> object:
+            wanted = ScheduledFilter(
+                tenant=key.tenant, queue=key.name, partition=partition, mark=await store.scheduled.mark(key)
+            )
+            count = (await store.scheduled.count(wanted, None)).count
+            step = await store.scheduled.change(wanted, what, deliver_at, None, limit, self.now)
+            left = await store.scheduled.page(ScheduledFilter(tenant=key.tenant, queue=key.name), None, PLENTY, None)
+            return count, step.changed, [(one.id, one.deliver_at, one.partition) for one in left.messages]
+
+        self.both(changed)
 
     @rule(queue=PICKS, limit=st.sampled_from([1, 2, 100]))
     def do_chores(self, queue: int, limit: int) -> None:
