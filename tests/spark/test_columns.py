@@ -27,6 +27,12 @@ LEFT_TO_THE_EVALUATOR = {
     "1.0 / 0.0 > 5.0": "a division by zero is infinite, and Spark has no such number",
     "[dyn(1), 'a'] == [dyn(1.0), 'a']": "Spark does not see that 1 and 1.0 are equal inside of a mixture",
     "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!'.matches('^(a+)+$')": "Java would take for ever",
+    "[7, 8, 9][dyn(0.0)]": "an index that is a whole double is rare",
+    "numbers[dyn(2.0)]": "the same",
+    "payload.items[payload.at].sku": "the same",
+    "[" * 32 + "7" + "]" * 32 + "[0]" * 32: "a column's text could double with each level",
+    "{'a': " * 32 + "7" + "}" * 32 + ".a" * 32: "the same",
+    "numbers.map(n, " + "[" * 31 + "n" + "]" * 31 + "[0]" * 31 + ")": "the same",
 }
 """All of the table that columns have no value for though there is one."""
 

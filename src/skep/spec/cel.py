@@ -62,7 +62,7 @@ class _Parser:
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
         self.position = 0
-        self.nesting = 0
+        self.nesting = -1  # the expression itself is in no brackets
         self.slots = 0
         self.bound: list[tuple[str, int]] = []
 
@@ -196,17 +196,13 @@ class _Parser:
                 self.expect(")", ")")
                 return node
             case "[":
-                self.deeper(token.at)
-                items = self.arguments("]")
-                self.nesting -= 1
-                return ListOf(token.at, tuple(items))
+                return ListOf(token.at, tuple(self.arguments("]")))
             case "{":
                 return self.map_literal(token.at)
             case _:
                 raise TextError(token.at, f"{_shown(token)} does not belong here", _VALUE)
 
     def map_literal(self, at: int) -> Node:
-        self.deeper(at)
         entries: list[tuple[Node, Node]] = []
         while not self.accept("}"):
             key = self.expression()
@@ -215,7 +211,6 @@ class _Parser:
             if not self.accept(","):
                 self.expect("}", ", or }")
                 break
-        self.nesting -= 1
         return MapOf(at, tuple(entries))
 
     def named(self, token: Token) -> Node:

@@ -1,6 +1,8 @@
 """Times and durations in expressions: RFC 3339 and Go-like spellings, to the microsecond, always in UTC.
 
-Finer digits are cut. A duration is at most ten thousand years, as in CEL; a time lies in the years 1 to 9999.
+What is finer is refused, since neither `datetime` nor a Spark timestamp can hold it, and two times that differ would be equal. A
+duration is at most ten thousand years, as in CEL; a time lies in the years 1 to 9999. The difference of two times has 64 bits of
+nanoseconds, also as in CEL: 292 years.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from functools import lru_cache
 TIMES_KEPT = 4_096
 """A message's times are read and written again by its mapping, its events and its state; what is kept is small and never changes."""
 DURATION_MAX = timedelta(seconds=315_576_000_000)
+DIFFERENCE_MAX = timedelta(microseconds=(2**63 - 1) // 1_000)
+TOO_FINE = "finer than a microsecond, which is the finest that is kept"
 
 _TIME = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
@@ -35,7 +39,9 @@ def parse_time(text: str) -> datetime:
     if match is None:
         raise ValueError("not a time like 2026-01-31T12:00:00Z")
     day, clock, fraction, zone = match.groups()
-    micros = (fraction or "0")[:6].ljust(6, "0")
+    micros, finer = (fraction or "0")[:6].ljust(6, "0"), (fraction or "")[6:]
+    if finer.strip("0"):
+        raise ValueError(TOO_FINE)
     offset = "+00:00" if zone in "Zz" else zone
     try:
         return datetime.fromisoformat(f"{day}T{clock}.{micros}{offset}").astimezone(UTC)
@@ -56,7 +62,9 @@ def parse_duration(text: str) -> timedelta:
     if match is None:
         raise ValueError("not a duration like 1h30m, 1.5s or -250ms")
     nanoseconds = sum(_part(*part.groups()) for part in _PART.finditer(match[2]))
-    microseconds = nanoseconds // 1000
+    microseconds, finer = divmod(nanoseconds, 1000)
+    if finer:
+        raise ValueError(TOO_FINE)
     if microseconds > DURATION_MAX // timedelta(microseconds=1):
         raise ValueError("longer than ten thousand years")
     duration = timedelta(microseconds=microseconds)
@@ -72,7 +80,10 @@ def print_duration(value: timedelta) -> str:
 
 def _part(whole: str, fraction: str | None, unit: str) -> int:
     scale = _UNIT_NANOSECONDS[unit]
-    return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+    part, finer = divmod(int(fraction) * scale, 10 ** len(fraction)) if fraction else (0, 0)
+    if finer:
+        raise ValueError(TOO_FINE)
+    return int(whole) * scale + part
 
 
 def _fraction(micros: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from skep.spec.instants import DURATION_MAX
+from skep.spec.instants import DIFFERENCE_MAX, DURATION_MAX
 from skep.spec.scope import NoValueError, Scope
 from skep.spec.types import INT_MAX, INT_MIN
 
@@ -74,6 +74,13 @@ def _moved(time: datetime, by: timedelta) -> datetime:
         raise NoValueError("the time is outside of the years 1 to 9999") from None
 
 
+def _difference(left: datetime, right: datetime) -> timedelta:
+    found = left - right
+    if abs(found) > DIFFERENCE_MAX:
+        raise NoValueError("the times are further apart than 292 years, the range of a difference")
+    return found
+
+
 def subtract(_: Scope, left: object, right: object) -> object:
     """``left - right``"""
     if type(left) is int and type(right) is int:
@@ -82,7 +89,7 @@ def subtract(_: Scope, left: object, right: object) -> object:
         case float(), float():
             return left - right
         case datetime(), datetime():
-            return span(left - right)
+            return _difference(left, right)
         case datetime(), timedelta():
             return _moved(left, -right)
         case timedelta(), timedelta():
@@ -233,6 +240,8 @@ def index(_: Scope, container: object, key: object) -> object:
             raise NoValueError(f"there is no key {key[:100]!r}", key)
         return container[key]
     if isinstance(container, list):
+        if type(key) is float and key.is_integer() and INT_MIN <= key <= INT_MAX:  # by way of dyn, as CEL has it
+            key = int(key)
         if type(key) is not int:
             raise NoValueError(f"the index of a list is an int, not {name_of(key)}", key)
         if not 0 <= key < len(container):

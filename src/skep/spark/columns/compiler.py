@@ -56,17 +56,35 @@ class Compiled:
     copies: bool
 
 
+LITERALS_MAX = 8
+"""How many lists and maps may be written within each other. A column names each of its items twice, to see whether it is there and to
+take it, so that the text of a column could double with each level."""
+
+
 def compile_column(expression: Expression, message: MessageColumns) -> Compiled:
     """An expression over a message; raises `Uncompiled` with the reason when it is left to the evaluator."""
     found = reach(expression.tree)
     if not found.length:
         raise Uncompiled("it could take more than its budget on messages of any length")
+    if _literal_levels(expression.tree) > LITERALS_MAX:
+        raise Uncompiled("its lists and maps are nested too deeply")
     sure = F.octet_length(message.payload) <= found.length
     if found.elements is not None:
         for name in sorted(found.lists):
             sure &= F.coalesce(F.size(message.fields[name].column) <= found.elements, F.lit(True))
     value = _Compiler(message.fields, message.binder).value(expression.tree, {})
     return Compiled(expression, value, sure, not _has_unquotable(expression.tree))
+
+
+def _literal_levels(tree: Node) -> int:
+    """How many lists and maps an expression writes within each other."""
+    most, waiting = 0, [(tree, 0)]
+    while waiting:
+        node, level = waiting.pop()
+        level += isinstance(node, ListOf | MapOf)
+        most = max(most, level)
+        waiting.extend((child, level) for child in children(node))
+    return most
 
 
 def _has_unquotable(tree: Node) -> bool:

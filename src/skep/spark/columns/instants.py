@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from skep.spec.instants import DURATION_MAX
+from skep.spec.instants import DIFFERENCE_MAX, DURATION_MAX
 
 SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -15,6 +15,7 @@ _MICROSECOND = timedelta(microseconds=1)
 FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 LONGEST = DURATION_MAX // _MICROSECOND
+FURTHEST = DIFFERENCE_MAX // _MICROSECOND
 
 _SIXTY = " ".join(f"{number:02}" for number in range(60))
 _THOUSAND = " ".join(f"{number:03}" for number in range(1_000))
@@ -49,6 +50,11 @@ def within_years(micros: Column) -> Column:
 def within_span(micros: Column) -> Column:
     """The same duration, if it is one that expressions know."""
     return F.when(micros.between(-LONGEST, LONGEST), micros)
+
+
+def within_difference(micros: Column) -> Column:
+    """The same duration, if two times may be so far apart."""
+    return F.when(micros.between(-FURTHEST, FURTHEST), micros)
 
 
 def print_time(micros: Column) -> Column:

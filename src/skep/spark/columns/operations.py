@@ -11,7 +11,7 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from skep.spark.columns.instants import within_span, within_years
+from skep.spark.columns.instants import within_difference, within_span, within_years
 from skep.spark.columns.values import (
     Uncompiled,
     Value,
@@ -69,7 +69,7 @@ def _arithmetic(sign: str, left: Value, right: Value) -> Value:
         case "+", Kind.DURATION, Kind.TIME:
             return Value(TIME, within_years(one + other))
         case "-", Kind.TIME, Kind.TIME:
-            return Value(DURATION, within_span(one - other))
+            return Value(DURATION, within_difference(one - other))
         case (("+" | "-"), Kind.DURATION, Kind.DURATION):
             return Value(DURATION, within_span(one + other if sign == "+" else one - other))
     return Value(left.type, nothing(left.type))
