@@ -14,7 +14,7 @@ from tests.http.driver import Api
 
 QUEUES = snapshots.MANY_QUEUES + 5
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-WAITING, OLD = b"Looking at all queues", b"These figures are of"
+WAITING, OLD = b"Loading all queues", b"Figures from"
 
 
 class Many(NamedTuple):
