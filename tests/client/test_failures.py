@@ -131,6 +131,21 @@ def test_a_function_that_fails_after_it_has_settled_is_told_of(
     assert list(client.dead_letters("orders")) == []
 
 
+@pytest.mark.parametrize("delay", [float("inf"), float("nan"), 1e300])
+def test_a_delay_that_is_no_time_does_not_keep_a_message_from_being_settled(
+    client: skep.Client, worker: skep.Worker, delay: float
+) -> None:
+    client.configure("orders", max_attempts=1)
+    client.push("orders", [1])
+
+    @worker.on("orders")
+    def bill(message: skep.Message) -> None:
+        raise skep.Retry("later", delay=delay)
+
+    assert worker.run(until_empty=True) == 1
+    assert len(list(client.dead_letters("orders"))) == 1
+
+
 class UnspeakableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")

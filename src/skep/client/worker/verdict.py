@@ -35,7 +35,14 @@ class RetryAt(Exception):  # noqa: N818 - as above
 
 
 def verdict(message: Delivered, clock: Clock, error: BaseException | None) -> Ack:
-    """What is told to the server when the function ended so."""
+    """What is told to the server when the function ended so. A delay that is no time does not keep a message from being settled."""
+    try:
+        return _verdict(message, clock, error)
+    except (SkepError, OverflowError, ValueError, TypeError) as unusable:
+        return delivered.failed(message, clock, error=f"the time to wait cannot be used: {unusable}")
+
+
+def _verdict(message: Delivered, clock: Clock, error: BaseException | None) -> Ack:
     match error:
         case None:
             return delivered.completed(message)
