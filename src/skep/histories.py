@@ -49,6 +49,18 @@ class FailedAttempt(Struct, frozen=True, kw_only=True):
     consumer: str | None = None
 
 
+class LeaseTime(Struct, frozen=True):
+    """How long a lease's first message had waited when it was first delivered, and how long a consumer held it until it settled.
+
+    None for another attempt, or one that was not settled by its consumer; the wait, also when the message is gone.
+    """
+
+    group: str
+    settled_at: Instant
+    wait_micros: int | None
+    held_micros: int | None
+
+
 class Moment(Struct, frozen=True):
     """How many messages there had been in all at an instant, of a queue or of a whole tenant, and how many were to do."""
 

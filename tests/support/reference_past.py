@@ -8,7 +8,17 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, ReplayRecord, TraceEvent, TraceName
+from skep.histories import (
+    Death,
+    FailedAttempt,
+    FinishedLease,
+    Journey,
+    LeaseTime,
+    Moment,
+    ReplayRecord,
+    TraceEvent,
+    TraceName,
+)
 from skep.ids import Id
 from skep.model import DeadLetter, QueueKey, Seq, SettleStatus
 from tests.support.reference import Log
@@ -95,6 +105,22 @@ class ReferencePast(ReferenceViews):
             ]
             for journey in journeys
         ]
+
+    async def lease_times(self, key: QueueKey, since: Instant) -> list[LeaseTime]:
+        log = self.log(key)
+        told = {(answer.at, answer.settlement.group, answer.settlement.seq) for answer in log.answers}
+        return [
+            LeaseTime(
+                one.group, one.settled_at,
+                one.leased_at - log.entries[one.first_seq].created_at if one.attempt == 1 and one.first_seq in log.entries else None,
+                one.settled_at - one.leased_at
+                if one.outcome != "released" and any(
+                    (one.settled_at, one.group, seq) in told for seq in range(one.first_seq, one.last_seq + 1)
+                ) else None,
+            )
+            for one in reversed(log.lease_history[-2000:])
+            if one.settled_at >= since
+        ]  # fmt: skip
 
     async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
         self.told = getattr(self, "told", [])

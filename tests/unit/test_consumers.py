@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep.clock import Instant, ManualClock
 from skep.consumers import HEADER_BYTES, Consumer, consumer_of, said
+from skep.engine.consumers import FORGOTTEN_SECONDS, KEPT, Consumers, Place
+from skep.model import LeaseInfo, QueueKey, Seq
 
+ORDERS = QueueKey("orders")
 WHOLE = b'name="mailer", host="web-3", version="0.9.0", pid="4711"'
 
 
@@ -79,3 +83,67 @@ def test_no_header_breaks_it_and_what_is_kept_is_bounded(header: bytes) -> None:
 @given(st.text(max_size=40))
 def test_text_that_is_kept_elsewhere_is_taken_apart_without_complaint(text: str) -> None:
     consumer_of(text)
+
+
+def seen_by(clock: ManualClock, *places: Place) -> Consumers:
+    consumers = Consumers(clock)
+    for place in places:
+        with consumers.asking(place, waits=False):
+            pass
+    return consumers
+
+
+def lease(consumer: str | None, clock: ManualClock, messages: int = 2) -> LeaseInfo:
+    return LeaseInfo(
+        queue=ORDERS, group="g", partition="p", messages=messages, first_seq=Seq(1), last_seq=Seq(messages),
+        leased_at=clock.now(), deadline=Instant(clock.now() + 1), attempts=1, consumer=consumer,
+    )  # fmt: skip
+
+
+def test_who_waits_and_who_holds_leases_is_told_once() -> None:
+    clock = ManualClock(Instant(1_000_000))
+    consumers = Consumers(clock)
+    with consumers.asking(Place(ORDERS, "g", "a"), waits=True):
+        [one] = consumers.of(ORDERS.tenant, [lease("a", clock), lease("a", clock)])
+        assert consumers.waiting(ORDERS, "g") == 1
+
+    assert (one.consumer, one.waiting, one.leases, one.messages, one.last_at) == ("a", 1, 2, 4, clock.now())
+    assert consumers.waiting(ORDERS, "g") == 0
+
+
+def test_a_holder_that_this_server_never_saw_is_there() -> None:
+    clock = ManualClock(Instant(1_000_000))
+
+    [one] = Consumers(clock).of(ORDERS.tenant, [lease("elsewhere", clock)])
+
+    assert (one.consumer, one.waiting, one.leases) == ("elsewhere", 0, 1)
+
+
+def test_who_is_gone_is_forgotten_and_who_waits_is_not() -> None:
+    clock = ManualClock(Instant(1_000_000))
+    consumers = seen_by(clock, Place(ORDERS, "g", "gone"))
+    with consumers.asking(Place(ORDERS, "g", "waits"), waits=True):
+        clock.advance(FORGOTTEN_SECONDS + 1)
+
+        assert [one.consumer for one in consumers.of(ORDERS.tenant, [])] == ["waits"]
+
+
+def test_tenants_do_not_see_each_other() -> None:
+    clock = ManualClock(Instant(1_000_000))
+    consumers = seen_by(clock, Place(ORDERS, "g", "mine"), Place(QueueKey("orders", "other"), "g", "theirs"))
+
+    assert [one.consumer for one in consumers.of("other", [])] == ["theirs"]
+
+
+def test_a_client_with_ever_new_names_takes_no_more_room() -> None:
+    clock = ManualClock(Instant(1_000_000))
+    consumers = Consumers(clock)
+    with consumers.asking(Place(ORDERS, "g", "waits"), waits=True):
+        for number in range(3 * KEPT):
+            with consumers.asking(Place(ORDERS, "g", str(number)), waits=False):
+                pass
+            clock.advance(0.001)
+
+        found = {one.consumer for one in consumers.of(ORDERS.tenant, [])}
+    assert len(found) <= KEPT
+    assert {"waits", str(3 * KEPT - 1)} <= found

@@ -33,6 +33,8 @@ SECTIONS: dict[str, list[Command]] = {
         ("lease", "skep.cli.leases:lease_app", "See who holds messages, since when, and until when."),
         ("dlq", "skep.cli.dead_letters:dead_letter_app", "Look at dead letters, replay and purge them."),
         ("lag", "skep.cli.lag:lag", "Which groups are behind, the furthest first."),
+        ("pace", "skep.cli.pace:pace", "How a queue keeps up: wait and handler times, and why it is slow."),
+        ("consumers", "skep.cli.pace:consumers", "Who waits for messages, popped lately, or holds leases."),
         ("stats", "skep.cli.stats:stats", "Figures of a queue and its groups, or of all of them."),
         ("ops", "skep.cli.operations:operations_app", "See calls that were queued under load, and cancel them."),
         ("spool", "skep.cli.spool:spool_app", "See what servers keep on disk while PostgreSQL is away."),

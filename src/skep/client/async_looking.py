@@ -24,6 +24,7 @@ from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import Buried, DeadLetterView, PurgeResponse, ReplayResponse, ReplayView
 from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
 from skep.wire.operations import OperationStatsResponse, OperationView
+from skep.wire.pace import ConnectedConsumer, PaceResponse
 from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
 from skep.wire.status import BuffersResponse, LiveLease, StatusResponse
 from skep.wire.traces import NamedTrace, TraceEventView
@@ -101,6 +102,14 @@ class AsyncLooking(AsyncScheduled):
     ) -> list[LiveLease]:
         """Who holds leases, those that run out first before the others; ``expiring_within`` is in seconds."""
         return (await self.run(looking_calls.leases(queue, expiring_within, limit))).leases
+
+    async def pace(self, queue: str) -> PaceResponse:
+        """How a queue keeps up: what goes in and out, why it is slow, and wait and handler times by group."""
+        return await self.run(looking_calls.pace(queue))
+
+    async def consumers(self, queue: str | None = None) -> list[ConnectedConsumer]:
+        """Who waits for messages, popped in the last five minutes, or holds leases, of a queue or of all."""
+        return (await self.run(looking_calls.consumers(queue))).consumers
 
     # groups
 

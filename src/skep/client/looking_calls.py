@@ -33,6 +33,7 @@ from skep.wire.groups import (
     SeekTo,
 )
 from skep.wire.operations import OperationsResponse, OperationStatsResponse, OperationView
+from skep.wire.pace import ConsumersResponse, PaceResponse
 from skep.wire.queues import (
     ClearResponse,
     NamespacesResponse,
@@ -222,6 +223,16 @@ def leases(queue: str | None, expiring_within: float | None, limit: int) -> Call
     """Who holds leases, those that run out first before the others."""
     query = {"queue": queue, "expiringWithin": expiring_within, "limit": limit}
     return get("/api/v1/status/leases", LeasesResponse, query)
+
+
+def pace(queue: str) -> Call[PaceResponse]:
+    """How a queue keeps up."""
+    return get(f"/api/v1/status/queues/{path_part(queue)}/pace", PaceResponse)
+
+
+def consumers(queue: str | None) -> Call[ConsumersResponse]:
+    """Who waits for messages, popped lately or holds leases."""
+    return get("/api/v1/status/consumers", ConsumersResponse, {"queue": queue})
 
 
 def groups(queue: str | None, after: str | None) -> Call[GroupsResponse]:

@@ -19,6 +19,7 @@ SCREENS = (
     Screen("queues", "Queues", "queues", "q"),
     Screen("messages", "Messages", "messages", "m"),
     Screen("traces", "Traces", "traces", "t"),
+    Screen("consumers", "Consumers", "consumers", "c"),
     Screen("dead-letters", "Dead letters", "dead-letters", "d"),
     Screen("operations", "Operations", "operations", "x"),
     Screen("pipelines", "Pipelines", "pipelines", "p"),

@@ -24,6 +24,8 @@ from skep.engine.announcer import Announcer
 from skep.engine.buffer import Buffer
 from skep.engine.caches import Caches
 from skep.engine.clearing import would_clear
+from skep.engine.consumers import Consumers
+from skep.engine.consumers import Place as Asking
 from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
 from skep.engine.dispenser import Dispenser, Want
@@ -183,6 +185,7 @@ class Engine:
             store, clock, self._in_flight, self._limits, self.encryption, self._lifecycle, self._wake
         )
         self.groups = Groups(store, clock, self._in_flight, self._lifecycle.inspect, self._wake)
+        self.consumers = Consumers(clock)
         self.past = Past(store, clock, self._in_flight, self._limits)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption)
 
@@ -384,7 +387,8 @@ class Engine:
             )
             self.admission.decide(self.admission.pop, self._registry.get(queue).pop_wait_seconds)
             want = Want(group, batch, partition, max_partitions, lease_seconds, auto_ack, start, consumer=consumer)
-            return await self._dispenser.pop(queue, want, wait_seconds)
+            with self.consumers.asking(Asking(queue, group, consumer), waits=wait_seconds > 0):
+                return await self._dispenser.pop(queue, want, wait_seconds)
 
     async def pop_matching(
         self,
@@ -415,7 +419,8 @@ class Engine:
             want = Want(
                 group, batch, None, max_partitions, lease_seconds, auto_ack, start, matching=True, consumer=consumer
             )
-            return await self._dispenser.pop_matching(Match(tenant, namespace, task), want, wait_seconds, allowed)
+            with self.consumers.asking(Asking(QueueKey("", tenant), group, consumer), waits=wait_seconds > 0):
+                return await self._dispenser.pop_matching(Match(tenant, namespace, task), want, wait_seconds, allowed)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages that could not be handed on (their client has gone), to be delivered again at once."""

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skep.clock import Clock, Instant
+from skep.clock import Clock, Instant, seconds
 from skep.config import Limits
 from skep.engine import validate
 from skep.engine.attempts import Attempt, story
 from skep.engine.inflight import InFlight
+from skep.engine.pace import Timing, timings
 from skep.engine.record_checks import is_json
 from skep.errors import Code, SkepError
 from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
@@ -25,6 +26,8 @@ QUEUES_AT_ONCE = 200
 """Queues whose figures one look takes in."""
 JOURNEYS_AT_ONCE = 200
 """Messages whose deliveries one look takes in."""
+TIMED_SECONDS = 3_600
+"""Wait and handler times are those of leases that ended so lately."""
 LIVE_LEASES = 1_000
 """Live leases of a queue that are looked through for those of a message."""
 EVENTS_AT_ONCE = 1_000
@@ -88,6 +91,13 @@ class Past:
         return [
             story(one, ended, why, live[one.queue]) for one, ended, why in zip(journeys, finished, failed, strict=True)
         ]
+
+    async def timings(self, key: QueueKey) -> dict[str, Timing]:
+        """Wait and handler times of a queue by group: of its newest leases, as far as they ended in the last hour."""
+        with self._in_flight:
+            validate.check_key(key)
+            since = Instant(self._clock.now() - seconds(TIMED_SECONDS))
+            return timings(await self._store.lease_times(key, since))
 
     async def deaths(self, key: QueueKey, *, limit: int) -> list[Death]:
         """Why the newest dead letters of a dead-letter queue died, newest first."""

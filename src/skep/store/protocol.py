@@ -19,6 +19,7 @@ from skep.histories import (
     FailedAttempt,
     FinishedLease,
     Journey,
+    LeaseTime,
     Moment,
     ReplayRecord,
     RetentionPass,
@@ -501,6 +502,10 @@ class Store(Protocol):
 
     async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
         """The failed attempts of each message over all groups, oldest first: the latest `FAILURES_SHOWN` of them."""
+        ...
+
+    async def lease_times(self, key: QueueKey, since: Instant) -> list[LeaseTime]:
+        """How long the newest leases of a queue waited and lasted, newest first: `TIMED_LEASES` at most, that ended since."""
         ...
 
     async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:

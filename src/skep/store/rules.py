@@ -82,6 +82,8 @@ TRACE_EVENTS = 1_000_000
 """How many of them, at most, once they are swept: the latest."""
 HISTORY_DISORDER_SECONDS = 60
 """By so much a lease may stand too late in the history: it ended before it was committed, and servers' clocks differ a little."""
+TIMED_LEASES = 2_000
+"""How many of a queue's newest leases its wait and handler times are taken from."""
 SEARCHED_LEASES = 1_000
 """How many rows of the lease history one look for a message's deliveries reads, from its creation on and from the end back."""
 

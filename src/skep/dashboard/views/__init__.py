@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skep.dashboard.site import Deed, Page
 from skep.dashboard.views import (
+    consumers,
     dead_letters,
     messages,
     operations,
@@ -16,7 +17,9 @@ from skep.dashboard.views import (
     traces,
 )
 
-_MODULES = (overview, queues, queue, scheduled, messages, traces, dead_letters, operations, pipelines, tenants)
+_MODULES = (
+    overview, queues, queue, scheduled, messages, traces, consumers, dead_letters, operations, pipelines, tenants,
+)  # fmt: skip
 
 
 def views() -> list[Page]:

@@ -22,6 +22,7 @@ from skep.http.exchange import Answer, Call
 from skep.http.need import READ
 from skep.http.producer import stamped_messages
 from skep.http.routes.groups import pending_after, reached, start_of
+from skep.http.routes.pace import pace_of
 from skep.http.routes.queues import check_burial
 from skep.http.shown import held_by
 from skep.keys import Verb
@@ -71,8 +72,9 @@ async def queue(site: Site, call: Call) -> Answer:
         site.engine.past.figures_of([key.name], since(site.engine.now(), place.query.get("range", "1h")), key.tenant),
         site.engine.look.messages(MessageFilter(queue=key, descending=True, limit=MESSAGES, preview_bytes=400)),
     )
+    told, times = await pace_of(site.engine, stats, paused=found.settings.paused)
     return site.page(
-        call, "queue.html", screen="queues", queue=found, stats=stats, groups=groups, group=group, range=place.query.get("range", "1h"),
+        call, "queue.html", pace=told, times=times, screen="queues", queue=found, stats=stats, groups=groups, group=group, range=place.query.get("range", "1h"),
         partitions=partitions[:PARTITIONS], more_partitions=len(partitions) > PARTITIONS, after=after,
         account=next((one for one in stats.groups if one.group == group), None), seen_pending=sum(one.pending for one in partitions[:PARTITIONS]),
         charts=charts(moments[0]), dead_letter_queue=dead_letter_queue(found),

@@ -9,13 +9,20 @@ from msgspec import structs
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.histories import Death, FailedAttempt, FinishedLease, Journey, LeaseTime, Moment, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import DeadReason, QueueKey, Seq
 from skep.store.outcomes import outcome_for
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
-from skep.store.rules import FAILURES_SHOWN, HISTORY_DISORDER_SECONDS, PAST_SECONDS, SEARCHED_LEASES, SEQ_MAX
+from skep.store.rules import (
+    FAILURES_SHOWN,
+    HISTORY_DISORDER_SECONDS,
+    PAST_SECONDS,
+    SEARCHED_LEASES,
+    SEQ_MAX,
+    TIMED_LEASES,
+)
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "past")
@@ -84,6 +91,12 @@ async def failures(connection: Connection, places: Sequence[tuple[QueueKey, Seq]
             )
         )  # fmt: skip
     return found
+
+
+async def lease_times(connection: Connection, key: QueueKey, since: Instant) -> list[LeaseTime]:
+    """How long the newest leases of a queue waited and lasted, newest first."""
+    queue = await queues.need(connection, key)
+    return [LeaseTime(*row) for row in await connection.fetch(SQL["lease_times"], queue.id, TIMED_LEASES, since)]
 
 
 def _lease(key: QueueKey, row: asyncpg.Record) -> FinishedLease:

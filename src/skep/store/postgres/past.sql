@@ -58,6 +58,17 @@ CROSS JOIN LATERAL (
     WHERE f.queue_id = q.id AND f.seq = k.seq ORDER BY f.queue_id DESC, f.seq DESC, f.id DESC LIMIT $4) f
 ORDER BY k.place, f.id
 
+-- name: lease_times
+-- By the index on (queue, id), backwards; each first message by the primary key. Whoever settled has left a token.
+SELECT coalesce(g.name, '') AS group_name, h.settled_at, CASE WHEN h.attempt = 1 THEN h.leased_at - m.created_at END AS wait_micros,
+       CASE WHEN h.token IS NOT NULL AND h.outcome <> 'released' THEN h.settled_at - h.leased_at END AS held_micros
+FROM (SELECT h.* FROM lease_history h WHERE h.queue_id::bigint = $1::integer
+      ORDER BY h.queue_id::bigint DESC, h.id + 0 DESC LIMIT $2) h
+LEFT JOIN LATERAL (SELECT m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = h.first_seq
+                   ORDER BY m.queue_id, m.seq LIMIT 1) m ON true
+LEFT JOIN LATERAL (SELECT g.name FROM consumer_group g WHERE g.id = h.group_id LIMIT 1) g ON true
+WHERE h.settled_at >= $3
+
 -- name: note_events
 INSERT INTO trace_event (at, tenant, trace_id, message_id, queue, name, data)
 SELECT e.at, $1, e.trace_id, e.message_id, e.queue, e.name, e.data

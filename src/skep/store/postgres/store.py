@@ -18,6 +18,7 @@ from skep.histories import (
     FailedAttempt,
     FinishedLease,
     Journey,
+    LeaseTime,
     Moment,
     ReplayRecord,
     RetentionPass,
@@ -520,6 +521,10 @@ class PostgresStore:
     async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
         async with self._pool.connection() as connection:
             return await past.failures(connection, places)
+
+    async def lease_times(self, key: QueueKey, since: Instant) -> list[LeaseTime]:
+        async with self._pool.connection() as connection:
+            return await past.lease_times(connection, key, since)
 
     async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
         await self._pool.transaction(lambda c: past.note_events(c, tenant, events))

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
+from skep.histories import Death, FailedAttempt, FinishedLease, Journey, LeaseTime, Moment, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import DeadReason, QueueKey, Seq
 from skep.store.outcomes import outcome_for
@@ -18,6 +18,7 @@ from skep.store.rules import (
     HISTORY_DISORDER_SECONDS,
     PAST_SECONDS,
     SEARCHED_LEASES,
+    TIMED_LEASES,
     birth,
     is_new,
 )
@@ -129,6 +130,12 @@ def _failures(session: Session, key: QueueKey, seq: Seq) -> list[FailedAttempt]:
         )
         for group, attempt, leased_at, failed_at, outcome, error, consumer in reversed(rows)
     ]  # fmt: skip
+
+
+def lease_times(session: Session, key: QueueKey, since: Instant) -> list[LeaseTime]:
+    """How long the newest leases of a queue waited and lasted, newest first."""
+    queue = session.queue(key)
+    return [LeaseTime(*row) for row in session.rows(SQL["lease_times"], (queue.id, TIMED_LEASES, queue.base, since))]
 
 
 def _first_ended(session: Session, queue_id: int, at: Instant) -> int | None:

@@ -51,6 +51,14 @@ WHERE queue_id = ?1 AND seq = ?2
 ORDER BY position DESC
 LIMIT ?3
 
+-- name: lease_times
+-- Index lease_history_queue, backwards; each first message by its position. Whoever settled has left a token, or was acked by popping.
+SELECT h.group_name, h.settled_at, CASE WHEN h.attempt = 1 THEN h.leased_at - m.created_at END,
+       CASE WHEN h.token IS NOT NULL AND h.outcome <> 'released' THEN h.settled_at - h.leased_at END
+FROM (SELECT * FROM lease_history WHERE queue_id = ?1 ORDER BY position DESC LIMIT ?2) AS h
+LEFT JOIN message AS m ON m.position = ?3 | h.first_seq
+WHERE h.settled_at >= ?4
+
 -- name: note_event
 INSERT INTO trace_event (at, tenant, trace_id, message_id, queue, name, data) VALUES (?, ?, ?, ?, ?, ?, ?)
 

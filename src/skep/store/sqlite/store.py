@@ -23,6 +23,7 @@ from skep.histories import (
     FailedAttempt,
     FinishedLease,
     Journey,
+    LeaseTime,
     Moment,
     ReplayRecord,
     RetentionPass,
@@ -535,6 +536,9 @@ class SqliteStore:
 
     async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
         return await self._read(lambda session: past.failures(session, places))
+
+    async def lease_times(self, key: QueueKey, since: Instant) -> list[LeaseTime]:
+        return await self._read(lambda session: past.lease_times(session, key, since))
 
     async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
         """Keep what workers tell of traces."""

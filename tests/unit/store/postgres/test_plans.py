@@ -201,6 +201,7 @@ HOT = {
         "partition_lease": {"partition_lease_by_ready", "partition_lease_pkey", "TIDSCAN"},
         "message": {"message_pkey", "message_by_partition"},
     },
+    "lease times": {"lease_history": {"lease_history_by_queue"}, "message": {"message_pkey"}},
     "pop of one partition": {
         "partition_lease": {"partition_lease_pkey", "partition_lease_by_ready", "TIDSCAN"},
         "message": {"message_pkey", "message_by_partition"},
@@ -401,6 +402,7 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await watch("trace", lambda: store.with_transaction_id(driver.tenant, "t1"))
     await watch("past", lambda: store.past(driver.tenant, [driver.key().name], Instant(0)))
     await watch("past", lambda: store.deliveries([Journey(driver.key(), "a", Seq(1), driver.now)]))
+    await watch("lease times", lambda: store.lease_times(driver.key(), Instant(0)))
     await watch("past", lambda: store.failures([(driver.key(), Seq(1))]))
     await watch("history", lambda: store.lease_history(driver.key()))
     await watch("history", lambda: store.lease_history(driver.key(), since=driver.now))

@@ -1,0 +1,24 @@
+"""Consumers: who waits for messages, popped lately, or holds leases, on which queues and groups."""
+
+from __future__ import annotations
+
+from skep.dashboard.site import Deed, Page, Site
+from skep.http.exchange import Answer, Call
+from skep.http.routes.pace import connected
+
+SHOWN = 500
+
+
+async def consumers(site: Site, call: Call) -> Answer:
+    """The table, of a queue or of all."""
+    place = site.place(call)
+    named = place.query.get("queue", "").strip()
+    found = await connected(site.engine, call, call.queue(named) if named else None)
+    return site.page(
+        call, "consumers.html", screen="consumers", consumers=found[:SHOWN], cut=len(found) > SHOWN, named=named,
+        is_shared=site.engine.settings.shared,
+    )  # fmt: skip
+
+
+PAGES: list[Page] = [Page("/consumers", ("queue",), consumers)]
+DEEDS: list[tuple[str, Deed]] = []

@@ -1,0 +1,107 @@
+"""Who consumes through this server: who popped lately, and who waits for messages now. In memory only, and bounded.
+
+Who holds leases is in the store, whichever server leased them; this knows the others, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from skep.clock import Clock, Instant, seconds
+from skep.model import LeaseInfo, QueueKey
+
+KEPT = 10_000
+"""Consumers that are remembered; of more, those that were seen last."""
+FORGOTTEN_SECONDS = 300.0
+"""A consumer that neither asked nor waits for this long is gone."""
+
+
+class Place(NamedTuple):
+    """What someone consumes. ``queue`` has no name when all queues of a namespace or task are meant."""
+
+    queue: QueueKey
+    group: str
+    consumer: str | None
+
+
+class Seen(Struct):
+    """When someone last asked for messages, and how many calls wait for some."""
+
+    last_at: Instant
+    waiting: int = 0
+
+
+class Connected(Struct, frozen=True):
+    """A consumer of a queue and group: one that waits or asked lately, or that holds leases."""
+
+    queue: QueueKey
+    group: str
+    consumer: str | None
+    waiting: int
+    leases: int
+    messages: int
+    last_at: Instant
+
+
+class Consumers:
+    """Those that this server has seen."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[Place, Seen] = {}
+
+    @contextmanager
+    def asking(self, place: Place, *, waits: bool) -> Iterator[None]:
+        """Someone asks for messages, and waits for them if there are none."""
+        seen = self._seen.get(place)
+        if seen is None:
+            if len(self._seen) >= KEPT:
+                self._forget()
+            seen = self._seen[place] = Seen(self._clock.now())
+        seen.last_at = self._clock.now()
+        seen.waiting += waits
+        try:
+            yield
+        finally:
+            seen.waiting -= waits
+            seen.last_at = self._clock.now()
+
+    def waiting(self, queue: QueueKey, group: str) -> int:
+        """How many calls wait for messages of a queue and group."""
+        return sum(seen.waiting for place, seen in self._seen.items() if place.queue == queue and place.group == group)
+
+    def _forget(self) -> None:
+        """Make room: those that are gone first, then those that were seen longest ago and wait for nothing."""
+        self._drop_gone()
+        idle = sorted(
+            (place for place, seen in self._seen.items() if not seen.waiting), key=lambda p: self._seen[p].last_at
+        )
+        for place in idle[: max(0, len(self._seen) - KEPT // 2)]:
+            del self._seen[place]
+
+    def _drop_gone(self) -> None:
+        gone_at = self._clock.now() - seconds(FORGOTTEN_SECONDS)
+        for place in [place for place, seen in self._seen.items() if not seen.waiting and seen.last_at < gone_at]:
+            del self._seen[place]
+
+    def of(self, tenant: str, leases: list[LeaseInfo]) -> list[Connected]:
+        """A tenant's consumers, those of live ``leases`` among them, by queue, group and name."""
+        self._drop_gone()
+        held: dict[Place, list[LeaseInfo]] = {}
+        for lease in leases:
+            held.setdefault(Place(lease.queue, lease.group, lease.consumer), []).append(lease)
+        seen = {place: one for place, one in self._seen.items() if place.queue.tenant == tenant}
+        found = [_connected(place, seen.get(place), held.get(place, [])) for place in dict.fromkeys([*seen, *held])]
+        return sorted(found, key=lambda one: (one.queue.name, one.group, one.consumer or ""))
+
+
+def _connected(place: Place, seen: Seen | None, leases: list[LeaseInfo]) -> Connected:
+    last_at = max([lease.leased_at for lease in leases] + ([] if seen is None else [seen.last_at]))
+    return Connected(
+        place.queue, place.group, place.consumer, 0 if seen is None else seen.waiting, len(leases),
+        sum(lease.messages for lease in leases), last_at,
+    )  # fmt: skip

@@ -1,0 +1,75 @@
+"""`/api/v1/status/queues/{queue}/pace` and `/api/v1/status/consumers`: how a queue keeps up, and who consumes it."""
+
+from __future__ import annotations
+
+from skep.engine import Engine
+from skep.engine.consumers import Connected
+from skep.engine.pace import Pace, Percentiles, Timing, pace
+from skep.http.exchange import Answer, Call, json_answer
+from skep.http.need import READ, READ_LIST
+from skep.http.operation import Operation, Parameter
+from skep.http.shown import consumer_view
+from skep.model import QueueKey, QueueStats
+from skep.wire.pace import ConnectedConsumer, ConsumersResponse, DurationsView, GroupTiming, PaceResponse
+from skep.wire.times import to_datetime
+
+TAG = "Status"
+LEASES = 1_000
+"""Live leases that are looked through for their holders: those that run out first."""
+
+
+async def pace_of(engine: Engine, stats: QueueStats, *, paused: bool) -> tuple[Pace, dict[str, Timing]]:
+    """How a queue keeps up, and its wait and handler times by group."""
+    key = stats.queue
+    times = await engine.past.timings(key)
+    return pace(stats, paused=paused, times=times, waiting=lambda group: engine.consumers.waiting(key, group)), times
+
+
+async def connected(engine: Engine, call: Call, key: QueueKey | None) -> list[Connected]:
+    """The consumers that whoever asks may see, of a queue or of all."""
+    leases = await engine.look.leases(call.tenant, key=key, limit=LEASES)
+    sees, sees_all = call.visible, call.sees_all
+    return [
+        one
+        for one in engine.consumers.of(call.tenant, leases)
+        if (key is None or one.queue == key) and (sees(one.queue) if one.queue.name else sees_all)
+    ]
+
+
+def operations(engine: Engine) -> list[Operation]:
+    """How queues keep up, and who consumes them."""
+
+    async def keeps_up(call: Call) -> Answer:
+        key = call.queue(call.path("queue"))
+        found = await engine.get_queue(key)
+        told, times = await pace_of(engine, await engine.look.queue_stats(key), paused=found.settings.paused)
+        shown = [GroupTiming(group, _durations(one.wait), _durations(one.handler)) for group, one in times.items()]
+        return json_answer(PaceResponse(key.name, told.sentence, told.trend, told.cause, told.group, shown))
+
+    async def consumers(call: Call) -> Answer:
+        key = call.queue(call.query["queue"]) if "queue" in call.query else None
+        return json_answer(ConsumersResponse([_shown(one) for one in await connected(engine, call, key)]))
+
+    return [
+        Operation(
+            method="GET", path="/api/v1/status/queues/{queue}/pace", access=READ, handler=keeps_up, tag=TAG,
+            answers={200: PaceResponse}, summary="See how a queue keeps up: wait and handler times, and why it is slow",
+        ),
+        Operation(
+            method="GET", path="/api/v1/status/consumers", access=READ_LIST, handler=consumers, tag=TAG,
+            parameters=(Parameter("queue", str, "only of this queue"),), answers={200: ConsumersResponse},
+            summary="See who waits for messages, popped lately or holds leases",
+            description="Those that wait or popped are of the server process that answers; leases are of all.",
+        ),
+    ]  # fmt: skip
+
+
+def _durations(one: Percentiles | None) -> DurationsView | None:
+    return None if one is None else DurationsView(one.count, one.p50, one.p95, one.p99)
+
+
+def _shown(one: Connected) -> ConnectedConsumer:
+    return ConnectedConsumer(
+        one.queue.name or None, one.group, consumer_view(one.consumer), one.waiting, one.leases, one.messages,
+        to_datetime(one.last_at),
+    )  # fmt: skip

@@ -1,0 +1,92 @@
+"""How a queue keeps up, and who consumes it, over the wire."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tests.http.driver import Api
+
+WHO = 'name="mailer", host="web-3", version="0.9.0", pid="4711"'
+
+
+def pace(api: Api, queue: str) -> dict[str, Any]:
+    reply = api.get(f"/api/v1/status/queues/{queue}/pace")
+    assert reply.status == 200, reply
+    found: dict[str, Any] = reply.json
+    return found
+
+
+def pop(api: Api, queue: str, query: str = "") -> Any:
+    return api.request("POST", f"/api/v1/pop/queue/{queue}?batch=1{query}", headers={"Skep-Consumer": WHO})
+
+
+def test_a_queue_that_nobody_consumes_says_so(api: Api) -> None:
+    api.push("orders", 1)
+
+    told = pace(api, "orders")
+
+    assert (told["cause"], told["consumerGroup"], told["timings"]) == ("no_consumers", None, [])
+    assert "no consumer has popped from it yet" in told["sentence"]
+
+
+def test_a_paused_queue_says_so(api: Api) -> None:
+    api.push("orders", 1)
+    api.post("/api/v1/queues/orders/pause")
+
+    assert pace(api, "orders")["cause"] == "paused"
+
+
+def test_wait_and_handler_times_are_told_by_group(api: Api) -> None:
+    api.push("orders", 1, 2)
+    for group in ("bill", "mail"):
+        for _ in range(2):
+            api.ack(pop(api, "orders", f"&consumerGroup={group}").json["messages"][0])
+
+    told = pace(api, "orders")
+
+    assert [one["consumerGroup"] for one in told["timings"]] == ["bill", "mail"]
+    for one in told["timings"]:
+        for what in ("wait", "handler"):
+            assert one[what]["count"] == 2
+            assert 0 <= one[what]["p50"] <= one[what]["p95"] <= one[what]["p99"]
+    assert (told["trend"], told["cause"]) == ("empty", "none")
+
+
+def test_who_holds_leases_and_who_waits_is_told(api: Api) -> None:
+    api.push("orders", 1)
+    pop(api, "orders")
+    other = Api(api.server, api.tenant)
+    waiter = threading.Thread(target=lambda: pop(other, "orders", "&wait=true&timeout=60&consumerGroup=waits"))
+    pop(api, "orders", "&consumerGroup=waits")
+    waiter.start()
+    try:
+        while sum(one["waiting"] for one in consumers(api)) == 0:
+            pass
+        found = {one["consumerGroup"]: one for one in consumers(api, "orders")}
+    finally:
+        api.push("orders", 2, partition="other")
+        waiter.join()
+        other.close()
+
+    assert found["__QUEUE_MODE__"]["leases"] == 1
+    assert found["waits"]["waiting"] == 1
+    assert {one["consumer"]["name"] for one in found.values()} == {"mailer"}
+    assert {one["queue"] for one in found.values()} == {"orders"}
+
+
+def consumers(api: Api, queue: str | None = None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.get(
+        "/api/v1/status/consumers" + ("" if queue is None else f"?queue={queue}")
+    ).json["consumers"]
+    return found
+
+
+def test_consumers_of_another_tenant_are_not_told(api: Api) -> None:
+    api.push("orders", 1)
+    pop(api, "orders")
+    other = Api(api.server, api.tenant + "-other")
+    try:
+        assert consumers(other) == []
+    finally:
+        other.close()
