@@ -128,7 +128,7 @@ def test_a_key_for_some_queues_sees_their_pages_and_no_others(door: Door) -> Non
     for path in ("/queues/orders", "/messages?q=queue:orders", "/dead-letters?queue=orders.dead", "/pipelines"):
         refused = caller.get(path)
         assert refused.status == 403, path
-        assert b"does not grant this" in refused.body
+        assert b"does not allow this" in refused.body
 
 
 def test_an_admin_of_some_queues_acts_on_those_only(door: Door) -> None:
