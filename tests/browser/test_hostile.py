@@ -116,11 +116,15 @@ def test_nothing_that_others_write_runs_in_a_page(screen: Screen, api: Api, serv
             assert screen.page.locator('main a[href^="javascript" i]').count() == 0, link
 
 
-def test_a_link_cannot_put_words_into_a_notice(screen: Screen, api: Api) -> None:
+def test_a_link_cannot_put_words_into_a_notice(screen: Screen, api: Api, complaints: list[str]) -> None:
     api.push("orders", 1)
     screen.open("/queues", notice="<b>call this number</b>", number="1")
 
     expect(screen.page.locator(".notice")).to_have_count(0)
+    expect(screen.page.locator("main")).not_to_contain_text("call this number")
+    [refused] = complaints
+    assert "422" in refused
+    complaints.clear()
 
 
 def test_a_form_of_another_site_does_nothing(screen: Screen, api: Api) -> None:
