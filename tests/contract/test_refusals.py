@@ -45,5 +45,14 @@ async def test_the_latest_of_all_webhooks_are_told_together(driver: Driver) -> N
     assert (await driver.store.refusals.list())[:2] == [other, one]
 
 
+async def test_a_flood_at_one_webhook_hides_no_other_where_all_are_told(driver: Driver) -> None:
+    quiet, loud = refusals(driver, "quiet", 2), refusals(driver, "loud", REFUSALS_KEPT)
+    await driver.store.refusals.note([*quiet, *loud])
+
+    told = [one for one in await driver.store.refusals.list(None, 3) if one.tenant == driver.tenant]
+
+    assert told == [*loud[:-4:-1], *quiet[::-1]]
+
+
 async def test_noting_nothing_is_nothing(driver: Driver) -> None:
     await driver.store.refusals.note([])

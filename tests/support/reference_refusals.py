@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections import Counter
 from collections.abc import Sequence
 
 from skep.refusals import Refusal
@@ -23,4 +24,9 @@ class ReferenceRefusals:
                 self.noted.remove(same[0])
 
     async def list(self, webhook: str | None = None, limit: int = REFUSALS_KEPT) -> builtins.list[Refusal]:
-        return [one for one in reversed(self.noted) if webhook in (None, one.webhook)][:limit]
+        found, listed = builtins.list[Refusal](), Counter[str]()
+        for one in reversed(self.noted):
+            listed[one.webhook] += 1
+            if webhook in (None, one.webhook) and listed[one.webhook] <= limit:
+                found.append(one)
+        return found

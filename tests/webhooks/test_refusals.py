@@ -84,7 +84,10 @@ def test_a_refusal_says_nothing_of_what_the_request_said(refusing: Sender) -> No
     ("body", "shape"),
     [
         (b'{"a": "s", "b": [1.5e3, true, null]}', '{"a":"…","b":[0,true,null]}'),
-        (b'{"a": "unterminated \\" {secret', '{"a":{'),
+        (b'{"a": "unterminated \\" {secret', '{"a":"…"'),
+        (b'{"' + b'\\"' * 1_000, '{"…"'),
+        (b'{"a": "ends with \\', '{"a":"…"'),
+        (b'{"a": "\\\n{", "b": 1}', '{"a":"…","b":0}'),
         (b'{"sk_live_' + b"x" * 40 + b'": 1}', "{…:0}"),
         (b'["' + "ü\u2028\x1b".encode() + b'"]', '["…"]'),
         (b"\x00\xff secret", ""),

@@ -130,7 +130,7 @@ class Engine:
             store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
         )
         self.access = Access(store, clock, self._in_flight)
-        self.refusals = Refusals(store, clock, self._in_flight)
+        self.refusals = Refusals(store, clock, self._timers, self._in_flight)
         self.caches = Caches(
             clock,
             self._timers,

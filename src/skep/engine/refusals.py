@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import structlog
 
-from skep.clock import MICROS_PER_SECOND, Clock, Instant
+from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
 from skep.engine.inflight import InFlight
+from skep.engine.timers import Timer, Timers
 from skep.errors import SkepError
 from skep.refusals import Refusal
 from skep.store.protocol import Store
@@ -21,6 +22,8 @@ from skep.store.refusals import REFUSALS_KEPT
 
 WRITE_SECONDS = 1.0
 """Refusals wait so long for others before they are written."""
+FEW = 10
+"""So many of each webhook are listed where all webhooks are."""
 LOG_SECONDS = 10
 """In so many seconds there is one line in the log for each webhook and code."""
 LOGGED_MAX = 1_000
@@ -32,13 +35,14 @@ log = structlog.get_logger("skep.webhooks")
 class Refusals:
     """What was refused, on its way to the store."""
 
-    def __init__(self, store: Store, clock: Clock, in_flight: InFlight) -> None:
+    def __init__(self, store: Store, clock: Clock, timers: Timers, in_flight: InFlight) -> None:
         self._store = store
         self._clock = clock
+        self._timers = timers
         self._in_flight = in_flight
         self._waiting: dict[str, deque[Refusal]] = {}
         self._writing = asyncio.Lock()
-        self._later: asyncio.Task[None] | None = None
+        self._later: Timer | None = None
         self._logged: dict[tuple[str, str], tuple[Instant, int]] = {}
 
     def note(self, refusal: Refusal) -> None:
@@ -46,27 +50,27 @@ class Refusals:
         self._tell(refusal)
         self._waiting.setdefault(refusal.webhook, deque(maxlen=REFUSALS_KEPT)).append(refusal)
         if self._later is None:
-            self._later = asyncio.create_task(self._write_later())
+            due = Instant(self._clock.now() + seconds(WRITE_SECONDS))
+            self._later = self._timers.at(due, self._write_soon)
 
     async def list(
         self, webhook: str | None = None, *, visible: Callable[[Refusal], bool] = lambda _: True
     ) -> list[Refusal]:
-        """The newest refusals of a webhook, or of all, newest first, those of this server up to now among them."""
+        """The newest refusals of a webhook, or a few of each, newest first, those of this server up to now among them."""
+        limit = FEW if webhook is None else REFUSALS_KEPT
         with self._in_flight:
             await self._write()
-            return [one for one in await self._store.refusals.list(webhook) if visible(one)]
+            return [one for one in await self._store.refusals.list(webhook, limit) if visible(one)]
 
     async def stop(self) -> None:
         """Write what waits."""
         if self._later is not None:
             self._later.cancel()
-            await asyncio.wait([self._later])
         await self._write_or_tell()
 
-    async def _write_later(self) -> None:
-        await asyncio.sleep(WRITE_SECONDS)
+    def _write_soon(self) -> None:
         self._later = None
-        await self._write_or_tell()
+        self._in_flight.spawn(self._write_or_tell(), "note refused requests")
 
     async def _write_or_tell(self) -> None:
         try:

@@ -19,5 +19,5 @@ class RefusalStore(Protocol):
         ...
 
     async def list(self, webhook: str | None = None, limit: int = REFUSALS_KEPT) -> list[Refusal]:
-        """The refusals of a webhook, or of all, newest first."""
+        """The refusals of a webhook, or of all, newest first; at most ``limit`` of each webhook."""
         ...

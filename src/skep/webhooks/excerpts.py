@@ -6,6 +6,7 @@ A request that was refused may have come from anybody, with anybody's secrets in
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from skep.webhooks.signatures import Headers
 
@@ -16,7 +17,10 @@ BODY_BYTES = 2_048
 
 _NAME = re.compile(r"[a-z0-9_-]{1,40}", re.ASCII)
 _FIELD = re.compile(r'"[A-Za-z][A-Za-z0-9_-]{0,39}"', re.ASCII)
-_PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"(?:\s*:)?|[{}\[\],]|\b(?:true|false|null)\b|-?\d[\d.eE+-]*')
+_PARTS = re.compile(
+    rb""""(?:[^"\\]++|\\.)*+(?:"(?:\s*+:)?|\\?\Z)|[{}\[\],]|\b(?:true|false|null)\b|-?\d[\d.eE+-]*+""", re.DOTALL
+)
+"""What a body is made of. Anybody may send one, so each byte is looked at once: a text that never ends goes to the end."""
 
 
 def excerpt(headers: Headers, body: bytes) -> str:
@@ -30,7 +34,8 @@ def _shape(body: bytes) -> str:
     start = body[:BODY_BYTES].lstrip()
     if start[:1] not in (b"{", b"["):
         return ""
-    return "".join(_shown(part.decode("utf-8", "replace")) for part in _PARTS.findall(start))
+    parts = islice(_PARTS.finditer(start), EXCERPT_CHARACTERS)  # each is at least one character
+    return "".join(_shown(part[0].decode("utf-8", "replace")) for part in parts)
 
 
 def _shown(part: str) -> str:

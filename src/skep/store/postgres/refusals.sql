@@ -12,7 +12,10 @@ WITH old AS (
 DELETE FROM hook_refusal r USING old o WHERE r.ctid = o.ctid
 
 -- name: list
-SELECT webhook, at, code, status, message, remote, excerpt, tenant, queue FROM hook_refusal ORDER BY position DESC LIMIT $1
+-- The newest of each webhook, so that one which is flooded hides no other. The whole table: it has few rows.
+SELECT webhook, at, code, status, message, remote, excerpt, tenant, queue
+FROM (SELECT r.*, row_number() OVER (PARTITION BY r.webhook ORDER BY r.position DESC) AS place FROM hook_refusal r) r
+WHERE r.place <= $1 ORDER BY r.position DESC
 
 -- name: list_of
 -- Index hook_refusal_by_webhook, backwards.
