@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import asyncpg
@@ -13,7 +13,7 @@ from skep.clock import Instant, ManualClock, seconds
 from skep.config import EngineSettings, OperationSettings
 from skep.engine import Engine
 from skep.engine.operations import TELL_SECONDS
-from skep.model import QueueChanges, QueueKey, QueueSettings
+from skep.model import DeadLetterFilter, Delivery, Outcome, PopResult, QueueChanges, QueueKey, QueueSettings, Start
 from skep.operations import Kind, OperationStatus
 from skep.server import open_engine
 from tests.engine.driver import ORDERS, answer, message, settlement, until
@@ -34,6 +34,48 @@ async def test_a_push_there_wakes_a_poll_here(servers: tuple[Engine, Engine]) ->
     await there.push([message("1")])
 
     assert await answer(poll) == ["1"]
+
+
+async def release(here: Engine, held: Delivery) -> None:
+    assert await here.groups.release_lease(ORDERS, held.group, held.partition, held.token)
+
+
+async def end(here: Engine, held: Delivery) -> None:
+    assert await here.groups.end_leases(ORDERS, held.group, held.partition) == 1
+
+
+async def seek(here: Engine, held: Delivery) -> None:
+    await here.groups.seek(ORDERS, held.group, Start())
+
+
+@pytest.mark.parametrize("verb", [release, end, seek])
+async def test_what_an_operator_frees_there_wakes_a_poll_here(
+    servers: tuple[Engine, Engine], verb: Callable[[Engine, Delivery], Awaitable[None]]
+) -> None:
+    here, there = servers
+    await there.push([message("1")])
+    (held,) = (await there.pop(ORDERS)).deliveries
+    poll = await looked_and_waiting(here)
+    await verb(there, held)
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_a_replay_there_wakes_a_poll_here(servers: tuple[Engine, Engine]) -> None:
+    here, there = servers
+    await there.push([message("1")])
+    await there.settle([settlement((await there.pop(ORDERS)).deliveries[0], Outcome.REJECT)])
+    poll = await looked_and_waiting(here)
+    await there.dead_letters.replay(DeadLetterFilter(queue=QueueKey("orders.dead")))
+
+    assert await answer(poll) == ["1"]
+
+
+async def looked_and_waiting(engine: Engine) -> asyncio.Task[PopResult]:
+    """A pop that has looked for the last time before it sleeps: other servers know that it waits."""
+    poll = asyncio.ensure_future(engine.pop(ORDERS, wait_seconds=300))
+    await until(lambda: engine.parked_polls == 1 and not engine._in_flight._background)
+    return poll
 
 
 async def test_what_one_leases_the_other_can_settle(servers: tuple[Engine, Engine]) -> None:

@@ -230,14 +230,14 @@ async def replay(
     now: Instant,
     shard: int,
     edited: Edited | None,
-) -> list[Replayed]:
-    """Move the oldest matches back to their source queues, one per given id, in order."""
+) -> tuple[list[Replayed], list[int]]:
+    """Move the oldest matches back to their source queues, one per given id, in order; also whom to tell, as `push` does."""
     queue = await _dead_letter_queue(connection, wanted.queue)
     until = until if wanted.up_to is None else min(until, wanted.up_to)
     # A look without locks says which logs to open: all at once and in the order of everyone, the dead letters' own among them.
     seen = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
     if not seen:
-        return []
+        return [], []
     await connection.execute(SQL["take_groups"], queue.id, True)
     logs = await open_logs(connection, [queue.key, *_sources(queue, seen)], now)
     rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
@@ -270,7 +270,8 @@ async def replay(
         )  # fmt: skip
         replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
     await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
-    return replayed
+    sources = [logs[key] for key in {one.queue for one in replayed}]
+    return replayed, [source.queue_id for source in sources if source.watched]
 
 
 async def _check_order(

@@ -1,4 +1,8 @@
-"""Groups: moving them, deleting them, and clearing what they have yet to do."""
+"""Groups: moving them, deleting them, and clearing what they have yet to do.
+
+What makes messages ready names the queue, for other servers to be told. Whether one of them waits is not asked: it may just be about to,
+and people do this, not programs.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "groups")
 
 
-async def seek(connection: Connection, key: QueueKey, group: str, start: Start, now: Instant) -> None:
-    """Move a group; its leases end and its account starts anew."""
+async def seek(connection: Connection, key: QueueKey, group: str, start: Start, now: Instant) -> list[int]:
+    """Move a group; its leases end and its account starts anew. Returns the queue's id."""
     queue = await queues.need(connection, key)
     group_id = await connection.fetchval(SQL["take_group"], queue.id, group, True)
     if group_id is None:
@@ -25,6 +29,7 @@ async def seek(connection: Connection, key: QueueKey, group: str, start: Start, 
     await connection.execute(SQL["reset_counters"], group_id)
     await connection.execute(SQL["move"], group_id, queue.id, start.mode.value, start.value, now)
     await connection.execute(SQL["pass_over_gaps"], queue.id, group_id)
+    return [queue.id]
 
 
 async def report_progress(
@@ -53,28 +58,30 @@ async def delete(connection: Connection, key: QueueKey, group: str) -> bool:
     return True
 
 
-async def end_leases(connection: Connection, key: QueueKey, group: str, partition: str, now: Instant) -> int:
-    """Let the leases of a partition run out now: who pops next finds them as any that ran out."""
+async def end_leases(
+    connection: Connection, key: QueueKey, group: str, partition: str, now: Instant
+) -> tuple[int, list[int]]:
+    """Let the leases of a partition run out now: who pops next finds them as any that ran out. Also the queue's id."""
     queue = await queues.need(connection, key)
     group_id = await connection.fetchval(SQL["group_id"], queue.id, group)
     if group_id is None:
-        return 0
-    ended = await connection.fetchval(SQL["end_lease"], queue.id, group_id, partition, now)
-    return int(ended) + int(await connection.fetchval(SQL["end_sets"], queue.id, group_id, partition, now))
+        return 0, []
+    ended = int(await connection.fetchval(SQL["end_lease"], queue.id, group_id, partition, now))
+    ended += int(await connection.fetchval(SQL["end_sets"], queue.id, group_id, partition, now))
+    return ended, [queue.id]
 
 
 async def release_lease(
     connection: Connection, key: QueueKey, group: str, partition: str, token: Token, now: Instant
-) -> int:
-    """Let the leases under a token run out now, and fence it."""
+) -> tuple[int, list[int]]:
+    """Let the leases under a token run out now, and fence it. Also the queue's id, when there was one."""
     queue = await queues.need(connection, key)
     group_id = await connection.fetchval(SQL["group_id"], queue.id, group)
     if group_id is None:
-        return 0
-    released = await connection.fetchval(SQL["release_lease"], queue.id, group_id, partition, token, now)
-    return int(released) + int(
-        await connection.fetchval(SQL["release_sets"], queue.id, group_id, partition, token, now)
-    )
+        return 0, []
+    released = int(await connection.fetchval(SQL["release_lease"], queue.id, group_id, partition, token, now))
+    released += int(await connection.fetchval(SQL["release_sets"], queue.id, group_id, partition, token, now))
+    return released, [queue.id] if released else []
 
 
 async def _forget_leases(connection: Connection, queue_id: int, group_id: int) -> None:

@@ -392,7 +392,11 @@ class PostgresStore:
     async def replay(
         self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None = None
     ) -> list[Replayed]:
-        return await self._pool.transaction(lambda c: dead.replay(c, wanted, ids, until, now, self._shard, edited))
+        replayed, watched = await self._pool.transaction(
+            lambda c: dead.replay(c, wanted, ids, until, now, self._shard, edited)
+        )
+        self._news.announce(watched)
+        return replayed
 
     async def replays(
         self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
@@ -436,7 +440,7 @@ class PostgresStore:
     # groups and progress
 
     async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
-        await self._pool.transaction(lambda c: groups.seek(c, key, group, start, now))
+        self._news.announce(await self._pool.transaction(lambda c: groups.seek(c, key, group, start, now)))
         async with self._pool.connection() as connection:
             return await looking.group_stats(connection, key, group, now)
 
@@ -449,10 +453,16 @@ class PostgresStore:
         return await self._pool.transaction(lambda c: groups.delete(c, key, group))
 
     async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
-        return await self._pool.transaction(lambda c: groups.end_leases(c, key, group, partition, now))
+        ended, queue = await self._pool.transaction(lambda c: groups.end_leases(c, key, group, partition, now))
+        self._news.announce(queue)
+        return ended
 
     async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
-        return await self._pool.transaction(lambda c: groups.release_lease(c, key, group, partition, token, now))
+        released, queue = await self._pool.transaction(
+            lambda c: groups.release_lease(c, key, group, partition, token, now)
+        )
+        self._news.announce(queue)
+        return released
 
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         return await self._pool.transaction(lambda c: groups.clear(c, key, scope, now, self._shard))

@@ -130,6 +130,11 @@ async def delete_group(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.delete_group(driver.key(), driver.request().group, driver.now)
 
 
+async def release_lease(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    held = await driver.pop_one()
+    return lambda: driver.store.release_lease(held.queue, held.group, held.partition, held.token, driver.now)
+
+
 async def end_leases(driver: Driver) -> Callable[[], Awaitable[Any]]:
     await driver.pop(batch=1)
     return lambda: driver.store.end_leases(driver.key(), driver.request().group, "Default", driver.now)
@@ -235,7 +240,7 @@ async def compact(driver: Driver) -> Callable[[], Awaitable[Any]]:
 
 VERBS: list[Verb] = [
     push, push_plain, push_to_another_that_is_new, pop, pop_and_bury, pop_for_a_new_group, auto_ack,
-    auto_ack_and_bury_for_a_new_group, ack, nack, reject, reject_in_two_queues, renew, transact, transact_together, seek, seek_of_a_new_group, delete_group, end_leases, report_progress,
+    auto_ack_and_bury_for_a_new_group, ack, nack, reject, reject_in_two_queues, renew, transact, transact_together, seek, seek_of_a_new_group, delete_group, end_leases, release_lease, report_progress,
     promote, count_scheduled, cancel_scheduled, move_scheduled, run_scheduled, clear, purge, replay, expire, retain, sweep, change_of_ordering, delete_queue, look, look_at_leases, sample, compact,
 ]  # fmt: skip
 
