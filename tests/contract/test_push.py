@@ -121,6 +121,33 @@ async def test_I3_a_repeated_transaction_id_gets_the_first_answer(driver: Driver
     assert payloads(await driver.pop()) == ["a"]
 
 
+async def test_I3_a_duplicate_names_the_trace_of_the_first_message(driver: Driver) -> None:
+    trace_id = driver.mint.mint()
+    (own,) = await driver.push("a", transaction_id="own")
+    (given,) = await driver.push("a", transaction_id="given", trace_id=trace_id)
+
+    (own_again,) = await driver.push("b", transaction_id="own")
+    (given_again,) = await driver.push("b", transaction_id="given")
+    within = await driver.push("c", "d", transaction_id="within")
+
+    assert own_again.trace_id == own.id
+    assert given_again.trace_id == given.trace_id == trace_id
+    assert within[1].trace_id == within[0].trace_id == within[0].id
+
+
+async def test_I3_a_duplicate_of_a_scheduled_message_names_its_trace(driver: Driver) -> None:
+    trace_id = driver.mint.mint()
+    later = Instant(driver.now + 60_000_000)
+    (own,) = await driver.push("a", transaction_id="own", deliver_at=later)
+    await driver.push("a", transaction_id="given", trace_id=trace_id, deliver_at=later)
+
+    (own_again,) = await driver.push("b", transaction_id="own", deliver_at=later)
+    (given_again,) = await driver.push("b", transaction_id="given")
+
+    assert (own_again.status, own_again.trace_id) == (PushStatus.DUPLICATE, own.id)
+    assert (given_again.status, given_again.trace_id) == (PushStatus.DUPLICATE, trace_id)
+
+
 async def test_I3_hole_003_1_duplicates_within_one_batch_are_found(driver: Driver) -> None:
     results = await driver.push("a", "b", transaction_id="t")
 

@@ -159,6 +159,7 @@ async def test_I3_a_cancelled_message_keeps_its_transaction_id_until_its_window_
     (anew,) = await driver.push("a", transaction_id="t")
 
     assert (again.status, again.id, again.seq) == (PushStatus.DUPLICATE, first.id, None)
+    assert again.trace_id is None  # no message has it
     assert anew.status is PushStatus.STORED
 
 

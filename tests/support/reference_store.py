@@ -335,7 +335,7 @@ class ReferenceStore(
         known = log.dedup.get((message.transaction_id, partition)) if message.transaction_id is not None else None
         if known is not None and known[2] > now:
             seq = Seq(known[1]) if known[1] is not None else None
-            return PushResult(PushStatus.DUPLICATE, known[0], seq, message.transaction_id)
+            return PushResult(PushStatus.DUPLICATE, known[0], seq, message.transaction_id, self._trace_of(log, *known[:2]))
         seq = None
         if message.deliver_at is not None and message.deliver_at > now:
             kept = msgspec.structs.replace(message, partition=partition)
@@ -347,6 +347,12 @@ class ReferenceStore(
             log.dedup[message.transaction_id, partition] = (id_, seq, expires_at)
         status = PushStatus.SCHEDULED if seq is None else PushStatus.STORED
         return PushResult(status, id_, seq, message.transaction_id, message.trace_id or id_)
+
+    def _trace_of(self, log: Log, id_: Id, seq: int | None) -> Id | None:
+        """The trace of a message that is in the log or scheduled; one that is neither any more has none."""
+        if seq is not None:
+            return log.entries[seq].trace_id if seq in log.entries else None
+        return next((one.message.trace_id or id_ for one in log.scheduled if one.id == id_), None)
 
     async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         return self.scheduled.promote(key, now, limit)

@@ -57,6 +57,8 @@ DEDUP_COLUMNS = ("seq", "expires_at", "message_id", "queue_id", "transaction_id"
 Place = tuple[QueueKey, str]
 Row = tuple[object, ...]
 Key = tuple[int, str, str]
+Known = tuple[Id, Seq | None, Id | None]
+"""The message that took a transaction id: its id, seq and trace id. One that is gone, or was cancelled, has no trace."""
 EnsureQueue = Callable[[Connection, QueueKey, Instant, bool], Awaitable[None]]
 """The last argument says that logs are held."""
 
@@ -236,7 +238,7 @@ async def live_operations(connection: Connection, places: Iterable[Place]) -> se
 
 async def _known_keys(
     connection: Connection, batches: Sequence[PushBatch], logs: dict[QueueKey, OpenLog], now: Instant
-) -> dict[Key, tuple[Id, Seq | None]]:
+) -> dict[Key, Known]:
     wanted = [
         (logs[m.queue].queue_id, m.transaction_id, m.partition)
         for batch in batches
@@ -247,7 +249,9 @@ async def _known_keys(
         return {}
     queue_ids, transaction_ids, partitions = zip(*wanted, strict=True)
     rows = await connection.fetch(SQL["known_keys"], queue_ids, transaction_ids, partitions, now)
-    return {(r["queue_id"], r["transaction_id"], r["partition"]): (r["message_id"], r["seq"]) for r in rows}
+    return {
+        (r["queue_id"], r["transaction_id"], r["partition"]): (r["message_id"], r["seq"], r["trace_id"]) for r in rows
+    }
 
 
 async def _stored_ids(
@@ -279,7 +283,7 @@ class _Appender:
     def __init__(
         self,
         logs: dict[QueueKey, OpenLog],
-        known: dict[Key, tuple[Id, Seq | None]],
+        known: dict[Key, Known],
         now: Instant,
         waiting: set[Place],
     ) -> None:
@@ -355,7 +359,7 @@ class _Appender:
         named = message.transaction_id is not None and log.dedup_window > 0
         key = (log.queue_id, message.transaction_id or "", message.partition) if named else None
         if key is not None and (first := self._known.get(key)) is not None:
-            return PushResult(PushStatus.DUPLICATE, first[0], first[1], message.transaction_id, trace_id)
+            return PushResult(PushStatus.DUPLICATE, first[0], first[1], message.transaction_id, first[2])
         seq: Seq | None = None
         log.depth += 1
         if message.deliver_at is not None and message.deliver_at > self._now:
@@ -373,7 +377,7 @@ class _Appender:
                 message.transaction_id, message.content_type, message.headers, message.payload,
             ))  # fmt: skip
         if key is not None:
-            self._known[key] = (id_, seq)
+            self._known[key] = (id_, seq, trace_id)
             self._keys.append((seq, self._now + log.dedup_window, id_, *key))
         status = PushStatus.SCHEDULED if seq is None else PushStatus.STORED
         return PushResult(status, id_, seq, message.transaction_id, trace_id)

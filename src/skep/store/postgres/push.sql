@@ -7,8 +7,13 @@ SELECT * FROM open_logs($1, $2, $3)
 SELECT * FROM push_plain($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: known_keys
--- Which transaction ids are taken. By the primary key; the queue's lock, which we hold, keeps the answer true.
-SELECT d.queue_id, d.transaction_id, d.partition, d.message_id, d.seq
+-- Which transaction ids are taken. By the primary key; the queue's lock, which we hold, keeps the answer true. The trace of each is
+-- looked up for those that are found only, by the primary key of the log or the schedule's index on ids.
+SELECT d.queue_id, d.transaction_id, d.partition, d.message_id, d.seq,
+       CASE WHEN d.seq IS NULL
+         THEN (SELECT s.trace_id FROM scheduled s WHERE s.id = d.message_id ORDER BY s.id LIMIT 1)
+         ELSE (SELECT coalesce(m.trace_id, m.id) FROM message m WHERE m.queue_id = d.queue_id AND m.seq = d.seq
+               ORDER BY m.queue_id, m.seq LIMIT 1) END AS trace_id
 FROM unnest($1::integer[], $2::text[], $3::text[]) AS k (queue_id, transaction_id, partition)
 JOIN dedup d ON d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition
 WHERE d.expires_at > $4

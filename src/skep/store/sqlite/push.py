@@ -232,8 +232,12 @@ class _Batch:
         if found is None:
             return False
         id_, seq = found
-        stored = None if seq is None else self.session.row(SQL["trace_of"], (plan.queue.base | seq,))
-        trace_id = None if stored is None else stored[0]
+        first = (
+            self.session.row(SQL["trace_of_scheduled"], (id_,))
+            if seq is None
+            else self.session.row(SQL["trace_of"], (plan.queue.base | seq,))
+        )
+        trace_id = None if first is None else first[0]  # of one that is gone, or was cancelled, there is none
         self.results[index] = PushResult(PushStatus.DUPLICATE, id_, seq, transaction_id, trace_id)
         return True
 

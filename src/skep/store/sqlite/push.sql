@@ -24,6 +24,10 @@ VALUES (?, ?, ?, ?, ?, ?)
 -- name: trace_of
 SELECT coalesce(trace_id, id) FROM message WHERE position = ?1
 
+-- name: trace_of_scheduled
+-- Index scheduled_id.
+SELECT trace_id FROM scheduled INDEXED BY scheduled_id WHERE id = ?1
+
 -- name: schedule
 INSERT INTO scheduled (queue_id, due_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

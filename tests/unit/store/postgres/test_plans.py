@@ -189,7 +189,11 @@ async def test_watching_finds_its_queues_by_name(planner: Planner) -> None:
 
 
 HOT = {
-    "push": {"message": {"message_pkey"}, "dedup": {"dedup_pkey"}, "operation": {"operation_by_partition"}},
+    # The schedule is looked into for a duplicate of what is scheduled, and for nothing else.
+    "push": {
+        "message": {"message_pkey"}, "dedup": {"dedup_pkey"}, "operation": {"operation_by_partition"},
+        "scheduled": {"scheduled_by_id"},
+    },
     "push behind operations": {"message": {"message_pkey"}, "operation": {"operation_by_partition"}},
     "claim": {"operation": {"operation_by_turn", "operation_by_partition", "operation_pkey"}},
     "perform": {"message": {"message_pkey"}, "operation": {"operation_pkey", "operation_by_partition"}},
