@@ -149,6 +149,8 @@ class ManualClock:
         self._back = 0
         self._sleepers: list[tuple[int, asyncio.Future[None]]] = []
         self._lock = threading.Lock()
+        self.after_advance: Callable[[], None] | None = None
+        """What ``advance`` does before it returns: the fixture waits here for a server that runs on this clock."""
 
     def now(self) -> Instant:
         """The present instant."""
@@ -168,6 +170,8 @@ class ManualClock:
         for future in due:
             if not future.done():
                 future.get_loop().call_soon_threadsafe(_finish, future)
+        if self.after_advance is not None:
+            self.after_advance()
         return Instant(self._now)
 
     def put_back(self, by_seconds: float) -> Instant:

@@ -56,6 +56,41 @@ def test_the_clock_wakes_who_waits(skep_client: skep.Client, skep_clock: ManualC
     assert message.json() == 1
 
 
+def test_what_the_clock_makes_due_is_done_when_it_has_advanced(
+    skep_client: skep.Client, skep_clock: ManualClock
+) -> None:
+    """Of many queues: a server that is not waited for is not done with all of them by the time of the first look."""
+    queues = [f"orders-{number}" for number in range(40)]
+    for queue in queues:
+        skep_client.push(queue, 1, delay=timedelta(hours=1))
+        skep_client.configure(f"{queue}-old", max_age_seconds=60)
+        skep_client.push(f"{queue}-old", 1)
+
+    skep_clock.advance(3600)
+
+    assert [len(skep_client.pop(queue)) for queue in queues] == [1] * len(queues)
+    assert [len(list(skep_client.dead_letters(f"{queue}-old"))) for queue in queues] == [1] * len(queues)
+
+
+NIGHTLY = """
+app Nightly {
+  queue Reports {}
+  schedule Report {
+    cron: "0 * * * *"
+    queue: Reports
+  }
+}
+"""
+
+
+def test_the_clock_fires_what_a_spec_schedules(skep_client: skep.Client, skep_clock: ManualClock) -> None:
+    skep_client.apply(load(NIGHTLY, "nightly.skep"))
+
+    skep_clock.advance(3600)
+
+    assert len(skep_client.pop("Reports")) == 1
+
+
 def test_the_clock_ends_backoff(skep_client: skep.Client, skep_clock: ManualClock) -> None:
     skep_client.push("orders", [1])
     skep_client.pop("orders")[0].nack(delay=100)

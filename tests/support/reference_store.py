@@ -335,7 +335,9 @@ class ReferenceStore(
         known = log.dedup.get((message.transaction_id, partition)) if message.transaction_id is not None else None
         if known is not None and known[2] > now:
             seq = Seq(known[1]) if known[1] is not None else None
-            return PushResult(PushStatus.DUPLICATE, known[0], seq, message.transaction_id, self._trace_of(log, *known[:2]))
+            return PushResult(
+                PushStatus.DUPLICATE, known[0], seq, message.transaction_id, self._trace_of(log, *known[:2])
+            )
         seq = None
         if message.deliver_at is not None and message.deliver_at > now:
             kept = msgspec.structs.replace(message, partition=partition)

@@ -28,7 +28,8 @@ def skep_clock() -> ManualClock:
     """A clock that stands still at the time the test began, and moves only by ``advance(seconds)``; a test that asks for it has a
     server that runs on it.
 
-    Leases, backoff and schedules wait for it, and so does a pop that waits in vain.
+    Leases, backoff and schedules wait for it, and so does a pop that waits in vain. ``advance`` returns when the server has done
+    what became due.
     """
     from skep.clock import ManualClock, SystemClock
 
@@ -38,14 +39,18 @@ def skep_clock() -> ManualClock:
 @pytest.fixture
 def skep_server(request: pytest.FixtureRequest) -> Iterator[SkepServer]:
     """A real server on a real socket, with its store in memory and empty."""
-    from skep.clock import SystemClock
+    from skep.clock import ManualClock, SystemClock
     from skep.model import DEFAULT_TENANT
     from skep.testing.server import running_server
 
     # One for each test: a tenant of its own would not be enough, since specs belong to the server and their queues to `default`.
     clock: Clock = request.getfixturevalue("skep_clock") if "skep_clock" in request.fixturenames else SystemClock()
     with running_server(clock=clock) as server:
+        if isinstance(clock, ManualClock):
+            clock.after_advance = server.until_quiet
         yield SkepServer(server.url, DEFAULT_TENANT, clock)
+        if isinstance(clock, ManualClock):
+            clock.after_advance = None
 
 
 @pytest.fixture

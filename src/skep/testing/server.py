@@ -20,6 +20,9 @@ from skep.webhooks.functions import FunctionsByName
 
 T = TypeVar("T")
 START_SECONDS = 30
+QUIET_SECONDS = 60
+"""How long a server may take for what a clock made due; a test of more than that would hang."""
+LOOK_SECONDS = 0.001
 
 
 class RunningServer:
@@ -43,6 +46,16 @@ class RunningServer:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something in the server's own loop, such as a call of its engine."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def until_quiet(self) -> None:
+        """Wait until the server has done what its clock made due: scheduled messages are in the log, old ones expired."""
+
+        async def quiet() -> None:
+            async with asyncio.timeout(QUIET_SECONDS):
+                while not (self.engine.is_quiet and self.schedules.is_quiet):  # noqa: ASYNC110 - the engine has no such event
+                    await asyncio.sleep(LOOK_SECONDS)
+
+        self.run(quiet())
 
 
 @contextmanager
