@@ -1,7 +1,6 @@
 """Groups: moving them, deleting them, and clearing what they have yet to do.
 
-What makes messages ready names the queue, for other servers to be told. Whether one of them waits is not asked: it may just be about to,
-and people do this, not programs.
+What makes messages ready names the queue, for other servers to be told.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -440,7 +441,7 @@ class PostgresStore:
     # groups and progress
 
     async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
-        self._news.announce(await self._pool.transaction(lambda c: groups.seek(c, key, group, start, now)))
+        await self._tell_waiting(await self._pool.transaction(lambda c: groups.seek(c, key, group, start, now)), now)
         async with self._pool.connection() as connection:
             return await looking.group_stats(connection, key, group, now)
 
@@ -454,15 +455,26 @@ class PostgresStore:
 
     async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
         ended, queue = await self._pool.transaction(lambda c: groups.end_leases(c, key, group, partition, now))
-        self._news.announce(queue)
+        await self._tell_waiting(queue, now)
         return ended
 
     async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
         released, queue = await self._pool.transaction(
             lambda c: groups.release_lease(c, key, group, partition, token, now)
         )
-        self._news.announce(queue)
+        await self._tell_waiting(queue, now)
         return released
+
+    async def _tell_waiting(self, queues: list[int], now: Instant) -> None:
+        """Let other servers look at queues where messages became ready, if one of them waits there.
+
+        Asked after the commit: whoever begins to wait after this finds what there is. A failure costs time, and undoes nothing.
+        """
+        if not queues:
+            return
+        with suppress(SkepError):
+            async with self._pool.connection() as connection:
+                self._news.announce([row["id"] for row in await connection.fetch(SQL["watched"], queues, now)])
 
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         return await self._pool.transaction(lambda c: groups.clear(c, key, scope, now, self._shard))

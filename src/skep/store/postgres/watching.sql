@@ -9,6 +9,9 @@ CROSS JOIN LATERAL (SELECT q.id FROM queue q
 ORDER BY q.id
 ON CONFLICT (queue_id, server) DO UPDATE SET until = excluded.until
 
+-- name: watched
+SELECT DISTINCT w.queue_id AS id FROM watcher w WHERE w.queue_id = ANY ($1::integer[]) AND w.until > $2
+
 -- name: wait_for_pushes
 -- A push that looked for watchers before there was one will not announce itself. It holds the log's lock until it commits, so
 -- whoever has waited for that lock sees what it pushed.
