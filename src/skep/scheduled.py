@@ -8,6 +8,7 @@ then changes only what arrived up to the mark changes nothing that was not count
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -21,6 +22,8 @@ DUE_MAX = 2**63 - 1
 
 WALK_ROWS = 10_000
 """How many scheduled messages one look walks over at most."""
+STEP_BYTES = 8 * 1024 * 1024
+"""A step that changes or promotes messages ends once it has so many bytes of them: whoever pushes meanwhile waits for it."""
 
 
 class Place(NamedTuple):
@@ -63,7 +66,7 @@ class ScheduledFilter(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(NamedTuple):
-    """What filters look at of a scheduled message; ``queue_id`` is the store's own."""
+    """What filters look at of a scheduled message; ``queue_id`` is the store's own, ``size_bytes`` that of payload and headers."""
 
     queue: str
     queue_id: int
@@ -73,6 +76,7 @@ class Waiting(NamedTuple):
     partition: str
     transaction_id: str | None
     trace_id: Id
+    size_bytes: int
 
     @property
     def place(self) -> Place:
@@ -160,13 +164,18 @@ class Walk(Struct, frozen=True):
     found: list[Waiting]
     end: Place | None
 
-    def page(self, wanted: ScheduledFilter, limit: int) -> tuple[list[Waiting], Place | None]:
+    def step(self, wanted: ScheduledFilter, limit: int) -> tuple[list[Waiting], Place | None]:
+        """Those that one transaction changes, and where to go on: a page that ends with the bytes that are enough, too."""
+        return self.page(wanted, limit, STEP_BYTES)
+
+    def page(self, wanted: ScheduledFilter, limit: int, most_bytes: float = inf) -> tuple[list[Waiting], Place | None]:
         """Those that fit, at most so many, and where to go on."""
         fitting: list[Waiting] = []
         for index, one in enumerate(self.found):
             if one.fits(wanted):
                 fitting.append(one)
-            if len(fitting) == limit:
+                most_bytes -= one.size_bytes
+            if len(fitting) == limit or most_bytes <= 0:
                 is_last = index == len(self.found) - 1 and self.end is None
                 return fitting, None if is_last else one.place
         return fitting, self.end

@@ -16,6 +16,7 @@ from skep.model import ClearScope, Ordering, PushStatus, Seq, Tried
 from skep.scheduled import Change, Changed, Place, ScheduledFilter, ScheduledMessage
 from skep.store.sqlite import SqliteStore
 from tests.contract.driver import Driver, payloads
+from tests.support.reference_store import ReferenceStore
 
 
 def meant(driver: Driver, queue: str | None = "q", **fields: Any) -> ScheduledFilter:
@@ -351,3 +352,58 @@ async def test_a_walk_over_many_that_do_not_fit_is_bounded_and_goes_on(
         assert first.messages == []
         assert first.after is not None
     assert len(await change(driver, Change.CANCEL, partition="few")) == 1
+
+
+@pytest.mark.parametrize("what", list(Change))
+async def test_a_step_ends_once_it_has_enough_bytes(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, what: Change
+) -> None:
+    """However large payloads are: whoever pushes meanwhile waits for one step, and its rows are in memory."""
+    monkeypatch.setattr("skep.scheduled.STEP_BYTES", 10)
+    await driver.push("first 6", "second", "third", "fourth", "much larger than a step", deliver_at=driver.later(10))
+    mark = await driver.store.scheduled.mark(driver.key())
+    steps, after = [], None
+    while True:
+        step = await driver.store.scheduled.change(
+            meant(driver, mark=mark), what, driver.later(99) if what is Change.MOVE else None, after, 100, driver.now
+        )
+        steps.append(len(step.changed))
+        if (after := step.after) is None:
+            break
+
+    assert sum(steps) == 5
+    if not isinstance(driver.store, ReferenceStore):
+        assert [count for count in steps if count] == [2, 2, 1]
+    await driver.check_accounts()
+
+
+async def test_a_promotion_ends_once_it_has_enough_bytes_and_says_that_there_is_more(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.scheduled.STEP_BYTES", 10)
+    texts = ["first 6", "second", "third", "fourth", "much larger than a step"]
+    await driver.push(*texts, deliver_at=driver.later(10))
+    driver.clock.advance(10)
+    passes = [await driver.promote()]
+    while passes[-1].more:
+        passes.append(await driver.promote())
+
+    if not isinstance(driver.store, ReferenceStore):
+        assert [one.done for one in passes] == [2, 2, 1]
+    assert payloads(await driver.pop()) == texts
+
+
+async def test_a_walk_over_many_queues_is_bounded_and_goes_on_in_the_order_of_time(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.scheduled.WALK_ROWS", 7)
+    times: dict[str, list[float]] = {"a": [1, 2, 3, 4, 5, 20], "b": [6, 7, 8, 9], "c": [2.5, 30]}
+    for queue, waits in times.items():
+        for at in waits:
+            await driver.push(f"{at:g}", queue=queue, deliver_at=driver.later(at))
+    expected = [f"{at:g}" for at in sorted(at for waits in times.values() for at in waits)]
+
+    assert await names(driver, None) == expected
+    assert await names(driver, None, limit=100) == expected
+    assert await names(driver, None, partition="Default") == expected
+    assert await names(driver, None, partition="nobody's") == []

@@ -101,7 +101,7 @@ def _waiting(log: Log, one: Scheduled) -> Waiting:
     message = one.message
     return Waiting(
         log.queue.key.name, log.queue.id, one.due_at, one.arrival, one.id, message.partition, message.transaction_id,
-        message.trace_id or one.id,
+        message.trace_id or one.id, len(message.payload) + len(message.headers or b""),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import structlog
 from msgspec import Struct
 
+from skep import scheduled
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, Queue, QueueKey
 from skep.store.postgres import pop, queues, settle
@@ -55,7 +56,7 @@ async def promote(connection: Connection, key: QueueKey, now: Instant, limit: in
     log = (await open_logs(connection, [key], now)).get(key)
     if log is None:
         return Chore(), []
-    due = await connection.fetch(SQL["take_due"], queue.id, now, limit)
+    due = await connection.fetch(SQL["take_due"], queue.id, now, limit, scheduled.STEP_BYTES)
     await enter_log(connection, log, due)
     next_at = await connection.fetchval(SQL["next_due"], queue.id)
     done = Chore(len(due), next_at is not None and next_at <= now, next_at)

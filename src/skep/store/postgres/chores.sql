@@ -6,11 +6,17 @@ SELECT s.due_at FROM scheduled s WHERE s.queue_id = $1 ORDER BY s.queue_id, s.du
 
 -- name: take_due
 -- Under the queue's lock, so no other server takes the same ones, and their tids lead straight back to them.
-WITH due AS (
-    SELECT s.ctid FROM scheduled s WHERE s.queue_id = $1 AND s.due_at <= $2
+-- Of the first $3 as many as it takes to have $4 bytes; lengths are known without reading payloads.
+WITH due AS MATERIALIZED (
+    SELECT s.ctid, length(s.payload) + coalesce(length(s.headers), 0) AS size_bytes, s.due_at, s.arrival
+    FROM scheduled s WHERE s.queue_id = $1 AND s.due_at <= $2
     ORDER BY s.queue_id, s.due_at, s.arrival LIMIT $3
+), first AS MATERIALIZED (
+    SELECT f.ctid FROM (
+        SELECT d.ctid, sum(d.size_bytes) OVER (ORDER BY d.due_at, d.arrival) - d.size_bytes AS before FROM due d) f
+    WHERE f.before < $4::bigint
 ), taken AS (
-    DELETE FROM scheduled s USING due d WHERE s.ctid = d.ctid RETURNING s.*
+    DELETE FROM scheduled s USING first f WHERE s.ctid = f.ctid RETURNING s.*
 )
 SELECT * FROM taken ORDER BY due_at, arrival
 

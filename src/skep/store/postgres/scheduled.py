@@ -6,10 +6,12 @@ server only, and a mark that was taken under that lock divides what is there fro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import asyncpg
 
+from skep import scheduled
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Ordering, QueueKey, Seq
@@ -97,7 +99,8 @@ async def _change(
     if log is None:
         await queues.need(connection, wanted.key)
         return ScheduledChange([], None), []
-    fitting, next_after = await _fitting(connection, wanted, after, limit)
+    walk = await _walk(connection, wanted, after, walk_rows(wanted, limit))
+    fitting, next_after = walk.step(wanted, limit)
     places = [one.due_at for one in fitting], [one.arrival for one in fitting]
     changed = [Changed(one.id) for one in fitting]
     if what is Change.RUN:
@@ -157,8 +160,21 @@ async def _walk(connection: Connection, wanted: ScheduledFilter, after: Place | 
     if queue is not None:
         rows = await connection.fetch(SQL["walk"], queue.id, *span)
         return Walk([Waiting(queue.key.name, *row) for row in rows], _end(rows, most))
-    rows = await connection.fetch(SQL["walk_all"], wanted.tenant, *span)
-    return Walk([Waiting(*row) for row in rows], _end(rows, most))
+    return await _walk_all(connection, wanted, start, most)
+
+
+async def _walk_all(connection: Connection, wanted: ScheduledFilter, start: Place, most: int) -> Walk:
+    """Over all queues of a tenant, with one bound for all of them together: of each its share."""
+    names = {row["id"]: row["name"] for row in await connection.fetch(SQL["queues_with_schedule"], wanted.tenant)}
+    share = min(most, max(1, scheduled.WALK_ROWS // max(1, len(names))))
+    rows = await connection.fetch(SQL["walk_all"], list(names), *start, wanted.end, share)
+    read = Counter[int]()
+    for number, row in enumerate(rows, 1):
+        read[row["queue_id"]] += 1
+        # Behind the last that was read of a queue there may be more of it, before what was read of others.
+        if read[row["queue_id"]] == share or number == most:
+            return Walk([Waiting(names[row["queue_id"]], *row) for row in rows[:number]], _place(row))
+    return Walk([Waiting(names[row["queue_id"]], *row) for row in rows], None)
 
 
 async def _with_ids(connection: Connection, ids: Sequence[Id], start: Place) -> list[asyncpg.Record]:

@@ -1,40 +1,47 @@
--- Scheduled messages, looked at and changed before they are due. A walk reads what filters need; payloads are read for what is shown.
+-- Scheduled messages, looked at and changed before they are due. A walk reads what filters need; payloads are read for what is shown
+-- (their lengths are known without).
 -- Places are (due_at, arrival).
 
 -- name: walk
 -- By the primary key.
-SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id
+SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id,
+       length(s.payload) + coalesce(length(s.headers), 0) AS size_bytes
 FROM scheduled s
 WHERE s.queue_id = $1 AND (s.due_at, s.arrival) > ($2, $3) AND s.due_at < $4
 ORDER BY s.queue_id, s.due_at, s.arrival LIMIT $5
 
+-- name: queues_with_schedule
+SELECT q.id, q.name FROM queue q WHERE q.tenant = $1 AND q.deleted_at IS NULL AND q.scheduled_count > 0
+
 -- name: walk_all
--- The same of each queue of a tenant that has any. Of each as many as of all together: the first of all are among them.
-SELECT q.name, s.* FROM queue q
+-- The same of several queues: of each the first few.
+SELECT s.* FROM unnest($1::integer[]) AS k (queue_id)
 CROSS JOIN LATERAL (
-    SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id
+    SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id,
+           length(s.payload) + coalesce(length(s.headers), 0) AS size_bytes
     FROM scheduled s
-    WHERE s.queue_id = q.id AND (s.due_at, s.arrival) > ($2, $3) AND s.due_at < $4
+    WHERE s.queue_id = k.queue_id AND (s.due_at, s.arrival) > ($2, $3) AND s.due_at < $4
     ORDER BY s.queue_id, s.due_at, s.arrival LIMIT $5) s
-WHERE q.tenant = $1 AND q.deleted_at IS NULL AND q.scheduled_count > 0
-ORDER BY s.due_at, s.arrival LIMIT $5
+ORDER BY s.due_at, s.arrival
 
 -- name: with_ids
 -- By the index on ids.
-SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id
+SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id, s.size_bytes
 FROM unnest($1::uuid[]) AS k (id)
-CROSS JOIN LATERAL (SELECT s.* FROM scheduled s WHERE s.id = k.id ORDER BY s.id LIMIT 1) s
+CROSS JOIN LATERAL (SELECT s.*, length(s.payload) + coalesce(length(s.headers), 0) AS size_bytes FROM scheduled s WHERE s.id = k.id ORDER BY s.id LIMIT 1) s
 
 -- name: with_transaction_id
 -- By the index on transaction ids.
-SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id
+SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id,
+       length(s.payload) + coalesce(length(s.headers), 0) AS size_bytes
 FROM scheduled s
 WHERE s.transaction_id = $1 AND s.transaction_id IS NOT NULL AND (s.due_at, s.arrival) > ($2, $3) AND s.due_at < $4
 ORDER BY s.transaction_id, s.due_at, s.arrival LIMIT $5
 
 -- name: with_trace_id
 -- By the index on traces: of those that were given one. The others are found by their id.
-SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id
+SELECT s.queue_id, s.due_at, s.arrival, s.id, s.partition, s.transaction_id, s.trace_id,
+       length(s.payload) + coalesce(length(s.headers), 0) AS size_bytes
 FROM scheduled s
 WHERE s.trace_id = $1 AND s.trace_id <> s.id AND (s.due_at, s.arrival) > ($2, $3) AND s.due_at < $4
 ORDER BY s.trace_id, s.due_at, s.arrival LIMIT $5

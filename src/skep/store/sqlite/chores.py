@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
+from skep import scheduled
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, QueueKey
 from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted, settles_unread
@@ -18,7 +19,7 @@ from skep.store.sqlite.groups import discover
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import drop_gone, lease_of_row, save
 from skep.store.sqlite.scheduled import enter_log
-from skep.store.sqlite.session import GroupRow, QueueRow, Session
+from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import close_run_out_set, expire_set, read_set, refresh_age, save_set, set_of_row
 from skep.store.sqlite.stats import group_counters, queue_counters
@@ -71,7 +72,14 @@ _DATA_OF_A_QUEUE = (
 def promote(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     """Let scheduled messages that are due enter the log, oldest due first."""
     queue = session.queue(key)
-    rows = session.rows(SQL["due"], (queue.id, now, limit))
+    rows = list[Row]()
+    left = scheduled.STEP_BYTES
+    due = session.db.execute(SQL["due"], (queue.id, now, limit))
+    for *row, size_bytes in due:
+        rows.append(tuple(row))
+        if (left := left - size_bytes) <= 0:
+            break
+    due.close(True)
     enter_log(session, queue, rows, now)
     following = session.row(SQL["next_due"], (queue.id,))
     if following is None:

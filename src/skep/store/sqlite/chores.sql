@@ -2,7 +2,8 @@
 
 -- name: due
 -- Index scheduled_due: by due time, then by arrival.
-SELECT arrival, due_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload
+SELECT arrival, due_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload,
+       length(payload) + coalesce(length(headers), 0)
 FROM scheduled
 WHERE queue_id = ?1 AND due_at <= ?2
 ORDER BY due_at, arrival

@@ -101,7 +101,7 @@ def change(
 ) -> ScheduledChange:
     """Change at most so many of those that fit, in the order of time."""
     queue = session.queue(wanted.key)
-    fitting, next_after = _fitting(session, wanted, after, limit)
+    fitting, next_after = _walk(session, wanted, after, walk_rows(wanted, limit)).step(wanted, limit)
     changed = [Changed(one.id) for one in fitting]
     match what:
         case Change.RUN:
@@ -175,13 +175,23 @@ def _walk(session: Session, wanted: ScheduledFilter, after: Place | None, most: 
         rows += [row for row in _with_ids(session, [wanted.trace_id], start) if end is None or _place(row) <= end]
         return _named(session, wanted.tenant, sorted(rows, key=_place), end)
     queue = None if wanted.queue is None else session.queue(wanted.key)
-    queues = (
-        session.rows(SQL["queues_with_schedule"], (wanted.tenant,)) if queue is None else [(queue.id, queue.key.name)]
-    )
-    walks = [[Waiting(name, *row) for row in session.rows(SQL["walk"], (id_, *span))] for id_, name in queues]
-    # Of each queue as many as of all together: the first of all are among them.
-    found = list(islice(heapq.merge(*walks, key=lambda one: one.place), most))
+    if queue is not None:
+        found = [Waiting(queue.key.name, *row) for row in session.rows(SQL["walk"], (queue.id, *span))]
+    else:
+        found = _walk_all(session, wanted.tenant, span, most)
     return Walk(found, found[-1].place if len(found) == most else None)
+
+
+def _walk_all(session: Session, tenant: str, span: tuple[int, ...], most: int) -> list[Waiting]:
+    """Over all queues of a tenant, each read only as far as its messages are among the first."""
+    queues = session.rows(SQL["queues_with_schedule"], (tenant,))
+    cursors = [(name, session.db.execute(SQL["walk"], (id_, *span))) for id_, name in queues]
+    try:
+        walks = [(Waiting(name, *row) for row in cursor) for name, cursor in cursors]
+        return list(islice(heapq.merge(*walks, key=lambda one: one.place), most))
+    finally:
+        for _, cursor in cursors:
+            cursor.close(True)
 
 
 def _with_ids(session: Session, ids: Sequence[Id], start: Place) -> list[Row]:

@@ -3,7 +3,7 @@
 
 -- name: walk
 -- Index scheduled_due.
-SELECT queue_id, due_at, arrival, id, partition, transaction_id, trace_id
+SELECT queue_id, due_at, arrival, id, partition, transaction_id, trace_id, length(payload) + coalesce(length(headers), 0)
 FROM scheduled INDEXED BY scheduled_due
 WHERE queue_id = ?1 AND (due_at, arrival) > (?2, ?3) AND due_at < ?4
 ORDER BY due_at, arrival
@@ -11,13 +11,13 @@ LIMIT ?5
 
 -- name: with_id
 -- Index scheduled_id.
-SELECT queue_id, due_at, arrival, id, partition, transaction_id, trace_id
+SELECT queue_id, due_at, arrival, id, partition, transaction_id, trace_id, length(payload) + coalesce(length(headers), 0)
 FROM scheduled INDEXED BY scheduled_id
 WHERE id = ?1
 
 -- name: with_transaction_id
 -- Partial index scheduled_transaction_id.
-SELECT queue_id, due_at, arrival, id, partition, transaction_id, trace_id
+SELECT queue_id, due_at, arrival, id, partition, transaction_id, trace_id, length(payload) + coalesce(length(headers), 0)
 FROM scheduled INDEXED BY scheduled_transaction_id
 WHERE transaction_id = ?1 AND transaction_id IS NOT NULL AND (due_at, arrival) > (?2, ?3) AND due_at < ?4
 ORDER BY due_at, arrival
@@ -25,7 +25,7 @@ LIMIT ?5
 
 -- name: with_trace_id
 -- Partial index scheduled_trace: of those that were given a trace. The others are found by their id.
-SELECT queue_id, due_at, arrival, id, partition, transaction_id, trace_id
+SELECT queue_id, due_at, arrival, id, partition, transaction_id, trace_id, length(payload) + coalesce(length(headers), 0)
 FROM scheduled INDEXED BY scheduled_trace
 WHERE trace_id = ?1 AND trace_id <> id AND (due_at, arrival) > (?2, ?3) AND due_at < ?4
 ORDER BY due_at, arrival
