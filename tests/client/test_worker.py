@@ -534,6 +534,48 @@ def test_a_message_is_nacked_when_what_its_function_waited_for_was_cancelled(
     assert [(letter.error or "").splitlines()[0] for letter in client.dead_letters("orders")] == ["CancelledError"]
 
 
+class Abort(BaseException):
+    """What a library may raise that is no Exception."""
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("error", [SystemExit(3), Abort("enough"), KeyboardInterrupt()], ids=repr)
+def test_a_function_that_exits_fails_its_message_and_ends_nothing_but_itself(
+    client: skep.Client, worker: skep.Worker, error: BaseException, is_async: bool
+) -> None:
+    """`sys.exit()` of a library in a thread or in the loop: the message is settled, and the others are worked on."""
+    client.configure("orders", max_attempts=1)
+    client.push("orders", ["bad", "good"], partition="p")
+
+    def handle(message: skep.Message) -> None:
+        if message.json() == "bad":
+            raise error
+
+    async def handle_async(message: skep.AsyncMessage) -> None:
+        if message.json() == "bad":
+            raise error
+
+    worker.on("orders")(handle_async if is_async else handle)
+
+    while worker.run(until_empty=True):  # an interrupt lets it stop, as Ctrl-C does
+        pass
+
+    [letter] = client.dead_letters("orders")
+    assert (letter.error or "").startswith(type(error).__name__)
+    assert left_in(client, "orders") == 0
+
+
+def test_an_interrupt_in_a_function_stops_the_worker_as_ctrl_c_does(client: skep.Client, worker: skep.Worker) -> None:
+    client.configure("orders", max_attempts=1)
+    client.push("orders", "a")
+
+    @worker.on("orders")
+    def handle(_: skep.Message) -> None:
+        raise KeyboardInterrupt
+
+    assert worker.run() == 1
+
+
 class Total(TypedDict):
     total: float
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -72,6 +73,8 @@ class Doorman:
             self.gate.wait(30)
             if entering.door == "wall":
                 raise ZeroDivisionError("the password is swordfish")
+            if entering.door == "exit":
+                sys.exit("the password is swordfish")
             if entering.door == "locked":
                 raise skep.Reject("the key is under the mat")
             if entering.door == "crowded":
@@ -194,6 +197,7 @@ def test_every_request_is_a_new_one_where_the_spec_says_so(house: Sender, doorma
     ("door", "status", "code"),
     [
         ("wall", 500, "COMMAND_FAILED"),
+        ("exit", 500, "COMMAND_FAILED"),
         ("locked", 422, "GUARD_REJECTED"),
         ("crowded", 503, "COMMAND_UNAVAILABLE"),
         (7, 422, "MAPPING_FAILED"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -141,6 +142,29 @@ async def test_a_function_of_a_declared_command_gets_its_input_whole_with_its_de
         "MAPPING_FAILED: map_to Door.Ring: field 'times' does not fit: expected int, not \"two\", made by `message.times`"
     )
     assert list(place.client.entities("Door")) == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_function_that_exits_fails_its_message_and_not_the_worker(place: Place, is_async: bool) -> None:
+    app = place.app(INCIDENTS)
+    done: list[str] = []
+
+    def create(given: CreateIncident) -> None:
+        if given.title == "exit":
+            sys.exit(3)
+        done.append(given.title)
+
+    async def create_async(given: CreateIncident) -> None:
+        create(given)
+
+    app.command("Incident.CreateIncident")(create_async if is_async else create)
+    for title in ("exit", "fire"):
+        place.client.push("Alerts", alert(title=title), partition=title)
+    await place.work(app, at_least=2)
+
+    assert done == ["fire"]
+    [failure] = place.client.attempts("Alerts", 1)
+    assert (failure.outcome, (failure.error or "").splitlines()[0]) == ("retried", "SystemExit: 3")
 
 
 async def test_a_failing_function_is_tried_five_times_at_1_2_4_8_seconds_then_the_message_is_a_dead_letter(

@@ -119,8 +119,10 @@ class Acting:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             error = raised  # not the worker was cancelled, but something the function waited for
-        except Exception as raised:
-            error = raised
+        except GeneratorExit:
+            raise  # the loop is gone
+        except BaseException as raised:
+            error = raised  # also of `sys.exit()`: it ends the function and not the worker
         if given is not None and given.settled is not None:
             failure = None if error is None else Failure(message, error)
             if failure is not None:

@@ -69,7 +69,9 @@ def _called(function: CommandFunction, validator: Validator | None, pool: Execut
         except (Retry, RetryAt) as error:
             failed(logging.INFO, f"{function.name} is to be tried again", error)
             raise SkepError(Code.COMMAND_UNAVAILABLE, f"{function.name} cannot be carried out now") from None
-        except Exception as error:
+        except GeneratorExit:
+            raise  # the loop is gone
+        except BaseException as error:  # also `sys.exit()`: a stranger's request does not end the server
             failed(logging.WARNING, f"{function.name} failed", error)
         # What it failed of is for whoever reads the log, and nothing to tell a stranger.
         raise SkepError(Code.COMMAND_FAILED, f"{function.name} failed") from None

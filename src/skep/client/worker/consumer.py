@@ -167,8 +167,12 @@ class Consumer:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             error = raised  # not the worker was cancelled, but something that the function waited for
-        except Exception as raised:
-            error = raised
+        except GeneratorExit:
+            raise  # the loop is gone
+        except BaseException as raised:
+            error = raised  # also of `sys.exit()`: it ends the function, and no other message has to wait for its lease to run out
+            if isinstance(raised, KeyboardInterrupt):
+                self._stopping.set()
         self.handled += 1
         failure = None if error is None else Failure(message, error)
         if message.settled is None:

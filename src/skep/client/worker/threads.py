@@ -13,14 +13,14 @@ from skep.client.worker.signatures import ran
 
 async def in_thread(pool: Executor, function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns. Whatever it raises is raised here, a StopIteration too: a future cannot hold one, and whoever
-    waits for it would wait for ever.
+    waits for it would wait for ever. A SystemExit in a future would end the event loop before anybody can catch it.
     """
     context = contextvars.copy_context()
 
     def called() -> tuple[Any, BaseException | None]:
         try:
             return ran(context.run(function, *arguments), function), None
-        except Exception as error:
+        except BaseException as error:
             return None, error
 
     returned, error = await asyncio.get_running_loop().run_in_executor(pool, called)
