@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 class AsyncMessage(Delivered):
     """A message that `AsyncClient` popped. ``async with message:`` acks it at the end, and nacks it on an exception."""
 
-    client: AsyncClient
+    if TYPE_CHECKING:  # while it runs the type could not be looked up, and help() looks it up
+        client: AsyncClient
 
     async def ack(self) -> AckResult:
         """It is done. STALE_LEASE is raised when the lease has ended."""
         return await self._settle(delivered.completed(self))
 
     async def nack(
-        self, *, error: str | None = None, retry_at: datetime | None = None, delay: float | None = None
+        self, *, error: str | None = None, retry_at: datetime | None = None, delay: float | timedelta | None = None
     ) -> AckResult:
         """It failed and comes again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
         ack = delivered.failed(self, self.client.clock, error=error, retry_at=retry_at, delay=delay)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -28,6 +28,7 @@ from skep.client.popping import popped
 from skep.client.pushed import Pushed, Queued, told, told_of_failure
 from skep.client.queue import Queue
 from skep.client.retries import one_round, retry_hook
+from skep.client.retry_log import tell_of_retries
 from skep.client.servers import Servers
 from skep.client.settings import (
     CLIENT_DEFAULTS,
@@ -135,7 +136,7 @@ class Client(Looking, Following):
         *messages: Delivered,
         error: str | None = None,
         retry_at: datetime | None = None,
-        delay: float | None = None,
+        delay: float | timedelta | None = None,
     ) -> list[AckResult]:
         """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
         return self._say(
@@ -159,7 +160,7 @@ class Client(Looking, Following):
 
     def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
         """Keep the leases of these for longer, one result per lease."""
-        leases = list(dict.fromkeys(message.lease_id for message in messages))
+        leases = list(dict.fromkeys(delivered.lease_of(message) for message in messages))
         return self.run(calls.extend_batch(leases, lease_seconds)) if leases else []
 
     def release(self, lease_id: str) -> None:
@@ -207,6 +208,7 @@ class Client(Looking, Following):
     def _again(self, call: Call[T], failure: SkepError | None, decide: Any) -> T:
         # Only now is stamina asked, so that a call that goes well does not pay for it. The failure counts as its first try.
         settings = self.settings
+        tell_of_retries()
         for attempt in stamina.retry_context(
             decide, attempts=settings.attempts, timeout=None, wait_initial=settings.backoff_seconds,
             wait_max=settings.max_retry_delay, wait_jitter=settings.backoff_seconds,

@@ -23,8 +23,8 @@ def decode_json(payload: bytes, kind: type[T]) -> T:
             return cast("T", validate(payload))
         return cast("T", _decoder(cast("Hashable", kind)).decode(payload))
     except (msgspec.DecodeError, ValueError) as error:
-        name = getattr(kind, "__name__", str(kind))
-        raise SkepError(Code.INVALID_PAYLOAD, f"the payload does not fit {name}: {error}") from error
+        misfit = "is not JSON" if kind is Any else f"does not fit {getattr(kind, '__name__', str(kind))}"
+        raise SkepError(Code.INVALID_PAYLOAD, f"the payload {misfit}: {error}") from error
 
 
 def check_decodable(kind: Any) -> None:

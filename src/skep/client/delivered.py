@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
@@ -92,7 +92,15 @@ def payload_bytes(payload: Raw, content_type: str | None) -> bytes:
 
 def completed(message: Delivered) -> Ack:
     """It is done."""
-    return Ack(message.lease_id, message.seq)
+    return Ack(lease_of(message), message.seq)
+
+
+def lease_of(message: object) -> str:
+    """The lease of a popped message; INVALID_REQUEST for what is none, as the list that a pop returned."""
+    if not isinstance(message, Delivered):
+        cure = ": put a star before it, as in client.ack(*messages)" if isinstance(message, list | tuple) else ""
+        raise SkepError(Code.INVALID_REQUEST, f"a popped message is wanted, not a {type(message).__name__}{cure}")
+    return message.lease_id
 
 
 def failed(
@@ -101,20 +109,22 @@ def failed(
     *,
     error: str | None = None,
     retry_at: datetime | None = None,
-    delay: float | None = None,
+    delay: float | timedelta | None = None,
 ) -> Ack:
     """It failed and comes again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+    lease_id = lease_of(message)
     if retry_at is not None and delay is not None:
         raise SkepError(Code.INVALID_REQUEST, "give retry_at or delay, not both")
-    if delay is not None and delay > 0:
-        retry_at = to_datetime(clock.now() + seconds(delay))
+    length = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if length is not None and length > 0:
+        retry_at = to_datetime(clock.now() + seconds(length))
     status = AckStatus.FAILED if retry_at is None and delay is None else AckStatus.RETRY
-    return Ack(message.lease_id, message.seq, status, _told(error), retry_at)
+    return Ack(lease_id, message.seq, status, _told(error), retry_at)
 
 
 def rejected(message: Delivered, *, error: str | None = None) -> Ack:
     """It is given up on and becomes a dead letter."""
-    return Ack(message.lease_id, message.seq, AckStatus.DLQ, _told(error))
+    return Ack(lease_of(message), message.seq, AckStatus.DLQ, _told(error))
 
 
 def happened(message: Delivered, name: str, data: dict[str, Any] | None) -> NewTraceEvent:

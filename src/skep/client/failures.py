@@ -59,6 +59,13 @@ class CircuitOpenError(UnreachableError):
         super().__init__(message, sent=False, retry_after_seconds=retry_after_seconds)
 
 
+class ClosedError(UnreachableError):
+    """Nobody was asked, or an answer was no longer waited for: the client is closed. No try would do better."""
+
+    def __init__(self) -> None:
+        super().__init__("the client is closed; make another", sent=True)
+
+
 def error_of(answer: Answer) -> AnsweredError:
     """The error that an answer outside 2xx tells of."""
     retry_after = _seconds(answer.retry_after)

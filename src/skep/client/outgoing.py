@@ -67,7 +67,10 @@ class MessageOptions(TypedDict, total=False):
 
 
 class PushOptions(MessageOptions, total=False):
-    """The same, and whom to tell: each callback gets the messages it is about, the last one the error, too.
+    """What holds for all messages that do not say it themselves, and whom to tell.
+
+    ``delay`` (seconds, or a timedelta) and ``deliver_at`` hold them back. ``on_success``, ``on_duplicate`` and ``on_error`` get the
+    messages that they are about, ``on_error`` the error, too.
 
     ``durability="buffered"`` (QoS 0) is answered before it is stored: after ``buffer_ms``, or when ``buffer_max`` messages wait
     for their queue, for which the server has defaults. Such a push gets no transaction id of its own accord, and is not tried

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from skep.client import calls, delivered, record_calls, tracing
@@ -51,7 +51,7 @@ class Parts:
         *messages: Delivered,
         error: str | None = None,
         retry_at: datetime | None = None,
-        delay: float | None = None,
+        delay: float | timedelta | None = None,
     ) -> None:
         """These failed and come again, if the rest happens."""
         self._say(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from skep.client.calls import POP_DEFAULTS, PopOptions
@@ -78,7 +78,7 @@ class Queue:
         *messages: Delivered,
         error: str | None = None,
         retry_at: datetime | None = None,
-        delay: float | None = None,
+        delay: float | timedelta | None = None,
     ) -> list[AckResult]:
         """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
         return self._client.nack(*messages, error=error, retry_at=retry_at, delay=delay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Raw
@@ -11,6 +12,7 @@ from skep.client.exchange import Call, Request, path_part
 from skep.client.looking_calls import PAGE_ROWS, delete, get, post
 from skep.client.outgoing import encode
 from skep.client.reading import reader
+from skep.errors import Code, SkepError
 from skep.records import Report
 from skep.wire.apps import AppDetail, Applied, AppRemoved, AppsResponse
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset
@@ -44,6 +46,9 @@ _applied = reader(Applied)
 
 def apply(app: App | Mapping[str, Any], dry_run: bool) -> Call[Applied]:
     """Apply an app."""
+    if isinstance(app, str | PurePath) or not (isinstance(app, Mapping) or hasattr(app, "queues")):
+        cure = 'skep.App.load("orders.skep").spec, or skep.spec.load(text, "orders.skep")'
+        raise SkepError(Code.INVALID_REQUEST, f"an app is wanted, not {app!r}: {cure}")
     document = app if isinstance(app, Mapping) else _document(app)
     query = {"dryRun": "true"} if dry_run else None
     path = f"{APPS}/{path_part(str(document.get('name', '')))}"

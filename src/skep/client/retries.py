@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from skep.client.exchange import REDIRECTS, SERVER_ERRORS, TOO_MANY, Answer, Call, Request
-from skep.client.failures import AnsweredError, CircuitOpenError, UnreachableError, error_of
+from skep.client.failures import AnsweredError, CircuitOpenError, ClosedError, UnreachableError, error_of
 from skep.client.servers import Servers
 from skep.client.settings import ClientSettings
 from skep.clock import Clock
@@ -62,8 +62,8 @@ def retry_hook(request: Request, settings: ClientSettings) -> Hook:
     """What stamina asks after a failure: no, yes with its own pause, or yes after so many seconds."""
 
     def decide(error: Exception) -> bool | float:
-        # An open circuit fails at once: that is what it is for.
-        if not isinstance(error, SkepError) or isinstance(error, CircuitOpenError):
+        # An open circuit fails at once: that is what it is for. A closed client stays closed.
+        if not isinstance(error, SkepError) or isinstance(error, CircuitOpenError | ClosedError):
             return False
         if isinstance(error, AnsweredError):
             if error.code is Code.QUEUE_FULL and not request.waits_for_room:

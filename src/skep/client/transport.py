@@ -12,14 +12,14 @@ from typing import TypeVar
 
 from pyreqwest.bytes import Bytes
 from pyreqwest.client import Client, ClientBuilder, SyncClient, SyncClientBuilder
-from pyreqwest.exceptions import RequestError
+from pyreqwest.exceptions import ClientClosedError, RequestError
 from pyreqwest.request import RequestBuilder, SyncRequestBuilder
 from pyreqwest.response import Response, SyncResponse, SyncResponseBodyReader
 
 from skep import __version__
 from skep.client.consumer import HEADER, consumer_header
 from skep.client.exchange import ERRORS, Answer, Request
-from skep.client.failures import UnreachableError
+from skep.client.failures import ClosedError, UnreachableError
 from skep.client.settings import ClientSettings
 from skep.errors import Code, SkepError
 from skep.records import DEFAULT_TENANT
@@ -222,6 +222,8 @@ def _unsendable(error: Exception) -> SkepError:
 
 
 def _unreachable(url: str, error: RequestError) -> UnreachableError:
+    if isinstance(error, ClientClosedError):
+        return ClosedError()
     causes = [cause["message"] for cause in error.details.get("causes") or []]
     message = f"{url} did not answer: {'; '.join(causes[-2:]) or error.message}"
     return UnreachableError(message, sent=_NEVER_SENT not in causes, url=url)

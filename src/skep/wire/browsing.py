@@ -8,10 +8,11 @@ from msgspec import Raw, Struct
 
 from skep.model import MessageState
 from skep.wire.attempts import AttemptView
+from skep.wire.payloads import Shown
 from skep.wire.traces import TraceEventView
 
 
-class BrowsedMessage(Struct, rename="camel"):
+class BrowsedMessage(Shown, rename="camel"):
     """A message of the log. When only a part of the payload is shown, ``payload`` is null and ``preview`` is that part.
 
     ``state`` is how far the group has come with it; null when no group was asked for. A message that is scheduled has a

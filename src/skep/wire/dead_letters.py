@@ -8,9 +8,10 @@ from msgspec import Raw, Struct
 
 from skep.model import DeadReason, MessageState
 from skep.records import Buried as Buried  # it is the answer, as it is kept
+from skep.wire.payloads import Shown
 
 
-class DeadLetterView(Struct, rename="camel"):
+class DeadLetterView(Shown, rename="camel"):
     """A message given up on. When only a part of the payload is shown, ``payload`` is null and ``preview`` is that part."""
 
     queue: str

@@ -6,8 +6,10 @@ from datetime import datetime
 
 from msgspec import Raw, Struct
 
+from skep.wire.payloads import Shown
 
-class ScheduledView(Struct, rename="camel"):
+
+class ScheduledView(Shown, rename="camel"):
     """A message that waits for its time. When only a part of the payload is shown, ``payload`` is null and ``preview`` is that part.
 
     ``scheduledAt`` is when it was pushed, as its id says; null when that does not.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from skep.client import delivered
 from skep.client.delivered import Delivered
@@ -17,9 +17,9 @@ class Reject(Exception):  # noqa: N818 - it is what the function wants, not an e
 
 
 class Retry(Exception):  # noqa: N818 - as above
-    """Try the message again after so many seconds, instead of after the queue's backoff."""
+    """Try the message again after so many seconds, or a timedelta, instead of after the queue's backoff."""
 
-    def __init__(self, reason: str = "", *, delay: float = 0.0) -> None:
+    def __init__(self, reason: str = "", *, delay: float | timedelta = 0.0) -> None:
         super().__init__(reason)
         self.delay = delay
 
@@ -29,8 +29,8 @@ class RetryAt(Exception):  # noqa: N818 - as above
 
     def __init__(self, retry_at: datetime, reason: str = "") -> None:
         super().__init__(reason)
-        if retry_at.tzinfo is None:
-            raise SkepError(Code.INVALID_TIME, "a time says its offset from UTC, like 2026-01-31T12:00:00Z")
+        if getattr(retry_at, "tzinfo", None) is None:  # no datetime, or one without an offset
+            raise SkepError(Code.INVALID_TIME, f"a time is a datetime with its offset from UTC, not {retry_at!r}")
         self.retry_at = retry_at
 
 

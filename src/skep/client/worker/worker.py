@@ -66,6 +66,8 @@ class Worker:
         acks, an exception nacks; `Reject`, `Retry` and `RetryAt` say more. Messages of a partition come in order, up to
         ``concurrency`` partitions at a time. With ``ordered=False`` each message stands for itself: for unordered queues.
         """
+        if not isinstance(queue, str):
+            raise SkepError(Code.INVALID_REQUEST, 'worker.on takes the name of a queue first: @worker.on("orders")')
 
         def register(function: F) -> F:
             kind, wants_message = taken(function, type)
