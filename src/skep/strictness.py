@@ -41,6 +41,14 @@ _NO_MARKS = _OTHERS.replace(b"\\", b"")
 _STEPS = bytes.maketrans(_BRACKETS, b"\x01\xff\x01\xff")
 
 
+def why_no_json(error: Exception) -> str:
+    """What a reader of JSON complained about, as the rest of a sentence. It names a place and no value."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 (byte {error.start})"
+    text = str(error).removeprefix("JSON is malformed: ")
+    return text[:1].lower() + text[1:]
+
+
 async def read_json(body: bytes, depth: int) -> object:
     """What a body says, if it is JSON that no two readers could disagree about and is not nested deeper than ``depth``."""
     try:
@@ -50,8 +58,7 @@ async def read_json(body: bytes, depth: int) -> object:
     except RecursionError:
         raise _too_deep(depth) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        text = str(error)
-        raise SkepError(Code.MALFORMED, f"the body is not JSON: {text[:1].lower()}{text[1:]}") from None
+        raise SkepError(Code.MALFORMED, f"the body is not JSON: {why_no_json(error)}") from None
     await check_unique_keys(body, value)
     await check_depth_of_body(body, depth)
     return value

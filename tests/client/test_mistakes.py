@@ -18,7 +18,7 @@ from skep.wire.times import to_datetime
 
 @pytest.mark.parametrize("name", ["skep", *(f"skep.{name}" for name in skep.__all__)])
 def test_help_has_a_page_for_everything_that_skep_offers(name: str) -> None:
-    assert name.rpartition(".")[2] in pydoc.render_doc(name, renderer=pydoc.plaintext)
+    assert name.rpartition(".")[2] in pydoc.plain(pydoc.render_doc(name))
 
 
 @pytest.mark.parametrize("word", ["ack", "nack", "reject", "renew"])

@@ -63,8 +63,45 @@ def test_a_refusal_is_kept_with_its_reason(refusing: Sender) -> None:
     assert {(one["tenant"], one["queue"], one["webhook"]) for one in found} == {("default", "Q", "Hook")}
     assert found[-1]["at"] == "2025-06-15T15:06:40Z"
     assert "no X-Signature" in found[-1]["message"]
-    assert found[-2]["message"] == "the expression payload.id"
+    assert found[-2]["message"] == "the expression payload.id has no value that will do"
+    assert found[-3]["message"] == "the body is not JSON: invalid character (byte 4)"
     assert told(refusing, "Else") == []
+
+
+TYPED = f"""
+app Typed {{
+  queue Q {{ message_type {{ kind: string, cents: int, labels: map<string, int> }} }}
+  webhook Hook {{
+    queue: Q
+    {SIGNED}
+    message {{ kind: headers["x-github-event"], cents: payload.cents, labels: payload.labels }}
+  }}
+}}
+"""
+
+
+def test_a_refusal_names_the_field_that_does_not_fit_and_no_value(sender: Sender) -> None:
+    sender.apply(TYPED)
+    good: dict[str, object] = {"cents": 1, "labels": {}}
+    sender.signed("Hook", good)
+    sender.signed("Hook", {**good, "cents": "hunter2"}, X_GitHub_Event="push")
+    sender.signed("Hook", {**good, "labels": {"sk_live_1": "hunter2"}}, X_GitHub_Event="push")
+    sender.signed("Hook", b"cents=1", Content_Type="application/x-www-form-urlencoded")
+
+    assert [one["message"] for one in reversed(told(sender))] == [
+        "field 'kind': the expression headers[\"x-github-event\"] has no value that will do",
+        "field 'cents': expected int",
+        "field 'labels': expected int",
+        "the body is a form without the field payload, and is not JSON",
+    ]
+
+
+def test_a_webhook_that_is_not_there_is_told_from_one_that_refused_nothing(refusing: Sender) -> None:
+    assert told(refusing, "Else") == []
+
+    reply = refusing.api.get("/api/v1/webhooks/Elsewhere/refusals")
+
+    assert (reply.status, reply.json["error"]["code"]) == (404, "WEBHOOK_NOT_FOUND")
 
 
 def test_a_refusal_says_nothing_of_what_the_request_said(refusing: Sender) -> None:

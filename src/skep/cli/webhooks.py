@@ -17,7 +17,7 @@ webhook_app = App(name="webhook", help="See which requests webhooks refused, and
 
 @webhook_app.command
 def refusals(webhook: str, /, *, to: Connection | None = None) -> None:
-    """See the last requests that a webhook refused, newest first: at most 100 are kept.
+    """See the last requests that a webhook refused, newest first: at most 100 are kept. Exit code 4 when there is no such webhook.
 
     For example:
         skep webhook refusals GitHub
@@ -29,9 +29,7 @@ def refusals(webhook: str, /, *, to: Connection | None = None) -> None:
     """
     to = to or Connection()
     with to.open() as client:
-        print_rows(
-            to, client.refusals(webhook), REFUSED, empty=f"there is no webhook {webhook!r}, or it has refused nothing"
-        )
+        print_rows(to, client.refusals(webhook), REFUSED, empty=f"the webhook {webhook!r} has refused nothing")
 
 
 REFUSED: Columns[RefusalView] = {

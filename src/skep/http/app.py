@@ -102,7 +102,7 @@ def all_operations(
         *pace.operations(engine),
         *apps.operations(engine, catalogue),
         *hooks.operations(Intake(engine, Hooks(catalogue), meter, limits.json_depth, functions, hooks.hook_status)),
-        *refusals.operations(engine),
+        *refusals.operations(engine, catalogue),
         *entities.operations(engine),
         *endpoints.operations(engine),
         *encryption.operations(engine),

@@ -22,7 +22,7 @@ from skep.http.bodies import Bodies
 from skep.http.transport import TRANSPORT
 from skep.keys import Outcome, Verb
 from skep.model import DEFAULT_TENANT, QueueKey
-from skep.strictness import check_depth_of_body, check_unique_keys
+from skep.strictness import check_depth_of_body, check_unique_keys, why_no_json
 from skep.traceparent import TraceContext, context_of
 
 Scope = MutableMapping[str, Any]
@@ -403,8 +403,7 @@ def _too_large(limit: int) -> SkepError:
 
 def _undecodable(error: Exception) -> SkepError:
     """What is wrong with a body that did not decode: not JSON at all, or not the JSON that was asked for."""
-    text = str(error)
-    text = text[:1].lower() + text[1:]
+    text = why_no_json(error)
     if isinstance(error, msgspec.ValidationError):
         return SkepError(Code.INVALID_REQUEST, text)
     if isinstance(error, RecursionError):

@@ -237,7 +237,7 @@ def index(_: Scope, container: object, key: object) -> object:
         if not isinstance(key, str):
             raise NoValueError(f"the key of a map is a string, not {name_of(key)}", key)
         if key not in container:
-            raise NoValueError(f"there is no key {key[:100]!r}", key)
+            raise NoValueError(f"there is no key {key[:100]!r}", container)
         return container[key]
     if isinstance(container, list):
         if type(key) is float and key.is_integer() and INT_MIN <= key <= INT_MAX:  # by way of dyn, as CEL has it

@@ -28,6 +28,16 @@ def is_form(headers: Headers, body: bytes) -> bool:
     return False
 
 
+def explained(headers: Headers, error: SkepError) -> SkepError:
+    """Why a body is refused that is not JSON: one that says it is a form lacks the field that would be."""
+    is_named = any(
+        name == b"content-type" and value.partition(b";")[0].strip().lower() == FORM for name, value in headers
+    )
+    if is_named and error.message.startswith("the body is not JSON"):
+        return SkepError(Code.MALFORMED, "the body is a form without the field payload, and is not JSON")
+    return error
+
+
 def payload_of(body: bytes) -> bytes:
     """The JSON in a form; other fields are passed over. MALFORMED when readers could take different ones for the payload."""
     found = _PAYLOAD.finditer(body)

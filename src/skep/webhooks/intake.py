@@ -7,6 +7,7 @@ has changed since and would refuse it now.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TypeVar
@@ -29,7 +30,7 @@ from skep.strictness import read_json
 from skep.webhooks.calling import Ran, Turns, accepted_by, input_of, run
 from skep.webhooks.compiled import Call, CompiledWebhook, Target
 from skep.webhooks.excerpts import excerpt
-from skep.webhooks.forms import is_form, payload_of
+from skep.webhooks.forms import explained, is_form, payload_of
 from skep.webhooks.functions import Function, Functions, FunctionsByName
 from skep.webhooks.hooks import Hooks
 from skep.webhooks.message import UNFIT, Made, make, unmade
@@ -51,6 +52,10 @@ LARGE_BYTES = 256 * 1024
 StatusOf = Callable[[Code], int]
 _SAID = frozenset({Code.SIGNATURE_INVALID, Code.SIGNATURE_MALFORMED, Code.PAYLOAD_TOO_LARGE, Code.QUEUE_FULL})
 """Codes whose message has nothing in it that the request brought."""
+_NO_VALUES = ("the body is ", "the form has ", "the header ")
+"""How messages of MALFORMED begin that name places and headers, and no value."""
+_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}", re.ASCII)
+"""The field of a message that a type names, at the start of a path. What follows may be the key of a map, and so the request's."""
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
@@ -114,7 +119,10 @@ class Intake:
             content = request.body
             if is_form(request.headers, content):
                 content = await _beside(request, payload_of, content)
-            payload = await read_json(content, self._json_depth)
+            try:
+                payload = await read_json(content, self._json_depth)
+            except SkepError as error:
+                raise explained(request.headers, error) if content is request.body else error from None
             if webhook.answers_challenge and (challenge := challenge_of(payload)) is not None:
                 return HookAnswer(HTTPStatus.OK, _encode(ChallengeResponse(challenge)))
             tenant = await off_loop(lambda: tenant_of(webhook, request, payload))
@@ -291,10 +299,14 @@ def _repeated(hook: _Hook, status: HTTPStatus, recorded: bytes) -> HookAnswer:
 
 def _said(error: SkepError) -> str:
     """Why a request was refused, as far as that can be told without what it said."""
-    if error.code in _SAID:
+    if error.code in _SAID or (error.code is Code.MALFORMED and error.message.startswith(_NO_VALUES)):
         return error.message
-    expression = error.details.get("expression")
-    return f"the expression {expression}" if isinstance(expression, str) else ""
+    field, expected, expression = (error.details.get(name) for name in ("field", "expected", "expression"))
+    named = _FIELD.match(field) if isinstance(field, str) else None
+    place = f"field {named[0]!r}: " if named else ""
+    if isinstance(expected, str):
+        return f"{place}expected {expected}"
+    return f"{place}the expression {expression} has no value that will do" if isinstance(expression, str) else ""
 
 
 def _of_one_message(error: SkepError) -> SkepError:

@@ -35,6 +35,7 @@ _DIGEST_BYTES = {Algorithm.SHA1: 20, Algorithm.SHA256: 32, Algorithm.SHA512: 64}
 GITHUB_HEADER = "X-Hub-Signature-256"
 PAGERDUTY_HEADER = "X-PagerDuty-Signature"
 STRIPE_HEADER = "Stripe-Signature"
+STRIPE_FORM = "t=, a time in whole seconds since 1970, then v1= and 64 hexadecimal digits"
 SLACK_HEADER = "X-Slack-Signature"
 SLACK_TIMESTAMP = "X-Slack-Request-Timestamp"
 STANDARD_FAMILIES = ("webhook-", "svix-")
@@ -92,9 +93,11 @@ def _plain(
     """An HMAC of the body; several signatures are divided by commas."""
     name, start, hash_name, size = header.lower().encode(), prefix.encode(), str(algorithm), _DIGEST_BYTES[algorithm]
     decode = _from_hex if encoding is Encoding.HEX else _from_base64
+    digits = f"{2 * size} hexadecimal digits" if encoding is Encoding.HEX else f"{size} bytes in base64"
+    form = f"{prefix} and {digits}" if prefix else digits
 
     def verify(headers: Headers, body: bytes, now: Instant) -> None:  # noqa: ARG001 - a verifier
-        given = _given(_needed(headers, name, header).split(b","), start, decode, size, header)
+        given = _given(_needed(headers, name, header).split(b","), start, decode, size, header, form)
         _compare(given, [hmac.digest(key, body, hash_name) for key in keys])
 
     return verify
@@ -108,8 +111,8 @@ def _stripe(keys: Sequence[bytes], tolerance_seconds: float) -> Verifier:
         parts = [part.strip() for part in _needed(headers, name, STRIPE_HEADER).split(b",")]
         times = [part[2:] for part in parts if part.startswith(b"t=")]
         if len(times) != 1:
-            raise _malformed(STRIPE_HEADER)
-        given = _given(parts, b"v1=", _from_hex, 32, STRIPE_HEADER)
+            raise _malformed(STRIPE_HEADER, STRIPE_FORM)
+        given = _given(parts, b"v1=", _from_hex, 32, STRIPE_HEADER, STRIPE_FORM)
         _check_age(_timestamp(times[0], STRIPE_HEADER), now, tolerance_seconds)
         content = times[0] + b"." + body
         _compare(given, [hmac.digest(key, content, "sha256") for key in keys])
@@ -124,7 +127,7 @@ def _slack(keys: Sequence[bytes], tolerance_seconds: float) -> Verifier:
     def verify(headers: Headers, body: bytes, now: Instant) -> None:
         parts = _needed(headers, name, SLACK_HEADER).split(b",")
         time = _needed(headers, time_name, SLACK_TIMESTAMP)
-        given = _given(parts, b"v0=", _from_hex, 32, SLACK_HEADER)
+        given = _given(parts, b"v0=", _from_hex, 32, SLACK_HEADER, "v0= and 64 hexadecimal digits")
         _check_age(_timestamp(time, SLACK_TIMESTAMP), now, tolerance_seconds)
         content = b"v0:" + time + b":" + body
         _compare(given, [hmac.digest(key, content, "sha256") for key in keys])
@@ -140,7 +143,7 @@ def _standard(signers: Sequence[Webhook], tolerance_seconds: float) -> Verifier:
         names = id_name, time_name, name = [family + part for part in ("id", "timestamp", "signature")]
         raw_id, raw_time, signatures = [_needed(headers, name.encode(), name) for name in names]
         id_, time = _text(raw_id, id_name), _timestamp(raw_time, time_name)
-        given = _given(signatures.split(), b"v1,", _from_base64, 32, name)
+        given = _given(signatures.split(), b"v1,", _from_base64, 32, name, "v1, and 32 bytes in base64")
         _check_age(time, now, tolerance_seconds)
         at, data = datetime.fromtimestamp(time, UTC), _text(body, "body")
         _compare(given, [base64.b64decode(signer.sign(id_, at, data)[3:]) for signer in signers])
@@ -175,7 +178,10 @@ def _compare(given: Sequence[bytes], expected: Sequence[bytes]) -> None:
         for digest in expected:
             matches |= hmac.compare_digest(signature, digest)
     if not matches:
-        raise SkepError(Code.SIGNATURE_INVALID, "the signature is not one of ours")
+        raise SkepError(
+            Code.SIGNATURE_INVALID,
+            "the signature does not match: the sender has another secret, or the body was changed",
+        )
 
 
 def _needed(headers: Headers, name: bytes, shown: str) -> bytes:
@@ -186,7 +192,7 @@ def _needed(headers: Headers, name: bytes, shown: str) -> bytes:
 
 
 def _given(
-    parts: Sequence[bytes], start: bytes, decode: Callable[[bytes], bytes], size: int, header: str
+    parts: Sequence[bytes], start: bytes, decode: Callable[[bytes], bytes], size: int, header: str, form: str
 ) -> list[bytes]:
     """The signatures among the parts of a header: those with the start of our version.
 
@@ -207,7 +213,7 @@ def _given(
         if len(signature) == size:
             found.append(signature)
     if not found:
-        raise _malformed(header)
+        raise _malformed(header, form)
     return found
 
 
@@ -222,7 +228,7 @@ def _from_base64(text: bytes) -> bytes:
 def _timestamp(text: bytes, header: str) -> int:
     # What was signed is this very text, so no other way to write the number is taken.
     if not text.isdigit() or len(text) > TIMESTAMP_DIGITS or (text[:1] == b"0" and len(text) > 1):
-        raise _malformed(header)
+        raise _malformed(header, "a time in whole seconds since 1970")
     return int(text)
 
 
@@ -240,8 +246,8 @@ def _text(value: bytes, what: str) -> str:
         raise SkepError(Code.SIGNATURE_MALFORMED, f"the {what} is not UTF-8") from None
 
 
-def _malformed(header: str) -> SkepError:
-    return SkepError(Code.SIGNATURE_MALFORMED, f"{header} does not have the form of its scheme")
+def _malformed(header: str, form: str) -> SkepError:
+    return SkepError(Code.SIGNATURE_MALFORMED, f"{header} does not have the form of its scheme, which is {form}")
 
 
 def _secret(use: SecretUse, environment: Mapping[str, str]) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from skep.apps.catalogue import Catalogue
 from skep.engine import Engine
+from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import READ_LIST
 from skep.http.operation import Operation, Parameter
@@ -20,11 +22,14 @@ from skep.wire.times import to_datetime
 WEBHOOK = Parameter("webhook", str, "the webhook's name, as the spec has it")
 
 
-def operations(engine: Engine) -> list[Operation]:
+def operations(engine: Engine, catalogue: Catalogue) -> list[Operation]:
     """Refusals."""
 
     async def refusals(call: Call) -> Answer:
-        found = await engine.refusals.list(call.path("webhook"), visible=visible_refusal(call, call.tenant))
+        webhook = call.path("webhook")
+        found = await engine.refusals.list(webhook, visible=visible_refusal(call, call.tenant))
+        if not found and catalogue.webhook(webhook) is None:  # one that was removed may have some
+            raise SkepError(Code.WEBHOOK_NOT_FOUND, f"there is no webhook {webhook[:100]!r}")
         return json_answer(RefusalsResponse([refusal_view(one) for one in found]))
 
     return [
