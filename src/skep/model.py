@@ -629,6 +629,17 @@ class ClearScope(StrEnum):
     ALL = "all"
 
 
+class DeletedMessage(Struct, frozen=True):
+    """A message that was deleted from its log, or would be: ``groups`` had not settled it, ``leases`` of them held it."""
+
+    seq: Seq
+    id: Id
+    partition: str
+    transaction_id: str | None
+    groups: list[str]
+    leases: int
+
+
 class Cleared(Struct, frozen=True):
     """How many messages were taken away: from the log, and from the schedule."""
 

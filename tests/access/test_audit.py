@@ -181,3 +181,37 @@ def test_entries_of_before_are_told_in_the_same_words() -> None:
 
 def test_who_may_not_read_the_log_does_not(door: Door) -> None:
     assert door.caller(Verb.READ).get("/operations/audit").status == 403
+
+
+def test_a_deleted_message_is_named_with_whom_it_was_taken_from(door: Door, admin: Caller) -> None:
+    admin.push("orders", 1, 2, 3)
+    admin.pop("orders")
+
+    admin.request("DELETE", "/api/v1/resources/queues/orders/messages/1?dryRun=true")
+    target, before = "message 1 of queue orders", "pending for __QUEUE_MODE__, 1 under a lease"
+    assert newest(admin) == ("delete message", target, 1, before, None, "dry run")
+    admin.request("DELETE", "/api/v1/resources/queues/orders/messages/1")
+    assert newest(admin) == ("delete message", target, 1, before, "deleted", "done")
+    admin.request("DELETE", "/api/v1/resources/queues/orders/messages/1")
+    assert newest(admin) == ("delete message", target, None, None, None, "failed")
+    assert entries(admin)[0]["error"] == "MESSAGE_NOT_FOUND"
+    message = admin.get("/api/v1/resources/queues/orders/messages/2").json["id"]
+    assert form(door, admin, "/queues/orders/messages/2/delete", f"id={message}".encode()) == 303
+    assert newest(admin)[:3] == ("delete message", "message 2 of queue orders", 1)
+
+
+def test_a_key_that_only_reads_deletes_nothing_and_sees_no_control(door: Door, admin: Caller) -> None:
+    admin.push("orders", 1)
+    reader = door.caller(Verb.READ)
+
+    refused = reader.request("DELETE", "/api/v1/resources/queues/orders/messages/1")
+
+    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    assert reader.request("DELETE", "/api/v1/messages/Default/t?queue=orders").status == 403
+    for who, shown in ((admin, True), (reader, False)):
+        page = who.get("/messages?q=queue:orders&seq=1")
+        assert ("/queues/orders/messages/1/delete" in page.body.decode()) is shown
+        asked = who.get("/queues/orders/messages/1/delete").body.decode()
+        assert ("<button" in asked and "Delete permanently" in asked) is shown
+    assert form(door, reader, "/queues/orders/messages/1/delete", b"id=" + b"0" * 32) == 403
+    assert admin.get("/api/v1/resources/queues/orders/messages/1").status == 200

@@ -158,3 +158,20 @@ def test_leases_are_listed_with_who_holds_them(command: Command, client: skep.Cl
     [lease] = command("lease", "list", "orders").json()
     assert (lease["queue"], lease["messages"], lease["firstSeq"], lease["lastSeq"]) == ("orders", 1, 1, 1)
     assert command("lease", "list", "nosuch").json() == []
+
+
+def test_a_message_is_deleted_after_a_question(command: Command, client: skep.Client) -> None:
+    client.push("orders", [skep.NewMessage(n, transaction_id=f"t-{n}") for n in range(3)])
+    client.pop("orders")
+
+    would = command("message", "delete", "orders", "1", "--dry-run")
+    assert (would.json()["dryRun"], would.json()["leasesEnded"]) == (True, 1)
+    unasked = command("message", "delete", "orders", "1")
+    assert (unasked.code, "this deletes message 1 of 'orders'" in unasked.err) == (1, True)
+    assert [one.seq for one in client.messages("orders")] == [1, 2, 3]
+    agreed = command.on_terminal("message", "delete", "orders", "1", typed="y\n")
+    assert "deleted message 1 of 'orders', unsettled in 1 group, 1 lease held it" in agreed.out
+    assert command("message", "delete", "orders", "--transaction-id", "t-1", "--yes").json()["seq"] == 2
+    assert [one.seq for one in client.messages("orders")] == [3]
+    assert command("message", "delete", "orders", "1", "--yes").code == 4
+    assert command("message", "delete", "orders", "--yes").code == 1

@@ -216,3 +216,32 @@ def test_what_happened_to_a_message_is_told_of_its_trace(client: skep.Client) ->
     ]  # fmt: skip
     assert [name.name for name in client.trace_names()] == ["charged card", "sent mail"]
     assert [bytes(event.data) for event in client.traces_by_name("charged card")] == [b'{"amount":3}']
+
+
+def test_a_message_is_deleted_for_all_groups(client: skep.Client) -> None:
+    client.push("orders", [skep.NewMessage(n, transaction_id=f"t-{n}", partition="p") for n in range(4)])
+    [held] = client.pop("orders", group="billing")
+
+    would = client.delete_message("orders", 1, dry_run=True)
+    did = client.delete_message("orders", 1, message_id=would.id)
+    by_transaction_id = client.delete_message_pushed_as("orders", "t-1", partition="p")
+
+    assert (would.dry_run, did.consumer_groups, did.leases_ended) == (True, ["billing"], 1)
+    assert by_transaction_id.seq == 2
+    with pytest.raises(skep.SkepError) as late:
+        held.ack()
+    assert late.value.code is Code.STALE_LEASE
+    again = client.pop("orders", group="billing", batch=9)
+    assert [message.json() for message in again] == [2, 3]
+    for message in again:
+        message.ack()
+    with pytest.raises(skep.SkepError) as settled:
+        client.delete_message("orders", 3)
+    assert settled.value.code is Code.MESSAGE_SETTLED
+
+
+async def test_the_asynchronous_client_deletes_a_message_alike(async_client: skep.AsyncClient) -> None:
+    await async_client.push("orders", [1, 2], transaction_id=None)
+
+    assert (await async_client.delete_message("orders", 1)).seq == 1
+    assert [message.seq async for message in async_client.messages("orders")] == [2]

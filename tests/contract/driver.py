@@ -16,6 +16,7 @@ from skep.model import (
     ClearScope,
     DeadLetter,
     DeadLetterFilter,
+    DeletedMessage,
     Delivery,
     GroupStats,
     MessageFilter,
@@ -253,6 +254,12 @@ class Driver:
         cleared = await self.store.clear(self.key(queue), scope, self.now)
         await self.check_accounts()
         return cleared
+
+    async def delete_message(self, seq: int, queue: str = "q", **fields: Any) -> DeletedMessage:
+        given: dict[str, Any] = {"id_": None} | fields
+        deleted = await self.store.delete_message(self.key(queue), Seq(seq), now=self.now, **given)
+        await self.check_accounts()
+        return deleted
 
     # chores
 

@@ -415,6 +415,34 @@ class StoreMachine(RuleBasedStateMachine):
 
         self.keep([(model, agree) for model in self.models])
 
+    @precondition(lambda self: self.deliveries)
+    @rule(pick=PICKS, good=st.sampled_from([True, True, True, False]))
+    def release(self, pick: int, good: bool) -> None:
+        """By hand; how many rows of an unordered queue a lease has is the store's own."""
+        delivery = self.pick(self.deliveries, pick)
+        token = delivery.token if good else Token(bytes(self.mint.mint()))
+
+        async def released(store: Store) -> bool:
+            place = (delivery.queue, delivery.group, delivery.partition)
+            return await store.release_lease(*place, token, self.now) > 0
+
+        self.both(released)
+
+    @rule(queue=PICKS, pick=PICKS, dry_run=st.sampled_from([False, False, False, True]))
+    def delete_message(self, queue: int, pick: int, dry_run: bool) -> None:
+        """Any message there ever was, mostly one that is still there; also dead letters."""
+        key = self.pick(self.queues, queue)
+        log = self.model.log(key)
+        seq = Seq(self.pick(sorted(log.entries) or sorted(log.written) or [1], pick))
+
+        async def deleted(store: Store) -> object:
+            try:
+                return await store.delete_message(key, seq, None, self.now, dry_run)
+            except SkepError as error:
+                return error.code
+
+        self.both(deleted)
+
     @rule(seconds=st.sampled_from([0, 1, 2, 5, 20, 40]))
     def advance(self, seconds: int) -> None:
         self.clock.advance(seconds)
@@ -643,6 +671,8 @@ HIDDEN: dict[str, tuple[str, ...]] = {
     "Chore": ("next_at", "more", "done"),
     "Delivery": ("priority",),
     "GroupStats": ("rates",),
+    # Whether a pop has taken a lease over that ran out is not told.
+    "DeletedMessage": ("leases",),
 }
 
 

@@ -32,6 +32,7 @@ from skep.model import (
     ClearScope,
     DeadLetterFilter,
     DeadReason,
+    DeletedMessage,
     Depth,
     Edited,
     GroupStats,
@@ -60,7 +61,7 @@ from skep.system_events import EventPosition, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
 from skep.wire.times import to_datetime
-from tests.support.reference import EXPIRED_LEASE, ClosedLogs, Group, Lease, Log, Scheduled
+from tests.support.reference import EXPIRED_LEASE, UNSETTLED, ClosedLogs, Entry, Group, Lease, Log, Scheduled
 from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_claims import ReferenceClaims
 from tests.support.reference_clock import ReferenceClock
@@ -491,6 +492,32 @@ class ReferenceStore(
         for lease in held:
             lease.deadline, lease.token = min(lease.deadline, now), Token(b"nobody has this")
         return len(held)
+
+    async def delete_message(
+        self, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool = False
+    ) -> DeletedMessage:
+        log = self.log(key)
+        entry = log.entries.get(seq)
+        if entry is None or id_ not in (None, entry.id):
+            raise SkepError(Code.MESSAGE_NOT_FOUND, f"there is no message {seq}")
+        waiting = [group for group in log.groups.values() if self._waits_for(group, entry)]
+        if not waiting and (log.groups or seq < log.first_seq):
+            raise SkepError(Code.MESSAGE_SETTLED, f"message {seq} is settled in every group")
+        held = [(group, lease) for group in waiting if (lease := group.lease_of(seq)) is not None]
+        names = sorted(group.name for group in waiting)
+        deleted = DeletedMessage(seq, entry.id, entry.partition, entry.transaction_id, names, len(held))
+        if not dry_run:
+            for group, lease in held:
+                await self.release_lease(key, group.name, lease.partition, lease.token, now)
+            self.take_away(log, seq, now)
+            log.failures = [failure for failure in log.failures if failure.seq != seq]
+        return deleted
+
+    def _waits_for(self, group: Group, entry: Entry) -> bool:
+        if entry.seq > group.scan_seq:
+            return group.external or entry.audience in (None, group.id)
+        mark = group.marks.get(entry.seq)
+        return mark is not None and mark.state in UNSETTLED
 
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         log = self.log(key)

@@ -1,4 +1,4 @@
-"""`skep message`: look at messages without leasing them."""
+"""`skep message`: look at messages without leasing them, and delete one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,28 @@ import msgspec
 from cyclopts import App
 
 from skep.cli.connection import Connection, Flag
+from skep.cli.consent import Consent
 from skep.cli.leases import named
-from skep.cli.output import Columns, duration, excerpt, print_fields, print_lines, print_one, print_rows, print_table
+from skep.cli.output import (
+    Columns,
+    counted,
+    duration,
+    excerpt,
+    print_fields,
+    print_lines,
+    print_one,
+    print_rows,
+    print_table,
+)
 from skep.cli.when import Since, Until, instant
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
     from skep.wire.attempts import AttemptView
-    from skep.wire.browsing import BrowsedMessage, MessageStory
+    from skep.wire.browsing import BrowsedMessage, MessageDeleted, MessageStory
     from skep.wire.scheduled import ScheduledView
 
-message_app = App(name="message", help="Look at messages without leasing them.", help_format="plaintext")
+message_app = App(name="message", help="Look at messages without leasing them; delete one.", help_format="plaintext")
 
 LISTED = 100
 State = Literal["pending", "in_flight", "settled", "dead"]
@@ -124,6 +135,58 @@ def show(
     from skep.wire.browsing import MessageStory
 
     print_one(to, MessageStory(**msgspec.structs.asdict(found), attempts=attempts), _show)
+
+
+@message_app.command
+def delete(
+    queue: str,
+    seq: int | None = None,
+    /,
+    *,
+    transaction_id: str | None = None,
+    partition: str = "Default",
+    consent: Consent | None = None,
+    to: Connection | None = None,
+) -> None:
+    """Delete a message that is not settled, for all groups: nobody gets it again.
+
+    Whoever holds it loses the lease, and what else the lease holds is delivered again. The transaction id
+    stays taken until the deduplication window ends. A message that is scheduled is cancelled: skep scheduled cancel.
+
+    For example:
+        skep message delete orders 17 --dry-run
+        skep message delete orders --transaction-id order-1 --partition customer-1 --yes
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    seq
+        Its seq.
+    transaction_id
+        Its transaction id; the newest one with it is deleted.
+    partition
+        The partition, with --transaction-id.
+    """
+    to, consent = to or Connection(), consent or Consent()
+    if (seq is None) == (transaction_id is None):
+        raise SkepError(Code.INVALID_REQUEST, "name the message by its seq, or by --transaction-id")
+    with to.open() as client:
+        if transaction_id is not None:
+            found = client.delete_message_pushed_as(queue, transaction_id, partition=partition, dry_run=True)
+        else:
+            found = client.delete_message(queue, seq or 0, dry_run=True)
+        if not consent.dry_run:
+            consent.ask(f"this deletes {_told(found)}")
+            found = client.delete_message(queue, found.seq, message_id=found.id)
+    print_one(to, found, lambda one: print_lines([f"{'would delete' if one.dry_run else 'deleted'} {_told(one)}"]))
+
+
+def _told(message: MessageDeleted) -> str:
+    """Which message it is, and whom it is taken from."""
+    held = f", {counted(message.leases_ended, 'lease')} held it" if message.leases_ended else ""
+    groups = counted(len(message.consumer_groups), "group")
+    return f"message {message.seq:,} of {message.queue!r}, unsettled in {groups}{held}"
 
 
 def show_scheduled(message: ScheduledView) -> None:

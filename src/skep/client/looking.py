@@ -22,7 +22,7 @@ from skep.client.scheduled import Scheduled
 from skep.client.spelling import spelled_out
 from skep.model import ClearScope
 from skep.wire.attempts import AttemptView
-from skep.wire.browsing import BrowsedMessage
+from skep.wire.browsing import BrowsedMessage, MessageDeleted
 from skep.wire.dead_letters import Buried, DeadLetterView, PurgeResponse, ReplayResponse, ReplayView
 from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
 from skep.wire.operations import OperationStatsResponse, OperationView
@@ -222,6 +222,21 @@ class Looking(Scheduled):
     def message_pushed_as(self, queue: str, transaction_id: str, *, partition: str) -> BrowsedMessage:
         """The newest message with a transaction id in a partition, with its whole payload."""
         return self.run(looking_calls.message_pushed_as(queue, partition, transaction_id))
+
+    def delete_message(
+        self, queue: str, seq: int, *, message_id: str | None = None, dry_run: bool = False
+    ) -> MessageDeleted:
+        """Delete a message that is not settled, for all groups: nobody gets it again. Whoever holds it loses the lease.
+
+        With ``message_id`` only if the message at this seq has that id. MESSAGE_SETTLED when every group has settled it.
+        """
+        return self.run(looking_calls.delete_message(queue, seq, message_id, dry_run))
+
+    def delete_message_pushed_as(
+        self, queue: str, transaction_id: str, *, partition: str, dry_run: bool = False
+    ) -> MessageDeleted:
+        """Delete the newest message with a transaction id in a partition, as `delete_message` does."""
+        return self.run(looking_calls.delete_message_pushed_as(queue, partition, transaction_id, dry_run))
 
     def trace(self, trace_id: str) -> list[BrowsedMessage]:
         """All messages of a trace across queues, oldest first."""

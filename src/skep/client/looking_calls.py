@@ -12,7 +12,7 @@ from skep.client.reading import reader
 from skep.errors import Code, SkepError
 from skep.model import DeadReason, MessageState
 from skep.wire.attempts import AttemptsResponse
-from skep.wire.browsing import BrowsedMessage, MessagesResponse, TraceResponse
+from skep.wire.browsing import BrowsedMessage, MessageDeleted, MessagesResponse, TraceResponse
 from skep.wire.dead_letters import (
     Buried,
     BuryRequest,
@@ -146,6 +146,7 @@ _NAMES = {
     "group": "consumerGroup",
     "source_queue": "sourceQueue",
     "transaction_id": "transactionId",
+    "message_id": "messageId",
     "trace_id": "traceId",
     "dry_run": "dryRun",
     "due_after": "dueAfter",
@@ -357,6 +358,18 @@ def message_pushed_as(queue: str, partition: str, transaction_id: str) -> Call[B
     """The newest message with a transaction id."""
     path = f"/api/v1/messages/{path_part(partition)}/{path_part(transaction_id)}"
     return get(path, BrowsedMessage, {"queue": queue})
+
+
+def delete_message(queue: str, seq: int, message_id: str | None, dry_run: bool) -> Call[MessageDeleted]:
+    """Delete the message at a seq."""
+    query = {"message_id": message_id, "dry_run": dry_run}
+    return delete(f"{QUEUES}/{path_part(queue)}/messages/{seq}", MessageDeleted, query)
+
+
+def delete_message_pushed_as(queue: str, partition: str, transaction_id: str, dry_run: bool) -> Call[MessageDeleted]:
+    """Delete the newest message with a transaction id."""
+    path = f"/api/v1/messages/{path_part(partition)}/{path_part(transaction_id)}"
+    return delete(path, MessageDeleted, {"queue": queue, "dry_run": dry_run})
 
 
 def trace(trace_id: str) -> Call[TraceResponse]:

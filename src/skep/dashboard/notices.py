@@ -32,6 +32,7 @@ _NOTICES = {
     "unscheduled": "{number} scheduled message{s} cancelled.",
     "ran": "{number} scheduled message{s} entered the log.",
     "rescheduled": "{number} scheduled message{s} moved to another time.",
+    "message_deleted": "Message {number} was deleted.",
     "purged": "{number} dead letter{s} deleted permanently.",
 }
 

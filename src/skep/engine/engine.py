@@ -60,6 +60,7 @@ from skep.model import (
     Appended,
     Cleared,
     ClearScope,
+    DeletedMessage,
     Delivery,
     NewMessage,
     PopResult,
@@ -71,6 +72,7 @@ from skep.model import (
     QueueSettings,
     Renewal,
     RenewResult,
+    Seq,
     Settlement,
     SettleResult,
     SettleStatus,
@@ -595,6 +597,19 @@ class Engine:
             self._lifecycle.inspect(key)
             self._wake(key)
             return cleared
+
+    async def delete_message(
+        self, key: QueueKey, seq: Seq, id_: Id | None = None, *, dry_run: bool = False
+    ) -> DeletedMessage:
+        """Delete a message that is not settled, for all groups, also from who holds it; with ``id_`` only if it has this id."""
+        with self._in_flight:
+            validate.check_key(key)
+            deleted = await self._store.delete_message(key, seq, id_, self._clock.now(), dry_run)
+            if not dry_run:
+                # What it kept back may be had now, and so may its neighbours in a lease.
+                self._lifecycle.inspect(key)
+                self._wake(key)
+            return deleted
 
     def _make_queue(self, key: QueueKey) -> LogicalQueue:
         return LogicalQueue(key, self._surroundings)

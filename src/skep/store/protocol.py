@@ -33,6 +33,7 @@ from skep.model import (
     ClearScope,
     DeadLetter,
     DeadLetterFilter,
+    DeletedMessage,
     Edited,
     GroupStats,
     LeaseInfo,
@@ -417,6 +418,17 @@ class Store(Protocol):
         """Let the leases under a token run out now, and fence it: nothing that is said with it counts any more (I6). How many did.
 
         They count as any that ran out: the delivery was an attempt.
+        """
+        ...
+
+    async def delete_message(
+        self, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool = False
+    ) -> DeletedMessage:
+        """Delete one message from the log, for all groups; those that had not settled it count it as expired.
+
+        A lease that holds it ends as by `release_lease`, its token is fenced, and what else it holds is delivered again.
+        The deduplication key stays. MESSAGE_NOT_FOUND when there is none at this seq, or it has another id than ``id_``;
+        MESSAGE_SETTLED when no group has anything to do with it.
         """
         ...
 

@@ -474,6 +474,21 @@ def group_is_not_external(queue: str, group: str) -> SkepError:
     )
 
 
+def message_not_found(queue: str, seq: int) -> SkepError:
+    """What someone is told who names a message that is not in the log."""
+    return SkepError(Code.MESSAGE_NOT_FOUND, f"there is no message {seq} in {queue!r}", queue=queue, seq=seq)
+
+
+def message_settled(queue: str, seq: int) -> SkepError:
+    """What someone is told who wants to delete a message that no group has anything to do with."""
+    return SkepError(
+        Code.MESSAGE_SETTLED,
+        f"message {seq} of {queue!r} is settled in every group: nobody will get it again, and retention removes it",
+        queue=queue,
+        seq=seq,
+    )
+
+
 def check_reported(queue: str, seq: int, last_seq: int) -> None:
     """Refuse progress beyond the log: whoever reports it has read another one."""
     if seq > last_seq:

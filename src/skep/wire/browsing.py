@@ -42,6 +42,19 @@ class MessageStory(BrowsedMessage, rename="camel", kw_only=True):
     attempts: list[AttemptView]
 
 
+class MessageDeleted(Struct, rename="camel"):
+    """A message that was deleted, or would be: the groups that had not settled it, and how many of them held it under a lease."""
+
+    queue: str
+    partition: str
+    seq: int
+    id: str
+    transaction_id: str | None
+    dry_run: bool
+    consumer_groups: list[str]
+    leases_ended: int
+
+
 class MessagesResponse(Struct):
     """A page; ``after`` is where the next one starts, null when there is none. A page may be short and not the last."""
 

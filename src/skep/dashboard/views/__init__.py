@@ -6,6 +6,7 @@ from skep.dashboard.site import Deed, Page
 from skep.dashboard.views import (
     consumers,
     dead_letters,
+    deletion,
     messages,
     operations,
     overview,
@@ -18,7 +19,7 @@ from skep.dashboard.views import (
 )
 
 _MODULES = (
-    overview, queues, queue, scheduled, messages, traces, consumers, dead_letters, operations, pipelines, tenants,
+    overview, queues, queue, scheduled, messages, deletion, traces, consumers, dead_letters, operations, pipelines, tenants,
 )  # fmt: skip
 
 

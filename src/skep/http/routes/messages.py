@@ -51,7 +51,7 @@ def operations(engine: Engine) -> list[Operation]:
     async def by_transaction_id(call: Call) -> Answer:
         key = call.queue(parameters.needed(call.query, "queue"))
         partition, transaction_id = call.path("partition"), call.path("transactionId")
-        message = await find(key, partition, transaction_id)
+        message = await newest(engine, key, partition, transaction_id)
         if message is None:
             wanted = ScheduledFilter(
                 tenant=key.tenant, queue=key.name, partition=partition, transaction_id=transaction_id
@@ -61,20 +61,6 @@ def operations(engine: Engine) -> list[Operation]:
                 return json_answer(browsed_scheduled(waiting[0]))
             raise SkepError(Code.MESSAGE_NOT_FOUND, "there is no message with this partition and transaction id")
         return json_answer(browsed_message(message))
-
-    async def find(key: QueueKey, partition: str, transaction_id: str) -> StoredMessage | None:
-        """The newest one, since a transaction id may be used again once its deduplication window has passed."""
-        after: Seq | None = None
-        for _ in range(FINDING_PAGES):
-            page = await engine.look.messages(
-                MessageFilter(
-                    queue=key, partition=partition, transaction_id=transaction_id, limit=1, descending=True, after=after
-                )
-            )
-            if page.messages or page.after is None:
-                return page.messages[0] if page.messages else None
-            after = page.after
-        return None
 
     async def by_seq(call: Call) -> Answer:
         seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
@@ -110,6 +96,21 @@ def operations(engine: Engine) -> list[Operation]:
             summary="Show the attempts of the message at a seq: who had it, how that ended, and why it failed",
         ),
     ]  # fmt: skip
+
+
+async def newest(engine: Engine, key: QueueKey, partition: str, transaction_id: str) -> StoredMessage | None:
+    """The newest message with a transaction id, which may be used again once its deduplication window has passed."""
+    after: Seq | None = None
+    for _ in range(FINDING_PAGES):
+        page = await engine.look.messages(
+            MessageFilter(
+                queue=key, partition=partition, transaction_id=transaction_id, limit=1, descending=True, after=after
+            )
+        )
+        if page.messages or page.after is None:
+            return page.messages[0] if page.messages else None
+        after = page.after
+    return None
 
 
 def _filter(call: Call) -> MessageFilter:

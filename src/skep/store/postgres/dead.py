@@ -269,7 +269,7 @@ async def replay(
             *((None, None, None) if edited is None else (edited.payload, edited.content_type, edited.headers)),
         )  # fmt: skip
         replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
-    await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
+    await remove(connection, queue, [row["seq"] for row in rows], now, shard)
     sources = [logs[key] for key in {one.queue for one in replayed}]
     return replayed, [source.queue_id for source in sources if source.watched]
 
@@ -313,12 +313,12 @@ async def purge(connection: Connection, wanted: DeadLetterFilter, limit: int, no
     await connection.execute(SQL["take_groups"], queue.id, True)
     await connection.execute(SQL["lock_log"], queue.id)
     rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), wanted.up_to, limit)
-    await _remove(connection, queue, [row["seq"] for row in rows], now, shard)
+    await remove(connection, queue, [row["seq"] for row in rows], now, shard)
     return len(rows)
 
 
-async def _remove(connection: Connection, queue: Queue, seqs: list[int], now: Instant, shard: int) -> None:
-    """Take messages out of a dead-letter queue, correcting the accounts of the groups that read it.
+async def remove(connection: Connection, queue: Queue, seqs: list[int], now: Instant, shard: int) -> None:
+    """Take messages, and the dead letters that they may be, out of a queue, correcting the accounts of the groups that read it.
 
     Under the log's lock: nobody else takes the same ones, and the newest seq and the floor stay as a push sees them. The groups
     are taken, but for those that were made before the log was ours.

@@ -78,9 +78,16 @@ async def release_lease(
     group_id = await connection.fetchval(SQL["group_id"], queue.id, group)
     if group_id is None:
         return 0, []
-    released = int(await connection.fetchval(SQL["release_lease"], queue.id, group_id, partition, token, now))
-    released += int(await connection.fetchval(SQL["release_sets"], queue.id, group_id, partition, token, now))
+    released = await release(connection, queue.id, group_id, partition, token, now)
     return released, [queue.id] if released else []
+
+
+async def release(
+    connection: Connection, queue_id: int, group_id: int, partition: str, token: Token, now: Instant
+) -> int:
+    """The same for a group that was found already; how many rows were released."""
+    released = int(await connection.fetchval(SQL["release_lease"], queue_id, group_id, partition, token, now))
+    return released + int(await connection.fetchval(SQL["release_sets"], queue_id, group_id, partition, token, now))
 
 
 async def _forget_leases(connection: Connection, queue_id: int, group_id: int) -> None:

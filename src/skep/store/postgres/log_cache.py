@@ -1,8 +1,9 @@
 """What was read of logs as columns, kept in memory: the next reader of the same messages costs PostgreSQL next to nothing.
 
 Several queries read one queue as a rule, one behind the other. What is kept are whole chunks, which begin at the same seqs for
-all of them. A log is append-only: of what is in it nothing changes, and what goes, goes from its beginning. (Dead letters are taken
-out of the middle, so nothing is kept of queues that hold some.) Still PostgreSQL is asked each time whether a chunk is there.
+all of them. A log is append-only: of what is in it nothing changes, and what goes, goes from its beginning. A message that somebody
+deletes is the exception: so PostgreSQL says each time whether all of a chunk is still there, and a chunk is kept only if that was so
+after it was read. (Dead letters are taken out of the middle all the time, so nothing is kept of queues that hold some.)
 It is asked for the last message, too, since a replica that took over, or a backup that was put back, may have given the same seqs
 to other messages. Where the last was stored by the same transaction, those before it are the same. Its id alone does not say so: what
 was scheduled, queued or spooled is stored again under the id it had.

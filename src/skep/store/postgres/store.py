@@ -33,6 +33,7 @@ from skep.model import (
     ClearScope,
     DeadLetter,
     DeadLetterFilter,
+    DeletedMessage,
     Edited,
     GroupStats,
     LeaseInfo,
@@ -97,6 +98,7 @@ from skep.store.postgres import (
 )
 from skep.store.postgres.access import PostgresAccess
 from skep.store.postgres.connection import Connection, Pool, translated
+from skep.store.postgres.delete import delete_message
 from skep.store.postgres.log_cache import LogCache
 from skep.store.postgres.news import News
 from skep.store.postgres.outcomes import settle_once
@@ -475,6 +477,15 @@ class PostgresStore:
         with suppress(SkepError):
             async with self._pool.connection() as connection:
                 self._news.announce([row["id"] for row in await connection.fetch(SQL["watched"], queues, now)])
+
+    async def delete_message(
+        self, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool = False
+    ) -> DeletedMessage:
+        deleted, changed = await self._pool.transaction(
+            lambda c: delete_message(c, key, seq, id_, now, self._shard, dry_run)
+        )
+        await self._tell_waiting(changed, now)
+        return deleted
 
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         return await self._pool.transaction(lambda c: groups.clear(c, key, scope, now, self._shard))

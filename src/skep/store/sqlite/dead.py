@@ -46,7 +46,7 @@ def replay(
     queue = _dead_queue(session, wanted.queue)
     rows = _find(session, queue, wanted, 1, min(until, MAX_SEQ), len(ids))
     replayed = [_send_back(session, queue, row, id_, now, edited) for row, id_ in zip(rows, ids, strict=False)]
-    _remove(session, queue, rows, now)
+    remove(session, queue, _gone(rows), now)
     return replayed
 
 
@@ -69,7 +69,7 @@ def purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant) 
     """Delete matches; how many."""
     queue = _dead_queue(session, wanted.queue)
     rows = _find(session, queue, wanted, 1, MAX_SEQ, limit)
-    _remove(session, queue, rows, now)
+    remove(session, queue, _gone(rows), now)
     if rows:
         session.cut_log_soon()
     return len(rows)
@@ -156,13 +156,17 @@ def _send_back(
     return Replayed(letter.seq, queue.key, id_, Seq(seq))
 
 
-def _remove(session: Session, queue: QueueRow, rows: list[Row], now: Instant) -> None:
-    """Delete messages and their dead letters, and put the dead-letter queue's own groups right."""
-    if not rows:
+def _gone(rows: list[Row]) -> list[Gone]:
+    return [Gone(row[0] & MAX_SEQ, row[18], row[17]) for row in rows]
+
+
+def remove(session: Session, queue: QueueRow, gone: list[Gone], now: Instant) -> None:
+    """Delete messages, and the dead letters that they may be, and put the queue's groups right."""
+    if not gone:
         return
-    session.db.executemany(SQL["delete_message"], [(row[0],) for row in rows])
-    session.db.executemany(SQL["delete_dead_letter"], [(row[0],) for row in rows])
-    gone = [Gone(row[0] & MAX_SEQ, row[18], row[17]) for row in rows]
+    positions = [(queue.base | one.seq,) for one in gone]
+    session.db.executemany(SQL["delete_message"], positions)
+    session.db.executemany(SQL["delete_dead_letter"], positions)
     queue.floor_seq = max(queue.floor_seq, gone[-1].seq)
     queue.gaps += sum(one.seq >= queue.first_seq for one in gone)
     session.touch_queue(queue)

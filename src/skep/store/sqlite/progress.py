@@ -151,6 +151,11 @@ def release_lease(session: Session, key: QueueKey, name: str, partition: str, to
     group = session.find_group(queue, name)
     if group is None:
         return 0
+    return release(session, queue, group, partition, token, now)
+
+
+def release(session: Session, queue: QueueRow, group: GroupRow, partition: str, token: Token, now: Instant) -> int:
+    """The same for a group that was found already."""
     statement = "release_lease" if queue.is_ordered else "release_sets"
     session.db.execute(SQL[statement], (group.id, queue.stored_partition(partition), token, now))
     return session.db.changes()

@@ -37,6 +37,7 @@ from skep.model import (
     ClearScope,
     DeadLetter,
     DeadLetterFilter,
+    DeletedMessage,
     Edited,
     GroupStats,
     LeaseInfo,
@@ -108,6 +109,7 @@ from skep.store.sqlite import (
 from skep.store.sqlite.access import SqliteAccess
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
+from skep.store.sqlite.delete import delete_message
 from skep.store.sqlite.records import SqliteRecords
 from skep.store.sqlite.refusals import SqliteRefusals
 from skep.store.sqlite.scheduled import SqliteScheduled
@@ -460,6 +462,12 @@ class SqliteStore:
     async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
         """Let the leases under a token run out now, and fence it."""
         return await self._write(lambda session: progress.release_lease(session, key, group, partition, token, now))
+
+    async def delete_message(
+        self, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool = False
+    ) -> DeletedMessage:
+        """Delete one message that is not settled, for all groups."""
+        return await self._write(lambda session: delete_message(session, key, seq, id_, now, dry_run))
 
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         """Settle as expired what waits, and drop what is scheduled."""

@@ -64,7 +64,7 @@ async def test_a_group_made_beside_a_purge_gets_every_message_once(
     await driver.push("purged", "kept")
     await driver.reject(*await driver.pop())
     held: list[HeldConnection] = []
-    remove = dead._remove
+    remove = dead.remove
     purging_now = asyncio.Event()
 
     async def held_remove(connection: Any, queue: Any, which: Sequence[int], *rest: Any) -> None:
@@ -72,7 +72,7 @@ async def test_a_group_made_beside_a_purge_gets_every_message_once(
         purging_now.set()
         await remove(held[0], queue, which, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dead, "_remove", held_remove)
+    monkeypatch.setattr(dead, "remove", held_remove)
     purging = asyncio.create_task(driver.store.purge(driver.dead_filter(seqs=[1]), 1, driver.now))
     async with asyncio.timeout(10):
         await purging_now.wait()

@@ -161,6 +161,13 @@ async def replay(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.replay(driver.dead_filter(), ids, Seq(2**60), driver.now)
 
 
+async def delete_message(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    """One that two groups have not settled, and one of them holds."""
+    await driver.seek(FROM_BEGINNING, group="another")
+    (held,) = await driver.pop(batch=1)
+    return lambda: driver.store.delete_message(driver.key(), held.seq, None, driver.now)
+
+
 async def expire(driver: Driver) -> Callable[[], Awaitable[Any]]:
     await driver.pop(group="another")
     driver.clock.advance(1_000)
@@ -241,7 +248,7 @@ async def compact(driver: Driver) -> Callable[[], Awaitable[Any]]:
 VERBS: list[Verb] = [
     push, push_plain, push_to_another_that_is_new, pop, pop_and_bury, pop_for_a_new_group, auto_ack,
     auto_ack_and_bury_for_a_new_group, ack, nack, reject, reject_in_two_queues, renew, transact, transact_together, seek, seek_of_a_new_group, delete_group, end_leases, release_lease, report_progress,
-    promote, count_scheduled, cancel_scheduled, move_scheduled, run_scheduled, clear, purge, replay, expire, retain, sweep, change_of_ordering, delete_queue, look, look_at_leases, sample, compact,
+    promote, count_scheduled, cancel_scheduled, move_scheduled, run_scheduled, clear, purge, delete_message, replay, expire, retain, sweep, change_of_ordering, delete_queue, look, look_at_leases, sample, compact,
 ]  # fmt: skip
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from skep.columns import LogPiece, LogRange, NewRows
 from skep.config import ServerSettings
-from skep.model import LOG_CHUNK, ClearScope, Seq
-from skep.store.postgres import PostgresStore
+from skep.model import LOG_CHUNK, ClearScope, Seq, Start, StartMode
+from skep.store.postgres import PostgresStore, reading
 from skep.store.postgres.log_cache import IDLE_SECONDS, LogCache, Mark
 from skep.store.postgres.store import LOG_CACHE_BYTES
 from tests.contract.driver import Driver
@@ -301,3 +301,62 @@ async def test_what_was_read_last_stays_longest(driver: Driver, other: Session, 
 
     assert [await payload(reader, first) for first in (firsts[0], firsts[2], firsts[1])] == [OLD, OLD, NEW]
     await store.close()
+
+
+async def test_a_deleted_message_is_served_from_no_servers_memory(driver: Driver, there: Driver) -> None:
+    await fill(driver, 2 * LOG_CHUNK)
+    for server in (driver, there):
+        await piece(server)
+        await piece(server, LOG_CHUNK + 1)
+
+    await there.delete_message(7)
+
+    for server in (driver, there):
+        for _ in range(2):
+            found = (await piece(server)).batch.column("seq").to_pylist()
+            assert 7 not in found
+            assert found[:7] == [1, 2, 3, 4, 5, 6, 8]
+
+
+async def test_beside_a_deleted_message_the_other_chunks_stay_in_memory(driver: Driver, other: Session) -> None:
+    await fill(driver, 2 * LOG_CHUNK)
+    await piece(driver, LOG_CHUNK + 1)
+    await driver.delete_message(7)
+    await tamper(other)
+
+    assert await payload(driver, LOG_CHUNK + 1) == OLD
+
+
+async def test_a_message_deleted_after_retention_took_an_earlier_gap_is_not_served(driver: Driver) -> None:
+    """The number of gaps is the same as when the chunk was read, and says nothing."""
+    await driver.create(retention_seconds=1)
+    await fill(driver, 2 * LOG_CHUNK)
+    await driver.delete_message(7)
+    await driver.seek(Start(StartMode.SEQ, LOG_CHUNK + 1))
+    await piece(driver, LOG_CHUNK + 1)
+    driver.clock.advance(10)
+    while (await driver.retain(limit=LOG_CHUNK)).more:
+        pass
+    await driver.delete_message(LOG_CHUNK + 2)
+
+    assert (await driver.queue_stats()).gaps == 1
+    found = (await piece(driver, LOG_CHUNK + 1)).batch.column("seq").to_pylist()
+    assert found[:2] == [LOG_CHUNK + 1, LOG_CHUNK + 3]
+
+
+async def test_a_message_that_is_deleted_while_its_chunk_is_read_is_not_kept(
+    driver: Driver, there: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(driver)
+    read = reading.read
+
+    async def slow_read(*arguments: Any) -> Any:
+        found = await read(*arguments)
+        await there.delete_message(7)
+        return found
+
+    monkeypatch.setattr(reading, "read", slow_read)
+    assert 7 in (await piece(driver)).batch.column("seq").to_pylist(), "it was there when it was read"
+    monkeypatch.undo()
+
+    assert 7 not in (await piece(driver)).batch.column("seq").to_pylist()

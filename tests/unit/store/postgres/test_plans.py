@@ -273,7 +273,7 @@ async def test_no_verb_walks_a_table_that_grows_and_hot_ones_ride_their_index(
     await every_verb(driver, watch)
 
     # Deleting dead letters compares each message with its own lease row, which is one.
-    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history", "failed_attempt", "trace_event", "dead_letter_change"}, "purge": {""}, "replay": {""},
+    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history", "failed_attempt", "trace_event", "dead_letter_change"}, "purge": {""}, "replay": {""}, "delete message": {""},
                "claim": {"operation"}, "look at operations": {"operation"}}  # fmt: skip
     for verb, scans in used.items():
         bad = {scan for scan in walks(scans) if scan.table not in allowed.get(verb, ())}
@@ -389,6 +389,10 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     driver.clock.advance(1000)
     await watch("retain", lambda: driver.retain("r"))
     await driver.pop(batch=1)
+    for name in ("r", "u"):
+        (stored,) = await driver.push("1", queue=name)
+        await driver.pop(name)
+        await watch("delete message", lambda s=stored, n=name: driver.delete_message(s.seq, n))  # type: ignore[misc]
     for scope in ClearScope:
         await watch("clear", lambda scope=scope: driver.clear(scope))  # type: ignore[misc]
     await operation_verbs(driver, watch)

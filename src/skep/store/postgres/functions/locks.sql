@@ -12,7 +12,7 @@
 -- reads the groups before it touches their leases or counters, and before it takes 2, 4 or 5. So a compaction waits only for those who
 -- can finish, and those who come later wait for it with empty hands.
 --
--- A group is shared by all who claim, make or settle its leases, and taken by who ends leases of others: seek, clear, delete, purge,
+-- A group is shared by all who claim, make or settle its leases, and taken by who ends leases of others: seek, clear, delete, delete_message, purge,
 -- replay, retention that ignores groups, a change of ordering, the sweep of a deleted queue. Row locks are not enough for those: a row
 -- that a pop or a nack has inserted and not committed is seen by no snapshot and locked by nobody else. Sharing is in memory only and
 -- makes nobody wait but those who take. PostgreSQL serves waiters in turn, so steady pops do not keep a seek waiting.

@@ -1,0 +1,48 @@
+"""Deleting one message: a page that says whose message it is, and the deed. What was confirmed is what is deleted."""
+
+from __future__ import annotations
+
+from skep.dashboard.filters import quoted
+from skep.dashboard.payloads import one_line
+from skep.dashboard.site import Deed, Fields, Page, Site
+from skep.dashboard.views.queue import key_of
+from skep.errors import Code, SkepError
+from skep.http import parameters
+from skep.http.deleting import delete_message
+from skep.http.exchange import Answer, Call
+from skep.http.need import READ
+from skep.http.shown import wanted_id
+from skep.ids import id_text
+from skep.model import Seq
+
+
+def _seq(call: Call) -> Seq:
+    return Seq(parameters.position({"seq": call.path("seq")}, "seq") or 0)
+
+
+async def confirm(site: Site, call: Call) -> Answer:
+    """What deleting the message would take from whom."""
+    key, seq = key_of(call), _seq(call)
+    found = await site.engine.get_queue(key)
+    message = await site.engine.look.message(key, seq)
+    try:
+        would = await site.engine.delete_message(key, seq, message.id, dry_run=True)
+    except SkepError as error:
+        if error.code is not Code.MESSAGE_SETTLED:
+            raise
+        would = None
+    return site.page(
+        call, "message_delete.html", screen="messages", queue=found, message=message, would=would, id=id_text(message.id),
+        line=one_line(message.payload, message.content_type),
+    )  # fmt: skip
+
+
+async def delete(site: Site, call: Call, fields: Fields) -> str:
+    """Nobody gets it again."""
+    place, key, seq = site.place(call), key_of(call), _seq(call)
+    await delete_message(site.engine, call, key, seq, wanted_id(fields.get("id")))
+    return place.url("messages", q=f"queue:{quoted(key.name)}", notice="message_deleted", number=seq)
+
+
+PAGES: list[Page] = [Page("/queues/{queue}/messages/{seq}/delete", (), confirm, READ)]
+DEEDS: list[tuple[str, Deed]] = [("/queues/{queue}/messages/{seq}/delete", delete)]

@@ -1,0 +1,79 @@
+"""Deleting one message that some group has not settled: fenced first, then taken from the log and from every account.
+
+Nothing that was deleted stays in a lease: the leases that held it end, so no settlement ever comes upon a message that is gone.
+"""
+
+from __future__ import annotations
+
+from skep.clock import Instant
+from skep.ids import Id
+from skep.model import DeletedMessage, QueueKey, Seq, Token
+from skep.store.rules import message_not_found, message_settled
+from skep.store.sqlite.dead import remove
+from skep.store.sqlite.gone import Gone
+from skep.store.sqlite.leases import find_lease
+from skep.store.sqlite.progress import release
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
+from skep.store.sqlite.sets import SQL as SETS_SQL
+from skep.store.sqlite.sets import set_of_row
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "delete")
+
+
+def delete_message(
+    session: Session, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool
+) -> DeletedMessage:
+    """Delete a message, or with ``dry_run`` only look."""
+    queue = session.queue(key)
+    row = session.row(SQL["message"], (queue.base | seq,)) if 0 < seq <= MAX_SEQ else None
+    if row is None or id_ not in (None, row[0]):
+        raise message_not_found(key.name, seq)
+    message_id, partition, transaction_id, audience = row
+    gone = Gone(seq, partition, audience)
+    known = list(session.groups(queue).values())
+    waiting = [group for group in known if _is_unsettled(session, queue, group, gone)]
+    if not waiting and (known or seq < queue.first_seq):
+        raise message_settled(key.name, seq)
+    held = [(group, token) for group in waiting if (token := _token(session, queue, group, gone)) is not None]
+    names = sorted(group.name for group in waiting)
+    found = DeletedMessage(seq, message_id, partition, transaction_id, names, len(held))
+    if dry_run:
+        return found
+    for group, token in held:
+        release(session, queue, group, partition, token, now)
+    remove(session, queue, [gone], now)
+    session.flush()
+    session.db.execute(SQL["forget_failures"], (queue.id, seq))
+    session.cut_log_soon()
+    return found
+
+
+def _is_unsettled(session: Session, queue: QueueRow, group: GroupRow, message: Gone) -> bool:
+    """Whether a group has yet to settle a message that is meant for it."""
+    if message.audience not in (None, group.id) and not group.external:
+        return False
+    if message.seq > group.scan_seq or group.external:
+        return message.seq > group.scan_seq
+    if not queue.is_ordered:
+        return any(message.seq in seqs for _, seqs in _sets(session, group, message.partition))
+    lease = find_lease(session, group, message.partition)
+    return lease is not None and (
+        message.seq in lease.open or (message.seq > lease.delivered_seq and lease.pending > 0)
+    )
+
+
+def _token(session: Session, queue: QueueRow, group: GroupRow, message: Gone) -> Token | None:
+    """What a message is held under, if anybody has it."""
+    if not queue.is_ordered:
+        held = [token for token, seqs in _sets(session, group, message.partition) if message.seq in seqs]
+        return Token(held[0]) if held and held[0] is not None else None
+    lease = find_lease(session, group, message.partition)
+    if lease is None or lease.token is None or message.seq not in lease.open[: lease.leased]:
+        return None
+    return Token(lease.token)
+
+
+def _sets(session: Session, group: GroupRow, partition: str) -> list[tuple[bytes | None, list[int]]]:
+    found = map(set_of_row, session.rows(SETS_SQL["sets_of_partition"], (group.id, partition)))
+    return [(held.token, held.seqs) for held in found]
