@@ -44,8 +44,10 @@ def test_a_server_that_is_not_there_is_told_before_spark_is_started(
 ) -> None:
     to = ["--url", f"http://127.0.0.1:{free_port()}", "--lake", str(tmp_path / "lake")]
     assert run(["pipeline", "run", "archive", *to]) == 2
-    told = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    told = json.loads(said.out)
     assert "did not answer" in told["error"]
+    assert f"ERROR  {told['error']}" in said.err  # what a nightly run is mailed with
     assert "start one with skep serve" in told["error"]
     assert not list(tmp_path.rglob("spark.log"))
 

@@ -183,6 +183,27 @@ async def test_bounds_say_what_the_log_holds(driver: Driver) -> None:
     assert (bounds.first_seq, bounds.last_seq, bounds.last_at) == (1, 2, driver.now)
 
 
+async def test_the_bounds_of_many_logs_are_those_of_each_and_a_queue_that_is_not_there_is_left_out(
+    driver: Driver,
+) -> None:
+    await driver.create("empty")
+    await driver.create("kept")
+    await driver.push("one", "two", queue="kept")
+    await driver.create("cleared")
+    await driver.push("one", queue="cleared")
+    await driver.clear(ClearScope.ALL, queue="cleared")
+    await driver.create("deleted")
+    await driver.delete("deleted")
+    names = ["kept", "never", "cleared", "deleted", "empty"]
+
+    found = await driver.store.bounds_of_logs(driver.key().tenant, names)
+
+    there = [name for name in names if name not in ("never", "deleted")]
+    assert found == {name: await driver.store.log_bounds(driver.key(name)) for name in there}
+    assert (found["kept"].last_seq, found["cleared"].first_seq, found["empty"].last_seq) == (2, 2, 0)
+    assert await driver.store.bounds_of_logs("another tenant", names) == {}
+
+
 async def test_a_queue_that_was_made_anew_has_another_log_and_one_that_was_changed_has_not(driver: Driver) -> None:
     created_at = (await driver.create()).created_at
     driver.clock.advance(1)

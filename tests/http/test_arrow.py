@@ -348,6 +348,17 @@ def test_bounds_find_a_time_and_how_much_fits(api: Api) -> None:
         assert api.get(f"/api/v1/log/q/bounds?{wrong}").code == "INVALID_REQUEST", wrong
 
 
+def test_bounds_of_many_queues_come_in_one_answer_in_the_order_they_were_asked_for(api: Api) -> None:
+    for queue, count in (("a", 1), ("b", 2)):
+        api.post("/api/v1/push", {"items": [{"queue": queue, "payload": number} for number in range(count)]})
+
+    found = api.post("/api/v1/logs/bounds", {"queues": ["b", "none", "a"]}).json["logs"]
+
+    assert found == [api.get(f"/api/v1/log/{queue}/bounds").json for queue in ("b", "a")]
+    for wrong in ([], ["a"] * 1_001):
+        assert api.post("/api/v1/logs/bounds", {"queues": wrong}).code == "INVALID_REQUEST", wrong
+
+
 def test_bounds_wait_for_more(api: Api) -> None:
     api.push("q", 1)
 

@@ -109,6 +109,21 @@ def test_the_report_and_the_log_have_the_real_error_and_its_cause(tmp_path: Path
     assert re.search(r"test_many_queues.py.*in test_the_report", written)
 
 
+PYTHON = """
+  An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "tables.py", line 12, in <module>
+    from skep.spark import planning
+ImportError: cannot import name 'planning'
+ SQLSTATE: 38000
+\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:1097)
+"""
+
+
+def test_of_an_error_in_a_python_of_sparks_the_error_is_told_and_not_that_there_was_one() -> None:
+    assert told(RuntimeError(PYTHON)) == "ImportError: cannot import name 'planning'"
+
+
 @pytest.mark.slow
 def test_hundreds_of_queues_are_archived_and_audited(lake: Lake) -> None:
     push_to_each(lake.client, MANY)

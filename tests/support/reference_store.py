@@ -288,6 +288,10 @@ class ReferenceStore(
         at = Instant(self.log(key).last_created_at)
         return LogBounds(stats.first_seq, stats.last_seq, at or None, self.log(key).queue.created_at)
 
+    async def bounds_of_logs(self, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
+        keys = [QueueKey(name, tenant) for name in queues]
+        return {key.name: await self.log_bounds(key) for key in keys if key in self.logs}
+
     def _push(self, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
         before = copy.deepcopy(self.logs)
         results: list[PushResult] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -259,14 +260,17 @@ def missing_for_spark(remote: str | None = None) -> str | None:
 
 
 def print_run(to: Connection, ended: Ended) -> None:
-    """The run as JSON for programs; its tables and the summary for people."""
-    if chosen(to) != "table":
-        print_json(ended.run)
-        return
+    """The run as JSON for programs, with the summary on stderr; its tables and the summary for people."""
     from skep.spark.running.summary import lines
 
+    summary = [*lines(ended.run), "", f"report: {ended.report}"]
+    if chosen(to) != "table":
+        print_json(ended.run)
+        # Whoever is mailed what a nightly run said wants to know what failed.
+        sys.stderr.write("".join(f"{line}\n" for line in summary))
+        return
     print_tables(ended.run)
-    print_lines(["", *lines(ended.run), "", f"report: {ended.report}"])
+    print_lines(["", *summary])
 
 
 def print_tables(run: Run) -> None:

@@ -12,7 +12,7 @@ from skep.client.looking_calls import GROUPS, delete, get, post
 from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.wire.groups import GroupFigures, ProgressRequest
-from skep.wire.log import ARROW, LogBoundsResponse
+from skep.wire.log import ARROW, LogBoundsResponse, LogsBoundsRequest, LogsBoundsResponse
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
 from skep.wire.staging import Attempt, PublishedAnswer, PublishRequest, StagingAborted, StagingResponse, StagingView
 
@@ -80,6 +80,14 @@ def log_bounds(
 
 
 _bounds = reader(LogBoundsResponse)
+
+
+def bounds_of_logs(queues: Sequence[str]) -> Call[LogsBoundsResponse]:
+    """Which seqs the logs of many queues hold."""
+    return Call(Request("POST", f"{LOG}s/bounds", encode(LogsBoundsRequest(list(queues)))), _many_bounds)
+
+
+_many_bounds = reader(LogsBoundsResponse)
 
 
 def report_progress(queue: str, group: str, seq: int) -> Call[GroupFigures]:

@@ -87,6 +87,14 @@ class Logs:
             validate.check_wait_seconds(wait_seconds, self._limits)
             return await self._dispenser.follow(key, after, wait_seconds)
 
+    async def bounds_of(self, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
+        """Which seqs the logs of some queues hold; queues that are not there are left out."""
+        with self._in_flight:
+            validate.check_count(len(queues), self._limits.page, "the number of queues")
+            for queue in queues:
+                validate.check_key(QueueKey(queue, tenant))
+            return await self._store.bounds_of_logs(tenant, queues)
+
     async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
         """The first seq whose message was created at or after an instant; the one after the last when there is none."""
         with self._in_flight:

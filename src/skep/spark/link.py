@@ -24,6 +24,7 @@ from msgspec import Struct
 from skep.client import Client
 from skep.client.exchange import Answer, Call, Request, path_part
 from skep.client.failures import UnreachableError, error_of
+from skep.client.log_calls import bounds_of_logs
 from skep.client.servers import Servers
 from skep.client.settings import ClientOptions, client_settings
 from skep.client.transport import Body, SyncTransport
@@ -40,6 +41,8 @@ STREAM_SECONDS = 600.0
 """How long one stream may take. What is left after that is asked for anew."""
 USUAL_SECONDS = 30.0
 """So long one try may take at the most, and a stream be silent."""
+QUEUES_AT_ONCE = 500
+"""So many queues' bounds are asked for in one request."""
 NEVER_OPEN = 1_000_000
 """So many failures open a circuit: this link decides itself how long it tries."""
 
@@ -120,6 +123,11 @@ class Link:
     def bounds(self, queue: str) -> LogBoundsResponse:
         """Which seqs a queue's log holds."""
         return self.patiently(lambda: self.client.log_bounds(queue))
+
+    def bounds_of(self, queues: Sequence[str]) -> dict[str, LogBoundsResponse]:
+        """The bounds of many queues, some hundreds in a request; queues that are not there are left out."""
+        pages = (queues[first : first + QUEUES_AT_ONCE] for first in range(0, len(queues), QUEUES_AT_ONCE))
+        return {one.queue: one for page in pages for one in self.run(bounds_of_logs(page)).logs}
 
     def next_bounds(self, queue: str, after: int, wait_seconds: float) -> LogBoundsResponse:
         """The bounds once there is something after a seq, or after so many seconds. Not tried again: it is a wait."""

@@ -26,26 +26,14 @@ def subscribed(link: Link, options: SourceOptions) -> tuple[str, ...]:
     return tuple(name for name in sorted(link.queue_names()) if matches(name))
 
 
-def bounds_of(link: Link, queue: str) -> Bounds:
-    """What a queue holds; an error that names the cure when it is not there."""
-    try:
-        return link.bounds(queue)
-    except SkepError as error:
-        if error.code is Code.QUEUE_NOT_FOUND:
-            raise gone(queue) from error
-        raise
-
-
 def looked(link: Link, options: SourceOptions) -> tuple[SourceOptions, dict[str, Bounds]]:
     """What the queues hold. Where losses are allowed it goes without those that were deleted, and without their offsets."""
-    found: dict[str, Bounds] = {}
     queues = subscribed(link, options)
+    found = link.bounds_of(queues)
     for queue in queues:
-        try:
-            found[queue] = bounds_of(link, queue)
-        except SkepError as error:
-            if error.code is not Code.QUEUE_NOT_FOUND or options.fail_on_data_loss:
-                raise
+        if queue not in found:
+            if options.fail_on_data_loss:
+                raise gone(queue)
             lose(options, deleted(queue))
     if queues and not found:
         raise gone(queues[0])

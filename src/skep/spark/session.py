@@ -46,6 +46,8 @@ FAST: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     # The JVM never compiles methods of more bytes, and runs them at a tenth of the speed; Spark makes several of them then.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # Spark would list the folders of a table in a task each: thousands of tasks for a lake of thousands of queues.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
 }
 """What every session gets."""
 

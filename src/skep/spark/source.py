@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from skep.errors import Code, SkepError
 from skep.spark import planning
 from skep.spark.link import Link, Log, link
 from skep.spark.offsets import Stretch, packed, split, stretches
@@ -62,11 +61,16 @@ def portions(whole: list[Stretch], at_least: int | None, bounds: Mapping[str, Bo
 
 def messages(server: Link, options: SourceOptions, schema: pa.Schema, portion: Portion) -> Iterator[pa.RecordBatch]:
     """The messages of a portion as Spark takes them; always the same for the same portion."""
+    unread: dict[Part, int] = {}
     for part in portion.parts:
-        yield from _messages(server, options, schema, part)
+        unread[part] = yield from _messages(server, options, schema, part)
+    check_read(server, options, unread)
 
 
-def _messages(server: Link, options: SourceOptions, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
+def _messages(
+    server: Link, options: SourceOptions, schema: pa.Schema, part: Part
+) -> Generator[pa.RecordBatch, None, int]:
+    """The messages of a part; then the first seq that was not read."""
     stretch = part.stretch
     expected = stretch.first
     columns = tuple(dict.fromkeys(("seq", *(name for name in schema.names if name != "queue"))))
@@ -78,26 +82,26 @@ def _messages(server: Link, options: SourceOptions, schema: pa.Schema, part: Par
         for batch in server.read(log):
             found = batch.column("seq")[0].as_py()
             if found > expected:
-                check_read(server, options, part, expected, found - 1)
+                check_read(server, options, {part: expected}, found - 1)
             expected = batch.column("seq")[-1].as_py() + 1
             yield rows_of(batch, stretch.queue, schema)
-    check_read(server, options, part, expected, stretch.last)
+    return expected
 
 
-def check_read(server: Link, options: SourceOptions, part: Part, first: int, last: int) -> None:
-    """Notice what was taken away before it was read: the whole log, or these seqs, if it begins later by now.
+def check_read(server: Link, options: SourceOptions, unread: Mapping[Part, int], through: int | None = None) -> None:
+    """Notice what was taken away before it was read: the whole log, or the seqs of a part from the one that was not read on (up to
+    the last of the part, or ``through``), if the log begins later by now.
 
-    Else they are of partitions that were not asked for, or were taken out one by one, as dead letters are by a replay.
+    Else they are of partitions that were not asked for, or were taken out one by one, as dead letters are by a replay. All parts are
+    looked at together: thousands of small queues are a few requests.
     """
-    queue = part.stretch.queue
-    try:
-        bounds = planning.bounds_of(server, queue)
-    except SkepError as error:
-        if error.code is not Code.QUEUE_NOT_FOUND:
-            raise
-        planning.lose(options, planning.deleted(queue))
-        return
-    if bounds.log != part.log:
-        planning.lose(options, planning.remade(queue, first - 1))
-    elif first <= last and bounds.first_seq > first:
-        planning.lose(options, planning.lost(queue, first, min(bounds.first_seq - 1, last)))
+    all_bounds = server.bounds_of(list({part.stretch.queue: None for part in unread}))
+    for part, first in unread.items():
+        queue, last = part.stretch.queue, part.stretch.last if through is None else through
+        bounds = all_bounds.get(queue)
+        if bounds is None:
+            planning.lose(options, planning.deleted(queue))
+        elif bounds.log != part.log:
+            planning.lose(options, planning.remade(queue, first - 1))
+        elif first <= last and bounds.first_seq > first:
+            planning.lose(options, planning.lost(queue, first, min(bounds.first_seq - 1, last)))

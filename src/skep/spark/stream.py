@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from skep.errors import Code, SkepError
+from skep.errors import SkepError
 from skep.spark import planning
 from skep.spark.link import Link, link
 from skep.spark.offsets import Offsets, in_order, noted, parted, shares, stretches
@@ -141,17 +141,8 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif time.monotonic() >= self._queues_at + PATTERN_SECONDS:
             self._queues = planning.subscribed(self._server, self._options)
             self._queues_at = time.monotonic()
-        found = {queue: self._bounds(queue) for queue in self._queues}
-        self._seen = {queue: bounds for queue, bounds in found.items() if bounds is not None}
+        self._seen = self._server.bounds_of(self._queues)
         return self._seen
-
-    def _bounds(self, queue: str) -> Bounds | None:
-        try:
-            return planning.bounds_of(self._server, queue)
-        except SkepError as error:
-            if error.code is not Code.QUEUE_NOT_FOUND:
-                raise
-            return None
 
     def _noted(self, offsets: Offsets, logs: Mapping[str, int]) -> dict[str, Any]:
         """Offsets with the logs they are of: those that are there, and those that were."""

@@ -269,6 +269,10 @@ class Store(Protocol):
         """Which seqs the log holds."""
         ...
 
+    async def bounds_of_logs(self, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
+        """Which seqs the logs of some queues hold, all in one look; queues that are not there are left out."""
+        ...
+
     async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
         """The first seq whose message was created at or after an instant; the one after the last when there is none."""
         ...

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from skep.wire.messages import QueueDepth
 
 ARROW = "application/vnd.apache.arrow.stream"
+MOST_QUEUES = 1_000
+"""So many queues' bounds are in one answer."""
 
 
 class BulkPushResponse(Struct, rename="camel"):
@@ -36,6 +39,18 @@ class LogBoundsResponse(Struct, rename="camel"):
     log: int
     at_seq: int | None = None
     through_seq: int | None = None
+
+
+class LogsBoundsRequest(Struct, forbid_unknown_fields=True):
+    """The queues whose bounds are wanted."""
+
+    queues: Annotated[list[str], Meta(min_length=1, max_length=MOST_QUEUES)]
+
+
+class LogsBoundsResponse(Struct):
+    """The bounds of those that are there, in the order they were asked for."""
+
+    logs: list[LogBoundsResponse]
 
 
 class LoggedMessage(Struct, rename="camel", gc=False):

@@ -1,4 +1,4 @@
-"""`GET /api/v1/log/{queue}`: the raw log by seq, any range, without a lease; as JSON or as an Arrow stream."""
+"""`GET /api/v1/log/{queue}`: the raw log by seq, any range, without a lease, as JSON or as an Arrow stream; and the bounds of logs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import accumulate
 
+import msgspec
 from msgspec import structs
 
 from skep.engine import Engine
@@ -17,8 +18,16 @@ from skep.http.operation import Media, Operation, Parameter
 from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
 from skep.http.shown import json_payload
 from skep.ids import id_text
-from skep.model import MessageFilter, QueueKey, Seq, StoredMessage
-from skep.wire.log import ARROW, LogBoundsResponse, LoggedMessage, LogResponse
+from skep.model import LogBounds, MessageFilter, QueueKey, Seq, StoredMessage
+from skep.wire.log import (
+    ARROW,
+    MOST_QUEUES,
+    LogBoundsResponse,
+    LoggedMessage,
+    LogResponse,
+    LogsBoundsRequest,
+    LogsBoundsResponse,
+)
 from skep.wire.messages import NULL
 from skep.wire.times import to_datetime
 
@@ -48,6 +57,8 @@ BOUNDS = (
     ),
 )
 _ARROW_ONLY = ("columns", "partition", "compression")
+
+_decode_queues = msgspec.json.Decoder(LogsBoundsRequest)
 
 
 def operations(engine: Engine) -> list[Operation]:
@@ -96,6 +107,13 @@ def operations(engine: Engine) -> list[Operation]:
     async def bounds(call: Call) -> Answer:
         return json_answer(await _bounds(engine, call))
 
+    async def bounds_of_many(call: Call) -> Answer:
+        wanted = (await call.json(_decode_queues)).queues
+        for name in wanted:
+            call.queue(name)
+        found = await engine.log.bounds_of(call.tenant, wanted)
+        return json_answer(LogsBoundsResponse([_told_bounds(name, found[name]) for name in wanted if name in found]))
+
     return [
         Operation(
             method="GET", path="/api/v1/log/{queue}", access=READ, handler=read, parameters=PARAMETERS,
@@ -107,6 +125,12 @@ def operations(engine: Engine) -> list[Operation]:
             method="GET", path="/api/v1/log/{queue}/bounds", access=READ, handler=bounds, parameters=BOUNDS,
             answers={200: LogBoundsResponse}, summary="Which seqs the log holds", tag="Log",
             description="With after and wait=true it answers when there is more, or when the timeout is over.",
+        ),
+        Operation(
+            method="POST", path="/api/v1/logs/bounds", access=READ, handler=bounds_of_many, request=LogsBoundsRequest,
+            answers={200: LogsBoundsResponse}, summary="Which seqs the logs of many queues hold", tag="Log",
+            description=f"Of {MOST_QUEUES} queues at the most; those that are not there are left out of the answer.",
+            example={"queues": ["orders", "invoices"]},
         ),
     ]  # fmt: skip
 
@@ -131,8 +155,12 @@ async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:
     if first is not None:
         most = parameters.whole(query, "maxBytes", 0)
         through_seq = await engine.log.last_seq_within(key, Seq(first), most)
+    return structs.replace(_told_bounds(key.name, found), at_seq=at_seq, through_seq=through_seq)
+
+
+def _told_bounds(queue: str, found: LogBounds) -> LogBoundsResponse:
     last_at = None if found.last_at is None else to_datetime(found.last_at)
-    return LogBoundsResponse(key.name, found.first_seq, found.last_seq, last_at, found.created_at, at_seq, through_seq)
+    return LogBoundsResponse(queue, found.first_seq, found.last_seq, last_at, found.created_at)
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.columns.instants import date_of
@@ -42,6 +42,11 @@ def divided(payload: Column) -> dict[str, Column]:
     """A payload as text, or as bytes where it is no valid text."""
     is_text = F.is_valid_utf8(payload)
     return {"payload": F.when(is_text, payload), "payload_bytes": F.when(~is_text, payload.cast("binary"))}
+
+
+def no_rows(spark: SparkSession) -> DataFrame:
+    """What a read of the lake finds where there is nothing."""
+    return undivided(spark.createDataFrame([], LAKE_TYPES))
 
 
 def undivided(rows: DataFrame) -> DataFrame:

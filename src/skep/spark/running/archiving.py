@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
@@ -47,25 +47,26 @@ def run_archive(context: Context) -> None:
             stage.lag = sum(context.run.lag.values())
             context.watcher.stage(stage)
         stage.lag = stage.lag or 0
-        if context.wishes.compact and stage.batches:
-            fewer = context.lake.compact(context.spark)
+        # Where nothing was added nothing has changed; an audit looks at all, also at what runs without compaction left.
+        looked_at = None if context.wishes.audit else context.lake.touched()
+        if context.wishes.compact and (looked_at is None or looked_at):
+            fewer = context.lake.compact(context.spark, looked_at)
             stage.note = f"{fewer} small files fewer" if fewer else stage.note
-        for queue in context.inputs.queues:
-            context.read(server_dataset(context, queue))
+        context.read(*(server_dataset(context, queue) for queue, seq in work.start.items() if seq > before[queue]))
         context.wrote(lake_dataset(context, "messages", rows=stage.rows_out))
         if context.wishes.verify or context.wishes.audit:
-            verify(context, stage, work, {} if context.wishes.audit else before)
+            verify(context, stage, work, {} if context.wishes.audit else before, looked_at)
         failed.settle()
 
 
 def _work(context: Context, stage: Stage, failed: FailedQueues) -> Work:
     """After which seq of each queue the lake goes on."""
     work = Work({}, {}, {})
-    hidden = context.hidden()
+    hidden, together = context.hidden(), context.inputs.looked_at_together()
     for queue in list(context.inputs.queues):
         with failed.alone(queue):
             check_plain(queue, hidden)
-            held = context.inputs.bounds_of(queue)
+            held = together.get(queue) or context.inputs.bounds_of(queue)
             if held is None:
                 continue
             generation = context.lake.generation_of(queue)
@@ -158,8 +159,14 @@ def _append(context: Context, stage: Stage, work: Work, end: Mapping[str, int], 
     return dict(end)
 
 
-def verify(context: Context, stage: Stage, work: Work, after: Mapping[str, int]) -> None:
-    """Whether the lake has every message of the logs after some seqs, once."""
+def verify(
+    context: Context, stage: Stage, work: Work, after: Mapping[str, int], folders: Collection[str] | None
+) -> None:
+    """Whether the lake has every message of the logs after some seqs, once.
+
+    A message lies in the folder of its queue and of the day of its push. So what is new is found, also twice, in the folders that this
+    pass has added to, and the others need not be opened.
+    """
     start = {queue: max(after.get(queue, 0), held.first - 1) for queue, held in work.bounds.items()}
     end = {queue: held.last for queue, held in work.bounds.items() if held.last > start[queue]}
     if not end:
@@ -169,7 +176,7 @@ def verify(context: Context, stage: Stage, work: Work, after: Mapping[str, int])
     logged = context.inputs.messages(COMPARED, start, end, fails=False)
     ranges = [(queue, work.generations[queue], start[queue], seq) for queue, seq in end.items()]
     meant = context.spark.createDataFrame(ranges, RANGES)
-    rows = compared(logged, context.lake.read(context.spark), meant).orderBy("queue").collect()
+    rows = compared(logged, context.lake.read(context.spark, folders), meant).orderBy("queue").collect()
     wrong = [row for row in rows if row["missing"] or row["doubled"]]
     shown = [*wrong, *(row for row in rows if not row["missing"] and not row["doubled"])][:MOST_ROWS_SHOWN]
     columns = ("queue", "in the log", "in the lake", "missing", "doubled")

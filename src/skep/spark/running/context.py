@@ -136,20 +136,20 @@ class Context(Struct, kw_only=True):
         self.run.tables = [one for one in self.run.tables if one.title != title]
         self.run.tables.append(Table(title=title, columns=list(columns), rows=rows, note=note))
 
-    def read(self, dataset: Dataset) -> None:
+    def read(self, *datasets: Dataset) -> None:
         """Note for the lineage what was read."""
-        self.run.inputs = _with(self.run.inputs, dataset, self.at)
+        self.run.inputs = _with(self.run.inputs, datasets, self.at)
 
-    def wrote(self, dataset: Dataset) -> None:
+    def wrote(self, *datasets: Dataset) -> None:
         """Note for the lineage what was written."""
-        self.run.outputs = _with(self.run.outputs, dataset, self.at)
+        self.run.outputs = _with(self.run.outputs, datasets, self.at)
 
 
-def _with(datasets: Sequence[Dataset], dataset: Dataset, stage: str) -> list[Dataset]:
-    """The datasets with one more, in the place of what the same stage told of it before."""
-    same = (stage, dataset.namespace, dataset.name)
-    others = [one for one in datasets if (one.stage, one.namespace, one.name) != same]
-    return [*others, msgspec.structs.replace(dataset, stage=stage)]
+def _with(datasets: Sequence[Dataset], more: Sequence[Dataset], stage: str) -> list[Dataset]:
+    """The datasets with some more, in the place of what the same stage told of them before."""
+    mine = [msgspec.structs.replace(dataset, stage=stage) for dataset in more]
+    same = {(one.stage, one.namespace, one.name) for one in mine}
+    return [*(one for one in datasets if (one.stage, one.namespace, one.name) not in same), *mine]
 
 
 def server_dataset(context: Context, name: str, rows: int | None = None) -> Dataset:

@@ -7,12 +7,12 @@ seqs begin at 1 again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skep.errors import Code, SkepError
-from skep.spark.pipelines.archive import FIRST, LAKE_TYPES, PARTITION_COLUMNS, archive, undivided
+from skep.spark.pipelines.archive import FIRST, LAKE_TYPES, PARTITION_COLUMNS, archive, no_rows, undivided
 from skep.spark.running.lake import MADE_BY
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class DeltaLake:
         self._known: dict[str, int | None] = {}
         """How far each queue was when this process last looked or wrote."""
         self._opened: DeltaTable | None = None
+        self._touched: set[str] = set()
 
     def through(self, queue: str) -> int | None:
         """The last seq of a queue that is in it."""
@@ -69,6 +70,7 @@ class DeltaLake:
         table = self._table()
         if any(self._through(table, queue) != self._known.get(queue) for queue in through):
             raise self._taken()
+        before = self._files()
         marks = [
             Transaction(app_id=self._application(queue, _of(given[queue])), version=seq)
             for queue, seq in sorted(through.items())
@@ -85,7 +87,12 @@ class DeltaLake:
         except CommitFailedError:
             raise self._taken() from None
         self._known |= through
+        self._touched |= {_folder(file) for file in self._files() - before}
         return int(rows.num_rows)
+
+    def _files(self) -> set[str]:
+        table = self._table()
+        return set() if table is None else set(table.file_uris())
 
     def _taken(self) -> SkepError:
         return SkepError(Code.INVALID_REQUEST, f"another run is writing to {self.root}; wait for it, or end it")
@@ -103,7 +110,12 @@ class DeltaLake:
         """Nothing is left to do: rows of before have no values in the new columns."""
         return 0
 
-    def compact(self, spark: SparkSession) -> int:  # noqa: ARG002 - Delta needs no Spark for it
+    def touched(self) -> set[str]:
+        """The folders that commits of this process went to."""
+        found, self._touched = self._touched, set()
+        return found
+
+    def compact(self, spark: SparkSession, folders: Collection[str] | None = None) -> int:  # noqa: ARG002 - Delta needs neither
         """Delta's own compaction; old files stay for readers of older versions."""
         table = self._table()
         if table is None:
@@ -111,13 +123,16 @@ class DeltaLake:
         figures = table.optimize.compact()
         return int(figures["numFilesRemoved"]) - int(figures["numFilesAdded"])
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """All that is in it: Spark reads the files that the table's newest version names."""
+    def read(self, spark: SparkSession, folders: Collection[str] | None = None) -> DataFrame:
+        """What is in it: Spark reads the files that the table's newest version names."""
+        if folders is not None and not folders:
+            return no_rows(spark)
         table = self._table()
         if table is None:
             raise SkepError(Code.INVALID_REQUEST, f"there is no Delta table in {self.root} yet; {MADE_BY}")
         reader = spark.read.option("basePath", self.root).schema(LAKE_TYPES)
-        return undivided(reader.parquet(*table.file_uris()))
+        files = [file for file in table.file_uris() if folders is None or _folder(file) in folders]
+        return undivided(reader.parquet(*files))
 
     def _application(self, queue: str, what: str = "") -> str:
         return f"skep{what}/{self._tenant}/{queue}"
@@ -134,6 +149,11 @@ class DeltaLake:
         except TableNotFoundError:
             return None
         return self._opened
+
+
+def _folder(file: str) -> str:
+    """The folder of a file, which is of one queue and one date."""
+    return file.rpartition("/")[0]
 
 
 def _of(generation: int) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from skep.spark.running.setting import WHOLE_MICROS, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+KEPT_AT_ONCE = 16
 
 
 def uri(path: Path) -> str:
@@ -88,6 +91,13 @@ def keep(path: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def keep_all(paths: Collection[Path]) -> None:
+    """Make sure that all of them are on the disk. Several are waited for at once: a disk writes down many in one go."""
+    with ThreadPoolExecutor(min(KEPT_AT_ONCE, max(1, len(paths)))) as pool:
+        for _ in pool.map(keep, paths):
+            pass
 
 
 def rows_of(file: Path) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -22,8 +22,17 @@ from msgspec import Struct, field
 
 from skep.errors import Code, SkepError
 from skep.private import make_folder
-from skep.spark.pipelines.archive import FIRST, LAKE_COLUMNS, LAKE_TYPES, PARTITION_COLUMNS, archive, divided, undivided
-from skep.spark.running.files import keep, rows_of, uri, write_rows, write_whole
+from skep.spark.pipelines.archive import (
+    FIRST,
+    LAKE_COLUMNS,
+    LAKE_TYPES,
+    PARTITION_COLUMNS,
+    archive,
+    divided,
+    no_rows,
+    undivided,
+)
+from skep.spark.running.files import keep_all, rows_of, uri, write_rows, write_whole
 from skep.spark.running.setting import UNSORTED, setting
 
 if TYPE_CHECKING:
@@ -98,11 +107,14 @@ class Lake(Protocol):
     def upgrade(self, spark: SparkSession) -> int:
         """Bring files of the first format into the present one; how many there were."""
 
-    def compact(self, spark: SparkSession) -> int:
-        """Make few large files of many small ones; how many files there are less."""
+    def compact(self, spark: SparkSession, folders: Collection[str] | None = None) -> int:
+        """Make few large files of many small ones, in some folders or in all; how many files there are less."""
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """All that is in it."""
+    def touched(self) -> set[str]:
+        """The folders, each of a queue and a date, that messages were added to since this was asked last."""
+
+    def read(self, spark: SparkSession, folders: Collection[str] | None = None) -> DataFrame:
+        """What is in some folders, or all that is in it."""
 
 
 class ParquetLake:
@@ -115,6 +127,7 @@ class ParquetLake:
         self._own = root / OWN
         make_folder(self._own)
         self._state = self._load(tenant)
+        self._touched: set[str] = set()
         self._finish()
 
     def through(self, queue: str) -> int | None:
@@ -144,6 +157,7 @@ class ParquetLake:
         self._state.logs |= logs or {}
         self._state.generations |= {queue: number for queue, number in given.items() if number != FIRST}
         self._commit(moves)
+        self._touched |= {str(target.parent.relative_to(self.root / MESSAGES)) for _, target in moves}
         return rows
 
     def upgrade(self, spark: SparkSession) -> int:
@@ -175,22 +189,31 @@ class ParquetLake:
             moves.append((file, folder / f"{self._state.batch + 1:010d}-{number:04d}.parquet"))
         return count, moves
 
-    def compact(self, spark: SparkSession) -> int:
+    def touched(self) -> set[str]:
+        """The folders that batches went to."""
+        found, self._touched = self._touched, set()
+        return found
+
+    def compact(self, spark: SparkSession, folders: Collection[str] | None = None) -> int:
         """Make one large file of the small ones of a folder, where there are many; large ones stay as they are."""
-        fewer = 0
-        for folder in sorted((self.root / MESSAGES).glob("*/*")):
+        fewer, there = 0, self.root / MESSAGES
+        for folder in sorted(there.glob("*/*") if folders is None else (there / name for name in folders)):
             small = [file for file in sorted(folder.glob("*.parquet")) if file.stat().st_size < SMALL_BYTES]
             if len(small) >= MANY_FILES:
                 fewer += len(small) - self._rewrite(spark, folder, small)
         return fewer
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """All that is in it."""
+    def read(self, spark: SparkSession, folders: Collection[str] | None = None) -> DataFrame:
+        """What is in it. Only the folders that are meant are listed, and only their files opened."""
+        if folders is not None and not folders:
+            return no_rows(spark)
         folder = self.root / MESSAGES
         if not folder.is_dir():
             raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; {MADE_BY}")
         # Folders are texts by the schema, or a queue that is named 2026 would be read as a number.
-        return undivided(spark.read.schema(LAKE_TYPES).parquet(uri(folder)))
+        meant = [folder] if folders is None else [folder / name for name in sorted(folders)]
+        reader = spark.read.option("basePath", uri(folder)).schema(LAKE_TYPES)
+        return undivided(reader.parquet(*map(uri, meant)))
 
     def _rewrite(self, spark: SparkSession, folder: Path, files: list[Path]) -> int:
         fresh = self._own / "compacted"
@@ -208,8 +231,7 @@ class ParquetLake:
 
     def _commit(self, moves: Sequence[tuple[Path, Path]], removals: Sequence[Path] = ()) -> None:
         """Let files take their places, and with it those of others: from the moment that this is written down."""
-        for file, _ in moves:
-            keep(file)
+        keep_all([file for file, _ in moves])
         self._state.batch += 1
         self._state.moves = [Move(self._name(file), self._name(target)) for file, target in moves]
         self._state.removals = [self._name(file) for file in removals]
@@ -231,8 +253,7 @@ class ParquetLake:
                 (self.root / move.source).rename(target)
         for removed in state.removals:
             (self.root / removed).unlink(missing_ok=True)
-        for folder in {(self.root / move.target).parent for move in state.moves}:
-            keep(folder)
+        keep_all({(self.root / move.target).parent for move in state.moves})
         state.moves, state.removals = [], []
         self._save()
         for aside in ("staging", "compacted"):

@@ -13,6 +13,7 @@ MOST_CHARACTERS = 1_000
 _CALL = "An error occurred while calling "
 """So begins what Spark's bridge to Java says of any error: it names the call, and the next line the error."""
 _CAUSE = "Caused by: "
+_TRACEBACK = "Traceback (most recent call last):\n"
 
 
 def code_of(error: BaseException) -> Code | None:
@@ -33,11 +34,21 @@ def told(error: BaseException) -> str:
     ours = [line for line in lines if "SkepError" in line]
     if ours:
         return ours[-1].rpartition("SkepError: ")[2][:MOST_CHARACTERS]
+    if (raised := _raised(str(error))) is not None:
+        return raised[:MOST_CHARACTERS]
     if lines[0].startswith(_CALL) and len(lines) > 1:
         lines = [lines[1].removeprefix(":").strip(), *lines[2:]]
     causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
     cause = f" (caused by {causes[-1]})" if causes and causes[-1] not in lines[0] else ""
     return f"{lines[0]}{cause}"[:MOST_CHARACTERS]
+
+
+def _raised(text: str) -> str | None:
+    """The error of a Python that Spark started: the first line after the last traceback that is not indented."""
+    _, begins, rest = text.rpartition(_TRACEBACK)
+    if not begins:
+        return None
+    return next((line for line in rest.splitlines() if line and not line[0].isspace()), None)
 
 
 def write_whole_error(error: BaseException, log: Path) -> None:

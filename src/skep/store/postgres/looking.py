@@ -188,6 +188,14 @@ async def log_bounds(connection: Connection, key: QueueKey) -> LogBounds:
     return LogBounds(row["first_seq"], row["last_seq"], row["last_at"], row["created_at"])
 
 
+async def bounds_of_logs(connection: Connection, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
+    """Which seqs some logs hold."""
+    rows = await connection.fetch(SQL["bounds_of_logs"], tenant, list(queues))
+    return {
+        row["name"]: LogBounds(row["first_seq"], row["last_seq"], row["last_at"], row["created_at"]) for row in rows
+    }
+
+
 async def first_seq_at(connection: Connection, key: QueueKey, at: Instant) -> Seq:
     """The first seq at or after an instant."""
     queue = await queues.need(connection, key)

@@ -235,6 +235,14 @@ LEFT JOIN LATERAL (SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = 
                    ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1) m ON true
 WHERE q.id = $1
 
+-- name: bounds_of_logs
+-- The same for many queues, each found by the unique index on (tenant, name): the limit keeps the planner from a walk over all of them.
+SELECT q.name, q.first_seq, greatest(m.seq, q.floor_seq) AS last_seq, m.created_at AS last_at, q.created_at
+FROM unnest($2::text[]) AS wanted(name)
+CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.tenant = $1 AND q.name = wanted.name AND q.deleted_at IS NULL LIMIT 1) q
+LEFT JOIN LATERAL (SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = q.id
+                   ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1) m ON true
+
 -- name: first_seq_at
 SELECT start_position($1, 'time', $2) + 1
 

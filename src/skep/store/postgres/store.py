@@ -341,6 +341,10 @@ class PostgresStore:
         async with self._pool.connection() as connection:
             return await looking.log_bounds(connection, key)
 
+    async def bounds_of_logs(self, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
+        async with self._pool.connection() as connection:
+            return await looking.bounds_of_logs(connection, tenant, queues)
+
     async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
         async with self._pool.connection() as connection:
             return await looking.first_seq_at(connection, key, at)

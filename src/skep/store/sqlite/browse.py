@@ -5,6 +5,8 @@ Reads only. A page walks a bounded piece of the log, so it may be short, or empt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from skep.clock import MICROS_PER_MS, Instant
 from skep.ids import Id
 from skep.model import (
@@ -35,7 +37,16 @@ _MS_BYTES = 6
 
 def log_bounds(session: Session, key: QueueKey) -> LogBounds:
     """Which seqs the log holds."""
-    queue = session.queue(key)
+    return _bounds_of(session.queue(key))
+
+
+def bounds_of_logs(session: Session, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
+    """Which seqs some logs hold: two look-ups by key for each."""
+    found = {name: session.find_queue(QueueKey(name, tenant)) for name in queues}
+    return {name: _bounds_of(queue) for name, queue in found.items() if queue is not None}
+
+
+def _bounds_of(queue: QueueRow) -> LogBounds:
     last_at = Instant(queue.last_at) if queue.last_at else None
     return LogBounds(Seq(queue.first_seq), Seq(queue.last_seq), last_at, queue.created_at)
 

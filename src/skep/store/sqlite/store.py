@@ -341,6 +341,10 @@ class SqliteStore:
         """Which seqs the log holds."""
         return await self._read(lambda session: browse.log_bounds(session, key))
 
+    async def bounds_of_logs(self, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
+        """Which seqs some logs hold."""
+        return await self._read(lambda session: browse.bounds_of_logs(session, tenant, queues))
+
     async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
         """The first seq at or after an instant."""
         return await self._read(lambda session: groups.seq_at(session, key, at))
