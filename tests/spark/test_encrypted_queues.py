@@ -38,6 +38,23 @@ def archived(lake: Lake) -> dict[str, int]:
     return {row["queue"]: row["count"] for row in rows}
 
 
+def test_a_queue_whose_encryption_was_turned_off_is_refused_and_one_made_anew_is_not(sealed: Lake) -> None:
+    client = sealed.client
+    client.configure("payments", encryption_enabled=False)
+    client.delete_queue("Placed")
+    client.push("Placed", {"number": 1, "cents": 5})
+
+    found = {queue.name: queue.has_data_keys for queue in client.queues(stats=False)}
+    assert found == {"Placed": False, "orders": False, "payments": True, "payments.dead": False}
+    run = ran(sealed, "archive").run
+    [failed] = [table.rows for table in run.tables if table.title == "Queues that failed"]
+    told = {str(queue): str(error) for queue, _, error in failed}
+    assert sorted(told) == ["payments", "payments.dead"]
+    assert "payments was encrypted for a time, and the lake would have its payloads as plain text" in told["payments"]
+    assert "dead letters of payments, which was encrypted for a time" in told["payments.dead"]
+    assert archived(sealed) == {"orders": 1, "Placed": 1}
+
+
 def test_encrypted_queues_are_refused_by_default_and_plain_only_when_named(sealed: Lake) -> None:
     run = ran(sealed, "archive", "dead-letters").run
 

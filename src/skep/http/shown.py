@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -14,7 +15,16 @@ from skep.engine.attempts import Attempt
 from skep.errors import Code, SkepError
 from skep.histories import ReplayRecord
 from skep.ids import Id, id_text, parse_id
-from skep.model import DeadLetter, DeadLetterOrigin, GroupStats, MessageState, Queue, QueueStats, StoredMessage
+from skep.model import (
+    DeadLetter,
+    DeadLetterOrigin,
+    GroupStats,
+    MessageState,
+    Queue,
+    QueueKey,
+    QueueStats,
+    StoredMessage,
+)
 from skep.wire.attempts import AttemptView, ConsumerView
 from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import DeadLetterView, ReplayView
@@ -86,11 +96,12 @@ def queue_view(queue: Queue) -> QueueView:
     )  # fmt: skip
 
 
-def listed_queue(queue: Queue, stats: QueueStats | None) -> ListedQueue:
-    """A queue of a list."""
+def listed_queue(queue: Queue, stats: QueueStats | None, newest_keys: Mapping[QueueKey, Instant]) -> ListedQueue:
+    """A queue of a list. ``newest_keys`` are the times of data keys: one from before the queue was made is of another queue."""
     return ListedQueue(
         queue.key.name, queue.settings, queue.holds_dead_letters,
         to_datetime(queue.created_at), to_datetime(queue.updated_at), None if stats is None else queue_figures(stats),
+        newest_keys.get(queue.key, -1) >= queue.created_at,
     )  # fmt: skip
 
 

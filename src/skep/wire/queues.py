@@ -41,7 +41,10 @@ class QueueView(Struct, rename="camel"):
 
 
 class ListedQueue(Struct, rename="camel"):
-    """A queue of a list; ``stats`` is null when they were not wanted."""
+    """A queue of a list; ``stats`` is null when they were not wanted.
+
+    ``hasDataKeys`` says that it is encrypted, or was so since it was made: payloads of then are sealed in the store.
+    """
 
     name: str
     settings: QueueSettings
@@ -49,6 +52,7 @@ class ListedQueue(Struct, rename="camel"):
     created_at: datetime
     updated_at: datetime
     stats: QueueFigures | None
+    has_data_keys: bool = False
 
 
 class QueuesResponse(Struct):

@@ -77,9 +77,10 @@ def operations(engine: Engine) -> list[Operation]:
             sees=call.visible,
         )
         after = next_after(queues, limit, lambda queue: queue.key.name)
-        if parameters.flag({"stats": "true", **query}, "stats"):
-            return json_answer(QueuesResponse([listed_queue(*one) for one in await figures(engine, queues)], after))
-        return json_answer(QueuesResponse([listed_queue(queue, None) for queue in queues], after))
+        keys = {one.queue: one.created_at for one in await engine.encryption.wrapped_keys()}  # oldest first
+        wants_stats = parameters.flag({"stats": "true", **query}, "stats")
+        found = await figures(engine, queues) if wants_stats else [(queue, None) for queue in queues]
+        return json_answer(QueuesResponse([listed_queue(queue, stats, keys) for queue, stats in found], after))
 
     async def show(call: Call) -> Answer:
         key = queue_key(call)

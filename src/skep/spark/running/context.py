@@ -16,7 +16,7 @@ from skep.spark.running.inputs import Inputs
 from skep.spark.running.lake import Lake
 from skep.spark.running.record import Cell, Check, Dataset, Run, Severity, Stage, Table
 from skep.spark.running.said import told
-from skep.spark.running.sealing import hidden
+from skep.spark.running.sealing import Sealed, hidden
 from skep.spec import App
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Context(Struct, kw_only=True):
             stage.ended_at = datetime.now(UTC)
             self.watcher.stage(stage)
 
-    def hidden(self) -> dict[str, str]:
+    def hidden(self) -> dict[str, Sealed]:
         """The queues whose payloads must not be written to the lake, since they are encrypted."""
         return hidden(self.inputs.sealed(), self.wishes.plain)
 

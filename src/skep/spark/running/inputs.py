@@ -15,7 +15,7 @@ from skep.client import Client
 from skep.errors import Code, SkepError
 from skep.spark.link import Link, link
 from skep.spark.options import Connection
-from skep.spark.running.sealing import sealed
+from skep.spark.running.sealing import Sealed, sealed
 from skep.spark.running.stretches import Stretch, merged
 from skep.wire.log import LogBoundsResponse
 
@@ -80,7 +80,7 @@ class Inputs:
         self.gone: set[str] = set()
         """Queues that were read and then deleted. One that is made anew is another, and left out."""
         self._missed: list[str] = []
-        self._sealed: Mapping[str, str] | None = None
+        self._sealed: Mapping[str, Sealed] | None = None
         self._known: set[str] = set()
         self._seen: list[tuple[datetime | None, Mapping[str, int], Activity]] = []
         self.refresh(queues)
@@ -101,8 +101,8 @@ class Inputs:
         self._sealed = None
         return lost
 
-    def sealed(self) -> Mapping[str, str]:
-        """The queues with payloads that the server keeps encrypted, each with the encrypted queue these are of."""
+    def sealed(self) -> Mapping[str, Sealed]:
+        """The queues with payloads that the server keeps encrypted, and why."""
         if self._sealed is None:
             self._sealed = sealed(self.link.queues())
         return self._sealed

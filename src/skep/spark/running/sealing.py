@@ -6,19 +6,27 @@ A dead-letter queue of an encrypted queue holds its payloads, and counts as encr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from skep.errors import Code, SkepError
 from skep.model import DEAD_LETTER_SUFFIX, QueueSettings
 from skep.wire.queues import ListedQueue
 
 
-def sealed(queues: Iterable[ListedQueue]) -> dict[str, str]:
-    """The queues with payloads that the server keeps encrypted, each with the encrypted queue these are of."""
-    found: dict[str, str] = {}
+class Sealed(NamedTuple):
+    """Why payloads of a queue are kept encrypted: the queue that they are of is encrypted, or was."""
+
+    of: str
+    is_now: bool
+
+
+def sealed(queues: Iterable[ListedQueue]) -> dict[str, Sealed]:
+    """The queues with payloads that the server keeps encrypted. What was sealed stays so when a queue's encryption is turned off."""
+    found: dict[str, Sealed] = {}
     for queue in queues:
-        if queue.settings.encryption_enabled:
-            found[queue.name] = queue.name
-            found.setdefault(_letters_of(queue.name, queue.settings), queue.name)
+        if queue.settings.encryption_enabled or queue.has_data_keys:
+            found[queue.name] = Sealed(queue.name, queue.settings.encryption_enabled)
+            found.setdefault(_letters_of(queue.name, queue.settings), found[queue.name])
     return found
 
 
@@ -26,17 +34,18 @@ def _letters_of(queue: str, settings: QueueSettings) -> str:
     return settings.dead_letter_queue or f"{queue}{DEAD_LETTER_SUFFIX}"
 
 
-def hidden(sealed_queues: Mapping[str, str], plain: Collection[str]) -> dict[str, str]:
+def hidden(sealed_queues: Mapping[str, Sealed], plain: Collection[str]) -> dict[str, Sealed]:
     """The queues whose payloads must not be written to the lake: all that are sealed, but for those that were asked for by name."""
-    return {queue: of for queue, of in sealed_queues.items() if queue not in plain}
+    return {queue: why for queue, why in sealed_queues.items() if queue not in plain}
 
 
-def check_plain(queue: str, hidden_queues: Mapping[str, str]) -> None:
+def check_plain(queue: str, hidden_queues: Mapping[str, Sealed]) -> None:
     """Refuse to write the payloads of an encrypted queue as plain text."""
-    of = hidden_queues.get(queue)
-    if of is None:
+    why = hidden_queues.get(queue)
+    if why is None:
         return
-    what = "is encrypted" if of == queue else f"holds dead letters of {of}, which is encrypted"
+    when = "is encrypted" if why.is_now else "was encrypted for a time"
+    what = when if why.of == queue else f"holds dead letters of {why.of}, which {when}"
     raise SkepError(
         Code.INVALID_REQUEST,
         f"{queue} {what}, and the lake would have its payloads as plain text. To have them there all the same, ask for it by name: "
