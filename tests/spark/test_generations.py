@@ -46,6 +46,27 @@ def test_a_queue_made_anew_is_a_new_generation_and_stops_no_other(lake: Lake, ki
     ]  # fmt: skip
 
 
+def test_a_server_all_of_whose_queues_are_others_is_refused_until_it_is_said_that_they_were_made_anew(
+    lake: Lake,
+) -> None:
+    queues = ("bills", "orders")
+    for queue in queues:
+        lake.client.push(queue, {"n": 1})
+    ran(lake, "archive", verify=False)
+    for queue in queues:
+        lake.client.delete_queue(queue)
+        lake.client.push(queue, {"n": 2})
+
+    refused = ran(lake, "archive", verify=False).run
+    assert "has 2 queues of" in (refused.error or "")
+    assert "this is the lake of another server" in (refused.error or "")
+    assert "--all-remade" in (refused.error or "")
+    accepted = ran(lake, "archive", verify=False, all_remade=True).run
+    assert (accepted.error, accepted.stages[0].rows_out) == (None, 2)
+    lake.client.push("orders", {"n": 3})
+    assert ran(lake, "archive", verify=False).run.error is None
+
+
 def test_messages_of_all_generations_can_be_replayed_or_those_of_one(lake: Lake) -> None:
     lake.client.push("orders", [{"n": 1}, {"n": 2}])
     ran(lake, "archive", verify=False)

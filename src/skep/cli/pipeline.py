@@ -86,6 +86,7 @@ def run(
     verify: bool = True,
     audit: Flag = False,
     allow_loss: Flag = False,
+    all_remade: Flag = False,
     spec: str | None = None,
     replaying: Replaying | None = None,
     where: Where | None = None,
@@ -139,6 +140,8 @@ def run(
         Compare all that the lake has with the logs, and not only what is new.
     allow_loss
         Go on when retention has deleted messages before they were archived.
+    all_remade
+        Go on when every queue of the lake was deleted and made anew.
     spec
         The spec file of commands and quality.
     """
@@ -160,7 +163,8 @@ def run(
 
     wishes = Wishes(
         every_seconds=None if every is None else span(every), max_rows=max_rows, group=group, compact=compact, verify=verify,
-        audit=audit, plain=plain, window=window, late_seconds=span(late), buckets=buckets, allow_loss=allow_loss, checkpoint=checkpoint,
+        audit=audit, plain=plain, window=window, late_seconds=span(late), buckets=buckets, allow_loss=allow_loss, all_remade=all_remade,
+        checkpoint=checkpoint,
         where=replaying.where, mapping=replaying.map, to=replaying.to, label=replaying.label, rate=replaying.rate,
         dry_run=replaying.dry_run, since=_moment(replaying.since), until=_moment(replaying.until),
         app=None if spec is None else load(read_text(spec), spec),

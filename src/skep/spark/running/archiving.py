@@ -15,6 +15,8 @@ from skep.spark.running.record import Stage
 from skep.spark.running.sealing import check_plain
 
 ONCE = "every message is in the lake, once"
+SEVERAL_QUEUES = 2
+"""From so many queues on, it is no accident that all of them are others."""
 RANGES = "queue string, generation int, after bigint, through bigint"
 
 
@@ -63,6 +65,7 @@ def _work(context: Context, stage: Stage, failed: FailedQueues) -> Work:
     """After which seq of each queue the lake goes on."""
     work = Work({}, {}, {})
     hidden, together = context.hidden(), context.inputs.looked_at_together()
+    check_same_server(context, together)
     for queue in list(context.inputs.queues):
         with failed.alone(queue):
             check_plain(queue, hidden)
@@ -77,6 +80,23 @@ def _work(context: Context, stage: Stage, failed: FailedQueues) -> Work:
                 generation, start = generation + 1, held.first - 1
             work.bounds[queue], work.start[queue], work.generations[queue] = held, start, generation
     return work
+
+
+def check_same_server(context: Context, there: Mapping[str, Bounds]) -> None:
+    """Refuse a server that has several queues of the lake, and none of them as the lake knows it: it is likely to be another one.
+
+    One queue that is another is a queue that was made anew. That all of them were, somebody has to say.
+    """
+    known = [queue for queue in there if context.lake.log_of(queue) is not None]
+    same = [queue for queue in known if context.lake.log_of(queue) == there[queue].log]
+    if len(known) < SEVERAL_QUEUES or same or context.wishes.all_remade:
+        return
+    raise SkepError(
+        Code.INVALID_REQUEST,
+        f"the lake {context.run.lake} has {len(known)} queues of {context.run.server}, and every one of them is another queue there now: "
+        "this is the lake of another server. Name the right --url, or another --lake. If all of them were deleted and made anew, "
+        "say so once with --all-remade: the lake keeps what it has, and goes on with a new generation of each",
+    )
 
 
 def starting(context: Context, stage: Stage, queue: str, held: Bounds) -> int:

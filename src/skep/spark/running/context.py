@@ -47,6 +47,8 @@ class Wishes(Struct, frozen=True, kw_only=True):
     late_seconds: float = 60.0
     buckets: int = 1
     allow_loss: bool = False
+    all_remade: bool = False
+    """Whether it is known that all queues of the lake were deleted and made anew."""
     checkpoint: str | None = None
     where: str | None = None
     mapping: str | None = None
