@@ -27,6 +27,7 @@ from skep.model import (
     StoredMessage,
     Token,
 )
+from skep.scheduled import Change
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
@@ -111,12 +112,20 @@ async def drain(recorder: Recorder, key: QueueKey, now: Instant) -> list[Id]:
 
 
 def check_schedules(history: History, logs: dict[QueueKey, list[StoredMessage]]) -> None:
-    """I1 for messages that were accepted for later."""
+    """I1 for messages that were accepted for later: each is in the log once, unless it was cancelled."""
     cleared = {call.request[0] for call in history.verb("clear") if call.request[1] is ClearScope.SCHEDULED}
+    cancelled = {call.request: call.answer for call in history.verb(Change.CANCEL)}
     for pushed in history.pushes:
         scheduled = pushed.result is not None and pushed.result.status is PushStatus.SCHEDULED
-        if scheduled and pushed.message.queue in logs and pushed.message.queue not in cleared:
-            assert pushed.id in {m.id for m in logs[pushed.message.queue]}, "I1: a scheduled message is lost"
+        if not scheduled or pushed.message.queue not in logs or pushed.message.queue in cleared:
+            continue
+        places = [m.id for m in logs[pushed.message.queue]].count(pushed.id)
+        if pushed.id not in cancelled:
+            assert places == 1, f"I1: a scheduled message is {places} times in the log"
+        elif cancelled[pushed.id] is not None and cancelled[pushed.id].changed:
+            assert places == 0, "I2: a cancelled message is in the log"
+        else:
+            assert places <= 1, "I1: a scheduled message is in the log twice"
 
 
 async def check_places(store: Store, history: History, drained: list[Id]) -> list[Id]:
@@ -174,6 +183,9 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> int:
     asyncio.run(check_what_is_left(SqliteStore(path), calls))
     verbs = {call.verb for call in calls}
     assert {"replay", "purge", "transact", "renew", "retain", "clear", "delete_group", "sweep"} <= verbs
+    assert {*Change, "release_lease"} <= verbs
+    changes = [call for call in calls if call.verb in (*Change, "release_lease")]
+    assert all(call.answer == 1 or len(call.answer.changed) == 1 for call in changes)
     commands = [call.answer[0] for call in calls if call.verb == "transact" and call.request[0].effects]
     assert [o.conflict for o in commands] == [None, Code.RECEIPT_EXISTS, None]
     assert count is not None

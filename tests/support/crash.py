@@ -44,6 +44,7 @@ from skep.model import (
     Token,
 )
 from skep.records import Effect, EntityKey, NewEvent, Receipt, ReceiptKey
+from skep.scheduled import Change, ScheduledFilter
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from skep.transactions import Transaction
@@ -93,6 +94,7 @@ class Script:
         self.mint = IdMint(self.clock)
         self.held: list[Delivery] = []
         self.handled: list[Delivery] = []
+        self.planned: dict[Change, Id] = {}
 
     @property
     def now(self) -> Instant:
@@ -100,10 +102,10 @@ class Script:
 
     def steps(self) -> list[Callable[[], Awaitable[object]]]:
         return [
-            self.create, self.push, self.push_to_several, self.push_again, self.schedule,
+            self.create, self.push, self.push_to_several, self.push_again, self.schedule, self.schedule_some, self.change_schedule,
             self.pop, self.ack_one, self.nack_one, self.pop, self.reject_one, self.renew, self.transact,
             self.push_once, self.pop, self.command, self.command_again, self.push_once, self.pop, self.command,
-            self.pop_unordered, self.settle_unordered, self.let_leases_run_out, self.pop, self.let_leases_run_out, self.pop,
+            self.pop_unordered, self.settle_unordered, self.release, self.let_leases_run_out, self.pop, self.let_leases_run_out, self.pop,
             self.expire, self.promote, self.replay, self.purge, self.auto_ack, self.seek, self.update, self.clear,
             self.retain, self.forget_group, self.delete, self.keep_house, self.push, self.pop, self.ack_one,
         ]  # fmt: skip
@@ -134,6 +136,20 @@ class Script:
     async def schedule(self) -> None:
         at = Instant(self.now + 5_000_000)
         await self.push_messages(*(message(key, "later", deliver_at=at) for key in (Q, Q, U)))
+
+    async def schedule_some(self) -> None:
+        """A message for each change."""
+        at = Instant(self.now + 5_000_000)
+        messages = [message(Q, what, deliver_at=at, transaction_id=what) for what in Change]
+        ids = self.mint.mint_many(len(messages))
+        self.planned = dict(zip(Change, ids, strict=True))
+        await self.recorder.push([PushBatch(messages, ids)], self.now)
+
+    async def change_schedule(self) -> None:
+        for what, id_ in self.planned.items():
+            wanted = ScheduledFilter(tenant=Q.tenant, queue=Q.name, ids=[id_])
+            to = Instant(self.now + 7_000_000) if what is Change.MOVE else None
+            await self.note(what, id_, self.store.scheduled.change(wanted, what, to, None, LIMIT, self.now))
 
     # pop and settle
 
@@ -168,6 +184,12 @@ class Script:
                 queue=d.queue, partition=d.partition, token=d.token, lease_seconds=LEASE_SECONDS, group=d.group
             )
             await self.recorder.renew([renewal], self.now)
+
+    async def release(self) -> None:
+        """End the oldest lease and the youngest; time passes before anybody pops again, as the history has it of leases."""
+        for one in self.held[:1] + self.held[-1:]:
+            call = self.store.release_lease(one.queue, one.group, one.partition, one.token, self.now)
+            await self.note("release_lease", one.seq, call)
 
     async def transact(self) -> None:
         settlements = [settlement(self.held.pop(0), Outcome.ACK)] if self.held else []
