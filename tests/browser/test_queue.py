@@ -96,16 +96,30 @@ def test_a_seek_is_previewed_before_it_is_made(screen: Screen, api: Api) -> None
         api.ack(message)
     screen.open("/queues/orders/groups/billing/seek")
 
-    screen.page.get_by_role("radio").first.check()
-    screen.page.get_by_role("button", name="Preview").click()
-
-    preview = screen.page.locator("#preview")
-    expect(preview).to_contain_text("5 messages pending")
-    expect(preview).to_contain_text("2 settled messages will be delivered again")
+    beginning = screen.page.locator("form.panel", has_text="The beginning")
+    expect(beginning).to_contain_text("5 messages pending")
+    expect(beginning).to_contain_text("2 settled messages will be delivered again")
     screen.shoot("seek")
-    preview.get_by_role("button", name="Seek").click()
+    beginning.get_by_role("button", name="Seek to the beginning").click()
     expect(screen.page.locator(".notice")).to_contain_text("5 messages pending")
     assert len(api.pop("orders", 9, "&consumerGroup=billing")) == 5
+
+
+def test_a_seek_to_a_seq_is_previewed_before_it_is_made(screen: Screen, api: Api) -> None:
+    api.push("orders", *range(5))
+    for message in api.pop("orders", 2, "&consumerGroup=billing"):
+        api.ack(message)
+    screen.open("/queues/orders/groups/billing/seek")
+
+    screen.page.get_by_label("Seq").fill("4")
+    screen.page.keyboard.press("Enter")
+
+    preview = screen.page.locator("#preview")
+    expect(preview).to_contain_text("2 messages pending, after seq 3")
+    expect(preview).to_contain_text("1 unsettled message will be skipped")
+    preview.get_by_role("button", name="Seek").click()
+    expect(screen.page.locator(".notice")).to_contain_text("2 messages pending")
+    assert [message["seq"] for message in api.pop("orders", 9, "&consumerGroup=billing")] == [4, 5]
 
 
 def test_a_group_is_forgotten_when_its_name_is_typed(screen: Screen, api: Api) -> None:

@@ -7,6 +7,7 @@ from skep.dashboard.views import (
     consumers,
     dead_letters,
     deletion,
+    find,
     messages,
     operations,
     overview,
@@ -19,7 +20,7 @@ from skep.dashboard.views import (
 )
 
 _MODULES = (
-    overview, queues, queue, scheduled, messages, deletion, traces, consumers, dead_letters, operations, pipelines, tenants,
+    overview, find, queues, queue, scheduled, messages, deletion, traces, consumers, dead_letters, operations, pipelines, tenants,
 )  # fmt: skip
 
 

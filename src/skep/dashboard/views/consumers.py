@@ -14,6 +14,7 @@ async def consumers(site: Site, call: Call) -> Answer:
     place = site.place(call)
     named = place.query.get("queue", "").strip()
     found = await connected(site.engine, call, call.queue(named) if named else None)
+    found.sort(key=lambda one: (not one.leases, not one.waiting))  # who holds something is who one looks for
     return site.page(
         call, "consumers.html", screen="consumers", consumers=found[:SHOWN], cut=len(found) > SHOWN, named=named,
         is_shared=site.engine.settings.shared,

@@ -13,7 +13,8 @@ import msgspec
 from skep.dashboard.deliveries import deliveries_of
 from skep.dashboard.fingerprints import LOOKED_AT, Kind, kinds
 from skep.dashboard.payloads import download, headers_of, one_line, shown
-from skep.dashboard.site import Deed, Fields, Page, Site, in_form
+from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site, in_form
+from skep.dashboard.views.queue import key_to_change
 from skep.engine.replaying import Replay
 from skep.errors import Code, SkepError
 from skep.http import parameters
@@ -32,6 +33,7 @@ KINDS = 100
 LETTERS = 50
 PREVIEWED = 5
 PURGE_WORD = "purge"
+_SELECTED_BY = ("sign", "source", "reason", "error")
 
 
 def _graves(queues: Sequence[Surveyed]) -> list[Surveyed]:
@@ -116,6 +118,7 @@ async def letter(site: Site, call: Call, typed: str | None = None, problem: Skep
     """One dead letter with all that is known of it; with what was ``typed`` when that could not be taken."""
     place = site.place(call)
     one = await _letter(site, call)
+    call.check(one.queue, Verb.READ)  # a form that is shown again came with another verb
     source = QueueKey(one.source_queue, place.tenant)
     deliveries = []
     if one.source_seq and call.may(source):
@@ -160,22 +163,31 @@ def _pretty(text: str) -> str:
 async def confirm(site: Site, call: Call) -> Answer:
     """What a replay or purge would do, before it is done."""
     place = site.place(call)
-    key = call.queue(call.path("queue"))
+    key = key_to_change(call)
     what = place.query.get("do", "")
     if what not in ("replay", "purge"):
         raise SkepError(Code.INVALID_REQUEST, "choose replay or purge")
-    said = {name: place.query.get(name, "") for name in ("sign", "source", "reason", "error")}
+    said = {name: place.query.get(name, "") for name in _SELECTED_BY}
     seqs = call.values("seq")
     if not seqs and place.query.get("chosen"):
         raise SkepError(Code.INVALID_REQUEST, "no dead letter is selected")
     wanted = await marked(site.engine, await _selection(site, key, said, seqs))
+    return await _question(site, call, wanted, what, said, seqs)
+
+
+async def _question(
+    site: Site, call: Call, wanted: DeadLetterFilter, what: str, said: Mapping[str, str], seqs: Sequence[str],
+    problem: SkepError | None = None,
+) -> Answer:  # fmt: skip
+    """The page that asks for a confirmation; with what is wrong with the one that was given."""
+    call.check(wanted.queue, Verb.READ)  # it shows payloads
     number = await site.engine.dead_letters.count(wanted)
     first = min(wanted.seqs) - 1 if wanted.seqs else None
     examples = await site.engine.dead_letters.page(wanted, after=None if first is None else Seq(first), limit=PREVIEWED)
     return site.page(
-        call, "dead_confirm.html", screen="dead-letters", queue=key.name, what=what, said=said, seqs=seqs, number=number,
-        examples=[(one, one_line(one.payload, one.content_type)) for one in examples], word=PURGE_WORD,
-        is_wrong=place.query.get("wrong") == "yes", mark=wanted.up_to,
+        call, "dead_confirm.html", HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY, screen="dead-letters",
+        queue=wanted.queue.name, what=what, said=said, seqs=seqs, number=number, problem=problem, word=PURGE_WORD, mark=wanted.up_to,
+        examples=[(one, one_line(one.payload, one.content_type)) for one in examples],
     )  # fmt: skip
 
 
@@ -194,7 +206,7 @@ async def _selection(site: Site, key: QueueKey, said: Mapping[str, str], seqs: S
 
 async def _asked(site: Site, call: Call, fields: Fields) -> tuple[QueueKey, DeadLetterFilter]:
     key = call.queue(call.path("queue"))
-    said = {name: fields.get(name) for name in ("sign", "source", "reason", "error")}
+    said = {name: fields.get(name) for name in _SELECTED_BY}
     wanted = await _selection(site, key, said, fields.all("seq"))
     mark = parameters.position({"mark": fields.get("mark")}, "mark") if fields.get("mark") else None
     return key, msgspec.structs.replace(wanted, up_to=None if mark is None else Seq(mark))
@@ -214,7 +226,9 @@ async def purge(site: Site, call: Call, fields: Fields) -> str:
     key, wanted = await _asked(site, call, fields)
     if fields.get("confirm") != PURGE_WORD:
         call.note(declined=True)
-        raise SkepError(Code.INVALID_REQUEST, f"type the word {PURGE_WORD!r} to delete dead letters")
+        said = {name: fields.get(name) for name in _SELECTED_BY}
+        error = SkepError(Code.INVALID_REQUEST, f"type the word {PURGE_WORD} to delete dead letters")
+        raise InvalidFormError(error, await _question(site, call, wanted, "purge", said, fields.all("seq"), error))
     number = await site.engine.dead_letters.purge(wanted)
     call.note(count=number, target=named_letters(key, wanted.seqs or ()))
     return place.url("dead-letters", queue=key.name, notice="purged", number=number)
@@ -247,7 +261,7 @@ PAGES: list[Page] = [
     Page("/dead-letters/{queue}/letters/{seq}/payload", (), payload, READ),
     Page(
         "/dead-letters/{queue}/confirm",
-        ("do", "sign", "seq*", "source", "reason", "error", "wrong", "chosen"),
+        ("do", "sign", "seq*", "source", "reason", "error", "chosen"),
         confirm,
         READ,
     ),

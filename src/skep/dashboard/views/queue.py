@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,7 +13,7 @@ from skep.clock import Instant
 from skep.dashboard.charts import charts, since
 from skep.dashboard.payloads import one_line
 from skep.dashboard.setting_help import HELP
-from skep.dashboard.site import Deed, Fields, Page, Site, in_form
+from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site, in_form
 from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.http import parameters
@@ -39,6 +39,9 @@ from skep.model import (
     Queue,
     QueueKey,
     QueueSettings,
+    QueueStats,
+    Start,
+    StartMode,
 )
 from skep.wire.groups import SeekRequest, SeekTo
 
@@ -56,6 +59,13 @@ _HIDDEN_FIELDS = ("paused",)
 def key_of(call: Call) -> QueueKey:
     """The queue that a path names."""
     return call.queue(call.path("queue"))
+
+
+def key_to_change(call: Call) -> QueueKey:
+    """The queue that a path names, for a page that is there only to change it."""
+    key = key_of(call)
+    call.check(key, Verb.ADMIN)
+    return key
 
 
 async def queue(site: Site, call: Call) -> Answer:
@@ -158,7 +168,9 @@ async def publish_form(
     site: Site, call: Call, fields: Fields | None = None, problem: SkepError | None = None
 ) -> Answer:
     """A form for a test message; with what was typed when that could not be taken."""
-    found = await site.engine.get_queue(key_of(call))
+    key = key_to_change(call)
+    call.check(key, Verb.PUSH)
+    found = await site.engine.get_queue(key)
     typed = (
         Fields([("partition", DEFAULT_PARTITION), ("payload", '{\n  "test": true\n}')]) if fields is None else fields
     )
@@ -192,9 +204,24 @@ async def _pushed(site: Site, call: Call, message: NewMessage) -> PushResult:
     return result
 
 
-async def seek_form(site: Site, call: Call) -> Answer:
-    """Where to move a group, with a preview of what that touches once it is chosen."""
-    place, key, group = site.place(call), key_of(call), call.path("group")
+class Effect(NamedTuple):
+    """What a seek touches: where it leads, and how many messages follow, come again and are skipped."""
+
+    to_seq: int
+    pending: int
+    again: int
+    skipped: int
+
+
+def effect(stats: QueueStats, before: GroupStats | None, to_seq: int) -> Effect:
+    """What a seek behind ``to_seq`` touches."""
+    at = to_seq if before is None else before.progress_seq
+    return Effect(to_seq, pending_after(stats, to_seq), max(0, at - to_seq), max(0, to_seq - at))
+
+
+async def seek_form(site: Site, call: Call, undeleted: SkepError | None = None) -> Answer:
+    """Where to move a group, with what each way touches; of a time or a seq once it is typed."""
+    place, key, group = site.place(call), key_to_change(call), call.path("group")
     found = await site.engine.get_queue(key)
     stats = await site.engine.look.queue_stats(key)
     before = next((one for one in stats.groups if one.group == group), None)
@@ -204,15 +231,16 @@ async def seek_form(site: Site, call: Call) -> Answer:
             start = start_of(_seek_request(key.name, place.query))
         except SkepError as error:
             problem = error
-    if start is not None:
-        to_seq = await reached(site.engine, key, stats, start)
-        again = max(0, before.progress_seq - to_seq) if before is not None else 0
-        skipped = max(0, to_seq - before.progress_seq) if before is not None else 0
-        pending = pending_after(stats, to_seq)
-        preview = {"to_seq": to_seq, "pending": pending, "again": again, "skipped": skipped}
+    if start is not None and start.mode in (StartMode.TIME, StartMode.SEQ):
+        preview = effect(stats, before, await reached(site.engine, key, stats, start))
+    beginning, end = [
+        effect(stats, before, await reached(site.engine, key, stats, Start(mode)))
+        for mode in (StartMode.ALL, StartMode.NEW)
+    ]
     return site.page(
-        call, "queue_seek.html", screen="queues", queue=found, group=group, stats=stats, before=before, preview=preview, problem=problem,
-        to=place.query.get("to", "end"), time=place.query.get("time", ""), seq=place.query.get("seq", ""),
+        call, "queue_seek.html", HTTPStatus.OK if undeleted is None else HTTPStatus.UNPROCESSABLE_ENTITY, screen="queues",
+        queue=found, group=group, stats=stats, before=before, preview=preview, problem=problem, beginning=beginning, end=end,
+        to=place.query.get("to", ""), time=place.query.get("time", ""), seq=place.query.get("seq", ""), undeleted=undeleted,
     )  # fmt: skip
 
 
@@ -257,7 +285,7 @@ async def release(site: Site, call: Call, fields: Fields) -> str:
 
 async def clear_form(site: Site, call: Call) -> Answer:
     """What clearing would take away, and a field to type the queue's name into."""
-    place, key = site.place(call), key_of(call)
+    place, key = site.place(call), key_to_change(call)
     found = await site.engine.get_queue(key)
     scopes = {scope: await site.engine.clear(key, scope, dry_run=True) for scope in ClearScope}
     scope = parameters.choice(place.query, "scope", ClearScope) or ClearScope.PENDING
@@ -292,7 +320,8 @@ async def delete_group(site: Site, call: Call, fields: Fields) -> str:
     place, key, group = site.place(call), key_of(call), call.path("group")
     if fields.get("confirm") != group:
         call.note(declined=True)
-        raise SkepError(Code.INVALID_REQUEST, "type the group's name exactly to delete it")
+        error = SkepError(Code.INVALID_REQUEST, "type the group's name exactly to delete it")
+        raise InvalidFormError(error, await seek_form(site, call, error))
     if not await site.engine.groups.delete(key, group):
         raise SkepError(Code.GROUP_NOT_FOUND, f"there is no group {group!r} here")
     return place.url("queues", key.name, notice="deleted")

@@ -1,4 +1,4 @@
-"""Scheduled messages of a queue: a list by the time when they are due; run, moved or cancelled after a preview.
+"""Scheduled messages of a queue, or of all: a list by the time when they are due; run, moved or cancelled after a preview.
 
 The preview has a mark. What is scheduled or moved between the preview and the confirmation is not touched.
 """
@@ -6,20 +6,23 @@ The preview has a mark. What is scheduled or moved between the preview and the c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 
 import msgspec
 
 from skep.clock import Instant
 from skep.dashboard.payloads import one_line
-from skep.dashboard.site import Deed, Fields, Page, Site
-from skep.dashboard.views.queue import key_of
+from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site
+from skep.dashboard.views.queue import key_of, key_to_change
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
 from skep.http.need import READ
 from skep.http.scheduled import place_of, place_text
 from skep.http.shown import wanted_id
+from skep.http.survey import totals
 from skep.ids import id_text
+from skep.keys import Verb
 from skep.model import QueueKey
 from skep.scheduled import Change, ScheduledFilter
 from skep.wire.times import to_datetime
@@ -54,22 +57,48 @@ async def scheduled(site: Site, call: Call) -> Answer:
     )  # fmt: skip
 
 
+async def everywhere(site: Site, call: Call) -> Answer:
+    """A page of what waits in all queues that may be read."""
+    place, sees = site.place(call), call.visible
+    said = {name: place.query.get(name, "") for name in ("partition", "txid")}
+    wanted = ScheduledFilter(
+        tenant=place.tenant, partition=said["partition"] or None, transaction_id=said["txid"] or None
+    )
+    page = await site.engine.scheduled.page(
+        wanted, after=place_of(place.query.get("after")), limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES
+    )
+    return site.page(
+        call, "scheduled.html", screen="queues", queue=None, said=said, after=place_text(page.after),
+        total=totals((await site.snapshot(call)).seen).scheduled, id_text=id_text,
+        rows=[(one, one_line(one.payload, one.content_type)) for one in page.messages if sees(one.queue)],
+    )  # fmt: skip
+
+
 async def confirm(site: Site, call: Call) -> Answer:
     """What a change would touch, before it is made."""
-    place, key = site.place(call), key_of(call)
+    place, key = site.place(call), key_to_change(call)
     what = parameters.choice(place.query, "do", Change)
     if what is None:
         raise SkepError(Code.INVALID_REQUEST, "scheduled messages are cancelled, run or moved")
-    found = await site.engine.get_queue(key)
     said = {name: place.query.get(name, "") for name in ("partition", "txid")}
-    ids = call.values("id")
-    would = await site.engine.scheduled.count(_wanted(key, said, ids))
-    marked = msgspec.structs.replace(_wanted(key, said, ids), mark=would.mark)
+    time = to_datetime(site.engine.now()).strftime("%Y-%m-%dT%H:%M:00Z")
+    return await _question(site, call, _wanted(key, said, call.values("id")), what, said, call.values("id"), time)
+
+
+async def _question(
+    site: Site, call: Call, wanted: ScheduledFilter, what: Change, said: Mapping[str, str], ids: Sequence[str], time: str,
+    problem: SkepError | None = None,
+) -> Answer:  # fmt: skip
+    """The page that asks for a confirmation; with what is wrong with the ``time`` that was typed."""
+    call.check(wanted.key, Verb.READ)  # it shows payloads
+    found = await site.engine.get_queue(wanted.key)
+    would = await site.engine.scheduled.count(wanted)
+    marked = msgspec.structs.replace(wanted, mark=would.mark)
     examples = await site.engine.scheduled.page(marked, limit=PREVIEWED, preview_bytes=_PREVIEW_BYTES)
     return site.page(
-        call, "scheduled_confirm.html", screen="queues", queue=found, what=what.value, said=said, ids=ids, number=would.count, mark=would.mark,
+        call, "scheduled_confirm.html", HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY, screen="queues",
+        queue=found, what=what.value, said=said, ids=ids, number=would.count, mark=would.mark, time=time, problem=problem,
         examples=[(message, one_line(message.payload, message.content_type)) for message in examples.messages],
-        time=to_datetime(site.engine.now()).strftime("%Y-%m-%dT%H:%M:00Z"),
     )  # fmt: skip
 
 
@@ -93,12 +122,20 @@ async def run(site: Site, call: Call, fields: Fields) -> str:
 
 async def move(site: Site, call: Call, fields: Fields) -> str:
     """They get another time."""
-    key_of(call)  # whether it may be is told before what is wrong with the form
-    deliver_at = parameters.time({"time": fields.get("time").strip()}, "time")
+    key = key_of(call)  # whether it may be is told before what is wrong with the form
+    typed = fields.get("time").strip()
+    try:
+        deliver_at = parameters.time({"time": typed}, "time")
+    except SkepError as error:
+        said, ids = {name: fields.get(name) for name in ("partition", "txid")}, fields.all("id")
+        wanted = _wanted(key, {**said, "mark": fields.get("mark")}, ids)
+        page = await _question(site, call, wanted, Change.MOVE, said, ids, typed, error)
+        raise InvalidFormError(error, page) from error
     return await _changed(site, call, fields, Change.MOVE, deliver_at)
 
 
 PAGES: list[Page] = [
+    Page("/scheduled", ("partition", "txid", "after"), everywhere),
     Page("/queues/{queue}/scheduled", ("partition", "txid", "after"), scheduled, READ),
     Page("/queues/{queue}/scheduled/confirm", ("do", "id*", "partition", "txid"), confirm, READ),
 ]
