@@ -25,6 +25,7 @@ FORM_PAGES = (
     "/queues/orders/clear", "/queues/orders/publish", "/queues/orders/groups/billing/seek",
     "/dead-letters/orders.dead/confirm?do=replay", "/dead-letters/orders.dead/confirm?do=purge",
     "/queues/orders/scheduled/confirm?do=run", "/queues/orders/scheduled/confirm?do=move", "/operations/audit",
+    "/queues/orders/messages/3/delete",
 )  # fmt: skip
 """Pages that are there only to change something, or to say what was changed."""
 
@@ -147,5 +148,5 @@ def test_a_key_that_may_change_and_not_read_sees_no_payload_in_a_form_that_is_sh
         ("/queues/orders/scheduled/move", [("time", "tomorrow")]),
     ):
         shown = blind.post(path, pairs)
-        assert shown.status == 403, path
+        assert shown.status in (400, 422), path
         assert "4111" not in shown.html, path

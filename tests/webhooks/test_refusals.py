@@ -18,7 +18,7 @@ from skep.refusals import Refusal
 from skep.spec import load, to_json
 from skep.store.refusals import REFUSALS_KEPT, RefusalStore
 from skep.testing.server import running_server
-from skep.webhooks.excerpts import EXCERPT_CHARACTERS, excerpt
+from skep.webhooks.excerpts import _PARTS, BODY_BYTES, EXCERPT_CHARACTERS, excerpt
 from tests.access.driver import Door
 from tests.webhooks.driver import SECRETS, SIGNED, Sender
 
@@ -104,6 +104,28 @@ def test_a_webhook_that_is_not_there_is_told_from_one_that_refused_nothing(refus
     assert (reply.status, reply.json["error"]["code"]) == (404, "WEBHOOK_NOT_FOUND")
 
 
+def test_refusals_of_several_webhooks_are_listed_newest_first(refusing: Sender, clock: ManualClock) -> None:
+    for webhook in ("Hook", "Else", "Hook"):
+        refusing.post(webhook, b"{}")
+        clock.advance(1)
+
+    found = refusing.server.run(refusing.server.engine.refusals.list())
+
+    assert [one.webhook for one in found] == ["Hook", "Else", "Hook"]
+    assert [one.at for one in found] == sorted((one.at for one in found), reverse=True)
+
+
+def test_an_address_with_a_query_is_refused_with_a_trace_that_has_nothing_of_it(refusing: Sender) -> None:
+    """A sender whose address has a token in it got 422, and nobody here learned why."""
+    reply = refusing.api.request("POST", "/hook/Hook?access_token=querytoken&x=%ff&x=1", b'{"id": 1}')
+
+    assert (reply.status, reply.code) == (422, "INVALID_REQUEST")
+    [one] = told(refusing)
+    assert (one["status"], one["code"]) == (422, "INVALID_REQUEST")
+    assert "has no query" in one["message"]
+    assert "token" not in json.dumps(one)
+
+
 def test_a_refusal_says_nothing_of_what_the_request_said(refusing: Sender) -> None:
     secret_headers = {"Authorization": "Bearer tokentoken", "X-Signature": "ab" * 32, "X-Kind": "kindkind"}
     refusing.post("Hook", SLACK_LIKE, secret_headers)
@@ -125,6 +147,16 @@ def test_a_refusal_says_nothing_of_what_the_request_said(refusing: Sender) -> No
         (b'{"' + b'\\"' * 1_000, '{"…"'),
         (b'{"a": "ends with \\', '{"a":"…"'),
         (b'{"a": "\\\n{", "b": 1}', '{"a":"…","b":0}'),
+        (b'{"a": "unterminated \\": true, {secret:', '{"a":"…"'),
+        (b'{"a": "line\\\nbreak", "b": 1}', '{"a":"…","b":0}'),
+        (b'{"sk_live_0123456789abcdef": 1}', "{…:0}"),
+        (b'{"AKIAIOSFODNN7EXAMPLE": 1, "eyJhbGciOiJIUzI1NiJ9": 2}', "{…:0,…:0}"),
+        (b'{"card-4111111111111111": 1, "a1b2c3d4-e5f6-7890-abcd-ef0123456789": 2}', "{…:0,…:0}"),
+        (
+            b'{"oauth2_token": 1, "sha256": 2, "created-at": 3, "line_1": 4}',
+            '{"oauth2_token":0,"sha256":0,"created-at":0,"line_1":0}',
+        ),
+        (b'{"<script>alert(1)</script>": "<img src=x>", "\x1b[31m": 1}', '{…:"…",…:0}'),
         (b'{"sk_live_' + b"x" * 40 + b'": 1}', "{…:0}"),
         (b'["' + "ü\u2028\x1b".encode() + b'"]', '["…"]'),
         (b"\x00\xff secret", ""),
@@ -136,6 +168,28 @@ def test_an_excerpt_has_the_shape_of_a_body_and_no_value(body: bytes, shape: str
         excerpt([(b"x-a", b"secret"), (b"evil\nname", b"")], body)
         == f"headers x-a; body of {len(body)} bytes {shape}".rstrip()
     )
+
+
+def test_a_header_whose_name_is_a_key_is_left_out() -> None:
+    names = (
+        b"x-hub-signature-256",
+        b"sk_live_0123456789abcdef",
+        b"authorization",
+        b"<script>",
+        b"x-amz-content-sha256",
+    )
+
+    found = excerpt([(name, b"Bearer hunter2") for name in names], b"")
+
+    assert found == "headers x-hub-signature-256, authorization, x-amz-content-sha256; body of 0 bytes"
+
+
+@pytest.mark.parametrize("piece", [b'\\"', b'\\"x: ', b"[true, ", b" "])
+def test_a_string_without_an_end_is_one_part_that_is_read_once(piece: bytes) -> None:
+    """Each quote in it used to be tried as a start: 2 KiB of them held up the event loop for a third of a second."""
+    rest = b'"' + piece * (BODY_BYTES // len(piece))
+
+    assert _PARTS.findall(b'{"a":' + rest) == [b"{", b'"a":', rest]
 
 
 def test_an_excerpt_is_bounded() -> None:

@@ -31,7 +31,7 @@ from skep.http.exchange import Answer, Call
 from skep.http.need import ADMIN, OPEN, READ_LIST, Need
 from skep.http.operation import Media, Operation, Parameter
 from skep.keys import Verb
-from skep.model import QUEUE_MODE_GROUP
+from skep.model import QUEUE_MODE_GROUP, QueueKey
 from skep.observe.metrics import Meter
 from skep.wire.status import FailedCalls
 
@@ -171,6 +171,12 @@ def may_by(call: Call, tenant: str) -> Callable[[str, str], bool]:
         return principal is None or principal.may(Verb(verb), tenant, queue)
 
     return may
+
+
+def check_shown_again(call: Call, queue: QueueKey, problem: SkepError | None) -> None:
+    """A form that is shown again was sent by an admin's verb: who may not read the queue is told of the problem alone."""
+    if problem is not None and not may_by(call, queue.tenant)(Verb.READ, queue.name):
+        raise problem
 
 
 def _guards(nonce: str) -> list[tuple[bytes, bytes]]:

@@ -84,7 +84,9 @@ class Refusals:
             if not taken:
                 return
             try:
-                await self._store.refusals.note([one for some in taken.values() for one in some])
+                # They are listed as they are written, and are held by webhook until then.
+                noted = sorted((one for some in taken.values() for one in some), key=lambda one: one.at)
+                await self._store.refusals.note(noted)
             except BaseException:
                 for webhook, some in taken.items():
                     newer = self._waiting.get(webhook, ())

@@ -212,7 +212,7 @@ class App:
         if o.access.reach is Reach.OPEN:  # webhooks; and of the pages those that log in
             bodies = self.open_bodies if tell is tell_json else self.login_bodies
         return Endpoint(
-            handler, self._limits, bodies, o.query_names, meter, o.repeatable, tell, guard, o.tenant_in,
+            handler, self._limits, bodies, None if o.checks_query else o.query_names, meter, o.repeatable, tell, guard, o.tenant_in,
             by_link=o.by_link or tell is not tell_json, note=self._note_failure if tell is tell_json else None,
         )  # fmt: skip
 

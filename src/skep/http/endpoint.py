@@ -56,7 +56,7 @@ class Endpoint:
         handler: Handler,
         limits: HttpLimits,
         bodies: Bodies,
-        known: frozenset[str],
+        known: frozenset[str] | None,
         meter: RouteMeter,
         repeatable: frozenset[str] = frozenset(),
         tell: Teller = tell_json,
@@ -65,7 +65,9 @@ class Endpoint:
         by_link: bool = False,
         note: Note | None = None,
     ) -> None:
-        """Without a ``guard`` anyone may do it; ``by_link`` says that a link from anywhere may lead to it."""
+        """Without a ``guard`` anyone may do it; ``by_link`` says that a link from anywhere may lead to it. Without ``known``
+        parameters the handler looks at the query itself.
+        """
         self._by_link = by_link
         self._note = note
         self._tenant_in = tenant_in
@@ -86,7 +88,7 @@ class Endpoint:
                 check_page(scope, by_link=self._by_link)
             if self._guard is not None:
                 await self._guard.admit(call)
-            if scope["query_string"]:
+            if scope["query_string"] and self._known is not None:
                 check_known(call.query, self._known)
             answer = await self._handler(call)
             if self._guard is not None:

@@ -56,6 +56,8 @@ PUSH = Need(Reach.QUEUES, (Verb.PUSH,))
 POP = Need(Reach.QUEUES, (Verb.POP,))
 POP_OR_PUSH = Need(Reach.QUEUES, (Verb.POP, Verb.PUSH))
 READ = Need(Reach.QUEUES, (Verb.READ,))
+READ_TO_CHANGE = Need(Reach.QUEUES, (Verb.READ, Verb.ADMIN))
+"""A page that is there only to change a queue shows something of it, too: it asks for both verbs."""
 ADMIN = Need(Reach.QUEUES, (Verb.ADMIN,))
 POP_LIST = Need(Reach.LIST, (Verb.POP,))
 READ_LIST = Need(Reach.LIST, (Verb.READ,))

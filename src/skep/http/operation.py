@@ -34,6 +34,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     ``tag`` is the group it is documented in, ``verb`` the one whose latency it counts towards, ``access``
     what it needs of whoever asks. ``tenant_in`` is the parameter of the query that may name the tenant instead of the header.
     ``by_cookie`` lets a browser show its session in a cookie, ``by_link`` lets a link from any page lead here.
+    ``checks_query`` says that the handler itself looks at the query, also at parameters that there are not.
     """
 
     method: str
@@ -52,6 +53,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     tenant_in: str | None = None
     by_cookie: bool = False
     by_link: bool = False
+    checks_query: bool = False
 
     @property
     def query_names(self) -> frozenset[str]:

@@ -56,6 +56,7 @@ _NO_VALUES = ("the body is ", "the form has ", "the header ")
 """How messages of MALFORMED begin that name places and headers, and no value."""
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}", re.ASCII)
 """The field of a message that a type names, at the start of a path. What follows may be the key of a map, and so the request's."""
+NO_QUERY = "a webhook's address has no query: take off what follows the question mark in the sender's settings"
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
@@ -299,7 +300,9 @@ def _repeated(hook: _Hook, status: HTTPStatus, recorded: bytes) -> HookAnswer:
 
 def _said(error: SkepError) -> str:
     """Why a request was refused, as far as that can be told without what it said."""
-    if error.code in _SAID or (error.code is Code.MALFORMED and error.message.startswith(_NO_VALUES)):
+    if error.code in _SAID or error.message == NO_QUERY:
+        return error.message
+    if error.code is Code.MALFORMED and error.message.startswith(_NO_VALUES):
         return error.message
     field, expected, expression = (error.details.get(name) for name in ("field", "expected", "expression"))
     named = _FIELD.match(field) if isinstance(field, str) else None

@@ -13,14 +13,14 @@ import msgspec
 from skep.dashboard.deliveries import deliveries_of
 from skep.dashboard.fingerprints import LOOKED_AT, Kind, kinds
 from skep.dashboard.payloads import download, headers_of, one_line, shown
-from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site, in_form
+from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site, check_shown_again, in_form
 from skep.dashboard.views.queue import key_to_change
 from skep.engine.replaying import Replay
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.dead_letters import marked, missing, named_letters
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ
+from skep.http.need import READ, READ_TO_CHANGE
 from skep.http.producer import edited
 from skep.http.survey import Surveyed
 from skep.ids import id_text
@@ -118,7 +118,7 @@ async def letter(site: Site, call: Call, typed: str | None = None, problem: Skep
     """One dead letter with all that is known of it; with what was ``typed`` when that could not be taken."""
     place = site.place(call)
     one = await _letter(site, call)
-    call.check(one.queue, Verb.READ)  # a form that is shown again came with another verb
+    check_shown_again(call, one.queue, problem)
     source = QueueKey(one.source_queue, place.tenant)
     deliveries = []
     if one.source_seq and call.may(source):
@@ -180,7 +180,7 @@ async def _question(
     problem: SkepError | None = None,
 ) -> Answer:  # fmt: skip
     """The page that asks for a confirmation; with what is wrong with the one that was given."""
-    call.check(wanted.queue, Verb.READ)  # it shows payloads
+    check_shown_again(call, wanted.queue, problem)
     number = await site.engine.dead_letters.count(wanted)
     first = min(wanted.seqs) - 1 if wanted.seqs else None
     examples = await site.engine.dead_letters.page(wanted, after=None if first is None else Seq(first), limit=PREVIEWED)
@@ -263,7 +263,7 @@ PAGES: list[Page] = [
         "/dead-letters/{queue}/confirm",
         ("do", "sign", "seq*", "source", "reason", "error", "chosen"),
         confirm,
-        READ,
+        READ_TO_CHANGE,
     ),
 ]
 DEEDS: list[tuple[str, Deed]] = [

@@ -5,12 +5,12 @@ from __future__ import annotations
 from skep.dashboard.filters import quoted
 from skep.dashboard.payloads import one_line
 from skep.dashboard.site import Deed, Fields, Page, Site
-from skep.dashboard.views.queue import key_of
+from skep.dashboard.views.queue import key_of, key_to_change
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.deleting import delete_message
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ
+from skep.http.need import READ_TO_CHANGE
 from skep.http.shown import wanted_id
 from skep.ids import id_text
 from skep.model import Seq
@@ -22,7 +22,7 @@ def _seq(call: Call) -> Seq:
 
 async def confirm(site: Site, call: Call) -> Answer:
     """What deleting the message would take from whom."""
-    key, seq = key_of(call), _seq(call)
+    key, seq = key_to_change(call), _seq(call)
     found = await site.engine.get_queue(key)
     message = await site.engine.look.message(key, seq)
     try:
@@ -44,5 +44,5 @@ async def delete(site: Site, call: Call, fields: Fields) -> str:
     return place.url("messages", q=f"queue:{quoted(key.name)}", notice="message_deleted", number=seq)
 
 
-PAGES: list[Page] = [Page("/queues/{queue}/messages/{seq}/delete", (), confirm, READ)]
+PAGES: list[Page] = [Page("/queues/{queue}/messages/{seq}/delete", (), confirm, READ_TO_CHANGE)]
 DEEDS: list[tuple[str, Deed]] = [("/queues/{queue}/messages/{seq}/delete", delete)]

@@ -19,7 +19,7 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.auditing import note_settings, settings_before
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ
+from skep.http.need import READ, READ_TO_CHANGE
 from skep.http.producer import stamped_messages
 from skep.http.routes.groups import pending_after, reached, start_of
 from skep.http.routes.pace import pace_of
@@ -330,9 +330,9 @@ async def delete_group(site: Site, call: Call, fields: Fields) -> str:
 PAGES: list[Page] = [
     Page("/queues/{queue}", ("group", "after", "range"), queue, READ),
     Page("/queues/{queue}/settings", (), settings, READ),
-    Page("/queues/{queue}/publish", (), publish_form, READ),
-    Page("/queues/{queue}/clear", ("scope", "wrong"), clear_form, READ),
-    Page("/queues/{queue}/groups/{group}/seek", ("to", "time", "seq"), seek_form, READ),
+    Page("/queues/{queue}/publish", (), publish_form, READ_TO_CHANGE),
+    Page("/queues/{queue}/clear", ("scope", "wrong"), clear_form, READ_TO_CHANGE),
+    Page("/queues/{queue}/groups/{group}/seek", ("to", "time", "seq"), seek_form, READ_TO_CHANGE),
 ]
 DEEDS: list[tuple[str, Deed]] = [
     ("/queues/{queue}/settings", change_settings),

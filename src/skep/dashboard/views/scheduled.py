@@ -12,17 +12,16 @@ import msgspec
 
 from skep.clock import Instant
 from skep.dashboard.payloads import one_line
-from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site
+from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site, check_shown_again
 from skep.dashboard.views.queue import key_of, key_to_change
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ
+from skep.http.need import READ, READ_TO_CHANGE
 from skep.http.scheduled import place_of, place_text
 from skep.http.shown import wanted_id
 from skep.http.survey import totals
 from skep.ids import id_text
-from skep.keys import Verb
 from skep.model import QueueKey
 from skep.scheduled import Change, ScheduledFilter
 from skep.wire.times import to_datetime
@@ -90,7 +89,7 @@ async def _question(
     problem: SkepError | None = None,
 ) -> Answer:  # fmt: skip
     """The page that asks for a confirmation; with what is wrong with the ``time`` that was typed."""
-    call.check(wanted.key, Verb.READ)  # it shows payloads
+    check_shown_again(call, wanted.key, problem)
     found = await site.engine.get_queue(wanted.key)
     would = await site.engine.scheduled.count(wanted)
     marked = msgspec.structs.replace(wanted, mark=would.mark)
@@ -137,7 +136,7 @@ async def move(site: Site, call: Call, fields: Fields) -> str:
 PAGES: list[Page] = [
     Page("/scheduled", ("partition", "txid", "after"), everywhere),
     Page("/queues/{queue}/scheduled", ("partition", "txid", "after"), scheduled, READ),
-    Page("/queues/{queue}/scheduled/confirm", ("do", "id*", "partition", "txid"), confirm, READ),
+    Page("/queues/{queue}/scheduled/confirm", ("do", "id*", "partition", "txid"), confirm, READ_TO_CHANGE),
 ]
 DEEDS: list[tuple[str, Deed]] = [
     ("/queues/{queue}/scheduled/cancel", cancel),

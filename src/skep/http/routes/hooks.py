@@ -10,7 +10,7 @@ from skep.http.errors import error_answer, status_of
 from skep.http.exchange import Answer, Call
 from skep.http.need import OPEN
 from skep.http.operation import Media, Operation
-from skep.webhooks.intake import Intake
+from skep.webhooks.intake import NO_QUERY, Intake
 from skep.webhooks.request import HookRequest
 from skep.wire.webhooks import HookResponse, QuarantineResponse
 
@@ -39,6 +39,8 @@ def operations(intake: Intake) -> list[Operation]:
         tenant = call.path("tenant") if "tenant" in call.scope["path_params"] else None
         source_ip = client[0] if client is not None else ""
         try:
+            if call.scope["query_string"]:
+                raise SkepError(Code.INVALID_REQUEST, NO_QUERY)
             body = await call.body()
         except SkepError as error:
             intake.refused(HookRequest(name, tenant, call.scope["headers"], b"", source_ip), error)
@@ -56,7 +58,7 @@ def operations(intake: Intake) -> list[Operation]:
     def operation(path: str, summary: str) -> Operation:
         return Operation(
             method="POST", path=path, access=OPEN, handler=receive, summary=summary, description=_DESCRIPTION, tag="Webhooks",
-            verb="hook", request=Media("*/*", Any), answers={202: (HookResponse, QuarantineResponse), 200: Media("application/json", Any)},
+            verb="hook", checks_query=True, request=Media("*/*", Any), answers={202: (HookResponse, QuarantineResponse), 200: Media("application/json", Any)},
         )  # fmt: skip
 
     return [
