@@ -265,6 +265,11 @@ class Engine:
         """Whether the store is known to be away."""
         return self.spool is not None and self.spool.away
 
+    async def check_writable(self) -> None:
+        """Raise why the store takes no writes. Where pushes can be spooled, the spool watches the store and knows."""
+        if self.spool is None:
+            await self._store.probe()
+
     def now(self) -> Instant:
         """The present instant by the clock that deadlines go by."""
         return self._clock.now()

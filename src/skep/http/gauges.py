@@ -53,9 +53,18 @@ class GaugeReader:
     async def _read(self) -> Gauges:
         try:
             async with asyncio.timeout(READ_SECONDS):
-                return await self._look()
+                gauges = await self._look()
         except (SkepError, TimeoutError):
             return Gauges(store_up=False, complete=False)
+        return msgspec.structs.replace(gauges, store_up=await self._takes_writes())
+
+    async def _takes_writes(self) -> bool:
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                await self._engine.check_writable()
+        except (SkepError, TimeoutError):
+            return False
+        return True
 
     async def _look(self) -> Gauges:
         tenants = await self._engine.tenants(limit=TENANTS)

@@ -226,7 +226,7 @@ def _operation_gauges(operations: OperationGauges) -> Iterator[Metric]:
 
 
 def _server_gauges(gauges: Gauges) -> Iterator[Metric]:
-    yield GaugeMetricFamily("skep_store_up", "Whether the store answered", value=gauges.store_up)
+    yield GaugeMetricFamily("skep_store_up", "Whether the store answers and takes writes", value=gauges.store_up)
     connections = GaugeMetricFamily("skep_store_connections", "Connections to the database", labels=("state",))
     connections.add_metric(("active",), gauges.connections_active)
     connections.add_metric(("idle",), gauges.connections_idle)

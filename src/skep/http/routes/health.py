@@ -31,6 +31,7 @@ def operations(engine: Engine) -> list[Operation]:
     async def ready(call: Call) -> Answer:
         try:
             await engine.list_queues(limit=1)
+            await engine.check_writable()
         except SkepError as error:
             return json_answer(
                 Health("unavailable", error.code if call.is_guarded else str(error)), HTTPStatus.SERVICE_UNAVAILABLE
@@ -44,7 +45,7 @@ def operations(engine: Engine) -> list[Operation]:
         ),
         Operation(
             method="GET", path="/ready", handler=ready, answers={200: Health, 503: Health}, tag="Server", access=OPEN, by_link=True,
-            summary="Can it do its work? 503 while the store is away",
+            summary="Can it do its work? 503 while the store is away or takes no writes",
         ),
     ]  # fmt: skip
 

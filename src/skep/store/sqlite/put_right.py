@@ -38,6 +38,11 @@ _CUT = ("cut_receipts", "cut_staged")
 log = structlog.get_logger("skep.store.sqlite")
 
 
+def write_something(session: Session) -> None:
+    """Write the row that notes the time, as it is."""
+    session.db.execute(SQL["write_something"])
+
+
 def put_right(session: Session, now: Instant, limit: int) -> Chore:
     """Note the time; when it has gone back since it was last noted, put right what was written ahead of it."""
     session.flush()

@@ -6,6 +6,9 @@ SELECT latest_at, put_back_at FROM clock
 -- name: note
 UPDATE clock SET latest_at = ?1 WHERE latest_at < ?1
 
+-- name: write_something
+UPDATE clock SET latest_at = latest_at
+
 -- name: put_back
 UPDATE clock SET latest_at = ?1, put_back_at = ?1
 

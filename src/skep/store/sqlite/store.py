@@ -616,7 +616,9 @@ class SqliteStore:
         return ""
 
     async def probe(self) -> None:
-        """It is there."""
+        """Write something if the last write was refused, and raise what SQLite says to that."""
+        if self._writer is not None and self._writer.refused is not None:
+            await self._write(put_right.write_something)
 
     def waited_seconds(self) -> float:
         """Nobody is kept waiting by a file."""

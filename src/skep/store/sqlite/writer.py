@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 import apsw
+import structlog
 
 from skep.errors import Code, SkepError
 from skep.store.sqlite.connection import store_error
@@ -22,6 +24,10 @@ from skep.store.sqlite.session import Session
 
 CUT_TRIES = 20
 """So often cutting the write-ahead log is tried before a caller is told that it cannot be; each waits a tenth of a second."""
+TELL_SECONDS = 60
+"""So often the log tells that the file takes no writes. A disk that is nearly full takes one and not the next."""
+
+log = structlog.get_logger("skep.store.sqlite")
 
 T = TypeVar("T")
 Work = Callable[[Session], T]
@@ -127,6 +133,10 @@ class ConnectionThread:
 class Writer(ConnectionThread):
     """The one thread that writes."""
 
+    refused: Exception | None = None
+    """Why SQLite did not take the last write; None when it did."""
+    _told_at: float | None = None
+
     async def cut_log(self, done: str) -> None:
         """Leave nothing in the write-ahead log; STORE_BUSY, with what was ``done``, when someone keeps reading it."""
         for _ in range(CUT_TRIES):
@@ -156,19 +166,37 @@ class Writer(ConnectionThread):
 
     def _commit(self, session: Session, calls: list[Call]) -> list[Answer]:
         """Run the calls in one transaction; when SQLite gave up on the whole of it, each in one of its own."""
+        changes = session.db.total_changes()
         try:
             session.db.execute("BEGIN IMMEDIATE")
             answers = [self._isolated(session, call) for call in calls] if len(calls) > 1 else [_run(session, calls[0])]
             session.db.execute("COMMIT")
             self.commits += 1
+            if self.refused is not None and session.db.total_changes() > changes:
+                self._taken()
         except Exception as error:
             self._roll_back(session)
             if isinstance(error, _TransactionLostError) and len(calls) > 1:
                 return [answer for call in calls for answer in self._commit(session, [call])]
             cause = error.cause if isinstance(error, _TransactionLostError) else error
             failure = self._translate(cause)
+            if isinstance(cause, apsw.Error):
+                self._refused(failure)
             return [Answer(call.future, None, failure) for call in calls]
         return answers
+
+    def _refused(self, failure: Exception) -> None:
+        """SQLite did not take a write: the disk is full, another process holds the file, or it is damaged."""
+        now = time.monotonic()
+        if self.refused is None and (self._told_at is None or now - self._told_at >= TELL_SECONDS):
+            log.warning("the store takes no writes", error=str(failure))
+            self._told_at = now
+        self.refused = failure
+
+    def _taken(self) -> None:
+        """SQLite takes writes again. A transaction that changed nothing would not have shown it."""
+        log.info("the store takes writes again", refused=str(self.refused))
+        self.refused = None
 
     def _isolated(self, session: Session, call: Call) -> Answer:
         """Run a call so that it can fail without the others. For that SQLite keeps what each page was before; one alone can do without."""
