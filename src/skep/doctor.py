@@ -65,20 +65,24 @@ class Finding(Struct, frozen=True):
 async def examine(settings: ServerSettings, secret_file: Path | None = None) -> list[Finding]:
     """Everything that `skep serve` would need with these settings; ``secret_file`` is the settings file, when it holds a secret."""
     secrets = secret_paths(settings) if secret_file is None else [secret_file, *secret_paths(settings)]
-    store, documents = settings.store or "", list[bytes]()
+    store, documents, sealed = settings.store or "", list[bytes](), False
     findings = [*python(), *await asyncio.to_thread(lambda: list(sqlite()))]
     if is_shared(store):
         from skep.doctor_postgres import applied, postgres
 
         found = await postgres(store)
         findings += found
-        documents = [] if any(one.state == "fail" for one in found) else await applied(store)
+        if settings.spool.enabled:  # where pushes are kept while the database is away
+            findings += await asyncio.to_thread(lambda: list(folder(Path(settings.data_folder))))
+        if not any(one.state == "fail" for one in found):
+            documents, sealed = await applied(store)
     elif (database := sqlite_file(settings)) is not None:
         findings += await asyncio.to_thread(file, database)
         documents = await asyncio.to_thread(sqlite_apps, database)
+        sealed = await asyncio.to_thread(sqlite_sealed, database)
     secrets += secret_files(apps_of(documents), os.environ)
     findings += await asyncio.to_thread(lambda: list(permissions(private_paths(settings), secrets)))
-    findings += await asyncio.to_thread(lambda: list(master_keys(settings.encryption.master_keys)))
+    findings += await asyncio.to_thread(lambda: list(master_keys(settings.encryption.master_keys, sealed)))
     return [*findings, *await port(settings), *extras(), *await java()]
 
 
@@ -139,6 +143,16 @@ def sqlite_apps(path: Path) -> list[bytes]:
         return []
 
 
+def sqlite_sealed(path: Path) -> bool:
+    """Whether there are keys of encrypted queues."""
+    if not path.exists():
+        return False
+    try:
+        return bool(_rows(path, "SELECT 1 FROM data_key LIMIT 1"))
+    except apsw.Error:
+        return False
+
+
 def apps_of(documents: Iterable[bytes]) -> Iterator[App]:
     """The apps that specs declare; those that this program cannot read are left out."""
     for document in documents:
@@ -158,8 +172,11 @@ def permissions(kept: Iterable[Path], secrets: Iterable[Path]) -> Iterable[Findi
         yield Finding("permissions", "ok", "no other account can get at what is kept here")
 
 
-def master_keys(source: str | None) -> Iterable[Finding]:
+def master_keys(source: str | None, needed: bool) -> Iterable[Finding]:
     """That the server gets its master keys. A command that would print them is not run."""
+    if source is None and needed:
+        hint = "set encryption.master_keys: the server does not start without"
+        yield Finding("master keys", "fail", "queues are encrypted, and no master keys are named", hint)
     if source is None or source.startswith("command:"):
         return
     try:
@@ -207,8 +224,12 @@ def sqlite_schema(path: Path) -> Iterable[Finding]:
         return
     try:
         rows = _rows(path, "SELECT number, checksum FROM migration")
-    except apsw.Error as error:
+    except (apsw.CorruptError, apsw.NotADBError) as error:
         yield Finding("store", "fail", f"{path}: {error}", "restore a backup, or move the file away")
+        return
+    except apsw.Error as error:
+        hint = "nothing says that the file is damaged: check its owner, its mode, the folder, and that the disk is not read-only"
+        yield Finding("store", "fail", f"{path}: {error}", hint)
         return
     yield schema("skep.store.sqlite", {int(str(number)): str(checksum) for number, checksum in rows}, str(path))
 

@@ -51,18 +51,22 @@ async def postgres(url: str) -> list[Finding]:
         await connection.close()
 
 
-async def applied(url: str) -> list[bytes]:
-    """The specs that were applied to a database that answers; none where there is no room for them, or they may not be read."""
+async def applied(url: str) -> tuple[list[bytes], bool]:
+    """The specs that were applied to a database that answers, and whether there are keys of encrypted queues.
+
+    None and no where there is no room for them, or they may not be read.
+    """
     import asyncpg
 
     try:
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
         try:
-            return [bytes(row["document"]) for row in await connection.fetch("SELECT document FROM skep.app")]
+            documents = [bytes(row["document"]) for row in await connection.fetch("SELECT document FROM skep.app")]
+            return documents, bool(await connection.fetchval("SELECT EXISTS (SELECT FROM skep.data_key)"))
         finally:
             await connection.close()
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-        return []
+        return [], False
 
 
 def transport(url: str, environment: Mapping[str, str]) -> Finding:

@@ -16,6 +16,7 @@ import apsw
 import asyncpg
 import pytest
 
+from skep import Client as SkepClient
 from skep.clock import ManualClock
 from skep.doctor import is_skep
 from skep.settings import all_settings
@@ -244,6 +245,39 @@ def test_a_postgresql_that_is_away_is_a_failure_told_without_its_password(tmp_pa
 
     assert (run.returncode, findings(run)["postgresql"]["state"]) == (2, "fail")
     assert "s3cret" not in run.stdout
+
+
+def test_the_disk_of_the_spool_is_looked_at(tmp_path: Path) -> None:
+    found = findings(skep("doctor", "--store", UNREACHABLE, "--port", free_port(), folder=tmp_path))
+    assert {"data folder", "disk"} <= found.keys()
+
+    without = ("--set", "spool.enabled=false")
+    found = findings(skep("doctor", "--store", UNREACHABLE, "--port", free_port(), *without, folder=tmp_path))
+    assert not {"data folder", "disk"} & found.keys()
+
+
+def test_a_store_that_cannot_be_opened_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "skep.db").mkdir()
+
+    store = findings(skep("doctor", "--store", "skep.db", "--port", free_port(), folder=tmp_path))["store"]
+
+    assert (store["state"], "restore" in store["hint"], "read-only" in store["hint"]) == ("fail", False, True)
+
+
+def test_encrypted_queues_without_master_keys_are_a_failure(tmp_path: Path) -> None:
+    keys = tmp_path / "master.keys"
+    keys.touch(0o600)
+    keys.write_text(skep("encryption", "master", "2026-01", folder=tmp_path).stdout)
+    given = ("--store", "skep.db", "--set", f"encryption.master_keys=file:{keys}")
+    with serving(*given, folder=tmp_path) as server, SkepClient(f"http://127.0.0.1:{server.listening()}") as client:
+        client.configure("payments", encryption_enabled=True)
+        client.push("payments", 1)
+
+    run = skep("doctor", "--store", "skep.db", "--port", free_port(), folder=tmp_path)
+
+    assert (run.returncode, findings(run)["master keys"]["state"]) == (2, "fail")
+    assert "encryption.master_keys" in findings(run)["master keys"]["hint"]
+    assert findings(skep("doctor", *given, "--port", free_port(), folder=tmp_path))["master keys"]["state"] == "ok"
 
 
 async def test_a_skep_is_recognized_also_when_its_answer_comes_in_pieces() -> None:
