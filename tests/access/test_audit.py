@@ -71,6 +71,8 @@ def test_what_is_done_has_its_count_and_what_fails_its_error(admin: Caller) -> N
     assert (verb, target, after, outcome) == ("seek group", "group __QUEUE_MODE__ of queue orders", "seq 0", "done")
     assert count is not None
     assert before.startswith("seq ")
+    admin.post("/api/v1/consumer-groups/g/release", {"queue": "orders", "partition": "p"})
+    assert newest(admin)[:2] == ("release leases", "partition p of queue orders, group g")
 
 
 def test_purged_dead_letters_are_named(admin: Caller) -> None:

@@ -125,6 +125,24 @@ def test_a_seek_says_where_to_in_one_way(api: Api, fields: dict[str, object]) ->
     assert (reply.status, reply.code) == (422, "INVALID_REQUEST")
 
 
+def test_a_partition_is_taken_from_whoever_holds_it(api: Api) -> None:
+    api.push("orders", 1, partition="a")
+    api.push("orders", 2, partition="b")
+    held = {one["partition"]: one for one in api.pop("orders", query="&consumerGroup=g")}
+
+    released = api.post("/api/v1/consumer-groups/g/release", {"queue": "orders", "partition": "a"})
+
+    assert (released.status, released.json["released"]) == (200, 1)
+    [again] = api.pop("orders", query="&consumerGroup=g")
+    assert (again["partition"], again["attempt"]) == ("a", 2)
+    late = api.ack(held["a"])
+    assert (late.status, late.code) == (409, "STALE_LEASE"), "someone else has it"
+    assert api.ack(held["b"]).status == 200, "the other partition keeps its lease"
+    unheld = api.post("/api/v1/consumer-groups/g/release", {"queue": "orders", "partition": "nobody"})
+    assert unheld.json["released"] == 0
+    assert api.post("/api/v1/consumer-groups/g/release", {"queue": "nowhere", "partition": "a"}).status == 404
+
+
 def test_a_group_is_forgotten_once(api: Api) -> None:
     api.push("q", 1, 2)
     api.pop("q", batch=1, query="&consumerGroup=g")

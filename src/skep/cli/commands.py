@@ -30,7 +30,7 @@ SECTIONS: dict[str, list[Command]] = {
     "Queues and groups": [
         ("queue", "skep.cli.queues:queue_app", "List, make, change and empty queues."),
         ("group", "skep.cli.groups:group_app", "See how far consumer groups have come, and move them."),
-        ("lease", "skep.cli.leases:lease_app", "See who holds messages, since when, and until when."),
+        ("lease", "skep.cli.leases:lease_app", "See who holds messages, and take them away."),
         ("dlq", "skep.cli.dead_letters:dead_letter_app", "Look at dead letters, replay and purge them."),
         ("lag", "skep.cli.lag:lag", "Which groups are behind, the furthest first."),
         ("pace", "skep.cli.pace:pace", "How a queue keeps up: wait and handler times, and why it is slow."),

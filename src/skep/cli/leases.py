@@ -1,4 +1,4 @@
-"""`skep lease`: who holds messages, since when, and until when."""
+"""`skep lease`: who holds messages, since when, and until when; and taking them away."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from skep.cli.connection import Connection
-from skep.cli.output import Columns, duration, print_rows
+from skep.cli.exits import NOTHING, OK
+from skep.cli.output import Columns, counted, duration, print_lines, print_one, print_rows
 
 if TYPE_CHECKING:
     from skep.wire.attempts import ConsumerView
     from skep.wire.status import LiveLease
 
-lease_app = App(name="lease", help="See who holds messages, since when, and until when.", help_format="plaintext")
+lease_app = App(name="lease", help="See who holds messages, and take them away.", help_format="plaintext")
 
 LISTED = 100
 
@@ -45,6 +46,32 @@ def list_leases(
     with to.open() as client:
         found = client.leases(queue, expiring_within=expiring_within, limit=limit)
     print_rows(to, found, COLUMNS, empty="nobody holds a lease")
+
+
+@lease_app.command
+def release(queue: str, group: str, partition: str, /, *, to: Connection | None = None) -> int:
+    """End the leases of a partition, whoever holds them: its messages are delivered again at once.
+
+    The delivery counts as an attempt. Whoever held them may still ack until someone else has them. Exit code 4 when nobody
+    holds the partition.
+
+    For example:
+        skep lease release orders billing customer-1
+
+    Parameters
+    ----------
+    queue
+        The queue.
+    group
+        The group.
+    partition
+        The partition, as `skep lease list` shows it.
+    """
+    to = to or Connection()
+    with to.open() as client:
+        found = client.release_partition(queue, group, partition)
+    print_one(to, found, lambda one: print_lines([f"{counted(one.released, 'lease')} of {partition!r} released"]))
+    return OK if found.released else NOTHING
 
 
 def named(consumer: ConsumerView | None) -> str | None:

@@ -24,7 +24,7 @@ from skep.model import ClearScope
 from skep.wire.attempts import AttemptView
 from skep.wire.browsing import BrowsedMessage, MessageDeleted
 from skep.wire.dead_letters import Buried, DeadLetterView, PurgeResponse, ReplayResponse, ReplayView
-from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, SeekResponse
+from skep.wire.groups import GroupDeleted, GroupDetail, GroupFigures, LeasesReleased, SeekResponse
 from skep.wire.operations import OperationStatsResponse, OperationView
 from skep.wire.pace import ConnectedConsumer, PaceResponse
 from skep.wire.queues import ClearResponse, Labelled, ListedQueue, Overview, QueueDeleted, QueueDetail, QueueView
@@ -130,6 +130,10 @@ class Looking(Scheduled):
     def seek(self, queue: str, group: str, to: Position, *, dry_run: bool = False) -> SeekResponse:
         """Move a group to the beginning, the end, a time or a seq; the message there comes next. Its leases end."""
         return self.run(looking_calls.seek(queue, group, to, dry_run))
+
+    def release_partition(self, queue: str, group: str, partition: str) -> LeasesReleased:
+        """End the leases of a partition, whoever holds them: its messages are delivered again at once."""
+        return self.run(looking_calls.release_partition(queue, group, partition))
 
     def delete_group(self, queue: str, group: str, *, dry_run: bool = False) -> GroupDeleted:
         """Forget a group of a queue, and its leases."""

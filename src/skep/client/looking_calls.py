@@ -28,6 +28,8 @@ from skep.wire.groups import (
     GroupDeleted,
     GroupDetail,
     GroupsResponse,
+    LeasesReleased,
+    ReleaseRequest,
     SeekRequest,
     SeekResponse,
     SeekTo,
@@ -258,6 +260,11 @@ def seek(queue: str, group: str, to: Position, dry_run: bool) -> Call[SeekRespon
         except ValueError:
             raise SkepError(Code.INVALID_REQUEST, f"seek to beginning, end, a time or a seq, not {to!r}") from None
     return post(f"{GROUPS}/{path_part(group)}/seek", SeekResponse, request)
+
+
+def release_partition(queue: str, group: str, partition: str) -> Call[LeasesReleased]:
+    """End the leases of a partition."""
+    return post(f"{GROUPS}/{path_part(group)}/release", LeasesReleased, ReleaseRequest(queue, partition))
 
 
 def delete_group(queue: str, group: str, dry_run: bool) -> Call[GroupDeleted]:

@@ -28,6 +28,7 @@ _VERBS = {
     "POST /api/v1/queues/{queue}/resume": "resume queue",
     "POST /api/v1/queues/{queue}/clear": "clear queue",
     "POST /api/v1/consumer-groups/{group}/seek": "seek group",
+    "POST /api/v1/consumer-groups/{group}/release": "release leases",
     "DELETE /api/v1/consumer-groups/{group}": "delete group",
     "POST /api/v1/dlq/replay": "replay dead letters",
     "POST /api/v1/dlq/purge": "purge dead letters",

@@ -103,6 +103,22 @@ class ProgressRequest(Struct, rename="camel", forbid_unknown_fields=True):
     seq: int
 
 
+class ReleaseRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """The partition of a queue whose leases end."""
+
+    queue: str
+    partition: str
+
+
+class LeasesReleased(Struct, rename="camel"):
+    """How many leases ended; none when nobody held the partition."""
+
+    queue: str
+    consumer_group: str
+    partition: str
+    released: int
+
+
 class GroupDeleted(Struct, rename="camel"):
     """What was forgotten with a group, or would be."""
 

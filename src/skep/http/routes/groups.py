@@ -21,7 +21,9 @@ from skep.wire.groups import (
     GroupDetail,
     GroupFigures,
     GroupsResponse,
+    LeasesReleased,
     ProgressRequest,
+    ReleaseRequest,
     SeekRequest,
     SeekResponse,
     SeekTo,
@@ -33,6 +35,7 @@ QUEUE = Parameter("queue", str, "only of this queue")
 PAGE_QUEUES = Parameter("limit", int, "queues whose groups one page has; 100 by default, 1000 at most")
 
 _decode_seek = msgspec.json.Decoder(SeekRequest)
+_decode_release = msgspec.json.Decoder(ReleaseRequest)
 _decode_progress = msgspec.json.Decoder(ProgressRequest)
 
 
@@ -78,6 +81,14 @@ def operations(engine: Engine) -> list[Operation]:
             )
         )  # fmt: skip
 
+    async def release(call: Call) -> Answer:
+        name = call.path("group")
+        request = await call.json(_decode_release)
+        key = call.queue(request.queue)
+        released = await engine.groups.end_leases(key, name, request.partition)
+        call.note(target=f"partition {request.partition} of queue {key.name}, group {name}", count=released)
+        return json_answer(LeasesReleased(key.name, name, request.partition, released))
+
     async def progress(call: Call) -> Answer:
         request = await call.json(_decode_progress)
         key = call.queue(request.queue)
@@ -108,6 +119,13 @@ def operations(engine: Engine) -> list[Operation]:
             answers={200: SeekResponse}, summary="Move a group, making it when there is none",
             description="Its leases end and its account starts anew.",
             example={"queue": "orders", "to": "time", "time": "2026-01-31T12:00:00Z", "dryRun": True},
+        ),
+        Operation(
+            method="POST", path="/api/v1/consumer-groups/{group}/release", access=ADMIN, handler=release, tag=TAG,
+            request=ReleaseRequest, answers={200: LeasesReleased},
+            summary="End the leases of a partition, whoever holds them: its messages are delivered again at once",
+            description="The delivery counts as an attempt. Whoever held them may still ack until someone else has them.",
+            example={"queue": "orders", "partition": "customer-42"},
         ),
         Operation(
             method="POST", path="/api/v1/consumer-groups/{group}/progress", access=POP, handler=progress, tag=TAG,
