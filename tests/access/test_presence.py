@@ -166,6 +166,14 @@ def test_no_key_is_made_on_a_server_that_only_a_variable_names(mine: Path, other
         assert "asks nobody for a key until it starts anew" in made.stderr
 
 
+def test_a_key_that_is_made_without_a_server_says_in_which_store_it_is(tmp_path: Path) -> None:
+    made = create(tmp_path, SKEP_TOKEN="", SKEP_URL="http://127.0.0.1:1")
+
+    assert made.returncode == 0, made.stderr
+    assert f"the key is in the store {tmp_path / 'skep-data' / 'skep.db'}" in made.stderr
+    assert "SKEP_URL does not count" in made.stderr
+
+
 def test_keys_are_listed_and_revoked_and_the_audit_log_is_read_through_the_holder(mine: Path) -> None:
     with serving(*GUARDED, folder=mine) as server:
         server.listening()

@@ -138,6 +138,31 @@ def test_a_group_is_moved_to_where_it_is_told(command: Command, client: skep.Cli
     assert command("group", "delete", "orders", "nope", "--yes").code == 4
 
 
+def test_a_seek_says_when_it_makes_the_group(command: Command, client: skep.Client) -> None:
+    client.push("orders", [1, 2, 3])
+
+    would = command("group", "seek", "orders", "typo", "end", "--dry-run", "-o", "table").out
+    made = command("group", "seek", "orders", "g", "end", "--yes", "-o", "table").out
+    moved = command("group", "seek", "orders", "g", "beginning", "--yes", "-o", "table").out
+
+    assert would.strip() == "would make group 'typo' of queue 'orders', which is not there, at seq 3"
+    assert made.strip() == "made group 'g' of queue 'orders', which is not there, at seq 3"
+    assert moved.strip() == "moved group 'g' of queue 'orders' from seq 3 to 0"
+
+
+def test_a_partition_is_taken_from_a_consumer_that_hangs(command: Command, client: skep.Client) -> None:
+    client.push("orders", 1, partition="customer-1")
+    client.pop("orders", group="billing")
+    assert client.pop("orders", group="billing") == []
+
+    released = command("lease", "release", "orders", "billing", "customer-1").json()
+
+    assert released["released"] == 1
+    [again] = client.pop("orders", group="billing")
+    assert again.attempt == 2
+    assert command("lease", "release", "orders", "billing", "nobody").code == 4
+
+
 def test_lag_shows_who_is_furthest_behind_first(command: Command, client: skep.Client) -> None:
     client.push("a", [1, 2, 3])
     client.push("b", [1])

@@ -137,6 +137,21 @@ def test_messages_are_listed_and_shown(command: Command, client: skep.Client) ->
     assert command("trace", "0199a1b2-3c4d-7e5f-8a9b-0c1d2e3f4a5c").code == 4
 
 
+def test_a_message_is_found_by_its_transaction_id_in_whichever_partition_it_is(
+    command: Command, client: skep.Client
+) -> None:
+    client.push("orders", {"n": 1}, partition="customer-1", transaction_id="order-1")
+    client.push("orders", {"n": 2}, partition="customer-2", transaction_id="order-2", delay=3600)
+
+    assert command("message", "show", "orders", "--transaction-id", "order-1").json()["partition"] == "customer-1"
+    assert command("message", "show", "orders", "--transaction-id", "order-2").json()["payload"] == {"n": 2}
+
+    missing = command("message", "show", "orders", "--transaction-id", "nope")
+    assert (missing.code, "no message with the transaction id 'nope' in 'orders'" in missing.err) == (4, True)
+    assert "--transaction-id order-1" in command("message", "show", "orders", "order-1").err
+    assert "--transaction-id order-1" in command("trace", "order-1").err
+
+
 def test_a_message_is_shown_with_its_attempts_and_their_errors(command: Command, client: skep.Client) -> None:
     client.push("orders", {"n": 1})
     [message] = client.pop("orders")

@@ -290,6 +290,7 @@ async def test_hole_002_2_a_dead_letter_queue_in_use_cannot_be_deleted(driver: D
     with pytest.raises(SkepError) as caught:
         await driver.delete("b")
     assert caught.value.code is Code.DEAD_LETTER_QUEUE_IN_USE
+    assert caught.value.details["used_by"] == "a", "who has to change is named"
 
     await driver.update("a", dead_letter_queue=NO_DEAD_LETTER_QUEUE)
     assert await driver.delete("b")

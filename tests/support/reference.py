@@ -267,13 +267,17 @@ class Reference:
 
     def is_used(self, key: QueueKey) -> bool:
         """Return whether a queue buries its dead here, by name or by default."""
+        return self.user_of(key) is not None
+
+    def user_of(self, key: QueueKey) -> str | None:
+        """Return a queue that buries its dead here."""
         for other, log in self.logs.items():
             if other.tenant != key.tenant or other == key:
                 continue
             by_name = log.settings.dead_letter_queue == key.name
             if by_name or (other.name + DEAD_LETTER_SUFFIX == key.name and self.grave_name(other) == key.name):
-                return True
-        return False
+                return other.name
+        return None
 
     def check_dead_letter_rules(self, key: QueueKey, wanted: str | None) -> None:
         if wanted in (None, NO_DEAD_LETTER_QUEUE):

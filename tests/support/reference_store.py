@@ -185,8 +185,8 @@ class ReferenceStore(
     async def delete_queue(self, key: QueueKey, now: Instant) -> bool:
         if key not in self.logs:
             return False
-        if self.is_used(key):
-            raise SkepError(Code.DEAD_LETTER_QUEUE_IN_USE, f"{key.name} is in use as a dead-letter queue")
+        if (user := self.user_of(key)) is not None:
+            raise SkepError(Code.DEAD_LETTER_QUEUE_IN_USE, f"{key.name} is in use as a dead-letter queue", used_by=user)
         del self.logs[key]
         self.end_operations(key, now)
         return True

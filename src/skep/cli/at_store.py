@@ -67,6 +67,21 @@ def on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
         raise SkepError(error.code, hide_password(error.message, settings.store or ""), **error.details) from error
 
 
+def say_where(place: Place | None) -> None:
+    """Say in which store something was made: whoever stands in the wrong folder would not see it otherwise."""
+    import os
+
+    from skep.cli import exits
+    from skep.server import sqlite_file
+    from skep.settings import without_password
+
+    settings = settings_of(place or Place())
+    file = sqlite_file(settings)
+    where = without_password(settings.store or "") if file is None else str(file.absolute())
+    unasked = "; without a token SKEP_URL does not count, and no server was asked" if os.environ.get("SKEP_URL") else ""
+    exits.note(f"the key is in the store {where}{unasked}")
+
+
 async def note(
     engine: Engine, action: str, *names: str, target: str, before: str | None = None, after: str | None = None
 ) -> None:

@@ -42,7 +42,8 @@ def exit_code(code: Code) -> int:
 
 def complain(error: SkepError) -> None:
     """Say on one line of stderr what went wrong."""
-    note(f"{error.code}: {error.message}")
+    cure = "; show one with --token or SKEP_TOKEN" if error.code is Code.UNAUTHENTICATED else ""
+    note(f"{error.code}: {error.message}{cure}")
 
 
 def note(text: str) -> None:

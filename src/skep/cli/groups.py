@@ -53,12 +53,15 @@ def seek(
     where = position(place)
     with to.open() as client:
         found = client.seek(queue, group, where, dry_run=True)
-        moving = f"group {group!r} of queue {queue!r} from seq {found.from_seq or 0} to {found.to_seq}"
+        named = f"group {group!r} of queue {queue!r}"
+        moves, moved, moving = "moves", "moved", f"{named} from seq {found.from_seq} to {found.to_seq}"
+        if found.from_seq is None:
+            moves, moved, moving = "makes", "made", f"{named}, which is not there, at seq {found.to_seq}"
         then = f"{counted(found.pending, 'message')} come after it, {found.in_flight:,} in flight lose their lease"
         if not consent.dry_run:
-            consent.ask(f"this moves {moving}: {then}")
+            consent.ask(f"this {moves} {moving}: {then}")
             found = client.seek(queue, group, where)
-    print_one(to, found, lambda one: print_lines([f"{'would move' if one.dry_run else 'moved'} {moving}"]))
+    print_one(to, found, lambda one: print_lines([f"{f'would {moves[:-1]}' if one.dry_run else moved} {moving}"]))
 
 
 @group_app.command

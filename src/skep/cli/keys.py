@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from skep.cli.at_store import Place, me, note
+from skep.cli.at_store import Place, me, note, say_where
 from skep.cli.connection import Connection, Flag
 from skep.cli.holder import KeyServer, on_keys, say_when_it_counts
 from skep.cli.output import Columns, print_fields, print_lines, print_one, print_rows
@@ -94,6 +94,7 @@ def create(
         )  # fmt: skip
         id_ = minted.record.id
         await note(engine, "skep key create", f"key:{id_}", target=f"key {id_}", after=grants_text(minted.record))
+        say_where(place)
         return KeyMade(minted.text, key_view(minted.record))
 
     def there(server: KeyServer) -> KeyMade:

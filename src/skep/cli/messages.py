@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
 
 import msgspec
 from cyclopts import App
@@ -26,6 +27,7 @@ from skep.cli.when import Since, Until, instant
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
+    from skep.client import Client
     from skep.wire.attempts import AttemptView
     from skep.wire.browsing import BrowsedMessage, MessageDeleted, MessageStory
     from skep.wire.scheduled import ScheduledView
@@ -98,7 +100,7 @@ def show(
     /,
     *,
     transaction_id: str | None = None,
-    partition: str = "Default",
+    partition: str | None = None,
     to: Connection | None = None,
 ) -> None:
     """Show a message with its whole payload and its attempts, by its seq, its id or its transaction id.
@@ -107,7 +109,7 @@ def show(
 
     For example:
         skep message show orders 17
-        skep message show orders --transaction-id order-1 --partition customer-1
+        skep message show orders --transaction-id order-1
 
     Parameters
     ----------
@@ -118,18 +120,20 @@ def show(
     transaction_id
         Its transaction id; the newest one with it is shown.
     partition
-        The partition, with --transaction-id.
+        Only in this partition, with --transaction-id; in any by default.
     """
     to = to or Connection()
     if (seq is None) == (transaction_id is None):
         raise SkepError(Code.INVALID_REQUEST, "name the message by its seq or id, or by --transaction-id")
     with to.open() as client:
         if transaction_id is not None:
-            found = client.message_pushed_as(queue, transaction_id, partition=partition)
+            found = client.message_pushed_as(
+                queue, transaction_id, partition=partition or _partition_of(client, queue, transaction_id)
+            )
         elif seq is not None and seq.isascii() and seq.isdecimal():
             found = client.message(queue, int(seq))
         else:
-            print_one(to, client.scheduled_message(queue, seq or ""), show_scheduled)
+            print_one(to, client.scheduled_message(queue, _checked_id(seq or "")), show_scheduled)
             return
         attempts = [] if found.deliver_at else client.attempts(queue, found.seq)
     from skep.wire.browsing import MessageStory
@@ -187,6 +191,27 @@ def _told(message: MessageDeleted) -> str:
     held = f", {counted(message.leases_ended, 'lease')} held it" if message.leases_ended else ""
     groups = counted(len(message.consumer_groups), "group")
     return f"message {message.seq:,} of {message.queue!r}, unsettled in {groups}{held}"
+
+
+def _partition_of(client: Client, queue: str, transaction_id: str) -> str:
+    """The partition of the newest message with this transaction id, or of one that is scheduled."""
+    found = next(iter(client.messages(queue, transaction_id=transaction_id, descending=True)), None)
+    waiting = next(iter(client.scheduled(queue, transaction_id=transaction_id)), None) if found is None else None
+    if (one := found or waiting) is None:
+        raise SkepError(
+            Code.MESSAGE_NOT_FOUND, f"there is no message with the transaction id {transaction_id!r} in {queue!r}"
+        )
+    return one.partition
+
+
+def _checked_id(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"{text!r} is neither a seq nor an id; if it is a transaction id, say --transaction-id {text}",
+        ) from None
 
 
 def show_scheduled(message: ScheduledView) -> None:

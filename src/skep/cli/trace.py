@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from skep.cli.connection import Connection
 from skep.cli.exits import NOTHING, OK, note
 from skep.cli.output import Columns, excerpt, print_rows
+from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
     from skep.wire.browsing import BrowsedMessage
@@ -26,6 +28,14 @@ def trace(trace_id: str, /, *, to: Connection | None = None) -> int:
         The trace's id, a UUID; that of a message which was given none is its own id.
     """
     to = to or Connection()
+    try:
+        UUID(trace_id)
+    except ValueError:
+        raise SkepError(
+            Code.INVALID_TRACE_ID,
+            f"a trace id is a UUID, not {trace_id!r}; skep message show QUEUE --transaction-id {trace_id} tells the trace id "
+            "of the message with a transaction id",
+        ) from None
     with to.open() as client:
         found = client.trace(trace_id)
     if not found:

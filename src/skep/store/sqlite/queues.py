@@ -87,10 +87,12 @@ def delete_queue(session: Session, key: QueueKey, now: Instant) -> bool:
     queue = session.find_queue(key)
     if queue is None:
         return False
-    if _in_use(session, key):
+    user = _user_of(session, key)
+    if user is not None:
         raise SkepError(
-            Code.DEAD_LETTER_QUEUE_IN_USE, f"queue {key.name!r} is the dead-letter queue of another one", queue=key.name
-        )
+            Code.DEAD_LETTER_QUEUE_IN_USE, f"queue {key.name!r} takes the dead letters of {user!r}; delete or change that first",
+            queue=key.name, used_by=user,
+        )  # fmt: skip
     session.flush()
     session.db.execute(SQL["mark_deleted"], (queue.id, now))
     session.db.execute(OPERATIONS["end_queue"], (key.tenant, key.name, now, QUEUE_DELETED, Code.QUEUE_NOT_FOUND))
@@ -134,7 +136,7 @@ def _columns(settings: QueueSettings) -> list[str | int | float | None]:
 
 def check_rules(session: Session, key: QueueKey, settings: QueueSettings) -> bool:
     """Check the dead-letter rules; whether the queue is itself buried in by another."""
-    in_use = _in_use(session, key)
+    in_use = _user_of(session, key) is not None
     queue = session.find_queue(key)
     holds = in_use or (queue is not None and queue.holds_dead_letters)
     target_name = dead_letter_target(key.name, settings, holds)
@@ -150,17 +152,17 @@ def check_rules(session: Session, key: QueueKey, settings: QueueSettings) -> boo
     return in_use
 
 
-def _in_use(session: Session, key: QueueKey) -> bool:
-    """Whether another queue buries here, by name or by default."""
-    if session.row(SQL["named_by_other"], (key.tenant, key.name)) is not None:
-        return True
+def _user_of(session: Session, key: QueueKey) -> str | None:
+    """A queue that buries here, by name or by default."""
+    row = session.row(SQL["named_by_other"], (key.tenant, key.name))
+    if row is not None:
+        return str(row[0])
     if not key.name.endswith(DEAD_LETTER_SUFFIX):
-        return False
+        return None
     source = session.find_queue(QueueKey(key.name.removesuffix(DEAD_LETTER_SUFFIX), key.tenant))
-    return (
-        source is not None
-        and dead_letter_target(source.key.name, source.settings, source.holds_dead_letters) == key.name
-    )
+    if source is None or dead_letter_target(source.key.name, source.settings, source.holds_dead_letters) != key.name:
+        return None
+    return source.key.name
 
 
 def _prepare_target(session: Session, queue: QueueRow, now: Instant) -> None:

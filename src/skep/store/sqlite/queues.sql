@@ -20,8 +20,8 @@ SET updated_at = ?,
 WHERE id = ?
 
 -- name: named_by_other
--- Partial index queue_buries_in: does another queue name this one?
-SELECT 1 FROM queue
+-- Partial index queue_buries_in: another queue that names this one
+SELECT name FROM queue
 WHERE tenant = ?1 AND dead_letter_queue = ?2 AND dead_letter_queue IS NOT NULL AND deleted_at IS NULL AND name <> ?2
 LIMIT 1
 
