@@ -33,7 +33,7 @@ from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.contract.driver import check_account
 from tests.support import crash
-from tests.support.crash import CHECKED, DEAD, LIMIT, Q, Script, U, merge, run_script, settlement
+from tests.support.crash import CHECKED, DEAD, LIMIT, POISON, POISONED, Q, Script, U, merge, run_script, settlement
 from tests.support.crash_records import check_commands, check_pushed_once
 from tests.support.history import Call, History, Recorder, check
 from tests.support.postgres import PostgresServer, running_postgres
@@ -91,6 +91,7 @@ async def _check(store: Store, calls: list[Call]) -> None:
     history = History(calls + recorder.calls, crash.SETTINGS)
     assert check(history) == []
     check_schedules(history, logs)
+    await check_deleted(store, history, now)
     drained = [ids for found in delivered for ids in found]
     dead = await check_places(store, history, drained)
     if crash.NEXT in logs:
@@ -109,6 +110,24 @@ async def drain(recorder: Recorder, key: QueueKey, now: Instant) -> list[Id]:
             return traces
         traces += [delivery.trace_id for delivery in result.deliveries]
         await recorder.settle([settlement(delivery, Outcome.ACK) for delivery in result.deliveries], now)
+
+
+async def check_deleted(store: Store, history: History, now: Instant) -> None:
+    """I12, I6: a deletion has happened to the log, to the accounts and to the lease, or to none of them."""
+    calls, held = history.verb("delete_message"), [g.delivery for g in history.gives if g.delivery.queue == POISONED]
+    if not calls:
+        return
+    is_gone = await store.message(POISONED, POISON) is None
+    assert is_gone or calls[0].ended is None, "I1: a deletion that was answered is undone"
+    before = await store.queue_stats(POISONED, now)
+    assert (before.gaps, before.depth) == ((1, 2) if is_gone else (0, 3))
+    results = await store.settle([settlement(delivery, Outcome.ACK) for delivery in held], now)
+    if is_gone:
+        assert {result.code for result in results} <= {Code.STALE_LEASE}
+    else:
+        assert {result.status for result in results} <= {SettleStatus.COMPLETED}
+    groups = (await store.queue_stats(POISONED, now)).groups
+    assert [group.expired for group in groups] in ([int(is_gone)], [])
 
 
 def check_schedules(history: History, logs: dict[QueueKey, list[StoredMessage]]) -> None:
@@ -183,7 +202,7 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> int:
     asyncio.run(check_what_is_left(SqliteStore(path), calls))
     verbs = {call.verb for call in calls}
     assert {"replay", "purge", "transact", "renew", "retain", "clear", "delete_group", "sweep"} <= verbs
-    assert {*Change, "release_lease"} <= verbs
+    assert {*Change, "release_lease", "delete_message"} <= verbs
     changes = [call for call in calls if call.verb in (*Change, "release_lease")]
     assert all(call.answer == 1 or len(call.answer.changed) == 1 for call in changes)
     commands = [call.answer[0] for call in calls if call.verb == "transact" and call.request[0].effects]

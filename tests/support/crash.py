@@ -50,7 +50,7 @@ from skep.store.sqlite import SqliteStore
 from skep.transactions import Transaction
 from tests.support.history import Call, Recorder
 
-Q, U, NEXT, OLD, BRIEF = (QueueKey(name, "crash") for name in ("q", "u", "next", "old", "brief"))
+Q, U, NEXT, OLD, BRIEF, POISONED = (QueueKey(name, "crash") for name in ("q", "u", "next", "old", "brief", "poisoned"))
 DEAD = QueueKey("q.dead", "crash")
 ONCE = ("first", "second")
 ALL = EntityKey("Counter", "all", "crash")
@@ -60,7 +60,9 @@ SETTINGS = {
     U: QueueSettings(ordering=Ordering.UNORDERED, max_attempts=2, lease_seconds=LEASE_SECONDS),
     OLD: QueueSettings(retention_seconds=1.0),
     BRIEF: QueueSettings(max_wait_seconds=1.0),
+    POISONED: QueueSettings(max_attempts=5, lease_seconds=LEASE_SECONDS),
 }
+POISON = Seq(2)
 CHECKED = (Q, U, NEXT)
 UNDOING = ("power", "lie")
 PIECE_BYTES = 64 * 1024
@@ -107,6 +109,7 @@ class Script:
             self.push_once, self.pop, self.command, self.command_again, self.push_once, self.pop, self.command,
             self.pop_unordered, self.settle_unordered, self.release, self.let_leases_run_out, self.pop, self.let_leases_run_out, self.pop,
             self.expire, self.promote, self.replay, self.purge, self.auto_ack, self.seek, self.update, self.clear,
+            self.push_poison, self.pop_poison, self.delete_message,
             self.retain, self.forget_group, self.delete, self.keep_house, self.push, self.pop, self.ack_one,
         ]  # fmt: skip
 
@@ -272,6 +275,18 @@ class Script:
         if letters:
             wanted = DeadLetterFilter(queue=DEAD, seqs=[letters[0].seq])
             await self.note("purge", [letters[0].trace_id], self.store.purge(wanted, LIMIT, self.now))
+
+    async def push_poison(self) -> None:
+        await self.push_messages(*(message(POISONED, str(n)) for n in range(3)))
+
+    async def pop_poison(self) -> None:
+        await self.take(POISONED, 3)
+
+    async def delete_message(self) -> None:
+        """One of three that are held under one lease."""
+        if await self.store.message(POISONED, POISON) is not None:
+            call = self.store.delete_message(POISONED, POISON, None, self.now)
+            await self.note("delete_message", POISON, call)
 
     async def seek(self) -> None:
         await self.recorder.seek(Q, "h", FROM_NOW, self.now)
