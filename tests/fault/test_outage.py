@@ -283,6 +283,24 @@ async def test_003_5_pushes_are_taken_with_real_ids_and_all_else_is_told_to_come
         assert (after["dbHealthy"], after["messages"][0]["seq"]) == (True, 5)
 
 
+async def test_the_log_of_an_outage_tells_each_thing_once_and_not_every_second(
+    mortal: PostgresServer, dsn: str, tmp_path: Path
+) -> None:
+    with serving("--store", dsn, folder=tmp_path) as server:
+        port = await asyncio.to_thread(server.listening)
+        await asyncio.to_thread(mortal.kill)
+        away = 0.0
+        while away < 4:  # both look every second
+            _, _, buffers = await told(port, "GET", "/api/v1/status/buffers")
+            away = buffers["spool"]["awaySeconds"]
+            await asyncio.sleep(0.1)
+        server.signal()
+        assert await asyncio.to_thread(server.ended) == 0
+
+    for event in ("operations cannot be looked at", "the applied apps could not be read; those known go on"):
+        assert sum(event in line for line in server.lines) <= 1, server.lines
+
+
 async def told(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, str], Any]:
     """Status, headers and body of an answer."""
 

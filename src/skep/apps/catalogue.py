@@ -123,12 +123,16 @@ class Catalogue:
             self._watching = None
 
     async def _watch(self) -> None:
+        told = False  # once, and not every second of an outage
         while True:
             await self._clock.sleep_until(Instant(self._clock.now() + seconds(REFRESH_SECONDS)))
             try:
                 await self.load()
+                told = False
             except SkepError as error:
-                log.warning("the applied apps could not be read; those known go on", code=error.code)
+                if not told:
+                    log.warning("the applied apps could not be read; those known go on", code=error.code)
+                told = True
             except Exception as error:
                 log.error("the applied apps could not be taken in; those known go on", error=type(error).__name__)
 

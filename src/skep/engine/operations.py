@@ -97,6 +97,7 @@ class Operations:
         self._look_task: asyncio.Task[None] | None = None
         self._tell_timer: Timer | None = None
         self._look_again = False
+        self._told_blind = False
         self._changes = 0
         self._unsure = 0
         self._swept_at: Instant | None = None
@@ -361,9 +362,12 @@ class Operations:
                 self._drain.wake()
                 self._look_again = True
             await self._sweep(now)
+            self._told_blind = False
         except SkepError as error:
             self._look_again = True
-            log.warning("operations cannot be looked at", error=str(error))
+            if not self._told_blind:  # once, and not every second of an outage
+                log.warning("operations cannot be looked at", error=str(error))
+            self._told_blind = True
         finally:
             self._look_task = None
             if self._look_again:

@@ -11,11 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib.resources.abc import Traversable
 
+import structlog
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
 
 _FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+
+
+log = structlog.get_logger("skep.store")
 
 
 class Migration(Struct, frozen=True):
@@ -65,3 +69,9 @@ def missing_migrations(available: Sequence[Migration], applied: Mapping[int, str
                 "use the Skep that made it, or restore a backup",
             )
     return list(available[newest:])
+
+
+def tell_upgrade(applied: Mapping[int, str], steps: Sequence[Migration], place: str) -> None:
+    """Log that a store of an older Skep is about to be changed: afterwards that Skep cannot open it any more."""
+    if applied and steps:
+        log.info("the schema is being brought up to date", store=place, schema=max(applied), to=steps[-1].number)

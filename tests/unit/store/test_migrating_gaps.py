@@ -7,6 +7,7 @@ from pathlib import Path
 
 import apsw
 import asyncpg
+from structlog.testing import capture_logs
 
 from skep.clock import ManualClock
 from skep.model import Seq
@@ -37,7 +38,10 @@ def steps_before(package: str, name: str) -> list[Migration]:
 
 
 async def check(store: Store) -> None:
-    await store.open()
+    with capture_logs() as told:
+        await store.open()
+    [upgrade] = [entry for entry in told if entry["event"] == "the schema is being brought up to date"]
+    assert upgrade["schema"] < upgrade["to"]
     clock = ManualClock()
     driver = Driver(store, clock, "t")
     await driver.check_accounts()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from skep.errors import Code, SkepError
-from skep.store.migrate import checksum_of, load_migrations, missing_migrations
+from skep.store.migrate import checksum_of, load_migrations, missing_migrations, tell_upgrade
 from skep.store.postgres.connection import Connection
 
 OLDEST_VERSION = 150_000
@@ -30,9 +30,10 @@ async def migrate(connection: Connection) -> None:
     )
     rows = await connection.fetch("SELECT number, checksum FROM migration WHERE number > 0")
     folder = files("skep.store.postgres").joinpath("migrations")
-    for step in missing_migrations(
-        load_migrations(folder), {r["number"]: r["checksum"] for r in rows}, "the PostgreSQL store"
-    ):
+    applied = {row["number"]: row["checksum"] for row in rows}
+    steps = missing_migrations(load_migrations(folder), applied, "the PostgreSQL store")
+    tell_upgrade(applied, steps, "the PostgreSQL store")
+    for step in steps:
         await connection.execute(step.sql)
         await connection.execute("INSERT INTO migration VALUES ($1, $2, $3)", step.number, step.name, step.checksum)
     await _replace_functions(connection)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from skep.errors import Code, SkepError
 from skep.private import FILE_MODE, make_file
-from skep.store.migrate import load_migrations, missing_migrations
+from skep.store.migrate import load_migrations, missing_migrations, tell_upgrade
 
 MEMORY = ":memory:"
 _STATEMENT_CACHE = 256
@@ -128,7 +128,9 @@ def migrate(db: apsw.Connection, path: str) -> None:
         db.execute(_MIGRATIONS_TABLE)
         rows = db.execute("SELECT number, checksum FROM migration").fetchall()
         applied = {int(str(number)): str(checksum) for number, checksum in rows}
-        for step in missing_migrations(available, applied, path):
+        steps = missing_migrations(available, applied, path)
+        tell_upgrade(applied, steps, path)
+        for step in steps:
             db.execute(step.sql)
             db.execute("INSERT INTO migration VALUES (?, ?, ?)", (step.number, step.name, step.checksum))
         db.execute("COMMIT")
