@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from tests.browser.screen import Screen
+from tests.browser.screen import PHONE, Screen
 from tests.http.driver import Api
 
 HOSTILE = 'name="%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E", host="web-3"'.replace("(", "%28").replace(")", "%29")
@@ -41,6 +41,28 @@ def test_a_queue_says_why_it_is_slow_and_who_holds_its_partition(screen: Screen,
     expect(screen.page.get_by_text("mailer@web-3")).to_be_visible()
     screen.page.get_by_role("link", name="Consumers", exact=True).last.click()
     expect(screen.page.locator("table.rows tbody tr")).to_contain_text("mailer@web-3")
+
+
+def test_a_phone_shows_who_holds_a_partition_and_its_rows_are_low(screen: Screen, api: Api) -> None:
+    """The holder and the error stood in columns of their own, far to the right, in rows five lines high."""
+    api.post("/api/v1/configure", {"queue": "orders", "settings": {"initial_backoff_ms": 0, "max_attempts": 5}})
+    api.push("orders", {"n": 1})
+    consumer = f'name="mailer", host="{"web-3." * 8}internal", pid="4711"'
+    api.ack(pop(api, consumer), "retry", error="TimeoutError: no answer from render.internal\nTraceback: line 1")
+    pop(api, consumer)
+    screen.page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+
+    screen.open("/queues/orders")
+
+    row = screen.page.locator("tbody tr", has=screen.page.get_by_role("button", name="Release"))
+    size = row.bounding_box()
+    assert size is not None
+    assert size["height"] < 50
+    for text in ("Held by", "TimeoutError: no answer"):
+        told = screen.page.get_by_text(text).first
+        told.scroll_into_view_if_needed()
+        expect(told).to_be_in_viewport(ratio=0.95)
+    assert screen.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
 def test_a_message_tells_the_error_of_each_attempt(screen: Screen, api: Api) -> None:

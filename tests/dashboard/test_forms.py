@@ -75,6 +75,45 @@ def test_a_seek_to_no_time_is_told_in_the_form(api: Api, visitor: Visitor) -> No
     assert 'value="yesterday"' in page.html
 
 
+def test_a_wrong_word_is_told_in_the_form_and_deletes_nothing(api: Api, visitor: Visitor) -> None:
+    api.push("orders", 1, 2)
+    for message in api.pop("orders", 2):
+        api.ack(message, "dlq", error="negative")
+    form = visitor.open("/dead-letters/orders.dead/confirm?do=purge&seq=2").form("/purge")
+
+    again = visitor.send(form, ("confirm", "porge"))
+
+    assert again.status == 422
+    assert "Type the word purge to delete dead letters. Nothing was deleted." in again.text
+    done = visitor.send(again.form("/purge"), ("confirm", "purge"))
+    assert done.notice == "1 dead letter deleted permanently."
+    assert [one["seq"] for one in api.get("/api/v1/dlq?queue=orders").json["deadLetters"]] == [1]
+
+
+def test_the_wrong_name_of_a_group_is_told_in_the_form(api: Api, visitor: Visitor) -> None:
+    api.push("orders", 1)
+    api.pop("orders", 1, "&consumerGroup=billing")
+    form = visitor.open("/queues/orders/groups/billing/seek").form("/delete")
+
+    again = visitor.send(form, ("confirm", "bill"))
+
+    assert again.status == 422
+    assert "Type the group's name exactly to delete it. Nothing was deleted." in again.text
+
+
+def test_a_time_that_is_none_is_told_in_the_form_that_moves_scheduled_messages(api: Api, visitor: Visitor) -> None:
+    api.push("orders", 1, deliverAt="2101-01-01T00:00:00Z")
+    form = visitor.open("/queues/orders/scheduled/confirm?do=move").form("/move")
+
+    again = visitor.send(form, ("time", "tomorrow"))
+
+    assert again.status == 422
+    assert "Nothing was moved" in again.text
+    assert fields_of(again, "/move")["time"] == "tomorrow"
+    done = visitor.send(again.form("/move"), ("time", "2101-01-02T00:00:00Z"))
+    assert done.notice == "1 scheduled message moved to another time."
+
+
 def test_every_setting_has_help_beside_its_field(api: Api, visitor: Visitor) -> None:
     api.push("orders", 1)
 
