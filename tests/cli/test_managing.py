@@ -129,6 +129,25 @@ def test_many_dead_letters_go_back_in_order(command: Command, client: skep.Clien
     assert list(client.dead_letters("orders")) == []
 
 
+def test_the_traceback_of_a_dead_letter_keeps_its_lines(command: Command, client: skep.Client) -> None:
+    client.push("orders", 1)
+    client.pop("orders")[0].reject(error="ValueError: no total\n\nTraceback:\n  File \x1b[31m")
+
+    lines = [line.strip() for line in command("dlq", "show", "orders", "1", "-o", "table").out.splitlines()]
+
+    start = lines.index(next(line for line in lines if line.endswith("ValueError: no total")))
+    assert lines[start + 1 : start + 4] == ["", "Traceback:", "File \ufffd[31m"]
+
+
+def test_a_place_that_is_none_is_told_with_all_that_are_one(command: Command, client: skep.Client) -> None:
+    client.push("orders", 1)
+
+    refused = command("group", "seek", "orders", "g", "begining", "--yes")
+
+    assert refused.code == 1
+    assert "a place in a log is beginning, end, a seq, a time such as" in refused.err
+
+
 def test_a_group_is_moved_to_where_it_is_told(command: Command, client: skep.Client) -> None:
     client.push("orders", [1, 2, 3])
     assert command("group", "seek", "orders", "g", "2", "--yes").json()["pending"] == 2

@@ -84,6 +84,7 @@ def test_what_the_server_finds_wrong_is_told_line_by_line(default: Command, name
         refused = default("spec", verb, "-", stdin=signed)
         assert (refused.code, refused.out) == (1, "")
         assert "the environment has neither NOPE_1 nor NOPE_1_FILE" in refused.err
+        assert "expected a secret in the environment that the server is started with" in refused.err
     wrong = default("spec", "apply", "-", stdin=f"app {name} {{ queue {name} {{ key: nope }} }}")
     assert (wrong.code, "<stdin>:1:" in wrong.err) == (1, True)
 

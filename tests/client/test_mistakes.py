@@ -92,6 +92,11 @@ def test_a_start_that_is_none_is_refused_by_the_word_that_was_used(skep_client: 
         skep_client.pop("orders", start="now")  # type: ignore[arg-type]
 
 
+def test_a_tenant_that_cannot_be_one_is_not_said_to_be_a_queue(skep_client: skep.Client) -> None:
+    with pytest.raises(skep.SkepError, match="INVALID_NAME: a tenant name has 1 to 255 characters"):
+        skep_client.for_tenant("").push("orders", 1)
+
+
 def test_a_payload_that_is_no_json_says_so(skep_client: skep.Client) -> None:
     skep_client.push("pictures", b"\xff\xd8", content_type="image/jpeg")
 

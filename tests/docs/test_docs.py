@@ -54,6 +54,14 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
+def test_no_page_installs_what_pypi_has_under_our_name() -> None:
+    """Skep is not released, and `skep` on PyPI is a stranger's: an extra is added to an install from a clone."""
+    by_name = re.compile(r"pip install (?:-\S+ )*['\"]?skep\b")
+    found = {name_of(page): len(by_name.findall(page.read_text(encoding="utf-8"))) for page in PAGES}
+
+    assert {page: count for page, count in found.items() if count} == {"README.md": 1}  # which says where that works
+
+
 def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 

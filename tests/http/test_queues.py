@@ -40,6 +40,13 @@ def test_a_misspelt_setting_is_named_and_the_right_one_suggested(api: Api) -> No
     assert api.get(f"{QUEUES}/q").status == 404
 
 
+def test_a_value_that_a_setting_does_not_have_is_told_with_those_it_has(api: Api) -> None:
+    reply = api.post("/api/v1/configure", {"queue": "q", "settings": {"ordering": "lifo"}})
+
+    assert (reply.status, reply.code) == (422, "INVALID_SETTING")
+    assert reply.json["error"]["message"] == "ordering is one of per_key, fifo, unordered, not 'lifo'"
+
+
 def test_queues_are_listed_page_by_page(api: Api) -> None:
     for name in ("c", "a", "b"):
         configure(api, name)

@@ -84,9 +84,13 @@ def no_app(name: str) -> SkepError:
     return SkepError(Code.APP_NOT_FOUND, f"there is no app {name!r}", app=name)
 
 
+ON_THE_SERVER = "a secret in the environment that the server is started with"
+"""Whoever applies an app from a shell of theirs would look into that one."""
+
+
 def check_app(catalogue: Catalogue, app: App) -> None:
     """INVALID_SPEC with everything that is wrong with an app by itself, and with every secret that is not there, or too short."""
-    problems = errors_of(validate(app)) or secret_problems(app, catalogue.environment)
+    problems = errors_of(validate(app)) or secret_problems(app, catalogue.environment, expected=ON_THE_SERVER)
     if problems:
         raise SpecError(problems, render_all(problems, "", app.name or "the app"))
 

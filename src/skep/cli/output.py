@@ -102,7 +102,7 @@ def print_fields(fields: dict[str, object]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in fields.items():
-        table.add_row(name, text(value))
+        table.add_row(name, "\n".join(map(text, value.split("\n"))) if isinstance(value, str) else text(value))
     console().print(table)
 
 

@@ -57,7 +57,15 @@ def position(text: str) -> Literal["beginning", "end"] | datetime | int:
         return "beginning"
     if text == "end":
         return "end"
-    return int(text) if text.isascii() and text.isdecimal() else instant(text)
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        return instant(text)
+    except SkepError:
+        raise SkepError(
+            Code.INVALID_TIME,
+            f"a place in a log is beginning, end, a seq, a time such as 2026-01-31T12:00:00Z, or 10m, 2h, 1d ago, not {text!r}",
+        ) from None
 
 
 def _moment(text: str, *, ahead: bool) -> datetime:

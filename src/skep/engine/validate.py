@@ -245,9 +245,10 @@ def refused(refusals: Sequence[Refusal | None], messages: Sequence[NewMessage], 
 def _queue_refusal(key: QueueKey) -> Refusal | None:
     if is_name(key.name) and is_name(key.tenant):
         return None
+    what = "tenant" if is_name(key.name) else "queue"
     return Refusal(
         Code.INVALID_NAME,
-        f"a queue name has 1 to {NAME_CHARACTERS} characters, no control characters, and is not . or ..",
+        f"a {what} name has 1 to {NAME_CHARACTERS} characters, no control characters, and is not . or ..",
     )
 
 

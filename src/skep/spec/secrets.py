@@ -106,10 +106,12 @@ def secret_faults(uses: list[SecretUse], environment: Mapping[str, str]) -> list
     return found
 
 
-def secret_problems(app: App, environment: Mapping[str, str], spans: Spans | None = None) -> list[Problem]:
-    """A problem for each secret of an app that cannot be used."""
+def secret_problems(
+    app: App, environment: Mapping[str, str], spans: Spans | None = None, *, expected: str = "a secret"
+) -> list[Problem]:
+    """A problem for each secret of an app that cannot be used; ``expected`` says whose environment it is."""
     return [
-        located(Problem(message=fault.message, path=fault.use.path, expected="a secret"), "", 0, spans or {})
+        located(Problem(message=fault.message, path=fault.use.path, expected=expected), "", 0, spans or {})
         for fault in secret_faults(secret_uses(app), environment)
     ]
 
