@@ -49,7 +49,7 @@ MEMORY = ":memory:"
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 OPEN_ACCESS = (
     "nobody is asked for a key: whoever reaches this server may do anything with it; to change that, make a key with: "
-    "skep key create --role admin, and start the server anew, without access.required = false"
+    "skep key create --role admin, and start the server anew (if the setting access.required is false, remove it)"
 )
 
 log = structlog.get_logger("skep.server")
@@ -76,7 +76,7 @@ def open_store(url: str, clock: Clock, connections: int | None = None, log_cache
     from skep.store.sqlite import SqliteStore
 
     path = url.removeprefix(SQLITE_SCHEME)
-    if "://" in path or not path:
+    if "://" in path or not path or path.startswith(("sqlite:", "postgres:", "postgresql:")):  # slashes were forgotten
         raise SkepError(Code.INVALID_REQUEST, "a store is sqlite:///path, a path, :memory: or postgresql://…")
     return SqliteStore(path)
 

@@ -135,6 +135,8 @@ def test_it_does_not_start_without_the_secrets_of_its_apps(tmp_path: Path) -> No
         (["--workers", "2"], "an SQLite file belongs to one process"),
         (["--set", "limits.pages=1"], "the nearest is limits.page"),
         (["--store", "mysql://host/db"], "a store is sqlite:///path"),
+        (["--store", "sqlite:orders.db"], "a store is sqlite:///path"),
+        (["--store", "postgresql:/host/db"], "a store is sqlite:///path"),
     ],
 )
 def test_a_wrong_setting_is_exit_code_1(tmp_path: Path, arguments: list[str], said: str) -> None:
