@@ -576,6 +576,25 @@ def test_an_interrupt_in_a_function_stops_the_worker_as_ctrl_c_does(client: skep
     assert worker.run() == 1
 
 
+def test_an_annotation_may_name_a_type_of_the_enclosing_function_that_the_function_uses(
+    client: skep.Client, worker: skep.Worker
+) -> None:
+    class Order(msgspec.Struct):
+        number: int
+
+    seen: list[Order] = []
+
+    @worker.on("orders")
+    def handle(order: Order) -> None:
+        assert isinstance(order, Order)
+        seen.append(order)
+
+    client.push("orders", {"number": 7})
+
+    assert worker.run(until_empty=True) == 1
+    assert seen == [Order(7)]
+
+
 class Total(TypedDict):
     total: float
 
