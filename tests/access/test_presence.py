@@ -314,6 +314,28 @@ def test_whoever_never_comes_to_an_end_is_not_waited_for() -> None:
         babbling.join()
 
 
+def test_a_server_that_proves_itself_and_hangs_up_is_not_the_one_to_ask() -> None:
+    """It is about to stop: what follows would need a connection of its own, and anybody may listen there by then."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        here = presence.new_presence(f"http://127.0.0.1:{listening.getsockname()[1]}")
+
+        def prove() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                said = b""
+                while b"}" not in said:
+                    said += connection.recv(4_096)
+                challenge = json.loads(said.partition(b"\r\n\r\n")[2])["challenge"]
+                body = json.dumps({"proof": presence.proof(here.secret, challenge), "asksForKeys": True})
+                head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+                connection.sendall((head + body).encode())
+
+        proving = threading.Thread(target=prove)
+        proving.start()
+        assert presence.proved(here) is None
+        proving.join()
+
+
 def test_no_proxy_sees_the_secret(mine: Path) -> None:
     with serving(*GUARDED, folder=mine) as server, stranger(agrees) as proxy:
         server.listening()

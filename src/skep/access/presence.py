@@ -163,6 +163,8 @@ def _challenged(connection: HTTPConnection, secret: str) -> Proved | None:
     said = msgspec.json.decode(answer, type=HolderProof)
     if not hmac.compare_digest(said.proof.encode(), proof(secret, challenge).encode()):
         return None
+    if connection.sock is None:
+        return None  # it is stopping: it has closed the connection, and nothing can follow on it
     return Proved(connection, said.asks_for_keys)
 
 
