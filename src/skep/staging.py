@@ -44,7 +44,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
     expires_at: Instant
 
 
-class Attempt(Struct, frozen=True, order=True):
+class Attempt(Struct, frozen=True, order=True, forbid_unknown_fields=True):
     """One try of one partition, and how many messages it staged in all."""
 
     partition: int

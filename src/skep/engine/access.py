@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from skep.clock import Clock, Instant, seconds
 from skep.engine.inflight import InFlight
+from skep.engine.validate import NAME_CHARACTERS, check_texts, storable
 from skep.errors import Code, SkepError
 from skep.keys import AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.store.access import KEYS_MAX
@@ -62,11 +63,13 @@ class Access:
     async def get_key(self, id_: str) -> KeyRecord | None:
         """The key, or None."""
         with self._in_flight:
+            check_texts((id_,))
             return await self._store.access.get_key(id_)
 
     async def list_keys(self, *, after: str = "", limit: int = 100) -> list[KeyRecord]:
         """A page of keys by id, those after ``after``."""
         with self._in_flight:
+            check_texts((after,))
             return await self._store.access.list_keys(after, limit)
 
     async def all_keys(self) -> list[KeyRecord]:
@@ -120,8 +123,9 @@ class Access:
     async def finish_audit(
         self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
     ) -> None:
-        """Note how it went."""
+        """Note how it went. The tenant may be what no store can hold: then that is why it was refused, and has to be noted."""
         with self._in_flight:
+            tenant = storable(tenant, NAME_CHARACTERS)
             await self._store.access.finish_audit(position, tenant, queues, outcome, detail)
 
     async def list_audit(

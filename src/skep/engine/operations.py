@@ -23,6 +23,7 @@ from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
 from skep.engine.repeats import Repeats
 from skep.engine.timers import Timer, Timers
+from skep.engine.validate import check_name, check_texts
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import (
@@ -409,6 +410,9 @@ class Operations:
     async def page(self, wanted: OperationFilter, after: int | None, limit: int) -> OperationPage:
         """Operations, newest first."""
         with self._in_flight:
+            if wanted.queue is not None:
+                check_name(wanted.queue)
+            check_texts((wanted.partition,))
             return await self._store.list_operations(wanted, after, limit)
 
     async def figures(self, tenant: str) -> list[OperationFigures]:

@@ -15,6 +15,7 @@ import structlog
 from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
 from skep.engine.inflight import InFlight
 from skep.engine.timers import Timer, Timers
+from skep.engine.validate import check_texts
 from skep.errors import SkepError
 from skep.refusals import Refusal
 from skep.store.protocol import Store
@@ -59,6 +60,7 @@ class Refusals:
         """The newest refusals of a webhook, or a few of each, newest first, those of this server up to now among them."""
         limit = FEW if webhook is None else REFUSALS_KEPT
         with self._in_flight:
+            check_texts((webhook,))
             await self._write()
             return [one for one in await self._store.refusals.list(webhook, limit) if visible(one)]
 

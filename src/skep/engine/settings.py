@@ -20,14 +20,15 @@ BACKOFF_MS_MAX = 30 * 86_400_000
 ATTEMPTS_MAX = 1_000_000
 DEPTH_MAX = 10**15
 
-_WHOLE: dict[str, tuple[int, int]] = {
+# OpenAPI states these tables, too.
+WHOLE: dict[str, tuple[int, int]] = {
     "priority": (PRIORITY_MIN, PRIORITY_MAX),
     "max_attempts": (0, ATTEMPTS_MAX),
     "initial_backoff_ms": (0, BACKOFF_MS_MAX),
     "max_backoff_ms": (0, BACKOFF_MS_MAX),
     "max_depth": (0, DEPTH_MAX),
 }
-_SECONDS: dict[str, float] = {
+SECONDS: dict[str, float] = {
     "lease_seconds": LEASE_SECONDS_MAX,
     "max_age_seconds": DURATION_SECONDS_MAX,
     "retention_seconds": DURATION_SECONDS_MAX,
@@ -38,7 +39,7 @@ _SECONDS: dict[str, float] = {
     "max_wait_seconds": DURATION_SECONDS_MAX,
     "dedup_window_seconds": DURATION_SECONDS_MAX,
 }
-_NAMES = ("namespace", "task", "dead_letter_queue")
+NAMES = ("namespace", "task", "dead_letter_queue")
 _SWITCHES = ("retention_ignores_groups", "paused", "encryption_enabled")
 
 
@@ -97,13 +98,13 @@ def _parse(given: Mapping[str, object], kind: type[SettingsOrChanges]) -> Settin
 
 
 def _check_value(name: str, value: object) -> None:
-    if name in _WHOLE:
-        least, most = _WHOLE[name]
+    if name in WHOLE:
+        least, most = WHOLE[name]
         if type(value) is not int or not least <= value <= most:
             raise _wrong(name, f"a whole number from {least} to {most}")
-    elif name in _SECONDS:
+    elif name in SECONDS:
         _check_seconds(name, value)
-    elif name in _NAMES:
+    elif name in NAMES:
         if value is not None and not (isinstance(value, str) and is_name(value)):
             raise _wrong(name, "a name of 1 to 255 characters without control characters, or nothing")
     elif name in _SWITCHES:
@@ -114,7 +115,7 @@ def _check_value(name: str, value: object) -> None:
 
 
 def _check_seconds(name: str, value: object) -> None:
-    most = _SECONDS[name]
+    most = SECONDS[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:  # NaN is within nothing
         raise _wrong(name, f"a number of seconds from 0 to {most:.0f}")
     if name == "lease_seconds" and not value:

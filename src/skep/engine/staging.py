@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
 
 NUMBER_MAX = 2**63 - 1
+MESSAGES_MAX = 2**40
+"""Messages that one attempt may have staged."""
 ATTEMPTS_MAX = 100_000
 """Partitions that one epoch may have."""
 
@@ -156,7 +158,7 @@ class Staging:
             for attempt in attempts:
                 _check_number(attempt.partition, "a partition")
                 _check_number(attempt.attempt, "an attempt")
-                _check_number(attempt.messages, "a number of messages", 2**40)
+                _check_number(attempt.messages, "a number of messages", MESSAGES_MAX)
             now = self._clock.now()
             first_id = self._ids.mint_range(max(1, sum(attempt.messages for attempt in attempts)))
             expires_at = Instant(now + seconds(self._settings.published_seconds))

@@ -47,8 +47,15 @@ INSTANT_MAX = 253_402_300_799_999_999
 LEASE_SECONDS_MAX = 30 * 86_400.0
 PARTITIONS_MAX = 1_000_000
 
-_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+NO_NAMES = (".", "..")
+"""In a path they lead elsewhere."""
+# Of characters, as OpenAPI states it too. Half a surrogate pair is no character, and only Python lets a text have one.
+_CONTROL = r"\x00-\x1f\x7f-\x9f"
+FIT_PATTERN = f"^[^{_CONTROL}]*$"
+STORABLE_PATTERN = r"^[^\x00]*$"
+
+_UNFIT = re.compile(rf"[{_CONTROL}\ud800-\udfff]")
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _JSON = msgspec.json.Decoder(msgspec.Raw)
 _HEADERS = msgspec.json.Decoder(dict[str, str])
 
@@ -76,7 +83,7 @@ def is_fit(text: str) -> bool:
 
 def is_name(text: str) -> bool:
     """Whether ``text`` may name a queue, tenant, group, namespace or task: a URL with `.` or `..` leads elsewhere."""
-    return is_fit(text) and text not in (".", "..")
+    return is_fit(text) and text not in NO_NAMES
 
 
 def check_name(name: str, what: str = "queue") -> None:

@@ -177,7 +177,7 @@ class App:
         self.operations = [
             *all_operations(engine, catalogue, self.meter, limits, self._total, functions),
             *holder.operations(lambda: self.holder_secret),
-            *reference.operations(lambda: self.operations),
+            *reference.operations(lambda: self.operations, engine.settings.limits),
         ]
         served = [(o, self._endpoint(o, tell_json)) for o in self.operations]
         if pages is not None:

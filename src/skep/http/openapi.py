@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from skep import __version__
+from skep.config import Limits
 from skep.http.need import Reach
 from skep.http.operation import Media, Operation, Parameter
-from skep.http.stated_limits import stated
+from skep.http.stated_limits import NAME, Stated, write_answered
 from skep.wire.problems import ErrorResponse
 
 Json = dict[str, Any]
@@ -39,7 +41,7 @@ TENANT = {
     "name": "Skep-Tenant",
     "in": "header",
     "description": "Whose queues are meant; the tenant `default` when it is not given.",
-    "schema": {"type": "string"},
+    "schema": {"type": "string", **NAME},
     "example": "default",
 }
 SECURITY = {
@@ -48,13 +50,14 @@ SECURITY = {
     "description": "A key (`skep_…`) or a token (JWT), where the server asks for one.",
 }
 _TENANTED = ("/api/", "/admin/")
+_REFERENCE = re.compile(re.escape(REF).replace(re.escape("{name}"), r"(\w+)"))
 _BRACES = re.compile(r"{(\w+)}")
-_TIME = re.compile(r"(At|Deadline|_at|_deadline|^since|^until|^time)$")
+_TIME = re.compile(r"(At|Deadline|After|Before|_at|_deadline|^since|^until|^time|^at)$")
 
 
-def document(operations: Sequence[Operation]) -> Json:
-    """The whole document."""
-    schemas = _Schemas(operations)
+def document(operations: Sequence[Operation], limits: Limits) -> Json:
+    """The whole document of a server with these limits."""
+    schemas = _Schemas(operations, Stated(limits))
     paths: dict[str, Json] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
@@ -86,19 +89,35 @@ def document(operations: Sequence[Operation]) -> Json:
 class _Schemas:
     """The schemas of all types that operations name."""
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[Operation], stated: Stated) -> None:
+        self.stated = stated
         types = list({_key(kind): kind for kind in [*_types(operations), ErrorResponse]}.values())
         found, self.components = msgspec.json.schema_components(types, ref_template=REF)
         self._of = {_key(kind): schema for kind, schema in zip(types, found, strict=True)}
-        for component in self.components.values():
+        asked = set(self._named_by(operation.request for operation in operations))
+        for struct, component in self.components.items():
             for name, schema in component.get("properties", {}).items():
                 _refine(name, schema)
+                write_answered(struct, name, schema)
+                if struct in asked:
+                    stated.write(struct, name, schema)
             if "description" in component:
                 component["description"] = component["description"].replace("``", "`")
 
+    def _named_by(self, bodies: Iterable[Any]) -> Iterator[str]:
+        """The components that bodies are made of."""
+        open_ = [self.of(kind) for body in bodies for kind in _kinds(body)]
+        seen: set[str] = set()
+        while open_:
+            for name in _REFERENCE.findall(msgspec.json.encode(open_.pop()).decode()):
+                if name not in seen:
+                    seen.add(name)
+                    open_.append(self.components[name])
+                    yield name
+
     def of(self, kind: Any) -> Json:
         """The schema of a type."""
-        return dict(self._of[_key(kind)])
+        return deepcopy(self._of[_key(kind)])
 
 
 def _key(kind: Any) -> str:
@@ -108,9 +127,13 @@ def _key(kind: Any) -> str:
 def _types(operations: Sequence[Operation]) -> Iterator[Any]:
     for operation in operations:
         for body in (operation.request, *operation.answers.values()):
-            yield from (part.schema if isinstance(part, Media) else part for part in _parts(body))
+            yield from _kinds(body)
         yield from (parameter.type for parameter in operation.parameters)
     yield str
+
+
+def _kinds(body: Any) -> Iterator[Any]:
+    return (part.schema if isinstance(part, Media) else part for part in _parts(body))
 
 
 def _parts(body: Any) -> tuple[Any, ...]:
@@ -168,15 +191,15 @@ def _parameters(operation: Operation, schemas: _Schemas) -> Iterator[Json]:
     for name in _BRACES.findall(operation.path):
         given = told.pop(name, None)
         parameter = given or Parameter(name, str, PATH_PARAMETERS[name])
-        yield {**_parameter(parameter, schemas), "in": "path", "required": True}
+        yield {**_parameter(operation.path, parameter, schemas), "in": "path", "required": True}
     for parameter in told.values():
-        yield {**_parameter(parameter, schemas), "in": "query", "required": parameter.required}
+        yield {**_parameter(operation.path, parameter, schemas), "in": "query", "required": parameter.required}
 
 
-def _parameter(parameter: Parameter, schemas: _Schemas) -> Json:
+def _parameter(path: str, parameter: Parameter, schemas: _Schemas) -> Json:
     schema = schemas.of(parameter.type)
     _refine(parameter.name, schema)
-    schema.update(stated(parameter))
+    schemas.stated.write(path, parameter.name, schema)
     description = parameter.description.replace("``", "`")
     return {"name": parameter.name, "description": description, "schema": schema}
 

@@ -16,6 +16,8 @@ from skep.wire.times import to_instant
 E = TypeVar("E", bound=StrEnum)
 
 POSITION_MAX = 2**63 - 1
+POSITION_PATTERN = f"[0-9]{{1,{len(str(POSITION_MAX)) - 1}}}"
+"""So many digits are always a position."""
 SECONDS_MAX = 100 * 365 * 86_400
 
 _TRUE = frozenset({"true", "1", "yes"})
@@ -50,6 +52,14 @@ def position(query: dict[str, str], name: str) -> int | None:
     value = whole(query, name, 0)
     if not 0 <= value <= POSITION_MAX:
         raise _unfit(name, query[name], f"from 0 to {POSITION_MAX}")
+    return value
+
+
+def count(query: dict[str, str], name: str, default: int) -> int:
+    """How many of something are wanted at most: one or more."""
+    value = whole(query, name, default)
+    if not 1 <= value <= POSITION_MAX:
+        raise _unfit(name, query[name], f"from 1 to {POSITION_MAX}")
     return value
 
 

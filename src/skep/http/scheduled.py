@@ -12,6 +12,8 @@ from skep.wire.browsing import BrowsedMessage
 from skep.wire.scheduled import ScheduledSelection, ScheduledView
 from skep.wire.times import to_datetime, to_instant
 
+PLACE_PATTERN = f"^{parameters.POSITION_PATTERN}-{parameters.POSITION_PATTERN}$"
+
 
 def of_query(query: dict[str, str], tenant: str, queue: str | None) -> ScheduledFilter:
     """The filter that a query writes."""

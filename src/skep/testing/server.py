@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from skep.clock import Clock, SystemClock
 from skep.config import AccessSettings, EngineSettings, HttpLimits
+from skep.crypto.master import MasterKeys
 from skep.http.address import bind, resolve
 from skep.http.app import App
 from skep.http.hosts import Hosts
@@ -68,18 +69,19 @@ def running_server(
     environment: Mapping[str, str] | None = None,
     functions: FunctionsByName | None = None,
     access: AccessSettings | None = None,
+    masters: MasterKeys | None = None,
 ) -> Iterator[RunningServer]:
     """A server on a free port of loopback, stopped in order when left; ``environment`` has the secrets of its apps.
 
     ``functions`` carry out the commands of webhooks (`skep.worker.at_once`). With ``access`` it asks who comes, as these settings
-    say.
+    say. ``masters`` wrap the keys of encrypted queues.
     """
     clock = clock or SystemClock()
     started: Future[RunningServer] = Future()
     listeners: list[Listener] = []
 
     async def main() -> None:
-        async with open_server(store, settings, clock=clock, environment=environment) as opened:
+        async with open_server(store, settings, clock=clock, environment=environment, masters=masters) as opened:
             engine = opened.engine
             sockets = bind(resolve("127.0.0.1", 0))
             gate = None

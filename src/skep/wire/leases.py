@@ -42,6 +42,10 @@ def lease_id(name: LeaseName) -> str:
     return base64.urlsafe_b64encode(_encoder.encode(name)).rstrip(b"=").decode()
 
 
+PATTERN = f"^{lease_id(LeaseName(Token(bytes(16)), '', '', '', ''))[:4]}[A-Za-z0-9_-]*$"
+"""What every lease id looks like: the same beginning, which says that five parts follow and that the first is a token, in Base64."""
+
+
 def parse_lease_id(text: str) -> LeaseName:
     """What a lease id says; INVALID_REQUEST when it is none."""
     try:

@@ -6,6 +6,7 @@ import msgspec
 
 from skep.data_keys import WrappedKey
 from skep.engine import Engine
+from skep.engine.validate import check_name
 from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import ADMIN, ADMIN_SERVER, ADMIN_TENANT
@@ -46,6 +47,8 @@ def operations(engine: Engine) -> list[Operation]:
         wanted = await call.json(_decode_shred)
         if (wanted.queue is None) is not wanted.all_queues:
             raise SkepError(Code.INVALID_REQUEST, "name a queue, or say allQueues: one of the two")
+        if wanted.queue is not None:
+            check_name(wanted.queue)
         target = "all encrypted queues" if wanted.queue is None else f"queue {wanted.queue[:255]}"
         call.note(target=target, dry_run=wanted.dry_run)
         if wanted.dry_run:

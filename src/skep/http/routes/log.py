@@ -32,6 +32,7 @@ from skep.wire.messages import NULL
 from skep.wire.times import to_datetime
 
 LAST_SEQ = 2**63 - 1
+COMPRESSIONS = ("none", "lz4", "zstd")
 JSON_MESSAGES = 1_000
 JSON_BYTES = 8 * 1024 * 1024
 """Payloads in one answer as JSON; it ends with the message that reaches this."""
@@ -66,15 +67,16 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def read(call: Call) -> Answer:
         key = call.queue(call.path("queue"))
-        first = parameters.whole(call.query, "from", 1)
-        last = parameters.whole(call.query, "to", LAST_SEQ)
+        first = parameters.position(call.query, "from")
+        last = parameters.position(call.query, "to")
+        first, last = 1 if first is None else first, LAST_SEQ if last is None else last
         if ARROW.encode() in (call.header(b"accept") or b""):
             return await read_arrow(call, key, first, last)
         if wrong := [name for name in _ARROW_ONLY if name in call.query]:
             raise SkepError(
                 Code.INVALID_REQUEST, f"{wrong[0]} is for an Arrow stream: ask for one with Accept: {ARROW}"
             )
-        limit = parameters.whole(call.query, "limit", JSON_MESSAGES)
+        limit = min(parameters.count(call.query, "limit", JSON_MESSAGES), engine.settings.limits.page)
         # Sizes first: the payloads of so many messages may be more than memory holds.
         wanted = MessageFilter(queue=key, after=Seq(first - 1), limit=limit, preview_bytes=0)
         sizes = [one.payload_bytes for one in (await engine.look.messages(wanted)).messages if one.seq <= last]
@@ -87,7 +89,7 @@ def operations(engine: Engine) -> list[Operation]:
         from skep.http.arrow import LogWish, log_stream
 
         compression = call.query.get("compression", "none")
-        if compression not in ("none", "lz4", "zstd"):
+        if compression not in COMPRESSIONS:
             raise SkepError(Code.INVALID_REQUEST, "compression is lz4, zstd or none")
         columns = call.query["columns"].split(",") if "columns" in call.query else None
         partitions = call.values("partition") or None
@@ -97,7 +99,7 @@ def operations(engine: Engine) -> list[Operation]:
             max(first, bounds.first_seq),
             # What is pushed while the stream runs is not part of it, or it might never end.
             min(last, bounds.last_seq),
-            parameters.whole(call.query, "limit", ARROW_MESSAGES),
+            parameters.count(call.query, "limit", ARROW_MESSAGES),
             columns,
             partitions,
             None if compression == "none" else compression,
@@ -153,7 +155,7 @@ async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:
     at_seq = None if at is None else await engine.log.first_seq_at(key, at)
     through_seq = None
     if first is not None:
-        most = parameters.whole(query, "maxBytes", 0)
+        most = parameters.count(query, "maxBytes", 1)
         through_seq = await engine.log.last_seq_within(key, Seq(first), most)
     return structs.replace(_told_bounds(key.name, found), at_seq=at_seq, through_seq=through_seq)
 

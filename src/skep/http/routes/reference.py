@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from skep.config import Limits
 from skep.http.exchange import Answer, Call
 from skep.http.need import KNOWN
 from skep.http.openapi import document
@@ -17,12 +18,12 @@ from skep.http.reference import page
 HTML = b"text/html; charset=utf-8"
 
 
-def operations(every: Callable[[], Sequence[Operation]]) -> list[Operation]:
-    """The reference; ``every`` gives all operations, which include these."""
+def operations(every: Callable[[], Sequence[Operation]], limits: Limits) -> list[Operation]:
+    """The reference; ``every`` gives all operations, which include these, ``limits`` are those of the server."""
 
     @cache
     def written() -> bytes:
-        return msgspec.json.encode(document(every()))
+        return msgspec.json.encode(document(every(), limits))
 
     async def openapi(call: Call) -> Answer:  # noqa: ARG001 - the same for everyone
         return Answer(200, written())

@@ -48,9 +48,7 @@ def operations(engine: Engine) -> list[Operation]:
         except ModuleNotFoundError:
             raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
         query = call.query
-        limit = parameters.whole(query, "limit", TABLE_ROWS)
-        if limit < 1:
-            raise SkepError(Code.INVALID_REQUEST, "limit must be at least 1", value=limit)
+        limit = parameters.count(query, "limit", TABLE_ROWS)
         table = TABLES[name]
         if "queue" in query:
             call.queue(query["queue"])
