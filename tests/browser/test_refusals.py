@@ -22,7 +22,7 @@ app A {
 }
 """
 HOSTILE = (
-    b'{"<img src=x onerror=alert(1)>": "</td><script>alert(2)</script>", "\x1b[31mred": "\xe2\x80\xaetxt.exe", "sk_live_0123456789abcdef": 1,'
+    b'{"<img src=x onerror=alert(1)>": "</td><script>alert(2)</script>", "\\u001b[31mred": "\xe2\x80\xaetxt.exe", "sk_live_0123456789abcdef": 1,'
     b' "password": "hunter2", "nested": {"token": "eyJhbGciOiJIUzI1NiJ9.e30.x"}, "amount": 424242}'
 )
 SECRETS = ("hunter2", "sk_live", "eyJhbGci", "424242", "querytoken", "bearertoken", "cookiesecret", "alert(")
