@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from skep.engine.settings import ELSEWHERE, parse_changes
+from skep.cli.app import run
+from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.model import QueueSettings
+from skep.setting_names import ELSEWHERE
+from skep.spec import SpecError, from_toml, load
 
 
 @pytest.mark.parametrize(
@@ -29,3 +32,44 @@ def test_a_setting_by_another_name_is_refused_with_ours(name: str, ours: str) ->
 def test_every_hint_names_a_setting_there_is() -> None:
     assert {hint.split()[0].rstrip(",") for hint in ELSEWHERE.values()} <= set(QueueSettings.__struct_fields__)
     assert not ELSEWHERE.keys() & set(QueueSettings.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("max_queue_size: 5", "in the block retention: max_depth?"),
+        ("retention { retry_limit: 5 }", "in the block delivery: max_attempts?"),
+        ("delivery { max_depth: 5 }", "in the block retention: max_depth?"),
+        ("delivery { priority: 5 }", "in the queue itself: priority?"),
+        ("delivery { max_atempts: 5 }", "expected max_attempts?"),
+    ],
+)
+def test_a_spec_with_another_queues_name_is_told_ours_and_its_block(said: str, meant: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        load(f"app Shop {{\n  queue Orders {{ {said} }}\n}}\n", "shop.skep")
+
+    assert meant in str(refused.value)
+
+
+def test_a_spec_in_toml_with_another_queues_name_is_told_ours() -> None:
+    with pytest.raises(SpecError) as refused:
+        from_toml('name = "Shop"\n[queues.Orders.settings]\nmax_queue_size = 5\nlease_secnds = 9\n')
+
+    assert "there is no setting 'max_queue_size' (expected max_depth?)" in str(refused.value)
+    assert "there is no setting 'lease_secnds' (expected lease_seconds?)" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--max-queue-size", "did you mean --max-depth?"),
+        ("--dead-deadline", "did you mean --max-age-seconds of the dead-letter queue"),
+        ("--retention-enabled", "did you mean --retention-seconds, which deletes"),
+    ],
+)
+def test_an_option_with_another_queues_name_is_told_ours(
+    option: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["queue", "create", "orders", option, "5"]) == 1
+
+    assert meant in capsys.readouterr().err

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Group
+from cyclopts import App, CycloptsError, Group, UnknownOptionError
 
 import skep
 from skep.cli.commands import SECTIONS
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
         )  # fmt: skip
         sys.stdout.flush()
     except CycloptsError as error:
-        complain(SkepError(Code.INVALID_REQUEST, _sentence(str(error))))
+        complain(SkepError(Code.INVALID_REQUEST, _elsewhere(error) or _sentence(str(error))))
         return USER
     except SkepError as error:
         complain(error)
@@ -55,6 +55,18 @@ def run(arguments: Sequence[str]) -> int:
         complain(SkepError(Code.INTERNAL, f"{type(error).__name__}: {error}"))
         return SERVER
     return ended if isinstance(ended, int) else OK
+
+
+def _elsewhere(error: CycloptsError) -> str | None:
+    """What to say of an option that is a setting of a queue, under the name that another queue has for it."""
+    from skep.setting_names import ELSEWHERE
+
+    option = error.token.keyword or "" if isinstance(error, UnknownOptionError) else ""
+    meant = ELSEWHERE.get(option.removeprefix("--").replace("-", "_"))
+    if meant is None:
+        return None
+    setting = meant.split()[0].rstrip(",")
+    return f"there is no option {option}; did you mean {meant.replace(setting, '--' + setting.replace('_', '-'))}?"
 
 
 def _sentence(text: str) -> str:

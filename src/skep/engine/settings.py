@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -12,6 +11,7 @@ from msgspec import UNSET
 from skep.engine.validate import LEASE_SECONDS_MAX, PRIORITY_MAX, PRIORITY_MIN, is_name
 from skep.errors import Code, SkepError
 from skep.model import Ordering, QueueChanges, QueueSettings
+from skep.setting_names import meant_setting
 
 SettingsOrChanges = TypeVar("SettingsOrChanges", QueueSettings, QueueChanges)
 
@@ -61,27 +61,11 @@ def check_settings(settings: QueueSettings | QueueChanges) -> None:
             _check_value(name, value)
 
 
-ELSEWHERE = {
-    "max_queue_size": "max_depth",
-    "max_size": "max_depth",
-    "dead_deadline": "max_age_seconds of the dead-letter queue, which deletes letters of that age",
-    "dead_timeout": "max_age_seconds of the dead-letter queue, which deletes letters of that age",
-    "retention_enabled": "retention_seconds, which deletes messages of that age when it is above 0",
-    "lease_time": "lease_seconds",
-    "retry_limit": "max_attempts",
-    "max_retries": "max_attempts",
-    "retry_delay": "initial_backoff_ms",
-    "ttl": "max_age_seconds",
-}
-"""What settings of other queues are called here, where the names alone do not tell."""
-
-
 def _parse(given: Mapping[str, object], kind: type[SettingsOrChanges]) -> SettingsOrChanges:
     known = kind.__struct_fields__
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            meant = ELSEWHERE.get(str(name)) or (near[0] if near else None)
+            meant = meant_setting(str(name))
             hint = f"; did you mean {meant}?" if meant else ""
             raise SkepError(
                 Code.INVALID_SETTING, f"there is no setting {str(name)[:100]!r}{hint}", setting=str(name)[:100]

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from skep.model import QueueChanges
+from skep.setting_names import meant_setting
 from skep.spec.faults import TextError
 from skep.spec.ir import App, Entity, Queue, Schedule, Webhook
 from skep.spec.problems import Path, Problem, SpecError, render_all
@@ -125,12 +127,23 @@ def _convert_kind(given: object, kind: str, part: type, problems: list[Problem])
     for name, content in given.items():
         if kind == "queues" and isinstance(content, dict) and isinstance(content.get("settings"), dict):
             # A setting that is null says nothing, as in the language.
-            content["settings"] = {key: value for key, value in content["settings"].items() if value is not None}
+            said = {key: value for key, value in content["settings"].items() if value is not None}
+            content["settings"] = {key: said[key] for key in said if key in QueueChanges.__struct_fields__}
+            problems += [
+                _unknown_setting((kind, str(name), "settings", str(key)))
+                for key in sorted(said.keys() - content["settings"].keys())
+            ]
         try:
             found[str(name)] = msgspec.convert(content, part)
         except (msgspec.ValidationError, RecursionError) as error:
             problems.append(Problem(message=_lowered(str(error)), path=(kind, str(name))))
     return found
+
+
+def _unknown_setting(path: Path) -> Problem:
+    name = str(path[-1])
+    meant = meant_setting(name)
+    return Problem(message=f"there is no setting {name!r}", path=path, expected=f"{meant}?" if meant else None)
 
 
 def _read_fields(path: Path, fields: Document, problems: list[Problem]) -> None:

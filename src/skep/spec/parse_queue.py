@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from skep.model import Ordering, QueueChanges
+from skep.setting_names import ELSEWHERE
 from skep.spec.faults import TextError
 from skep.spec.ir import (
     Check,
@@ -54,7 +55,7 @@ def parse_queue(reading: Reading, block: Block, path: Path) -> Queue:
     """A queue from its block."""
     found: dict[str, object] = {}
     settings: dict[str, object] = {}
-    for entry in reading.entries(block, (*OF_QUEUE, *_PARTS), "a queue", repeated=("then", "check")):
+    for entry in reading.entries(block, (*OF_QUEUE, *_PARTS), "a queue", ("then", "check"), _meant):
         if entry.name in OF_QUEUE:
             _setting(reading, entry, entry.name, settings, path)
         elif entry.name in ("retention", "delivery"):
@@ -108,13 +109,23 @@ def full_name(name: str, known: tuple[str, ...]) -> str:
     return next((name + suffix for suffix in ("", "_seconds", "_ms") if name + suffix in known), name)
 
 
+def _meant(name: str) -> str | None:
+    """Where a setting is said that stands in the wrong place, or under the name that another queue has for it."""
+    meant = ELSEWHERE.get(name, name)
+    setting = meant.split()[0].rstrip(",")
+    for block, known in (("retention", OF_RETENTION), ("delivery", OF_DELIVERY)):
+        if full_name(setting, known) in known:
+            return f"in the block {block}: {meant}"
+    return f"in the queue itself: {meant}" if setting in OF_QUEUE else None
+
+
 def _settings(reading: Reading, entry: Entry, settings: dict[str, object], path: Path) -> None:
     known = OF_RETENTION if entry.name == "retention" else OF_DELIVERY
     block = reading.block(entry, (*path, entry.name))
     if block is None:
         return
     spelled = {*known, *(name.removesuffix("_seconds").removesuffix("_ms") for name in known)}
-    for inner in reading.entries(block, spelled, entry.name):
+    for inner in reading.entries(block, spelled, entry.name, meant=_meant):
         name = full_name(inner.name, known)
         if name in settings:
             reading.problem(inner.span, f"{name!r} is said twice", "one of the two spellings")

@@ -13,6 +13,7 @@ from skep.spec.types import JSON, Field, parse_field
 from skep.spec.values import read_name
 
 Read = TypeVar("Read")
+Meant = Callable[[str], str | None]
 
 
 class Reading:
@@ -39,20 +40,28 @@ class Reading:
             )
         )
 
-    def unknown(self, entry: Entry, known: Collection[str], where: str) -> None:
+    def unknown(self, entry: Entry, known: Collection[str], where: str, meant: Meant) -> None:
         """Note a name that does not belong where it stands."""
-        near = nearest(entry.name, known, len(self.problems))
+        near = meant(entry.name) or nearest(entry.name, known, len(self.problems))
         expected = f"{near}?" if near else "one of " + ", ".join(sorted(known))
         self.problem(entry.span, f"there is no {entry.name!r} in {where}", expected)
 
     def entries(
-        self, block: Block, known: Collection[str], where: str, repeated: Collection[str] = ()
+        self,
+        block: Block,
+        known: Collection[str],
+        where: str,
+        repeated: Collection[str] = (),
+        meant: Meant = lambda _: None,
     ) -> Iterator[Entry]:
-        """The entries of a block that belong there, each once unless it may be repeated."""
+        """The entries of a block that belong there, each once unless it may be repeated.
+
+        ``meant`` tells what a name means that does not belong there, where that is known.
+        """
         seen: dict[str, Entry] = {}
         for entry in block.entries:
             if entry.name not in known:
-                self.unknown(entry, known, where)
+                self.unknown(entry, known, where, meant)
             elif entry.name in seen and entry.name not in repeated:
                 first = seen[entry.name].span.line
                 self.problem(entry.span, f"{where} has {entry.name!r} twice, first in line {first}")

@@ -1,0 +1,27 @@
+"""What somebody meant who named a setting of a queue that there is not."""
+
+from __future__ import annotations
+
+import difflib
+
+from skep.model import QueueSettings
+
+ELSEWHERE = {
+    "max_queue_size": "max_depth",
+    "max_size": "max_depth",
+    "dead_deadline": "max_age_seconds of the dead-letter queue, which deletes letters of that age",
+    "dead_timeout": "max_age_seconds of the dead-letter queue, which deletes letters of that age",
+    "retention_enabled": "retention_seconds, which deletes messages of that age when it is above 0",
+    "lease_time": "lease_seconds",
+    "retry_limit": "max_attempts",
+    "max_retries": "max_attempts",
+    "retry_delay": "initial_backoff_ms",
+    "ttl": "max_age_seconds",
+}
+"""What settings of other queues are called here, where the names alone do not tell."""
+
+
+def meant_setting(name: str) -> str | None:
+    """The setting that was probably meant, perhaps with a word on it; None when there is no telling."""
+    near = difflib.get_close_matches(name, QueueSettings.__struct_fields__, n=1)
+    return ELSEWHERE.get(name) or (near[0] if near else None)
