@@ -232,6 +232,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     """When it is tried again, or when the claim on it runs out."""
     blocked_at: Instant | None
     """Since when it fails with ``code``."""
+    error_at: Instant | None
+    """When it failed last."""
     worker: str | None
     timeout_seconds: float
     tries: int

@@ -465,6 +465,45 @@ async def test_what_was_given_back_waits_and_keeps_its_error(driver: Driver, ops
     assert (again.tries, again.code, again.blocked_at) == (2, Code.QUEUE_FULL, since)
 
 
+async def test_an_operation_tells_when_it_failed_last(driver: Driver, ops: Ops) -> None:
+    kept, done = await ops.push("x"), await ops.push("y", partition="P")
+    assert (await ops.shown(kept)).error_at is None
+    token, (one, other) = await ops.claim()
+    first = driver.now
+
+    await ops.back(token, one, 5, error="the queue is full", code=Code.QUEUE_FULL, blocked_at=first)
+    await ops.back(token, other, 5, error="busy", code=Code.STORE_BUSY, untried=True, blocked_at=first)
+    assert (await ops.shown(kept)).error_at == first
+
+    driver.clock.advance(6)
+    token, (one,) = await ops.claim()  # one that was tried before comes alone
+    second = driver.now
+    assert (await ops.shown(kept)).error_at == first
+    driver.clock.advance(1)
+    await ops.back(token, one, 5)
+    assert (await ops.shown(kept)).error_at == first  # given back without a failure
+    token, (other,) = await ops.claim()
+    assert (await ops.perform(token, [other])).done
+    assert (await ops.shown(done)).error_at is None
+    driver.clock.advance(6)
+    token, (one,) = await ops.claim()
+    await ops.back(token, one, None, error="it is too large", code=Code.PAYLOAD_TOO_LARGE)
+
+    shown = await ops.shown(kept)
+    assert shown.status is OperationStatus.FAILED
+    assert shown.error_at == shown.processed_at == driver.now > second
+
+
+async def test_an_operation_whose_server_is_lost_failed_when_the_next_one_took_it(driver: Driver, ops: Ops) -> None:
+    kept = await ops.push("x")
+    await ops.claim()
+    driver.clock.advance(1_000)
+
+    await ops.claim()
+
+    assert (await ops.shown(kept)).error_at == driver.now
+
+
 async def test_I13_what_the_store_could_not_take_is_blocked_and_loses_no_try(driver: Driver, ops: Ops) -> None:
     kept, behind, other = await ops.push("a"), await ops.push("b"), await ops.push("c", partition="P")
     since = driver.now

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 import skep
-from skep.clock import ManualClock
+from skep.clock import MICROS_PER_SECOND, ManualClock
 from skep.config import EngineSettings, OperationSettings
 from skep.ids import parse_id
 from skep.model import SettleStatus
@@ -103,6 +103,8 @@ def test_what_is_blocked_shows_in_listings_health_metrics_and_statistics() -> No
         shown = api.get(f"/api/v1/operations/{id_}").json
         assert (shown["status"], shown["code"]) == ("blocked", "QUEUE_FULL")
         assert shown["blockedAt"] is not None
+        assert shown["lastErrorAt"] > shown["blockedAt"]  # it was tried again, and failed again
+        assert shown["latencySeconds"] is None
         assert [one["id"] for one in api.get("/api/v1/operations?status=blocked").json["operations"]] == [id_]
         assert api.get("/health").json["warnings"] == [
             "queued operations that are blocked and tried again: 1; see skep ops list --status blocked"
@@ -110,7 +112,9 @@ def test_what_is_blocked_shows_in_listings_health_metrics_and_statistics() -> No
         assert "skep_operations_blocked 1.0" in api.get("/metrics").body.decode()
         assert api.get("/api/v1/operations/stats").json["blocked"] == 1
         assert "1 operation blocked" in api.get("/operations?tenant=tenant").body.decode()
-        assert api.delete(f"/api/v1/operations/{id_}").json["status"] == "cancelled"
+        waited = clock.now() - server.run(server.engine.operations.find("tenant", parse_id(id_))).created_at
+        cancelled = api.delete(f"/api/v1/operations/{id_}").json
+        assert (cancelled["status"], cancelled["latencySeconds"]) == ("cancelled", waited / MICROS_PER_SECOND)
         api.close()
 
 

@@ -60,7 +60,7 @@ class ReferenceClock(ReferenceOperations):
             for group in log.groups.values():
                 group.active_at = min(group.active_at, now)
         for kept in self.ledger.kept:
-            for name in ("created_at", "started_at", "blocked_at", "processed_at"):
+            for name in ("created_at", "started_at", "blocked_at", "error_at", "processed_at"):
                 if (getattr(kept.shown, name) or 0) > now:
                     kept.change(**{name: now})
         return Chore(1)

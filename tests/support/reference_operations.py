@@ -124,7 +124,7 @@ class ReferenceOperations(ReferenceStaging):
         shown = Operation(
             position=self.ledger.last, id=one.id, kind=one.kind, queue=one.queue, partition=one.partition,
             priority=PRIORITY[one.kind], status=OperationStatus.PENDING, size_bytes=len(one.payload), messages=one.messages,
-            created_at=now, started_at=None, processed_at=None, ready_at=None, blocked_at=None, worker=None,
+            created_at=now, started_at=None, processed_at=None, ready_at=None, blocked_at=None, error_at=None, worker=None,
             timeout_seconds=one.timeout_seconds, tries=0, max_retries=one.max_retries, error=None, code=None,
             dead_letter_queue=None, result=None,
         )  # fmt: skip
@@ -160,7 +160,7 @@ class ReferenceOperations(ReferenceStaging):
             if kept.shown.status is OperationStatus.PROCESSING:
                 failing = kept.shown.code is Code.INTERNAL and kept.shown.blocked_at is not None
                 kept.change(blocked_at=kept.shown.blocked_at if failing else kept.shown.started_at)
-                kept.change(code=Code.INTERNAL, error="the server that had it did not come back")
+                kept.change(code=Code.INTERNAL, error="the server that had it did not come back", error_at=now)
             kept.change(status=OperationStatus.PROCESSING, worker=worker, started_at=now, ready_at=deadline)
             kept.change(tries=kept.shown.tries + 1)
         claimed = [
@@ -214,6 +214,7 @@ class ReferenceOperations(ReferenceStaging):
                 result=result,
                 error=None,
                 code=None,
+                error_at=None,
                 blocked_at=None,
             )
         return Performed(done, lost, {})
@@ -230,10 +231,12 @@ class ReferenceOperations(ReferenceStaging):
             kept.token = None
             if one.retry_at is None:
                 grave = self._give_up(kept, one, now) if kept.asked.kind is Kind.PUSH else None
-                kept.change(status=OperationStatus.FAILED, processed_at=now, error=one.error, code=one.code)
+                kept.change(status=OperationStatus.FAILED, processed_at=now, error_at=now, error=one.error, code=one.code)
                 kept.change(dead_letter_queue=grave)
             else:
                 kept.change(ready_at=one.retry_at or None, blocked_at=one.blocked_at or kept.shown.blocked_at)
+                if one.error is not None:
+                    kept.change(error_at=now)
                 kept.change(error=one.error or kept.shown.error, code=one.code or kept.shown.code)
                 was_tried = kept.shown.blocked_at is not None
                 kept.change(status=OperationStatus.BLOCKED if was_tried else OperationStatus.PENDING)
@@ -277,7 +280,7 @@ class ReferenceOperations(ReferenceStaging):
         for kept in self.living_operations:
             if kept.asked.queue == key:
                 kept.change(
-                    status=OperationStatus.FAILED, processed_at=now, error=QUEUE_DELETED, code=Code.QUEUE_NOT_FOUND
+                    status=OperationStatus.FAILED, processed_at=now, error_at=now, error=QUEUE_DELETED, code=Code.QUEUE_NOT_FOUND
                 )
 
     def _find(self, tenant: str, id_: Id) -> Kept | None:

@@ -135,6 +135,7 @@ def _show(one: OperationView) -> None:
         "processed": one.processed_at,
         "ready": one.ready_at,
         "blocked since": one.blocked_at,
+        "last error at": one.last_error_at,
         "worker": one.worker,
         "tries": one.tries,
         "error": one.error_message if one.code is None else f"{one.code}: {one.error_message}",

@@ -97,6 +97,8 @@ class OperationView(Struct, rename="camel"):
     """When it is tried again, or when the claim on it runs out."""
     blocked_at: datetime | None
     """Since when it fails with `code`."""
+    last_error_at: datetime | None
+    """When it failed last; null when it never did, or is completed."""
     latency_seconds: float | None
     """How long it took from the call to its end; null before that."""
     worker: str | None

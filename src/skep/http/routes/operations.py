@@ -117,7 +117,8 @@ def view(one: Kept, now: Instant) -> OperationView:
     return OperationView(
         id_text(one.id), one.kind, one.queue.name, one.partition, one.priority, one.status, one.messages, one.size_bytes,
         to_datetime(one.created_at), _time(one.started_at), _time(one.processed_at), _time(one.ready_at) if one.live else None,
-        _time(one.blocked_at), None if one.processed_at is None else age_seconds(one.created_at, one.processed_at), one.worker, one.timeout_seconds, one.tries, one.max_retries, one.stuck(now), one.error, one.code,
+        _time(one.blocked_at), _time(one.error_at), None if one.processed_at is None else age_seconds(one.created_at, one.processed_at),
+        one.worker, one.timeout_seconds, one.tries, one.max_retries, one.stuck(now), one.error, one.code,
         one.dead_letter_queue, NULL if one.result is None else _result(decode_result(one.result)),
     )  # fmt: skip
 

@@ -190,6 +190,7 @@ async def give_back(connection: Connection, token: Token, back: Sequence[GivenBa
         await connection.execute(
             SQL["retry"], [one.position for one in again], [one.retry_at for one in again], [one.error for one in again],
             [one.code for one in again], [int(one.untried) for one in again], [one.blocked_at for one in again],
+            now,
         )  # fmt: skip
     for one in sorted(mine, key=lambda one: one.position):
         if one.retry_at is None:
@@ -239,6 +240,7 @@ def operation_of(row: asyncpg.Record) -> Operation:
         processed_at=row["processed_at"],
         ready_at=row["ready_at"] or None,
         blocked_at=row["blocked_at"],
+        error_at=row["error_at"],
         worker=row["worker"],
         timeout_seconds=row["timeout_seconds"],
         tries=row["tries"],

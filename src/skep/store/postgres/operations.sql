@@ -45,7 +45,7 @@ SELECT * FROM operations_before($1)
 
 -- name: complete
 UPDATE operation o SET status = 'completed', processed_at = $3, result = r.result, payload = NULL, token = NULL, error = NULL, code = NULL,
-                       blocked_at = NULL
+                       error_at = NULL, blocked_at = NULL
 FROM unnest($1::bigint[], $2::bytea[]) AS r (position, result)
 WHERE o.position = r.position
 
@@ -53,14 +53,15 @@ WHERE o.position = r.position
 -- One that was not even tried, or that the store could not take, does not lose a try ($5 is 1 for it).
 UPDATE operation o SET status = CASE WHEN coalesce(r.blocked_at, o.blocked_at) IS NULL THEN 'pending' ELSE 'blocked' END, token = NULL,
                        ready_at = r.retry_at, tries = o.tries - r.untried, error = coalesce(r.error, o.error),
-                       code = coalesce(r.code, o.code), blocked_at = coalesce(r.blocked_at, o.blocked_at)
+                       code = coalesce(r.code, o.code), blocked_at = coalesce(r.blocked_at, o.blocked_at),
+                       error_at = CASE WHEN r.error IS NULL THEN o.error_at ELSE $7::bigint END
 FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[])
      AS r (position, retry_at, error, code, untried, blocked_at)
 WHERE o.position = r.position
 
 -- name: fail
 -- The payload goes when the messages are among the dead letters, and stays when they are nowhere else.
-UPDATE operation o SET status = 'failed', processed_at = $2, token = NULL, error = $3, code = $4, dead_letter_queue = $5,
+UPDATE operation o SET status = 'failed', processed_at = $2, error_at = $2, token = NULL, error = $3, code = $4, dead_letter_queue = $5,
                        payload = CASE WHEN $5::text IS NULL THEN o.payload END
 WHERE o.position = $1
 
@@ -79,7 +80,7 @@ SELECT count(*) FROM (
     ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position FOR UPDATE) l
 
 -- name: end_queue
-UPDATE operation o SET status = 'failed', processed_at = $3, token = NULL, error = $4, code = $5, payload = NULL
+UPDATE operation o SET status = 'failed', processed_at = $3, error_at = $3, token = NULL, error = $4, code = $5, payload = NULL
 WHERE o.position = ANY (ARRAY(
     SELECT l.position FROM operation l WHERE l.processed_at IS NULL AND l.tenant = $1 AND l.queue = $2
     ORDER BY l.tenant, l.queue, l.lane, l.partition, l.position))
@@ -100,7 +101,7 @@ SELECT * FROM operation o WHERE o.id = $1 AND o.tenant = $2
 -- Newest first by the primary key. The walk is bounded; where it ended is told with every row, and when there is none.
 WITH walk AS MATERIALIZED (
     SELECT o.position, o.id, o.kind, o.tenant, o.queue, o.partition, o.priority, o.status, o.size_bytes, o.messages, o.created_at,
-           o.started_at, o.processed_at, o.ready_at, o.blocked_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
+           o.started_at, o.processed_at, o.ready_at, o.blocked_at, o.error_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
            o.dead_letter_queue, NULL::bytea AS result
     FROM operation o WHERE o.position < $1 ORDER BY o.position DESC LIMIT $2
 )
@@ -116,7 +117,7 @@ LEFT JOIN LATERAL (
 -- The same along the index of those that failed or were cancelled, which are few among many.
 WITH walk AS MATERIALIZED (
     SELECT o.position, o.id, o.kind, o.tenant, o.queue, o.partition, o.priority, o.status, o.size_bytes, o.messages, o.created_at,
-           o.started_at, o.processed_at, o.ready_at, o.blocked_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
+           o.started_at, o.processed_at, o.ready_at, o.blocked_at, o.error_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,
            o.dead_letter_queue, NULL::bytea AS result
     FROM operation o WHERE o.position < $1 AND o.status = $4 AND o.status IN ('failed', 'cancelled')
     ORDER BY o.status DESC, o.position DESC LIMIT $2

@@ -47,8 +47,9 @@ UPDATE dead_letter SET failed_at = $1, created_at = least(created_at, $1) WHERE 
 
 -- name: stamp_live_operations
 UPDATE operation SET created_at = least(created_at, $1), started_at = CASE WHEN started_at > $1 THEN $1 ELSE started_at END,
-                     blocked_at = CASE WHEN blocked_at > $1 THEN $1 ELSE blocked_at END
-WHERE created_at > $1 OR started_at > $1 OR blocked_at > $1
+                     blocked_at = CASE WHEN blocked_at > $1 THEN $1 ELSE blocked_at END,
+                     error_at = CASE WHEN error_at > $1 THEN $1 ELSE error_at END
+WHERE created_at > $1 OR started_at > $1 OR blocked_at > $1 OR error_at > $1
 
 -- name: stamp_operations
 UPDATE operation SET processed_at = $1 WHERE processed_at > $1

@@ -185,7 +185,7 @@ def give_back(session: Session, token: Token, back: Sequence[GivenBack], now: In
         mine.append(one.position)
         if one.retry_at is not None:
             session.db.execute(
-                SQL["retry"], (one.position, one.retry_at, one.error, one.code, one.untried, one.blocked_at)
+                SQL["retry"], (one.position, one.retry_at, one.error, one.code, one.untried, one.blocked_at, now)
             )
             continue
         target = _bury(session, row, one, now)
@@ -244,6 +244,7 @@ def _operation(row: Row) -> Operation:
         dead_letter_queue=row[20],
         result=row[21],
         blocked_at=row[22],
+        error_at=row[23],
     )
 
 

@@ -62,6 +62,7 @@ UPDATE operation SET status = 'processing', token = ?2, worker = ?3, started_at 
                      ready_at = ?4 + CAST(timeout_seconds * 1000000 AS INTEGER) * (1 << min(tries, ?5)),
                      code = CASE WHEN status = 'processing' THEN 'INTERNAL' ELSE code END,
                      error = CASE WHEN status = 'processing' THEN ?6 ELSE error END,
+                     error_at = CASE WHEN status = 'processing' THEN ?4 ELSE error_at END,
                      blocked_at = CASE WHEN status = 'processing' AND (code IS NOT 'INTERNAL' OR blocked_at IS NULL)
                                        THEN started_at ELSE blocked_at END
 WHERE position = ?1
@@ -83,18 +84,19 @@ FROM operation o WHERE o.position = ?1 AND o.token = ?2 AND o.processed_at IS NU
 
 -- name: complete
 UPDATE operation SET status = 'completed', processed_at = ?2, result = ?3, payload = NULL, token = NULL, error = NULL, code = NULL,
-                     blocked_at = NULL
+                     error_at = NULL, blocked_at = NULL
 WHERE position = ?1
 
 -- name: retry
 -- One that was not even tried, or that the store could not take, does not lose a try (?5 is 1 for it).
 UPDATE operation SET status = CASE WHEN coalesce(?6, blocked_at) IS NULL THEN 'pending' ELSE 'blocked' END, token = NULL, ready_at = ?2,
-                     error = coalesce(?3, error), code = coalesce(?4, code), tries = tries - ?5, blocked_at = coalesce(?6, blocked_at)
+                     error = coalesce(?3, error), code = coalesce(?4, code), tries = tries - ?5, blocked_at = coalesce(?6, blocked_at),
+                     error_at = CASE WHEN ?3 IS NULL THEN error_at ELSE ?7 END
 WHERE position = ?1
 
 -- name: fail
 -- The payload goes when the messages are among the dead letters, and stays when they are nowhere else.
-UPDATE operation SET status = 'failed', processed_at = ?2, token = NULL, error = ?3, code = ?4, dead_letter_queue = ?5,
+UPDATE operation SET status = 'failed', processed_at = ?2, error_at = ?2, token = NULL, error = ?3, code = ?4, dead_letter_queue = ?5,
                      payload = CASE WHEN ?5 IS NULL THEN payload END
 WHERE position = ?1
 
@@ -103,24 +105,24 @@ UPDATE operation SET status = 'cancelled', processed_at = ?3, payload = NULL
 WHERE id = ?1 AND tenant = ?2 AND status IN ('pending', 'blocked')
 
 -- name: end_queue
-UPDATE operation SET status = 'failed', processed_at = ?3, token = NULL, error = ?4, code = ?5, payload = NULL
+UPDATE operation SET status = 'failed', processed_at = ?3, error_at = ?3, token = NULL, error = ?4, code = ?5, payload = NULL
 WHERE processed_at IS NULL AND tenant = ?1 AND queue = ?2
 
 -- name: find
 SELECT position, id, kind, queue, tenant, partition, priority, status, size_bytes, messages, created_at, started_at, processed_at,
-       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, result, blocked_at
+       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, result, blocked_at, error_at
 FROM operation WHERE id = ?1 AND tenant = ?2
 
 -- name: list
 -- Newest first by the primary key; read as far as the page and the bound on the walk go.
 SELECT position, id, kind, queue, tenant, partition, priority, status, size_bytes, messages, created_at, started_at, processed_at,
-       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, NULL, blocked_at
+       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, NULL, blocked_at, error_at
 FROM operation WHERE position < ?1 ORDER BY position DESC LIMIT ?2
 
 -- name: list_status
 -- The same along the index of one status.
 SELECT position, id, kind, queue, tenant, partition, priority, status, size_bytes, messages, created_at, started_at, processed_at,
-       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, NULL, blocked_at
+       ready_at, worker, timeout_seconds, tries, max_retries, error, code, dead_letter_queue, NULL, blocked_at, error_at
 FROM operation WHERE position < ?1 AND status = ?3 ORDER BY position DESC LIMIT ?2
 
 -- name: waiting

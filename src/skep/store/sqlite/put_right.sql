@@ -93,8 +93,9 @@ UPDATE replay_history SET at = ?1 WHERE at > ?1
 UPDATE dead_letter SET failed_at = ?1, created_at = min(created_at, ?1) WHERE failed_at > ?1
 
 -- name: stamp_live_operations
-UPDATE operation SET created_at = min(created_at, ?1), started_at = min(started_at, ?1), blocked_at = min(blocked_at, ?1)
-WHERE created_at > ?1 OR started_at > ?1 OR blocked_at > ?1
+UPDATE operation SET created_at = min(created_at, ?1), started_at = min(started_at, ?1), blocked_at = min(blocked_at, ?1),
+                     error_at = min(error_at, ?1)
+WHERE created_at > ?1 OR started_at > ?1 OR blocked_at > ?1 OR error_at > ?1
 
 -- name: stamp_operations
 UPDATE operation SET processed_at = ?1 WHERE processed_at > ?1

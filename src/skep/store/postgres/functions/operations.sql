@@ -76,6 +76,7 @@ BEGIN
                            ready_at = p_now + (c.timeout_seconds * 1000000)::bigint * (1 << least(c.tries, p_growths)),
                            code = CASE WHEN c.status = 'processing' THEN 'INTERNAL' ELSE c.code END,
                            error = CASE WHEN c.status = 'processing' THEN p_lost ELSE c.error END,
+                           error_at = CASE WHEN c.status = 'processing' THEN p_now ELSE c.error_at END,
                            blocked_at = CASE WHEN c.status = 'processing' AND (c.code IS DISTINCT FROM 'INTERNAL' OR c.blocked_at IS NULL)
                                              THEN c.started_at ELSE c.blocked_at END
     WHERE c.position = ANY (v_taken)

@@ -1,0 +1,2 @@
+-- When an operation failed last.
+ALTER TABLE operation ADD COLUMN error_at INTEGER;
