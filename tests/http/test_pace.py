@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from skep.clock import ManualClock
+from skep.config import EngineSettings
+from skep.testing.server import running_server
 from tests.http.driver import Api
 
 WHO = 'name="mailer", host="web-3", version="0.9.0", pid="4711"'
@@ -37,20 +40,25 @@ def test_a_paused_queue_says_so(api: Api) -> None:
     assert pace(api, "orders")["cause"] == "paused"
 
 
-def test_wait_and_handler_times_are_told_by_group(api: Api) -> None:
-    api.push("orders", 1, 2)
-    for group in ("bill", "mail"):
-        for _ in range(2):
-            api.ack(pop(api, "orders", f"&consumerGroup={group}").json["messages"][0])
+def test_wait_and_handler_times_are_told_by_group() -> None:
+    clock = ManualClock()
+    with running_server(settings=EngineSettings(), clock=clock) as server:
+        api = Api(server, "tenant")
+        api.push("orders", 1, 2)
+        clock.advance(5)
+        for group in ("bill", "mail"):
+            message = pop(api, "orders", f"&consumerGroup={group}").json["messages"][0]
+            clock.advance(2)
+            api.ack(message)
 
-    told = pace(api, "orders")
+        told = pace(api, "orders")
 
-    assert [one["consumerGroup"] for one in told["timings"]] == ["bill", "mail"]
-    for one in told["timings"]:
-        for what in ("wait", "handler"):
-            assert one[what]["count"] == 2
-            assert 0 <= one[what]["p50"] <= one[what]["p95"] <= one[what]["p99"]
-    assert (told["trend"], told["cause"]) == ("empty", "none")
+        assert [one["consumerGroup"] for one in told["timings"]] == ["bill", "mail"]
+        bill, mail = told["timings"]
+        assert bill["wait"] == {"count": 1, "p50": 5.0, "p95": 5.0, "p99": 5.0}
+        assert mail["wait"] == {"count": 1, "p50": 7.0, "p95": 7.0, "p99": 7.0}
+        assert bill["handler"] == mail["handler"] == {"count": 1, "p50": 2.0, "p95": 2.0, "p99": 2.0}
+        api.close()
 
 
 def test_who_holds_leases_and_who_waits_is_told(api: Api) -> None:

@@ -44,10 +44,14 @@ def test_percentiles_are_values_that_there_were() -> None:
 
 
 def test_timings_are_by_group_and_no_clock_makes_them_negative() -> None:
-    times = [LeaseTime("a", Instant(1), -5, 2_000_000), LeaseTime("b", Instant(1), None, None)]
+    times = [
+        LeaseTime("a", Instant(1), -5, 2_000_000), LeaseTime("b", Instant(1), None, None),
+        LeaseTime("c", Instant(1), 3_000_000, -5),
+    ]  # fmt: skip
 
     assert timings(times) == {
         "a": Timing(Percentiles(1, 0.0, 0.0, 0.0), Percentiles(1, 2.0, 2.0, 2.0)), "b": Timing(None, None),
+        "c": Timing(Percentiles(1, 3.0, 3.0, 3.0), Percentiles(1, 0.0, 0.0, 0.0)),
     }  # fmt: skip
 
 
