@@ -99,13 +99,16 @@ def answering(status: int, body: bytes) -> Iterator[tuple[str, list[str | None]]
             thread.join()
 
 
-@pytest.mark.parametrize(("status", "code"), [(401, "UNAUTHENTICATED"), (403, "FORBIDDEN")])
-def test_credentials_that_do_not_do_are_told_apart(command: Command, status: int, code: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "code", "cure"),
+    [(401, "UNAUTHENTICATED", "; show one with --token or SKEP_TOKEN"), (403, "FORBIDDEN", "")],
+)
+def test_credentials_that_do_not_do_are_told_apart(command: Command, status: int, code: str, cure: str) -> None:
     body = json.dumps({"error": {"code": code, "message": "not you", "details": {}}}).encode()
     with answering(status, body) as (url, shown):
         ended = command("queue", "list", "--url", url, SKEP_TOKEN="secret-1")
     assert ended.code == 3
-    assert complaint(ended) == f"{code}: not you"
+    assert complaint(ended) == f"{code}: not you{cure}"
     assert shown == ["Bearer secret-1"]
 
 

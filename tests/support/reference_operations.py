@@ -231,7 +231,9 @@ class ReferenceOperations(ReferenceStaging):
             kept.token = None
             if one.retry_at is None:
                 grave = self._give_up(kept, one, now) if kept.asked.kind is Kind.PUSH else None
-                kept.change(status=OperationStatus.FAILED, processed_at=now, error_at=now, error=one.error, code=one.code)
+                kept.change(
+                    status=OperationStatus.FAILED, processed_at=now, error_at=now, error=one.error, code=one.code
+                )
                 kept.change(dead_letter_queue=grave)
             else:
                 kept.change(ready_at=one.retry_at or None, blocked_at=one.blocked_at or kept.shown.blocked_at)
@@ -280,7 +282,11 @@ class ReferenceOperations(ReferenceStaging):
         for kept in self.living_operations:
             if kept.asked.queue == key:
                 kept.change(
-                    status=OperationStatus.FAILED, processed_at=now, error_at=now, error=QUEUE_DELETED, code=Code.QUEUE_NOT_FOUND
+                    status=OperationStatus.FAILED,
+                    processed_at=now,
+                    error_at=now,
+                    error=QUEUE_DELETED,
+                    code=Code.QUEUE_NOT_FOUND,
                 )
 
     def _find(self, tenant: str, id_: Id) -> Kept | None:

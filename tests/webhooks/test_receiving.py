@@ -126,7 +126,7 @@ def test_a_wrong_signature_is_refused_and_nothing_is_stored(alerts: Sender) -> N
     reply = alerts.signed("Alert", {"id": 1}, secret="a guess")
 
     assert (reply.status, reply.code) == (401, "SIGNATURE_INVALID")
-    assert "secret" not in reply.body.decode()
+    assert SECRET not in reply.body.decode()
     assert alerts.stored("Ingress") == []
 
 

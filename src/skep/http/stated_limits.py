@@ -39,6 +39,7 @@ from skep.http.scheduled import PLACE_PATTERN
 from skep.model import SEALED_TYPE
 from skep.scheduled import MARK_MAX
 from skep.wire import leases
+from skep.wire.log import MOST_QUEUES
 
 Json = dict[str, Any]
 
@@ -164,6 +165,7 @@ PLACES: dict[str, Json] = {
     "Attempt messages": up_to(MESSAGES_MAX, 0),
     "PublishRequest attempts": many(ATTEMPTS_MAX, 0),
     "DeadLetterSelection upToSeq": SEQ,
+    "LogsBoundsRequest queues": {**many(MOST_QUEUES), "items": NAME},
     "UnfitMessage seq": up_to(SEQ_MAX),
     "EffectItem version": up_to(VERSION_MAX, 0),
     "EffectItem events": many(EVENTS_MAX),
