@@ -67,7 +67,8 @@ async def test_all_that_is_pushed_is_completed(driver: EngineDriver, ordering: O
                 number = random.randrange(CONSUMERS)
                 consumers[number].cancel()
                 consumers[number] = asyncio.ensure_future(consume(number))
-            assert not any(task.done() and not task.cancelled() and task.exception() for task in consumers)
+            ended = [task for task in consumers if task.done() and not task.cancelled()]
+            assert not [error for task in ended if (error := task.exception())]
     await driver.engine.stop()
     for consumer in consumers:
         consumer.cancel()
