@@ -33,7 +33,8 @@ STATEMENT_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 5_000
 PROBE_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
-FENCE_SECONDS = 5.0
+LEAVE_SECONDS = 5.0
+FENCE_SECONDS = 30.0  # ending a session takes PostgreSQL milliseconds, and seconds where the machine has no time for it
 FENCE_LOOK_SECONDS = 0.02
 
 # The store's statements are few, short, and all ride an index. Generic plans that may not choose a full scan or a
@@ -304,7 +305,7 @@ async def _check_writable(connection: Connection | asyncpg.Connection[asyncpg.Re
 async def _leave_pool(pool: asyncpg.Pool[asyncpg.Record]) -> None:
     """Let calls that are under way finish for a while; then end them."""
     try:
-        async with asyncio.timeout(FENCE_SECONDS):
+        async with asyncio.timeout(LEAVE_SECONDS):
             await pool.close()
     except TimeoutError:
         pool.terminate()
