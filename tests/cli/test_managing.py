@@ -119,6 +119,23 @@ def test_dead_letters_are_listed_shown_replayed_and_purged(command: Command, cli
     assert command("dlq", "purge", "orders", "--until", "1h", "--yes").code == 4
 
 
+def test_a_dead_letter_is_edited_and_replayed(command: Command, client: skep.Client) -> None:
+    buried(client, 2)
+    first, second = command("dlq", "list", "orders").json()
+    edit = ("--payload", '{"mended": true}', "--yes")
+
+    done = command("dlq", "replay", "orders", str(first["seq"]), *edit).json()
+
+    assert (done["count"], done["replayed"][0]["deadSeq"]) == (1, first["seq"])
+    [back] = client.pop("orders", group="g", partition="dying")
+    assert back.json() == {"mended": True}
+    for wrong in ((), (second["id"], first["id"]), (second["id"], "--reason", "rejected")):
+        refused = command("dlq", "replay", "orders", *wrong, *edit)
+        assert (refused.code, "goes with one dead letter" in refused.err) == (1, True)
+    assert "--payload is not JSON" in command("dlq", "replay", "orders", second["id"], "--payload", "{", "--yes").err
+    assert [one["seq"] for one in command("dlq", "list", "orders").json()] == [second["seq"]]
+
+
 def test_many_dead_letters_go_back_in_order(command: Command, client: skep.Client) -> None:
     client.configure("orders", ordering="unordered")
     client.push("orders", list(range(1_203)))

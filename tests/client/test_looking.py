@@ -114,6 +114,18 @@ def test_dead_letters_are_listed_replayed_and_purged(client: skep.Client) -> Non
     assert list(client.dead_letters("orders")) == []
 
 
+def test_a_dead_letter_is_edited_and_replayed(client: skep.Client) -> None:
+    client.push("orders", {"total": "10"}, partition="a")
+    client.pop("orders")[0].reject(error="a total is a number")
+    [letter] = client.dead_letters("orders")
+
+    done = client.replay_edited("orders", letter.id, {"total": 10})
+
+    [back] = client.pop("orders")
+    assert (done.count, back.json(), back.partition) == (1, {"total": 10}, "a")
+    assert list(client.dead_letters("orders")) == []
+
+
 def test_messages_are_browsed_without_a_lease(client: skep.Client) -> None:
     client.push("orders", [skep.NewMessage(n, transaction_id=f"t-{n}") for n in range(101)], trace_id=TRACE)
 

@@ -131,6 +131,42 @@ def test_a_replay_sends_back_what_was_selected_after_a_dry_run_told_how_many(api
     assert [letter["payload"] for letter in letters(api, "queue=q")] == [2]
 
 
+def test_a_dead_letter_goes_back_with_another_payload(api: Api) -> None:
+    bury(api, "q", 1, 2)
+
+    did = api.post("/api/v1/dlq/q/1/replay", {"payload": {"mended": True}})
+
+    [back] = api.pop("q", query="&consumerGroup=g")
+    assert (back["payload"], back["partition"], back["attempt"]) == ({"mended": True}, "p-1", 1)
+    assert did.json["replayed"] == [{"deadSeq": 1, "queue": "q", "seq": back["seq"], "id": back["id"]}]
+    [other] = letters(api, "queue=q")
+    assert other["payload"] == 2
+    assert api.post(f"/api/v1/dlq/q.dead/{other['id']}/replay", {"payload": None}).json["count"] == 1
+    assert {message["payload"] for message in api.pop("q", query="&consumerGroup=other")} == {1, 2}  # as ever
+    assert api.pop("q.dead") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("q/9", {"payload": 1}, 404, "MESSAGE_NOT_FOUND"),
+        ("q/1", {}, 422, "INVALID_REQUEST"),
+        ("q/1", {"payload": 1, "headers": {}}, 422, "INVALID_REQUEST"),
+        ("q/one", {"payload": 1}, 422, "INVALID_REQUEST"),
+        ("none/1", {"payload": 1}, 404, "QUEUE_NOT_FOUND"),
+    ],
+)
+def test_an_edit_that_cannot_be_done_leaves_the_letter_as_it_is(
+    api: Api, path: str, body: dict[str, object], status: int, code: str
+) -> None:
+    bury(api, "q", 1)
+
+    reply = api.post(f"/api/v1/dlq/{path}/replay", body)
+
+    assert (reply.status, reply.code) == (status, code)
+    assert [letter["payload"] for letter in letters(api, "queue=q")] == [1]
+
+
 def test_a_purge_deletes_what_was_selected_after_a_dry_run_told_how_many(api: Api) -> None:
     bury(api, "q", 1, 2, 3)
     [one, two, _] = letters(api, "queue=q")

@@ -97,6 +97,7 @@ def test_a_store_that_cannot_be_opened_is_told_once(tmp_path: Path) -> None:
         [line] = server.lines
 
     assert line.startswith("skep: STORE_UNAVAILABLE: PostgreSQL cannot be used")
+    assert "127.0.0.1:1/none" in line
     assert "s3cret" not in line
 
 

@@ -16,6 +16,7 @@ from skep.cli.exits import NOTHING, OK, note
 from skep.cli.output import Columns, counted, excerpt, print_fields, print_lines, print_one, print_rows
 from skep.cli.progress import progress
 from skep.cli.when import Since, Until, instant
+from skep.errors import Code, SkepError
 from skep.model import QUEUE_MODE_GROUP
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def replay(
     letters: Letters = None,
     /,
     *,
+    payload: str | None = None,
     which: Which | None = None,
     consent: Consent | None = None,
     to: Connection | None = None,
@@ -124,6 +126,7 @@ def replay(
     For example:
         skep dlq replay orders --reason max_attempts --dry-run
         skep dlq replay orders 3 4 7 --yes
+        skep dlq replay orders 3 --payload '{"customer": 7}'
 
     Parameters
     ----------
@@ -131,8 +134,11 @@ def replay(
         A dead-letter queue, or a queue whose own dead letters are meant.
     letters
         Their seqs or ids; all that fit when none is named.
+    payload
+        JSON that goes back instead of the letter's own payload. Name one letter.
     """
     to, consent = to or Connection(), consent or Consent()
+    edited = None if payload is None else _edited(payload, letters, which)
     wish = _wish(letters, which)
     with to.open() as client:
         found = client.replay(queue, **wish, dry_run=True)
@@ -140,7 +146,7 @@ def replay(
             return _none()
         if not consent.dry_run:
             consent.ask(f"this sends {counted(found.count, 'dead letter')} of {queue!r} back")
-            found = _replayed(client, queue, wish, found)
+            found = client.replay_edited(queue, *edited) if edited else _replayed(client, queue, wish, found)
     print_one(to, found, lambda one: print_lines([
         f"{'would send' if one.dry_run else 'sent'} {counted(one.count, 'dead letter')} back"
     ]))  # fmt: skip
@@ -215,6 +221,16 @@ def _wish(letters: list[str] | None, which: Which | None) -> dict[str, Any]:
     seqs = [int(letter) for letter in letters or [] if letter.isascii() and letter.isdecimal()]
     ids = [letter for letter in letters or [] if not (letter.isascii() and letter.isdecimal())]
     return {**wish, **({"seqs": seqs} if seqs else {}), **({"ids": ids} if ids else {})}
+
+
+def _edited(payload: str, letters: list[str] | None, which: Which | None) -> tuple[str, msgspec.Raw]:
+    from skep.cli import payloads
+
+    if letters is None or len(letters) != 1 or (which or Which()).query():
+        raise SkepError(
+            Code.INVALID_REQUEST, "--payload goes with one dead letter, named by its seq or id, and with no filter"
+        )
+    return letters[0], payloads.payload(payload.encode(), "--payload")
 
 
 def _none() -> int:

@@ -184,6 +184,10 @@ class AsyncLooking(AsyncScheduled):
         """Send dead letters back to their queues, in order; each to the group that gave it up."""
         return await self.run(looking_calls.replay(queue, wish))
 
+    async def replay_edited(self, queue: str, letter: str | int, payload: object) -> ReplayResponse:
+        """Send one dead letter, by its id or seq, back to its queue with another payload."""
+        return await self.run(looking_calls.replay_edited(queue, letter, payload))
+
     async def replays(self, queue: str, *, source_queue: str | None = None) -> AsyncIterator[ReplayView]:
         """The dead letters of a queue that were replayed, the newest first: as which message, and what became of that."""
         after: int | None = None

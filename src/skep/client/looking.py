@@ -182,6 +182,10 @@ class Looking(Scheduled):
         """Send dead letters back to their queues, in order; each to the group that gave it up."""
         return self.run(looking_calls.replay(queue, wish))
 
+    def replay_edited(self, queue: str, letter: str | int, payload: object) -> ReplayResponse:
+        """Send one dead letter, by its id or seq, back to its queue with another payload."""
+        return self.run(looking_calls.replay_edited(queue, letter, payload))
+
     def replays(self, queue: str, *, source_queue: str | None = None) -> Iterator[ReplayView]:
         """The dead letters of a queue that were replayed, the newest first: as which message, and what became of that."""
         after: int | None = None

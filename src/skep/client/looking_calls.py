@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, TypedDict, TypeVar
 
+from msgspec import Raw
+
 from skep.client.exchange import Call, Request, path_part
 from skep.client.outgoing import encode
 from skep.client.reading import reader
@@ -20,6 +22,7 @@ from skep.wire.dead_letters import (
     DeadLettersResponse,
     DeadLetterView,
     PurgeResponse,
+    ReplayEditedRequest,
     ReplayResponse,
     ReplaysResponse,
     UnfitMessage,
@@ -317,6 +320,12 @@ def dead_letter(queue: str, letter: str | int) -> Call[DeadLetterView]:
 def replay(queue: str, wish: DeadLetterWish) -> Call[ReplayResponse]:
     """Send dead letters back."""
     return post("/api/v1/dlq/replay", ReplayResponse, _selection(queue, wish))
+
+
+def replay_edited(queue: str, letter: str | int, payload: object) -> Call[ReplayResponse]:
+    """Send a dead letter back with another payload."""
+    path = f"/api/v1/dlq/{path_part(queue)}/{path_part(str(letter))}/replay"
+    return post(path, ReplayResponse, ReplayEditedRequest(Raw(encode(payload))))
 
 
 def replays(queue: str, source_queue: str | None, after: int | None) -> Call[ReplaysResponse]:

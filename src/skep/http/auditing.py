@@ -31,6 +31,7 @@ _VERBS = {
     "POST /api/v1/consumer-groups/{group}/release": "release leases",
     "DELETE /api/v1/consumer-groups/{group}": "delete group",
     "POST /api/v1/dlq/replay": "replay dead letters",
+    "POST /api/v1/dlq/{queue}/{letter}/replay": "edit and replay dead letter",
     "POST /api/v1/dlq/purge": "purge dead letters",
     "POST /admin/queues/{name}/dlq/{id}/replay": "replay dead letters",
     "DELETE /admin/queues/{name}/dlq/{id}": "purge dead letters",

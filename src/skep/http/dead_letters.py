@@ -7,16 +7,21 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.engine import Engine
+from skep.engine.replaying import Replay
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Call
+from skep.http.producer import edited
 from skep.http.shown import wanted_id
+from skep.keys import Verb
 from skep.model import (
     DEAD_LETTER_SUFFIX,
     NO_DEAD_LETTER_QUEUE,
     DeadLetter,
     DeadLetterFilter,
     DeadReason,
+    Edited,
+    NewMessage,
     QueueKey,
     Seq,
 )
@@ -84,6 +89,18 @@ async def one(engine: Engine, key: QueueKey, name: str, call: Call) -> DeadLette
     if not letters:
         raise missing(key, name)
     return letters[0]
+
+
+async def replay_edited(engine: Engine, letter: DeadLetter, payload: bytes, call: Call) -> Replay:
+    """Send one dead letter back with another payload, which its queue must take, and its caller may push there."""
+    source = QueueKey(letter.source_queue, letter.queue.tenant)
+    call.check(source, Verb.PUSH)  # what it says is new
+    if engine.declared is not None:
+        await engine.declared.fit([NewMessage(source, payload)])
+    changed = Edited(payload, headers=edited(letter.headers, call.principal))
+    done = await engine.dead_letters.replay_edited(DeadLetterFilter(queue=letter.queue, seqs=[letter.seq]), changed)
+    call.note(count=done.count, target=named_letters(letter.queue, [letter.seq]))
+    return done
 
 
 def named(key: QueueKey, name: str) -> DeadLetterFilter:

@@ -63,6 +63,12 @@ class DeadLetterSelection(Struct, rename="camel", forbid_unknown_fields=True):
     up_to_seq: int | None = None
 
 
+class ReplayEditedRequest(Struct, forbid_unknown_fields=True):
+    """The payload that a dead letter goes back with, instead of its own."""
+
+    payload: Raw
+
+
 class UnfitMessage(Struct, forbid_unknown_fields=True):
     """A message of the log by its seq, and why it is of no use."""
 

@@ -15,17 +15,14 @@ from skep.dashboard.fingerprints import LOOKED_AT, Kind, kinds
 from skep.dashboard.payloads import download, headers_of, one_line, shown
 from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site, check_shown_again, in_form
 from skep.dashboard.views.queue import key_to_change
-from skep.engine.replaying import Replay
 from skep.errors import Code, SkepError
 from skep.http import parameters
-from skep.http.dead_letters import marked, missing, named_letters
+from skep.http.dead_letters import marked, missing, named_letters, replay_edited
 from skep.http.exchange import Answer, Call
 from skep.http.need import READ, READ_TO_CHANGE
-from skep.http.producer import edited
 from skep.http.survey import Surveyed
 from skep.ids import id_text
-from skep.keys import Verb
-from skep.model import DeadLetter, DeadLetterFilter, DeadReason, Edited, NewMessage, QueueKey, Seq
+from skep.model import DeadLetter, DeadLetterFilter, DeadReason, QueueKey, Seq
 
 GRAVES = 20
 """Dead-letter queues that are looked at when none is chosen: those with most."""
@@ -238,18 +235,10 @@ async def edit(site: Site, call: Call, fields: Fields) -> str:
     """Send one dead letter back with another payload, which its queue must take."""
     place = site.place(call)
     one = await _letter(site, call)
-    source = QueueKey(one.source_queue, place.tenant)
-    call.check(source, Verb.PUSH)  # what it says is new
     typed = fields.get("payload")
-    changed = Edited(typed.encode(), headers=edited(one.headers, call.principal))
-
-    async def replayed() -> Replay:
-        if site.engine.declared is not None:
-            await site.engine.declared.fit([NewMessage(source, changed.payload)])
-        return await site.engine.dead_letters.replay_edited(DeadLetterFilter(queue=one.queue, seqs=[one.seq]), changed)
-
-    done = await in_form(replayed(), lambda error: letter(site, call, typed, error))
-    call.note(count=done.count)
+    done = await in_form(
+        replay_edited(site.engine, one, typed.encode(), call), lambda error: letter(site, call, typed, error)
+    )
     return place.url("dead-letters", queue=one.queue.name, notice="replayed", number=done.count)
 
 

@@ -11,9 +11,8 @@ from skep.http.need import ADMIN, PUSH, READ
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.routes.messages import PREVIEW, preview_bytes
-from skep.http.shown import dead_letter_view, replay_view
-from skep.ids import id_text
-from skep.model import DeadLetterFilter, DeadReason, QueueKey, Seq
+from skep.http.shown import dead_letter_view
+from skep.model import DeadReason, QueueKey, Seq
 from skep.records import Buried, Unfit
 from skep.wire.dead_letters import (
     BuryRequest,
@@ -21,9 +20,6 @@ from skep.wire.dead_letters import (
     DeadLettersResponse,
     DeadLetterView,
     PurgeResponse,
-    ReplayedMessage,
-    ReplayResponse,
-    ReplaysResponse,
 )
 
 TAG = "Dead letters"
@@ -39,6 +35,11 @@ LIST_PARAMETERS = (
     PREVIEW,
     AFTER_SEQ,
     LIMIT,
+)
+
+LETTER_PARAMETERS = (
+    Parameter("queue", str, "a dead-letter queue, or a queue whose own dead letters are meant"),
+    Parameter("letter", str, "the dead letter's seq or id"),
 )
 
 _decode_burial = msgspec.json.Decoder(BuryRequest)
@@ -61,34 +62,6 @@ def operations(engine: Engine) -> list[Operation]:
     async def show(call: Call) -> Answer:
         key = QueueKey(call.path("queue"), call.tenant)
         return json_answer(dead_letter_view(await dead_letters.one(engine, key, call.path("letter"), call)))
-
-    async def replay(call: Call) -> Answer:
-        selection = await call.json(_decode_selection)
-        wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
-        call.note(count=0, dry_run=selection.dry_run)
-        if wanted is None:
-            return json_answer(ReplayResponse(selection.dry_run, 0, []))
-        if selection.dry_run:
-            wanted = await dead_letters.marked(engine, wanted)
-        done = await engine.dead_letters.replay(wanted, dry_run=selection.dry_run)
-        letters = dead_letters.named_letters(wanted.queue, [one.dead_seq for one in done.replayed])
-        call.note(count=done.count, dry_run=selection.dry_run, target=letters)
-        replayed = [ReplayedMessage(one.dead_seq, one.queue.name, one.seq, id_text(one.id)) for one in done.replayed]
-        return json_answer(ReplayResponse(selection.dry_run, done.count, replayed, wanted.up_to))
-
-    async def list_replays(call: Call) -> Answer:
-        query = call.query
-        limit, after = page_limit(query), parameters.position(query, "after")
-        named = QueueKey(parameters.needed(query, "queue"), call.tenant)
-        wanted = DeadLetterFilter(queue=named, source_queue=query.get("sourceQueue"))
-        meant = await dead_letters.meant(engine, wanted, call)
-        if meant is None:
-            return json_answer(ReplaysResponse([], None))
-        found = await engine.dead_letters.replays(
-            meant.queue, source_queue=meant.source_queue, before=None if after is None else Seq(after), limit=limit
-        )
-        shown = [replay_view(meant.queue.name, record, state) for record, state in found]
-        return json_answer(ReplaysResponse(shown, next_after(shown, limit, lambda one: one.dead_seq)))
 
     async def bury(call: Call) -> Answer:
         wanted = await call.json(_decode_burial)
@@ -114,24 +87,8 @@ def operations(engine: Engine) -> list[Operation]:
             answers={200: DeadLettersResponse}, summary="List dead letters in the order of dying",
         ),
         Operation(
-            method="GET", path="/api/v1/dlq/replays", access=READ, handler=list_replays, tag=TAG,
-            parameters=(*LIST_PARAMETERS[:2], AFTER_SEQ, LIMIT), answers={200: ReplaysResponse},
-            summary="List replayed dead letters, the newest letters first",
-            description="Each with the message that it became, and how far its group has come with that.",
-        ),
-        Operation(
             method="GET", path="/api/v1/dlq/{queue}/{letter}", access=READ, handler=show, tag=TAG,
-            parameters=(
-                Parameter("queue", str, "a dead-letter queue, or a queue whose own dead letters are meant"),
-                Parameter("letter", str, "the dead letter's seq or id"),
-            ),
-            answers={200: DeadLetterView}, summary="Show a dead letter with its payload",
-        ),
-        Operation(
-            method="POST", path="/api/v1/dlq/replay", access=ADMIN, handler=replay, tag=TAG, request=DeadLetterSelection,
-            answers={200: ReplayResponse}, summary="Send dead letters back to their queues, in order",
-            description="Each goes to the group that gave it up and to no other, as a new message with attempts anew.",
-            example={"queue": "orders.dead", "reason": "max_attempts", "dryRun": True},
+            parameters=LETTER_PARAMETERS, answers={200: DeadLetterView}, summary="Show a dead letter with its payload",
         ),
         Operation(
             method="POST", path="/api/v1/dlq/bury", access=PUSH, handler=bury, tag=TAG, request=BuryRequest,

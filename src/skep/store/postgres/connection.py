@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -134,9 +135,12 @@ class Pool:
         self._resuming = asyncio.Lock()
 
     async def open(self) -> None:
-        """Connect; STORE_UNAVAILABLE when there is no database to be had."""
-        with translated():
-            self._pool = await self._make(f"{self.name}.{self._generation}", 60.0)
+        """Connect; STORE_UNAVAILABLE, with its address, when there is no database to be had."""
+        try:
+            with translated():
+                self._pool = await self._make(f"{self.name}.{self._generation}", 60.0)
+        except SkepError as error:
+            raise SkepError(error.code, f"{error.message} (at {_address(self._dsn)})", **error.details) from error
 
     async def _make(self, session: str, connect_seconds: float) -> asyncpg.Pool[asyncpg.Record]:
         return await asyncpg.create_pool(
@@ -293,6 +297,12 @@ class Pool:
                     raise
             await asyncio.sleep(RETRY_WAIT_SECONDS * 2**attempt * self._random.random())
         raise AssertionError("unreachable")
+
+
+def _address(dsn: str) -> str:
+    """Where a database is, without the name and password it is reached with."""
+    parts = urlsplit(dsn)
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 async def _check_writable(connection: Connection | asyncpg.Connection[asyncpg.Record]) -> None:
