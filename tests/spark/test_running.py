@@ -17,6 +17,7 @@ from skep.cli.app import run as command
 from skep.spark.options import Connection
 from skep.spark.running import replaying
 from skep.spark.running.context import Wishes
+from skep.spark.running.lake import open_lake
 from skep.spark.running.record import Run
 from skep.spark.running.runner import Ended, Plan, run_pipelines
 from skep.spec import load
@@ -333,3 +334,19 @@ def test_a_spec_has_to_be_named_and_to_fit(lake: Lake) -> None:
     lake.client.push("orders", {"n": 1})
     assert "--spec" in (ran(lake, "commands").run.error or "")
     assert "map_to" in (ran(lake, "commands", app=SHOP).run.error or "")
+
+
+def test_messages_that_were_deleted_from_the_log_before_and_after_their_archive_are_no_fault(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": number} for number in range(1, 6)])
+    lake.client.delete_message("orders", 2)
+    first = ran(lake, "archive").run
+    assert (first.error, first.status, first.stages[0].rows_out) == (None, "ok", 4)
+    lake.client.delete_message("orders", 4)
+    lake.client.push("orders", {"n": 6})
+
+    audited = ran(lake, "archive", audit=True).run
+
+    assert (audited.error, audited.status, audited.stages[0].rows_out) == (None, "ok", 1)
+    with open_lake(str(lake.folder / "lake"), lake.tenant, "parquet") as opened:
+        rows = opened.read(lake.spark).select("seq").collect()
+    assert sorted(row["seq"] for row in rows) == [1, 3, 4, 5, 6]
