@@ -25,6 +25,8 @@ def test_holders_are_listed_and_their_names_are_text(screen: Screen, api: Api) -
     row = screen.page.locator("table.rows tbody tr")
     expect(row).to_contain_text("<img src=x onerror=alert(1)>@web-3")
     expect(row.get_by_role("link", name="orders")).to_be_visible()
+    expect(row.locator("td.n").nth(1)).to_have_text("1")  # a lease
+    expect(row.locator("td.n").nth(2)).to_have_text("1")  # a message
     assert screen.page.locator("img").count() == 0
     screen.shoot("consumers")
 
