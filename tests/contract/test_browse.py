@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from skep.ids import IdMint
-from skep.model import QUEUE_MODE_GROUP, ClearScope, MessageFilter, MessagePage, MessageState, Ordering, PushBatch, Seq
+from skep.model import (
+    FROM_BEGINNING,
+    QUEUE_MODE_GROUP,
+    ClearScope,
+    MessageFilter,
+    MessagePage,
+    MessageState,
+    Ordering,
+    PushBatch,
+    Seq,
+)
 from tests.contract.driver import Driver
 
 
@@ -121,6 +131,20 @@ async def test_states_are_those_of_the_group(driver: Driver, ordering: Ordering)
         MessageState.PENDING,
         MessageState.PENDING,
     ]
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_what_died_and_was_sought_back_to_is_pending_again(driver: Driver, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering)
+    await driver.push("a")
+    await driver.reject(await driver.pop_one(group="g"))
+
+    await driver.seek(FROM_BEGINNING, group="g")
+
+    assert found(await driver.browse(group="g", state=MessageState.DEAD)) == []
+    assert found(await driver.browse(group="g", state=MessageState.PENDING)) == ["a"]
+    await driver.pop_one(group="g")
+    assert found(await driver.browse(group="g", state=MessageState.IN_FLIGHT)) == ["a"]
 
 
 async def test_a_message_waiting_for_its_retry_is_pending(driver: Driver) -> None:

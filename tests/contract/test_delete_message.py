@@ -282,3 +282,19 @@ async def test_what_was_said_about_a_deleted_message_is_forgotten(driver: Driver
     await driver.delete_message(1)
 
     assert await driver.store.failures([(driver.key(), Seq(1))]) == [[]]
+
+
+@ORDERINGS
+async def test_what_is_deleted_behind_a_held_message_makes_that_no_younger(driver: Driver, ordering: Ordering) -> None:
+    await driver.create(ordering=ordering)
+    pushed_at = driver.now
+    await driver.push("a", "b", "c")
+    driver.clock.advance(20)
+    held = await driver.pop_one(group="g")
+
+    await driver.delete_message(3)
+
+    assert (await driver.stats(group="g")).oldest_at == pushed_at
+    await driver.ack(held)
+    assert (await driver.stats(group="g")).oldest_at == pushed_at
+    assert payloads(await driver.pop(group="g")) == ["b"]

@@ -342,6 +342,9 @@ class Reference:
                     lease.held.remove(seq)
                     if not lease.held:
                         group.leases.remove(lease)
+                        if log.is_ordered:  # what was delivered with it waits for the same time
+                            group.rest_until[lease.partition] = lease.deadline
+                            group.rest_from[lease.partition] = lease.leased_at
             self.forget_rest(log, group, entry.partition)
 
     def drop_gone(self, log: Log, group: Group) -> None:

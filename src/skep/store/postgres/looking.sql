@@ -191,7 +191,8 @@ WHERE q.id = $1 AND m.id = $2 AND m.trace_id IS NULL
 
 -- name: states
 -- How far a group has come with each message of a page; null when it is for another group only. A dead letter is known by its id
--- too: an earlier queue of that name may have left letters with the same seqs. What expired is not counted as dead.
+-- too: an earlier queue of that name may have left letters with the same seqs. What expired is not counted as dead, and neither is
+-- what the group was moved back to: it is to come again.
 WITH viewer AS MATERIALIZED (
     SELECT g.id, g.name, g.scan_seq, g.external, q.name AS queue_name,
            (SELECT t.id FROM queue t WHERE t.tenant = q.tenant AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead')
@@ -210,11 +211,11 @@ WITH viewer AS MATERIALIZED (
 )
 SELECT CASE
     WHEN k.audience <> v.id AND NOT v.external THEN NULL
-    WHEN d.seq IS NOT NULL THEN 'dead'
     WHEN k.seq > v.scan_seq OR k.seq > l.delivered_seq THEN 'pending'
     WHEN k.seq = ANY (l.open) THEN
         CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 AND k.seq = ANY (l.open[1:l.leased]) THEN 'in_flight' ELSE 'pending' END
     WHEN k.in_leased_set IS NOT NULL THEN CASE WHEN k.in_leased_set THEN 'in_flight' ELSE 'pending' END
+    WHEN d.seq IS NOT NULL THEN 'dead'
     ELSE 'settled' END AS state
 FROM page k CROSS JOIN viewer v
 LEFT JOIN LATERAL (SELECT l.* FROM partition_lease l WHERE l.partition = k.partition AND l.group_id = v.id LIMIT 1) l ON true

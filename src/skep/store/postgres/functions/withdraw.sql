@@ -50,7 +50,7 @@ BEGIN
             FROM target t JOIN partition_lease l ON l.partition = t.partition AND l.group_id = t.group_id
         ), headed AS MATERIALIZED (
             -- With what is first now, where that has changed: the first open one, or the next beyond what was delivered.
-            SELECT k.*, m.seq AS next_seq, least(m.created_at, p_now) AS next_at
+            SELECT k.*, m.seq AS next_seq, CASE WHEN m.seq IS NOT NULL THEN least(m.created_at, p_now) END AS next_at
             FROM kept k LEFT JOIN LATERAL (
                 (SELECT m.seq, m.created_at FROM message m
                  WHERE k.open = '{}' AND m.partition = k.partition AND m.queue_id = p_queue AND m.seq > k.delivered_seq
