@@ -640,7 +640,7 @@ def which(letter: DeadLetter) -> tuple[object, ...]:
 
 
 def figures(stats: GroupStats, log: Log, now: int) -> dict[str, object]:
-    """What is comparable: whether a lease that ran out still counts as in flight is not told, nor its retry yet.
+    """What is comparable: whether a lease that ran out was retried already is not told.
 
     Nor how old a message is that was deleted while it was leased.
     """
@@ -658,8 +658,10 @@ def figures(stats: GroupStats, log: Log, now: int) -> dict[str, object]:
     ]
     if log.entries.keys() >= set(group.unsettled()):
         names.append("oldest_at")
-    if not any(lease.deadline <= now for lease in group.leases) and log.is_ordered:
-        names += ["pending", "in_flight", "partitions_pending", "partitions_leased", "retried"]
+    if log.is_ordered:
+        names += ["pending", "in_flight", "partitions_pending", "partitions_leased"]
+        if not any(lease.deadline <= now for lease in group.leases):
+            names.append("retried")
     return {name: getattr(stats, name) for name in names}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.model import FROM_BEGINNING, GroupStats, Ordering, Outcome, Retry
+from skep.model import FROM_BEGINNING, GroupStats, MessageState, Ordering, Outcome, Retry
 from tests.contract.driver import Driver
 
 
@@ -244,3 +244,22 @@ async def test_many_queues_are_looked_at_at_once_as_each_by_itself(driver: Drive
 
     assert found[:3] == [await driver.queue_stats(queue.key.name) for queue in made[:3]]
     assert found[3] is None
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_what_is_under_a_lease_that_ran_out_is_pending_and_in_nobodys_hands(
+    driver: Driver, ordering: Ordering
+) -> None:
+    await driver.create(ordering=ordering, lease_seconds=10)
+    await driver.push("a", "b", partition="p")
+    await driver.pop(group="g")
+    driver.clock.advance(10)
+
+    group = await driver.stats(group="g")
+    [partition] = await driver.store.partition_stats(driver.key(), "g", driver.now)
+
+    assert (group.pending, group.in_flight, group.partitions_pending, group.partitions_leased) == (2, 0, 1, 0)
+    assert (partition.pending, partition.in_flight, partition.lease_deadline) == (2, 0, None)
+    assert (await driver.queue_stats()).in_flight == 0
+    assert len((await driver.browse(group="g", state=MessageState.PENDING)).messages) == 2
+    assert (await driver.browse(group="g", state=MessageState.IN_FLIGHT)).messages == []

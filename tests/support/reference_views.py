@@ -26,6 +26,9 @@ from skep.model import (
 )
 from tests.support.reference import Entry, Group, Log, Reference
 
+NEVER = Instant(0)
+"""For those who ask for no group, and so not who holds a message now."""
+
 
 class ReferenceViews(Reference):
     """The verbs of a store that change nothing."""
@@ -57,8 +60,9 @@ class ReferenceViews(Reference):
     # stats
 
     def group_stats(self, log: Log, group: Group, now: Instant) -> GroupStats:
-        in_flight = sum(len(lease.held) for lease in group.leases)
-        leased = {lease.partition for lease in group.leases}
+        live = [lease for lease in group.leases if lease.deadline > now]
+        in_flight = sum(len(lease.held) for lease in live)
+        leased = {lease.partition for lease in live}
         waiting = [log.written[seq] for seq in group.unsettled()]
         waiting += [
             entry
@@ -135,12 +139,13 @@ class ReferenceViews(Reference):
         found = log.groups.get(group)
         partitions = self.partitions(log, found) if found else []
         return [
-            self._partition_stats(log, found, partition) for partition in partitions if found and partition > after
+            self._partition_stats(log, found, partition, now) for partition in partitions if found and partition > after
         ][:limit]
 
-    def _partition_stats(self, log: Log, group: Group, partition: str) -> PartitionStats:
+    def _partition_stats(self, log: Log, group: Group, partition: str, now: Instant) -> PartitionStats:
         seqs = self.of_partition(log, group, partition, "open", "pending")
         lease = self.lease_in(group, partition)
+        lease = lease if lease is not None and lease.deadline > now else None
         held = lease.held if lease else []
         return PartitionStats(
             queue=log.queue.key,
@@ -190,14 +195,14 @@ class ReferenceViews(Reference):
         log = self.log(wanted.queue)
         group = log.groups.get(wanted.group) if wanted.group is not None else None
         entries = [entry for entry in log.entries.values() if entry.seq >= log.first_seq or wanted.state is not None]
-        found = sorted((e for e in entries if self._is_wanted(log, group, e, wanted)), key=lambda e: e.seq)
+        found = sorted((e for e in entries if self._is_wanted(log, group, e, wanted, now)), key=lambda e: e.seq)
         if wanted.descending:
             found.reverse()
         page = found[: wanted.limit]
         after = Seq(page[-1].seq) if len(found) > len(page) else None
-        return MessagePage([self._stored(log, group, e, wanted.preview_bytes) for e in page], after)
+        return MessagePage([self._stored(log, group, e, wanted.preview_bytes, now) for e in page], after)
 
-    def _is_wanted(self, log: Log, group: Group | None, entry: Entry, wanted: MessageFilter) -> bool:
+    def _is_wanted(self, log: Log, group: Group | None, entry: Entry, wanted: MessageFilter, now: Instant) -> bool:
         passed = True
         if wanted.after is not None:
             passed = entry.seq < wanted.after if wanted.descending else entry.seq > wanted.after
@@ -208,10 +213,10 @@ class ReferenceViews(Reference):
             and wanted.trace_id in (None, entry.trace_id)
             and (wanted.since is None or entry.created_at >= wanted.since)
             and (wanted.until is None or entry.created_at < wanted.until)
-            and (wanted.state is None or wanted.state is self._state(group, entry))
+            and (wanted.state is None or wanted.state is self._state(group, entry, now))
         )
 
-    def _state(self, group: Group | None, entry: Entry) -> MessageState | None:
+    def _state(self, group: Group | None, entry: Entry, now: Instant) -> MessageState | None:
         if group is None or (entry.audience not in (None, group.id) and not group.external):
             return None
         if entry.seq > group.scan_seq:
@@ -221,9 +226,12 @@ class ReferenceViews(Reference):
             return MessageState.SETTLED
         if mark.state == "dead":
             return MessageState.DEAD
-        return MessageState.IN_FLIGHT if group.lease_of(entry.seq) else MessageState.PENDING
+        lease = group.lease_of(entry.seq)
+        return MessageState.PENDING if lease is None or lease.deadline <= now else MessageState.IN_FLIGHT
 
-    def _stored(self, log: Log, group: Group | None, entry: Entry, preview_bytes: int | None) -> StoredMessage:
+    def _stored(
+        self, log: Log, group: Group | None, entry: Entry, preview_bytes: int | None, now: Instant
+    ) -> StoredMessage:
         return StoredMessage(
             queue=log.queue.key,
             seq=Seq(entry.seq),
@@ -237,16 +245,16 @@ class ReferenceViews(Reference):
             payload_bytes=len(entry.payload),
             priority=entry.priority,
             created_at=entry.created_at,
-            state=self._state(group, entry),
+            state=self._state(group, entry, now),
         )
 
     async def message(self, key: QueueKey, seq: Seq) -> StoredMessage | None:
         log = self.log(key)
-        return self._stored(log, None, log.entries[seq], None) if seq in log.entries else None
+        return self._stored(log, None, log.entries[seq], None, NEVER) if seq in log.entries else None
 
     async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
         found = [
-            self._stored(log, None, entry, None)
+            self._stored(log, None, entry, None, NEVER)
             for log in self.logs.values()
             for entry in log.entries.values()
             if log.queue.key.tenant == tenant and entry.trace_id == trace_id
@@ -255,7 +263,7 @@ class ReferenceViews(Reference):
 
     async def with_transaction_id(self, tenant: str, transaction_id: str, limit: int = 100) -> list[StoredMessage]:
         found = [
-            self._stored(log, None, entry, 0)
+            self._stored(log, None, entry, 0, NEVER)
             for log in self.logs.values()
             for entry in log.entries.values()
             if log.queue.key.tenant == tenant and entry.transaction_id == transaction_id

@@ -51,10 +51,10 @@ def _bounds_of(queue: QueueRow) -> LogBounds:
     return LogBounds(Seq(queue.first_seq), Seq(queue.last_seq), last_at, queue.created_at)
 
 
-def messages(session: Session, wanted: MessageFilter) -> MessagePage:
+def messages(session: Session, wanted: MessageFilter, now: Instant) -> MessagePage:
     """One page of the log."""
     queue = session.queue(wanted.queue)
-    view = _view(session, queue, wanted)
+    view = _view(session, queue, wanted, now)
     low, high = _bounds(session, queue, wanted)
     if low > high or wanted.limit <= 0:
         return MessagePage([], None)
@@ -178,7 +178,8 @@ def with_transaction_id(session: Session, tenant: str, transaction_id: str, limi
 class _View:
     """What a group thinks of messages; rows are read once per page and partition."""
 
-    def __init__(self, session: Session, queue: QueueRow, group: GroupRow) -> None:
+    def __init__(self, session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> None:
+        self._now = now
         self._session = session
         self._queue = queue
         self._group = group
@@ -209,18 +210,19 @@ class _View:
         if self._queue.is_ordered:
             lease = find_lease(self._session, self._group, partition)
             if lease is not None:
-                leased.update(lease.open[: lease.leased])
-                waiting.update(lease.open[lease.leased :])
+                held = lease.leased if lease.is_live(self._now) else 0
+                leased.update(lease.open[:held])
+                waiting.update(lease.open[held:])
                 delivered = lease.delivered_seq if lease.pending else MAX_SEQ
         else:
             for row in self._session.rows(SETS_SQL["sets_of_partition"], (self._group.id, partition)):
-                held = set_of_row(row)
-                (waiting if held.token is None else leased).update(held.seqs)
+                one = set_of_row(row)
+                (leased if one.is_live(self._now) else waiting).update(one.seqs)
         self._leased[partition], self._waiting[partition], self._delivered[partition] = leased, waiting, delivered
 
 
-def _view(session: Session, queue: QueueRow, wanted: MessageFilter) -> _View | None:
+def _view(session: Session, queue: QueueRow, wanted: MessageFilter, now: Instant) -> _View | None:
     name = wanted.group
     if name is None and wanted.state is not None:
         name = QUEUE_MODE_GROUP
-    return None if name is None else _View(session, queue, session.group(queue, name))
+    return None if name is None else _View(session, queue, session.group(queue, name), now)

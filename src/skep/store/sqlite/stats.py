@@ -64,7 +64,7 @@ def stats_of(session: Session, keys: Sequence[QueueKey], now: Instant) -> list[Q
 
 def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> GroupStats:
     """A group's account (I12)."""
-    figures = session.row(SQL["lease_figures" if queue.is_ordered else "set_figures"], (group.id,))
+    figures = session.row(SQL["lease_figures" if queue.is_ordered else "set_figures"], (group.id, now))
     assert figures is not None
     partitions, leased_partitions, in_flight, oldest_at, head_seq = figures
     undiscovered = session.row(
@@ -136,13 +136,15 @@ def _rates(session: Session, queue: QueueRow, group_id: int, counters: Counters,
     return Rates(pushed, completed, retried, dead)
 
 
-def partition_stats(session: Session, key: QueueKey, name: str, after: str, limit: int) -> list[PartitionStats]:
+def partition_stats(
+    session: Session, key: QueueKey, name: str, now: Instant, after: str, limit: int
+) -> list[PartitionStats]:
     """Partitions with unsettled, discovered messages, by name."""
     queue = session.queue(key)
     group = session.find_group(queue, name)
     if group is None:
         return []
-    rows = session.rows(SQL["partitions" if queue.is_ordered else "set_partitions"], (group.id, after, limit))
+    rows = session.rows(SQL["partitions" if queue.is_ordered else "set_partitions"], (group.id, after, limit, now))
     return [
         PartitionStats(
             queue=key,

@@ -1,22 +1,24 @@
 -- Figures. They may walk a group's rows, so they run in the reader and never hold up the writer.
 
 -- name: lease_figures
--- The group's rows once, by its primary key.
-SELECT count(*), coalesce(sum(token IS NOT NULL), 0), coalesce(sum(leased), 0), min(oldest_at), min(head_seq)
+-- The group's rows once, by its primary key. What is under a lease that ran out is in nobody's hands.
+SELECT count(*), coalesce(sum(token IS NOT NULL AND ready_at > ?2), 0),
+       coalesce(sum(CASE WHEN token IS NOT NULL AND ready_at > ?2 THEN leased END), 0), min(oldest_at), min(head_seq)
 FROM partition_lease
 WHERE group_id = ?1
 
 -- name: set_figures
 -- A set's size is its blob's, eight bytes a seq.
-SELECT count(DISTINCT partition), count(DISTINCT CASE WHEN token IS NOT NULL THEN partition END),
-       coalesce(sum(CASE WHEN token IS NOT NULL THEN length(seqs) / 8 END), 0), min(oldest_at), min(head_seq)
+SELECT count(DISTINCT partition), count(DISTINCT CASE WHEN token IS NOT NULL AND ready_at > ?2 THEN partition END),
+       coalesce(sum(CASE WHEN token IS NOT NULL AND ready_at > ?2 THEN length(seqs) / 8 END), 0), min(oldest_at), min(head_seq)
 FROM set_lease
 WHERE group_id = ?1
 
 -- name: partitions
 -- Primary key, by name.
-SELECT partition, pending + coalesce(length(open) / 8, 0) - leased, leased, attempts, oldest_at, ready_at,
-       CASE WHEN token IS NOT NULL THEN ready_at END, last_error
+SELECT partition, pending + coalesce(length(open) / 8, 0) - CASE WHEN token IS NOT NULL AND ready_at > ?4 THEN leased ELSE 0 END,
+       CASE WHEN token IS NOT NULL AND ready_at > ?4 THEN leased ELSE 0 END, attempts, oldest_at, ready_at,
+       CASE WHEN token IS NOT NULL AND ready_at > ?4 THEN ready_at END, last_error
 FROM partition_lease
 WHERE group_id = ?1 AND partition > ?2
 ORDER BY partition
@@ -24,9 +26,9 @@ LIMIT ?3
 
 -- name: set_partitions
 -- Index set_lease_partition gives the groups in order.
-SELECT partition, sum(CASE WHEN token IS NULL THEN length(seqs) / 8 ELSE 0 END),
-       sum(CASE WHEN token IS NOT NULL THEN length(seqs) / 8 ELSE 0 END), max(attempts), min(oldest_at), min(ready_at),
-       min(CASE WHEN token IS NOT NULL THEN ready_at END), max(last_error)
+SELECT partition, sum(CASE WHEN token IS NOT NULL AND ready_at > ?4 THEN 0 ELSE length(seqs) / 8 END),
+       sum(CASE WHEN token IS NOT NULL AND ready_at > ?4 THEN length(seqs) / 8 ELSE 0 END), max(attempts), min(oldest_at), min(ready_at),
+       min(CASE WHEN token IS NOT NULL AND ready_at > ?4 THEN ready_at END), max(last_error)
 FROM set_lease INDEXED BY set_lease_partition
 WHERE group_id = ?1 AND partition > ?2
 GROUP BY partition

@@ -492,12 +492,12 @@ class SqliteStore:
         self,
         key: QueueKey,
         group: str,
-        now: Instant,  # noqa: ARG002 - the protocol's
+        now: Instant,
         after: str = "",
         limit: int = 100,
     ) -> list[PartitionStats]:
         """Partitions with unsettled, discovered messages, by name."""
-        return await self._read(lambda session: stats.partition_stats(session, key, group, after, limit))
+        return await self._read(lambda session: stats.partition_stats(session, key, group, now, after, limit))
 
     async def leases(
         self,
@@ -510,9 +510,9 @@ class SqliteStore:
         """Live leases by deadline."""
         return await self._read(lambda session: stats.leases(session, tenant, now, key, expiring_before, limit))
 
-    async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:  # noqa: ARG002 - the protocol's
+    async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:
         """Browse the log."""
-        return await self._read(lambda session: browse.messages(session, wanted))
+        return await self._read(lambda session: browse.messages(session, wanted, now))
 
     async def message(self, key: QueueKey, seq: Seq) -> StoredMessage | None:
         """One message with its whole payload."""
