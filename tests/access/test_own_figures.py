@@ -147,6 +147,8 @@ def test_an_admin_of_some_queues_acts_on_those_only(door: Door) -> None:
     assert post("/dead-letters/mails.dead/letters/1/edit", b"payload=1") == 403
     assert caller.post("/api/v1/dlq/mails/1/replay", {"payload": 1}).status == 403
     assert caller.post("/api/v1/dlq/orders/1/replay", {"payload": 1}).status == 403
+    pusher = door.caller(Verb.PUSH, Verb.READ)
+    assert pusher.post("/api/v1/dlq/mails/1/replay", {"payload": 1}).status == 403
     assert post("/dead-letters/mails.dead/replay", b"") == 303
     assert post("/dead-letters/orders.dead/replay", b"") == 403
 

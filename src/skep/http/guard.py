@@ -78,7 +78,8 @@ class Guard:
             case Reach.OPEN | Reach.KNOWN:
                 return True
             case Reach.QUEUES | Reach.LIST:
-                return any(principal.may_anywhere(verb, call.tenant) for verb in verbs)
+                enough = all if self._need.both else any
+                return enough(principal.may_anywhere(verb, call.tenant) for verb in verbs)
             case Reach.TENANT:
                 return all(principal.may_all(verb, call.tenant) for verb in verbs)
             case Reach.ADMINS:

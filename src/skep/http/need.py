@@ -42,11 +42,13 @@ class Need(Struct, frozen=True):
 
     reach: Reach
     verbs: tuple[Verb, ...] = ()
+    both: bool = False
+    """Whether of several verbs on queues each is needed, and not one of them."""
 
     def __str__(self) -> str:
         if not self.verbs:
             return self.reach.value
-        either = " or " if self.reach in (Reach.QUEUES, Reach.LIST) else " and "
+        either = " or " if self.reach in (Reach.QUEUES, Reach.LIST) and not self.both else " and "
         return f"{either.join(self.verbs)} on {_ON[self.reach]}"
 
 
@@ -59,6 +61,7 @@ READ = Need(Reach.QUEUES, (Verb.READ,))
 READ_TO_CHANGE = Need(Reach.QUEUES, (Verb.READ, Verb.ADMIN))
 """A page that is there only to change a queue shows something of it, too: it asks for both verbs."""
 ADMIN = Need(Reach.QUEUES, (Verb.ADMIN,))
+ADMIN_TO_PUSH = Need(Reach.QUEUES, (Verb.ADMIN, Verb.PUSH), both=True)
 POP_LIST = Need(Reach.LIST, (Verb.POP,))
 READ_LIST = Need(Reach.LIST, (Verb.READ,))
 PUSH_TENANT = Need(Reach.TENANT, (Verb.PUSH,))

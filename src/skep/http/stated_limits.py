@@ -44,6 +44,7 @@ from skep.wire.log import MOST_QUEUES
 Json = dict[str, Any]
 
 UUID: Json = {"format": "uuid"}
+SEQ_OR_ID: Json = {"anyOf": [UUID, {"pattern": f"^{POSITION_PATTERN}$"}]}
 FIT: Json = {"minLength": 1, "maxLength": NAME_CHARACTERS, "pattern": FIT_PATTERN}
 NAME: Json = {**FIT, "not": {"enum": list(NO_NAMES)}}
 TRANSACTION_ID: Json = {"minLength": 1, "maxLength": TRANSACTION_ID_CHARACTERS, "pattern": FIT_PATTERN}
@@ -159,7 +160,8 @@ PLACES: dict[str, Json] = {
     "/api/v1/keys/{key} key": {},
     "/admin/queues/{name}/dlq/{id}/replay id": UUID,
     "/admin/queues/{name}/dlq/{id} id": UUID,
-    "/api/v1/dlq/{queue}/{letter} letter": {"anyOf": [UUID, {"pattern": f"^{POSITION_PATTERN}$"}]},
+    "/api/v1/dlq/{queue}/{letter} letter": SEQ_OR_ID,
+    "/api/v1/dlq/{queue}/{letter}/replay letter": SEQ_OR_ID,
     # Fields.
     **{f"QueueChanges {name}": setting(name) for name in (*WHOLE, *SECONDS, *NAMES)},
     "Attempt messages": up_to(MESSAGES_MAX, 0),

@@ -8,7 +8,7 @@ from skep.engine import Engine
 from skep.engine.replaying import Replay
 from skep.http import dead_letters, parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN, READ
+from skep.http.need import ADMIN, ADMIN_TO_PUSH, READ
 from skep.http.operation import Operation
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.routes.dead_letters import LETTER_PARAMETERS, LIST_PARAMETERS, TAG
@@ -80,7 +80,7 @@ def operations(engine: Engine) -> list[Operation]:
             example={"queue": "orders.dead", "reason": "max_attempts", "dryRun": True},
         ),
         Operation(
-            method="POST", path="/api/v1/dlq/{queue}/{letter}/replay", access=ADMIN, handler=replay_edited, tag=TAG,
+            method="POST", path="/api/v1/dlq/{queue}/{letter}/replay", access=ADMIN_TO_PUSH, handler=replay_edited, tag=TAG,
             parameters=LETTER_PARAMETERS, request=ReplayEditedRequest, answers={200: ReplayResponse},
             summary="Send a dead letter back with another payload",
             description="As a replay of this one letter. It needs the right to push to its queue, too, and that queue's schema "
