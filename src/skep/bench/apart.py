@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -16,31 +17,52 @@ _LENGTH = b"content-length: "
 _END = b"\r\n\r\n"
 
 
+class Loader:
+    """A process on the last core that runs one coroutine after the other, each in an event loop of its own."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, there = context.Pipe()
+        self._process = context.Process(target=_child, args=(there,), daemon=True)
+        self._process.start()
+        there.close()
+
+    def run(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
+        """What a coroutine makes of the arguments."""
+        try:
+            self._pipe.send((work, arguments))
+            made, error = self._pipe.recv()
+        except (EOFError, BrokenPipeError):
+            made, error = None, "the loader died"
+        if error is not None:
+            raise RuntimeError(error)
+        return made  # type: ignore[no-any-return] # what the child sent
+
+    def close(self) -> None:
+        """End the process, which has nothing to do."""
+        self._pipe.close()
+        self._process.join()
+
+
 def apart(work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
     """What a coroutine makes of the arguments, in a process of its own, on the last core."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_child, args=(there, work, arguments), daemon=True)
-    process.start()
-    there.close()
-    try:
-        made, error = here.recv()
-    except EOFError:
-        made, error = None, "the loader died"
-    process.join()
-    if error is not None:
-        raise RuntimeError(error)
-    return made  # type: ignore[no-any-return] # what the child sent
+    with closing(Loader()) as loader:
+        return loader.run(work, *arguments)
 
 
-def _child(pipe: Connection, work: Callable[..., Coroutine[Any, Any, object]], arguments: tuple[object, ...]) -> None:
+def _child(pipe: Connection) -> None:
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) > 1:
         os.sched_setaffinity(0, cores[-1:])
-    try:
-        pipe.send((run(work(*arguments)), None))
-    except Exception as error:  # it is told to the parent, which raises it
-        pipe.send((None, f"{type(error).__name__}: {error}"))
+    while True:
+        try:
+            work, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((run(work(*arguments)), None))
+        except Exception as error:  # it is told to the parent, which raises it
+            pipe.send((None, f"{type(error).__name__}: {error}"))
 
 
 def taken_answer(received: bytearray) -> tuple[int, bytes] | None:

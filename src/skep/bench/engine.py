@@ -17,7 +17,7 @@ import asyncpg
 import structlog
 from msgspec import Struct
 
-from skep.bench import load, peers
+from skep.bench import baselines, load
 from skep.bench.report import Report, machine, middle, percentile
 from skep.engine import Engine
 from skep.model import NewMessage, QueueKey
@@ -61,7 +61,7 @@ FULL = Scale(
 
 
 class Subject(Struct, frozen=True):
-    """A store under test: its engine, and its peers."""
+    """A store under test: its engine, its ceiling and its baseline."""
 
     name: str
     engine: Engine
@@ -97,10 +97,10 @@ async def sqlite_subject() -> AsyncIterator[Subject]:
         async with open_engine(str(folder / "skep.db")) as engine:
 
             async def ceiling(items: list[NewMessage], batch: int) -> float:
-                return await asyncio.to_thread(peers.sqlite_ceiling, folder, items, batch)
+                return await asyncio.to_thread(baselines.sqlite_ceiling, folder, items, batch)
 
             async def baseline(items: list[NewMessage], batch: int) -> float:
-                return await asyncio.to_thread(peers.sqlite_baseline, folder, items, batch)
+                return await asyncio.to_thread(baselines.sqlite_baseline, folder, items, batch)
 
             yield Subject("sqlite", engine, ceiling, baseline)
 
@@ -112,8 +112,8 @@ async def postgres_subject(dsn: str) -> AsyncIterator[Subject]:
         yield Subject(
             "postgres",
             engine,
-            lambda items, batch: peers.postgres_ceiling(dsn, items, batch),
-            lambda items, batch: peers.postgres_baseline(dsn, items, batch, CALLERS),
+            lambda items, batch: baselines.postgres_ceiling(dsn, items, batch),
+            lambda items, batch: baselines.postgres_baseline(dsn, items, batch, CALLERS),
         )
 
 

@@ -21,6 +21,10 @@ bench_app = App(name="bench", help="Measure Skep on this machine; ratios are wit
 Quick = Annotated[bool, Parameter(help="End within 60 seconds, with fewer rounds and one row of the matrix.")]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON object and nothing else on stdout.")]
 Messages = Annotated[int, Parameter(help="How many messages; 5,000,000, or 200,000 with --quick, when not given.")]
+Systems = Annotated[
+    tuple[Literal["sqlite", "postgres", "redis"], ...],
+    Parameter(help="Which systems to measure; all that are installed, when not given.", negative=()),
+]
 Stores = Annotated[Literal["sqlite", "postgres", "both"], Parameter(help="Which store to measure.")]
 
 
@@ -95,6 +99,14 @@ def soak(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "sqli
 
     count = messages or (bench.QUICK_MESSAGES if quick else bench.MESSAGES)
     _measure(lambda: bench.run(_stores(store), count), bench.TARGETS, as_json)
+
+
+@bench_app.command
+def peers(*, quick: Quick = False, as_json: AsJson = False, system: Systems = ()) -> None:
+    """Skep beside Redis, RabbitMQ, NATS, pgmq and a table in PostgreSQL, where they are installed; --quick takes a few minutes."""
+    from skep.bench.peers import run as bench
+
+    _measure(lambda: bench.run(system, quick), bench.TARGETS, as_json)
 
 
 def _stores(store: str) -> list[str]:

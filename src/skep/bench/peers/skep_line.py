@@ -1,0 +1,77 @@
+"""Skep itself, over HTTP/1.1 as any client speaks it, without the client's own work."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import msgspec
+
+from skep.bench.apart import taken_answer
+from skep.bench.peers.lines import Way, Wire, number_of, template
+from skep.bench.scripts import expect, request
+
+PARTITIONS = 16
+NO_CONTENT = 204
+
+
+class _Message(msgspec.Struct, gc=False):
+    leaseId: str  # noqa: N815 - as it is on the wire
+    seq: int
+    payload: msgspec.Raw
+
+
+class _Popped(msgspec.Struct, gc=False):
+    messages: list[_Message]
+
+
+_popped = msgspec.json.Decoder(_Popped).decode
+
+
+class SkepLine:
+    """A connection to a Skep server."""
+
+    def __init__(self, wire: Wire, way: Way) -> None:
+        self._wire = wire
+        self._way = way
+        message = template(way.size)
+        items = [
+            {"queue": way.queue, "partition": f"customer-{n % PARTITIONS:06d}", "payload": msgspec.Raw(message)}
+            for n in range(way.batch)
+        ]
+        body = msgspec.json.encode({"items": items})
+        filled = body % tuple(range(way.batch))
+        self._push = request("POST", "/api/v1/push", filled).removesuffix(filled) + body
+        self._pop = request("GET", f"/api/v1/pop/queue/{way.queue}?batch={way.batch}&wait=true")
+        self._acks: list[dict[str, object]] = []
+
+    @classmethod
+    async def open(cls, way: Way) -> Self:
+        return cls(await Wire.to(way.address), way)
+
+    async def prepare(self) -> None:
+        settings = {"queue": self._way.queue, "settings": {}}
+        asked = request("POST", "/api/v1/configure", msgspec.json.encode(settings))
+        expect(200, *await self._wire.ask(asked, taken_answer))
+
+    async def push(self, first: int) -> None:
+        numbers = tuple(range(first, first + self._way.batch))
+        expect(201, *await self._wire.ask(self._push % numbers, taken_answer))
+
+    async def pop(self) -> list[int]:
+        status, body = await self._wire.ask(self._pop, taken_answer)
+        if status == NO_CONTENT:
+            return []
+        expect(200, status, body)
+        found = _popped(body).messages
+        self._acks = [{"leaseId": message.leaseId, "seq": message.seq} for message in found]
+        return [number_of(bytes(message.payload)) for message in found]
+
+    async def ack(self) -> None:
+        body = msgspec.json.encode({"acknowledgments": self._acks})
+        expect(200, *await self._wire.ask(request("POST", "/api/v1/ack/batch", body), taken_answer))
+
+    async def drop(self) -> None:
+        """Nothing: what is settled is retention's, as in production."""
+
+    async def close(self) -> None:
+        self._wire.close()

@@ -1,0 +1,68 @@
+"""`skep bench peers` measures every system that is installed, says how to get the others, and finds what is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+import msgspec
+import pytest
+
+from skep.bench.peers import run as bench
+from skep.bench.peers import syncs
+from skep.bench.peers.loads import Numbers, Outcome
+
+TINY = msgspec.structs.replace(bench.QUICK, rounds=1, seconds=0.2, messages=300, steady_seconds=0.3, synced_pushes=3)
+FIGURES = (
+    "single", "batch", "cycle", "cycle_32", "latency_p50_ms", "latency_p99_ms", "cpu_s_per_100k", "cpu_percent_at_500",
+)  # fmt: skip
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(program) is None, reason=f"{program} is not installed")
+
+
+@needs("redis-server")
+async def test_skep_and_redis_run_the_same_loads_and_lose_nothing() -> None:
+    report = await asyncio.to_thread(bench.measure, ["sqlite", "redis"], TINY)
+
+    assert {f"{figure}.{system}" for figure in FIGURES for system in ("sqlite", "redis")} <= set(report.rates)
+    assert set(report.ratios) == {"cycle_sqlite_over_redis", "cycle_32_sqlite_over_redis"}
+    assert report.rates["lost.sqlite"] == report.rates["lost.redis"] == 0
+    assert "appendfsync always" in report.notes["durable.redis"]
+
+
+async def test_a_system_that_is_not_installed_is_left_out_and_the_report_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    report = await asyncio.to_thread(bench.measure, ["sqlite", "redis"], TINY)
+
+    assert "apt-get install redis-server" in report.notes["missing.redis"]
+    assert "apt-get install strace" in report.notes["durable.sqlite"]
+    assert report.rates["cycle.sqlite"] > 0
+    assert report.ratios == {}
+
+
+def test_messages_that_do_not_come_back_and_those_that_come_twice_are_counted() -> None:
+    numbers = Numbers()
+    first = numbers.take(3)
+    numbers.pushed = 3
+    numbers.came([first, first + 1, first + 1])
+
+    told = numbers.tell(Outcome())
+
+    assert not numbers.all_came
+    assert (told.pushed, told.lost, told.repeated) == (3, 1, 1)
+
+
+def test_syncs_are_added_up_over_the_calls_that_strace_counted() -> None:
+    table = """% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 90.00    0.000048          48        30           fdatasync
+ 10.00    0.000005           5         2         1 fsync
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.000053          48        32         1 total
+"""
+    assert syncs.total(table) == 32
