@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hmac
 import http.client
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +15,7 @@ from skep.clock import Instant
 from skep.keys import Grant, Verb
 from tests.access.driver import Door
 from tests.access.requests import ALL
+from tests.support.process import run_skep
 from tests.support.serving import serving
 
 
@@ -226,11 +225,9 @@ def test_only_a_digest_of_a_key_is_stored(tmp_path: Path) -> None:
 
 
 def made(folder: Path, *arguments: str) -> str:
-    run = subprocess.run(
-        [sys.executable, "-m", "skep", "key", "create", "-q", *arguments], cwd=folder, capture_output=True, text=True,
-        check=True, timeout=120,
-    )  # fmt: skip
-    return run.stdout.strip()
+    run = run_skep("key", "create", "-q", *arguments, cwd=folder, text=True, timeout=120)
+    run.check_returncode()
+    return str(run.stdout).strip()
 
 
 def test_a_key_made_on_the_store_guards_the_server_and_is_never_logged(tmp_path: Path) -> None:
@@ -276,7 +273,6 @@ def test_the_first_key_is_not_given_away_to_somebody_who_cannot_read_the_servers
     mine.mkdir()
     with serving("--set", "access.required=true", folder=theirs) as server:
         url = f"http://127.0.0.1:{server.listening()}"
-        making = [sys.executable, "-m", "skep", "key", "create", "-q", "--role", "admin", "--url", url]
-        run = subprocess.run(making, cwd=mine, capture_output=True, text=True, check=False, timeout=120)
+        run = run_skep("key", "create", "-q", "--role", "admin", "--url", url, cwd=mine, text=True, timeout=120)
         assert (run.returncode, run.stdout) == (3, "")
         assert "does not prove that it holds the store" in run.stderr

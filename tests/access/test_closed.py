@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 import subprocess
-import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from skep.engine import Engine
 from skep.keys import EVERY, Grant, Verb
 from skep.server import OPEN_ACCESS, open_engine, open_gate
 from skep.store.migrate import load_migrations
+from tests.support.process import run_skep
 from tests.support.serving import serving
 from tests.support.wire import Wire
 
@@ -114,10 +114,7 @@ async def test_a_store_of_before_this_was_remembered_is_closed_when_its_audit_lo
 
 
 def skep(*arguments: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "skep", *arguments], cwd=folder, env={**os.environ, **environ}, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+    return run_skep(*arguments, cwd=folder, env={**os.environ, **environ}, text=True, timeout=60)
 
 
 def asks_for_a_key(folder: Path) -> bool:

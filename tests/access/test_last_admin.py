@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from skep.config import AccessSettings
 from skep.errors import Code, SkepError
 from skep.keys import EVERY, Grant, Verb
 from skep.testing.server import RunningServer, running_server
+from tests.support.process import run_skep
 
 ADMIN = Grant(tuple(Verb), (EVERY,), (EVERY,))
 READER = Grant((Verb.READ,), (EVERY,), (EVERY,))
@@ -75,10 +75,7 @@ def test_the_command_says_force_and_takes_it(server: RunningServer, tmp_path: Pa
     environ = {**os.environ, "SKEP_URL": server.url, "SKEP_TOKEN": last.text}
 
     def run(*flags: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "skep", "key", "revoke", last.record.id, *flags], cwd=tmp_path, env=environ,
-            capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
+        return run_skep("key", "revoke", last.record.id, *flags, cwd=tmp_path, env=environ, text=True, timeout=120)
 
     refused = run()
     assert (refused.returncode, refused.stdout) == (1, "")

@@ -8,7 +8,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ import pytest
 
 from skep.access import presence
 from skep.store.sqlite.connection import FileLock
+from tests.support.process import SkepProcess, run_skep
 from tests.support.serving import serving
 
 GUARDED = ("--set", "access.required=true")
@@ -30,10 +30,7 @@ Answering = Callable[[str, bytes], tuple[int, bytes]]
 
 def skep(*arguments: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
-    return subprocess.run(
-        [sys.executable, "-m", "skep", *arguments], cwd=folder, env={**clean, **environ}, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+    return run_skep(*arguments, cwd=folder, env={**clean, **environ}, text=True, timeout=120)
 
 
 def create(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -212,10 +209,9 @@ def test_the_holder_is_found_whatever_address_it_listens_on(mine: Path, argument
 
 def test_skep_run_is_found_too(mine: Path) -> None:
     (mine / "a.skep").write_text("app A { queue Q { } }")
-    running = subprocess.Popen(
-        [sys.executable, "-m", "skep", "run", "a.skep", "--port", "0", "--log-format", "json", *GUARDED], cwd=mine,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    running = SkepProcess(
+        "run", "a.skep", "--port", "0", "--log-format", "json", *GUARDED, cwd=mine, stderr=subprocess.PIPE, text=True
+    )
     try:
         assert running.stderr is not None
         assert any('"listening"' in line for line in running.stderr)
@@ -300,9 +296,11 @@ def test_a_relay_that_is_named_gives_the_right_answer_and_is_still_not_told(mine
 def test_whoever_never_comes_to_an_end_is_not_waited_for() -> None:
     """It goes on saying that the answer is about to come."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        accepted: list[socket.socket] = []
 
         def babble() -> None:
             connection, _ = listening.accept()
+            accepted.append(connection)
             with connection, suppress(OSError):
                 while True:
                     connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -311,6 +309,8 @@ def test_whoever_never_comes_to_an_end_is_not_waited_for() -> None:
         babbling.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         assert presence.proved(presence.new_presence(url), seconds=0.5) is None
+        with suppress(OSError):
+            accepted[0].shutdown(socket.SHUT_RDWR)  # the system lets it wait for minutes for somebody who has gone
         babbling.join()
 
 

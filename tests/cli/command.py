@@ -9,11 +9,12 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 import threading
 from dataclasses import dataclass
 from typing import Any
+
+from tests.support.process import SkepProcess, run_skep
 
 WAIT_SECONDS = 60.0
 WIDTH = 100
@@ -53,14 +54,8 @@ class Command:
 
     def __call__(self, *arguments: str, stdin: str | bytes = b"", **environ: str) -> Ended:
         """Run it with its output in pipes."""
-        run = subprocess.run(
-            [sys.executable, "-m", "skep", *arguments],
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
-            env={**self.environ, **environ},
-            capture_output=True,
-            timeout=WAIT_SECONDS,
-            check=False,
-        )
+        typed = stdin.encode() if isinstance(stdin, str) else stdin
+        run = run_skep(*arguments, typed=typed, env={**self.environ, **environ}, timeout=WAIT_SECONDS)
         return Ended(run.returncode, run.stdout.decode(), run.stderr.decode())
 
     def on_terminal(self, *arguments: str, typed: str = "") -> Ended:
@@ -70,9 +65,7 @@ class Command:
         os.write(outer, typed.encode())
         seen: list[bytes] = []
         reading = threading.Thread(target=_read, args=(outer, seen))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "skep", *arguments], stdin=inner, stdout=inner, stderr=inner, env=self.environ
-        )
+        process = SkepProcess(*arguments, stdin=inner, stdout=inner, stderr=inner, env=self.environ)
         os.close(inner)
         reading.start()
         code = process.wait(WAIT_SECONDS)
@@ -82,8 +75,8 @@ class Command:
 
     def started(self, *arguments: str) -> subprocess.Popen[str]:
         """Start it and let it run."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "skep", *arguments],
+        return SkepProcess(
+            *arguments,
             env=self.environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

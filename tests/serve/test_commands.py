@@ -8,7 +8,6 @@ import os
 import pty
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +23,20 @@ from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.contract.driver import Driver
+from tests.support.process import SkepProcess, run_skep
 from tests.support.serving import serving
 
 UNREACHABLE = "postgresql://me:s3cret@127.0.0.1:1/none"
 
 
 def skep(*arguments: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "skep", *arguments], cwd=folder, env={**os.environ, **environ}, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+    return run_skep(*arguments, cwd=folder, env={**os.environ, **environ}, text=True, timeout=60)
 
 
 def on_a_terminal(*arguments: str, folder: Path) -> str:
     """What the command prints when its output is a terminal."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "skep", *arguments], cwd=folder, stdout=theirs, env={**os.environ, "COLUMNS": "200"}
-    )
+    process = SkepProcess(*arguments, cwd=folder, stdout=theirs, env={**os.environ, "COLUMNS": "200"})
     os.close(theirs)
     said = b""
     try:

@@ -7,7 +7,6 @@ import json
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import apsw
@@ -23,16 +22,14 @@ from skep.spark.cached import write_program
 from skep.spark.running.lake import open_lake
 from skep.spec import parse_app, to_json
 from tests.serve.client import get
+from tests.support.process import run_skep
 from tests.support.serving import serving
 
 KEY = "2026-01:c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I="
 
 
 def skep(*arguments: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "skep", *arguments], cwd=folder, env={**os.environ, **environ}, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+    return run_skep(*arguments, cwd=folder, env={**os.environ, **environ}, text=True, timeout=60)
 
 
 def modes(*roots: Path) -> dict[str, int]:

@@ -7,7 +7,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from tests.support.process import SkepProcess
+
 WAIT_SECONDS = 60.0
 
 
@@ -23,8 +24,11 @@ class ServeProcess:
     """A running `skep serve`. What it logs is read all the time, so that it never waits for its reader."""
 
     def __init__(self, *arguments: str, folder: Path, environ: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "skep", "serve", "--log-format", "json", *arguments],
+        self.process = SkepProcess(
+            "serve",
+            "--log-format",
+            "json",
+            *arguments,
             cwd=folder,
             env={**os.environ, "SKEP_PORT": "0", **(environ or {})},
             stderr=subprocess.PIPE,

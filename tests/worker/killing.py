@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from tests.support.process import SkepProcess
 
 _METHODS = (b"GET ", b"POST ", b"PUT ")
 
@@ -84,7 +85,7 @@ class Relay:
 
 async def killed_at(url: str, spec: Path, tenant: str, wanted: int, *, answered: bool) -> tuple[list[str], int]:
     """Run ``skep work`` until nothing is left or until it is killed at a request; what it asked for, and how it ended."""
-    process: asyncio.subprocess.Process | None = None
+    process: SkepProcess | None = None
 
     def kill() -> None:
         assert process is not None
@@ -92,10 +93,9 @@ async def killed_at(url: str, spec: Path, tenant: str, wanted: int, *, answered:
 
     relay = Relay(url, wanted, answered=answered, kill=kill)
     address = await relay.start()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "skep", "work", str(spec), "--url", address, "--tenant", tenant, "--until-empty",
-        "--log-level", "error",
-    )  # fmt: skip
-    status = await asyncio.wait_for(process.wait(), 60)
+    process = SkepProcess(
+        "work", str(spec), "--url", address, "--tenant", tenant, "--until-empty", "--log-level", "error"
+    )
+    status = await asyncio.to_thread(process.wait, 60)
     await relay.stop()
     return relay.requests, status

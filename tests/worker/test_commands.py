@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import psutil
 import pytest
 
 import skep
+from tests.support.process import SkepProcess, run_skep
 from tests.worker.test_entities import ACCOUNTS
 
 WAIT_SECONDS = 60
@@ -26,8 +26,8 @@ class Running:
     """`skep run` as a process; what it logs is read line by line."""
 
     def __init__(self, folder: Path, *arguments: str, environ: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "skep", "run", *arguments, "--port", "0", "--log-format", "json"],
+        self.process = SkepProcess(
+            "run", *arguments, "--port", "0", "--log-format", "json",
             cwd=folder, env={**os.environ, **(environ or {})}, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -57,10 +57,7 @@ def running(folder: Path, *arguments: str, environ: dict[str, str] | None = None
 
 
 def work(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "skep", "work", *arguments], cwd=folder, capture_output=True, text=True, timeout=WAIT_SECONDS,
-        check=False,
-    )  # fmt: skip
+    return run_skep("work", *arguments, cwd=folder, text=True, timeout=WAIT_SECONDS)
 
 
 def until_done(client: skep.Client, queue: str) -> None:
@@ -158,10 +155,9 @@ def test_work_works_for_a_server_that_runs(tmp_path: Path) -> None:
 )
 def test_run_refuses_to_start_and_says_why(tmp_path: Path, spec: str, told: str) -> None:
     (tmp_path / "a.skep").write_text(spec)
-    done = subprocess.run(
-        [sys.executable, "-m", "skep", "run", "a.skep", "--store", ":memory:", "--port", "0"], cwd=tmp_path,
-        capture_output=True, text=True, timeout=WAIT_SECONDS, check=False,
-    )  # fmt: skip
+    done = run_skep(
+        "run", "a.skep", "--store", ":memory:", "--port", "0", cwd=tmp_path, text=True, timeout=WAIT_SECONDS
+    )
     assert done.returncode in (1, 2)
     assert told in done.stderr
     assert "Traceback" not in done.stderr
@@ -186,8 +182,9 @@ def test_work_says_what_is_wrong_with_its_target(tmp_path: Path, target: str, to
 
 def test_run_works_for_itself_where_others_need_a_key(tmp_path: Path) -> None:
     (tmp_path / "accounts.skep").write_text(ACCOUNTS)
-    making = [sys.executable, "-m", "skep", "key", "create", "-q", "--role", "admin"]
-    key = subprocess.run(making, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=WAIT_SECONDS).stdout
+    making = run_skep("key", "create", "-q", "--role", "admin", cwd=tmp_path, text=True, timeout=WAIT_SECONDS)
+    making.check_returncode()
+    key: str = making.stdout
     with running(tmp_path, "accounts.skep") as app:
         url = app.url()
         with skep.Client(url, attempts=1) as stranger, pytest.raises(skep.SkepError, match="UNAUTHENTICATED"):

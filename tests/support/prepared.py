@@ -1,0 +1,95 @@
+"""A process that has imported Skep and waits to become `skep ARGUMENTS`. `tests.support.process` starts it and asks it.
+
+It forks for each command, so that a command is a process of its own but need not import anything: that takes longer than most commands
+themselves. The process in between ends at once. So the command becomes a child of whoever asked, who waits for it as for any other.
+"""
+
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import socket
+import sys
+import time
+
+REQUEST_BYTES = 1_000_000
+LEFT_OUT = ("skep.cli.demo", "skep.cli.pipeline", "skep.cli.bench")
+"""Commands that import what starts threads: the libraries of columns and of Spark."""
+ALSO = ("skep.server", "skep.serving", "skep.running", "skep.store.sqlite", "skep.store.postgres", "skep.client")
+
+
+def prepare() -> None:
+    """Import what commands import."""
+    import skep.cli
+
+    for module in pkgutil.walk_packages(skep.cli.__path__, "skep.cli."):
+        if not module.name.startswith(LEFT_OUT):
+            importlib.import_module(module.name)
+    for name in ALSO:
+        importlib.import_module(name)
+    gc.freeze()
+
+
+def wait_for_request(asked: socket.socket) -> bool:
+    """Answer requests with the number of a process; in that process, return True. False when nobody asks any more."""
+    while True:
+        text, descriptors, _, _ = socket.recv_fds(asked, REQUEST_BYTES, 3)
+        if not text:
+            return False
+        between = os.fork()
+        if between == 0:
+            number = os.fork()
+            if number == 0:
+                become(json.loads(text), descriptors)
+                return True
+            asked.send(str(number).encode())
+            os._exit(0)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        os.waitpid(between, 0)
+        asked.send(b"it is yours")
+
+
+def become(request: dict[str, object], descriptors: list[int]) -> None:
+    """Take on the folder, environment, arguments and standard streams that were asked for."""
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number, inheritable=True)
+        os.close(descriptor)
+    if request["new_session"]:
+        os.setsid()
+    os.umask(int(str(request["umask"])))
+    os.chdir(str(request["folder"]))
+    environ = request["environ"]
+    assert isinstance(environ, dict)
+    os.environ.clear()
+    os.environ.update(environ)
+    time.tzset()
+    sys.path[0] = str(request["folder"])
+    arguments = request["arguments"]
+    assert isinstance(arguments, list)
+    sys.argv[1:] = arguments
+    sys.argv[0] = str(importlib.import_module("skep").__path__[0]) + "/__main__.py"
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8")
+    sys.stdout, sys.stderr = writer(1, "strict"), writer(2, "backslashreplace")
+
+
+def writer(number: int, errors: str) -> io.TextIOWrapper:
+    """A standard stream, buffered as the interpreter does it."""
+    raw = io.FileIO(number, "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), "utf-8", errors=errors, line_buffering=number == 2 or raw.isatty(), write_through=False
+    )
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as asked:
+        asked.set_inheritable(False)
+        prepare()
+        asked.send(b"ready")
+        asked_for = wait_for_request(asked)
+    if asked_for:
+        from skep.cli import main
+
+        main()
