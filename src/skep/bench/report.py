@@ -48,21 +48,31 @@ def middle(values: list[float]) -> float:
     return median(values)
 
 
-def print_tables(report: Report, targets: dict[str, str]) -> None:
-    """Show a report to a person, each ratio beside what is expected of it."""
+def print_tables(report: Report, targets: dict[str, str], rates: Table | None = None) -> None:
+    """Show a report to a person, each ratio beside what is expected of it; ``rates`` is a better table of the rates."""
     console = Console()
-    rates = Table(title=f"skep bench {report.bench}", title_justify="left")
-    rates.add_column("measured")
-    rates.add_column("messages/s", justify="right")
-    for name, value in report.rates.items():
-        rates.add_row(name, f"{value:,.0f}" if value >= 10 else f"{value:,.2f}")
     ratios = Table(title="ratios, within this run", title_justify="left")
     for column in ("ratio", "value", "expected"):
         ratios.add_column(column, justify="left" if column == "ratio" else "right")
     for name, value in report.ratios.items():
         ratios.add_row(name, f"{value:.2f}", targets.get(name.split(".", 1)[-1], ""))
-    console.print(rates)
+    console.print(rates or table_of_rates(report))
     console.print(ratios)
     for name, note in report.notes.items():
         console.print(f"[dim]{name}:[/dim] {note}")
     console.print(f"[dim]{report.machine}[/dim]")
+
+
+def table_of_rates(report: Report) -> Table:
+    """A line for each rate."""
+    rates = Table(title=f"skep bench {report.bench}", title_justify="left")
+    rates.add_column("measured")
+    rates.add_column("messages/s", justify="right")
+    for name, value in report.rates.items():
+        rates.add_row(name, shown(value))
+    return rates
+
+
+def shown(value: float) -> str:
+    """A figure with as many digits as it is good for."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:,.2f}"

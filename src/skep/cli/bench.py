@@ -13,6 +13,8 @@ from cyclopts import App, Parameter
 from skep.loop import run
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from skep.bench.report import Report
 
 bench_app = App(name="bench", help="Measure Skep on this machine; ratios are within one run.")
@@ -22,7 +24,7 @@ Quick = Annotated[bool, Parameter(help="End within 60 seconds, with fewer rounds
 AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON object and nothing else on stdout.")]
 Messages = Annotated[int, Parameter(help="How many messages; 5,000,000, or 200,000 with --quick, when not given.")]
 Systems = Annotated[
-    tuple[Literal["sqlite", "postgres", "redis"], ...],
+    tuple[Literal["sqlite", "postgres", "redis", "rabbitmq", "nats", "pgmq", "table"], ...],
     Parameter(help="Which systems to measure; all that are installed, when not given.", negative=()),
 ]
 Stores = Annotated[Literal["sqlite", "postgres", "both"], Parameter(help="Which store to measure.")]
@@ -106,14 +108,19 @@ def peers(*, quick: Quick = False, as_json: AsJson = False, system: Systems = ()
     """Skep beside Redis, RabbitMQ, NATS, pgmq and a table in PostgreSQL, where they are installed; --quick takes a few minutes."""
     from skep.bench.peers import run as bench
 
-    _measure(lambda: bench.run(system, quick), bench.TARGETS, as_json)
+    _measure(lambda: bench.run(system, quick), bench.TARGETS, as_json, bench.table_of_systems)
 
 
 def _stores(store: str) -> list[str]:
     return ["sqlite", "postgres"] if store == "both" else [store]
 
 
-def _measure(bench: Callable[[], Coroutine[Any, Any, Report]], targets: dict[str, str], as_json: bool) -> None:
+def _measure(
+    bench: Callable[[], Coroutine[Any, Any, Report]],
+    targets: dict[str, str],
+    as_json: bool,
+    table: Callable[[Report], Table] | None = None,
+) -> None:
     from skep.bench.report import print_tables
 
     structlog.configure(
@@ -124,4 +131,4 @@ def _measure(bench: Callable[[], Coroutine[Any, Any, Report]], targets: dict[str
     if as_json:
         sys.stdout.write(report.json() + "\n")
     else:
-        print_tables(report, targets)
+        print_tables(report, targets, table(report) if table is not None else None)

@@ -17,10 +17,15 @@ import psutil
 from msgspec import Struct
 
 from skep.bench.peers.lines import Line, Way
+from skep.bench.peers.nats import NatsLine
+from skep.bench.peers.rabbitmq import RabbitLine
 from skep.bench.peers.redis import RedisLine
 from skep.bench.peers.skep_line import SkepLine
+from skep.bench.peers.tables import PgmqLine, TableLine
 
-LINES: dict[str, type[Line]] = {"redis": RedisLine, "skep": SkepLine}
+LINES: dict[str, type[Line]] = {
+    "skep": SkepLine, "redis": RedisLine, "rabbitmq": RabbitLine, "nats": NatsLine, "pgmq": PgmqLine, "table": TableLine,
+}  # fmt: skip
 DRAIN_BATCH = 100
 DRAIN_CALLERS = 4
 PATIENCE_SECONDS = 20.0

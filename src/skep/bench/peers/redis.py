@@ -51,11 +51,11 @@ class RedisLine:
         return True
 
     async def pop(self) -> list[int]:
-        found = await self._wire.ask(self._pop, self._take_entries)
+        found = await self._wire.ask(self._pop, self.take_entries)
         self._popped = [entry for entry, _ in found]
         return [number_of(payload) for _, payload in found]
 
-    def _take_entries(self, received: bytearray) -> list[tuple[bytes, bytes]] | None:
+    def take_entries(self, received: bytearray) -> list[tuple[bytes, bytes]] | None:
         """The entries of the one stream that was asked for: [[name, [[id, [field, value]], …]]]."""
         if received == b"*-1\r\n":
             received.clear()

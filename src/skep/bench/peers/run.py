@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import structlog
 from msgspec import Struct
+from rich.table import Table
 
 from skep.bench.apart import Loader
 from skep.bench.load import fresh_queue
@@ -22,7 +23,7 @@ from skep.bench.peers import loads, syncs
 from skep.bench.peers.lines import Way
 from skep.bench.peers.loads import Outcome
 from skep.bench.peers.systems import STARTERS, Missing, Running
-from skep.bench.report import Report, machine, middle, percentile
+from skep.bench.report import Report, machine, middle, percentile, shown
 
 SIZE = 300
 BATCH = 100
@@ -40,6 +41,18 @@ TARGETS = {
     "single_sqlite_over_rabbitmq": ">= 0.75",
     "single_postgres_over_pgmq": ">= 1.50",
     "batch_sqlite_over_rabbitmq": ">= 1.80",
+}
+COLUMNS = {
+    "single": "single push/s, 64 callers",
+    "batch": "push/s, batches of 100",
+    "cycle": "push+pop+ack/s, 4+4",
+    "cycle_32": "32+32",
+    "latency_p50_ms": "at 500/s: p50 ms",
+    "latency_p99_ms": "p99 ms",
+    "cpu_percent_at_500": "CPU %",
+    "cpu_s_per_100k": "CPU s per 100,000 cycles",
+    "syncs_per_push": "syncs per push",
+    "lost": "lost",
 }
 RATIOS = {
     "cycle_sqlite_over_redis": ("cycle", "sqlite", "redis"),
@@ -182,3 +195,16 @@ def tell_loss(name: str, found: Found, report: Report) -> None:
     pushed, lost, repeated = (sum(getattr(one, field) for one in outcomes) for field in ("pushed", "lost", "repeated"))
     report.rates[f"lost.{name}"] = lost
     report.notes[f"loss.{name}"] = f"{pushed:,} pushed, {lost:,} lost, {repeated:,} came more than once"
+
+
+def table_of_systems(report: Report) -> Table:
+    """A line for each system, a column for each figure."""
+    table = Table(title="skep bench peers", title_justify="left")
+    table.add_column("system")
+    for column in COLUMNS.values():
+        table.add_column(column, justify="right")
+    for system in STARTERS:
+        if f"cycle.{system}" in report.rates:
+            figures = [report.rates.get(f"{name}.{system}") for name in COLUMNS]
+            table.add_row(system, *("?" if figure is None else shown(figure) for figure in figures))
+    return table

