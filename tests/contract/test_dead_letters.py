@@ -10,6 +10,7 @@ from skep.errors import Code, SkepError
 from skep.model import (
     DeadLetterOrigin,
     DeadReason,
+    Delivery,
     Ordering,
     Seq,
 )
@@ -176,3 +177,30 @@ async def test_dead_letters_of_an_unknown_queue_are_an_error(driver: Driver) -> 
         await driver.store.dead_letters(driver.dead_filter("nowhere"), None, 1)
 
     assert caught.value.code is Code.QUEUE_NOT_FOUND
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_I10_I11_a_crowd_of_leases_that_ran_out_is_buried_bit_by_bit_and_each_message_once(
+    driver: Driver, ordering: Ordering
+) -> None:
+    crowd = 130
+    await driver.create(ordering=ordering, max_attempts=3)
+    await driver.push_messages(*(driver.message(f"{n:03}", partition=f"p{n:03}") for n in range(crowd)))
+    await driver.pop(batch=crowd, lease_seconds=10)
+    await driver.push_messages(*(driver.message(f"next {n:03}", partition=f"p{n:03}") for n in range(crowd)))
+    await driver.update(max_attempts=1)
+    driver.clock.advance(10)
+
+    popped: list[Delivery] = []
+    buried = [0]
+    while len(popped) < crowd or buried[-1] < crowd:
+        # Every one of these steps leaves the account right: the driver looks.
+        result = await driver.pop_result(batch=7)
+        popped += result.deliveries
+        buried.append((await driver.stats()).dead)
+        assert result.deliveries or result.more or buried[-1] == crowd, "nobody would pop again"
+
+    letters = await driver.dead()
+    assert sorted(letter.payload.decode() for letter in letters) == [f"{n:03}" for n in range(crowd)]
+    assert sorted(delivery.payload.decode() for delivery in popped) == [f"next {n:03}" for n in range(crowd)]
+    assert buried == sorted(buried)

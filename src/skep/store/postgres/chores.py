@@ -91,7 +91,7 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
         if may_lose:
             await pop.tidy_gone(connection, account, now, limit)
         done += await connection.fetchval(SQL["given_up"], group["id"]) - before
-        due = await connection.fetchrow(SQL["next_expiry"], queue.id, group["id"], now)
+        due = await connection.fetchrow(SQL["next_expiry"], queue.id, group["id"], now, lifetime is not None)
         assert due is not None
         times = [due["deadline"]] if may_lose or is_exhausted(queue.settings, queue.settings.max_attempts) else []
         if lifetime is not None:

@@ -37,13 +37,26 @@ SELECT discover($1, $2, $3, $4, $5)
 SELECT coalesce(sum(c.dead + c.expired), 0)::bigint FROM group_counter c WHERE c.group_id = $1
 
 -- name: next_expiry
--- When a lease next runs out, and how old the oldest are: discovered (as the ready come oldest first) and not yet.
+-- When a lease next runs out, and how old the oldest are: discovered (as the ready come oldest first) and not yet. Only where
+-- messages are given up for their age ($4) all sets are looked at; when one runs out is asked of each priority by itself.
+WITH RECURSIVE priorities AS (
+    (SELECT s.priority FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2
+     ORDER BY s.queue_id, s.group_id, s.priority DESC LIMIT 1)
+    UNION ALL
+    SELECT n.priority FROM priorities p CROSS JOIN LATERAL (
+        SELECT s.priority FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2 AND s.priority < p.priority
+        ORDER BY s.queue_id, s.group_id, s.priority DESC LIMIT 1) n
+)
 SELECT least((SELECT l.ready_at FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = $2 AND l.ready_at > $3
               ORDER BY l.group_id::bigint, l.ready_at LIMIT 1),
-             (SELECT min(s.ready_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at > $3)) AS deadline,
+             (SELECT min(n.ready_at) FROM priorities p CROSS JOIN LATERAL (
+                  SELECT s.ready_at FROM set_lease s
+                  WHERE s.queue_id = $1 AND s.group_id = $2 AND s.priority = p.priority AND s.ready_at > $3
+                  ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at LIMIT 1) n)) AS deadline,
        least((SELECT l.oldest_at FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = $2
               ORDER BY l.group_id::bigint, l.ready_at LIMIT 1),
-             (SELECT min(s.oldest_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2)) AS oldest_at,
+             CASE WHEN $4::boolean
+                  THEN (SELECT min(s.oldest_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2) END) AS oldest_at,
        (SELECT m.created_at FROM message m
         WHERE m.queue_id = $1 AND m.seq > (SELECT g.scan_seq FROM consumer_group g WHERE g.id = $2)
         ORDER BY m.queue_id, m.seq LIMIT 1) AS undiscovered_at

@@ -6,7 +6,7 @@ done here (`tidy`) when it asks for that; so is popping unordered queues, whose 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import asyncpg
 import msgspec
@@ -51,6 +51,9 @@ TIDY_MESSAGES = 200
 
 TIDY_PASSES = 20
 """How often one pop tidies before it leaves the rest to the next."""
+
+BURIALS_PER_POP = 100
+"""How many messages whose leases ran out with the last attempt one pop buries; `expire` does the rest in the background."""
 
 DISCOVER_ROWS = 2_000
 DISCOVER_PASSES = 16
@@ -169,49 +172,90 @@ def delivery_of(
 # --- tidying ordered rows -------------------------------------------------------------------------------------
 
 
-async def tidy(connection: Connection, account: Account, now: Instant, rows: int, partition: str | None = None) -> None:
-    """Bury what ran out of attempts, expire what is too old, put right what cannot be read."""
-    if account.queue.settings.ordering is Ordering.UNORDERED:
-        await tidy_doomed(connection, account, now, rows)
-        return
+async def tidy(connection: Connection, account: Account, now: Instant, rows: int, partition: str | None = None) -> int:
+    """Bury what ran out of attempts, expire what is too old, put right what cannot be read; how many died of their attempts.
+
+    For a pop: it buries no more than ``BURIALS_PER_POP``.
+    """
+    settings = account.queue.settings
+    if settings.ordering is Ordering.UNORDERED:
+        return await tidy_doomed(connection, account, now, TIDY_ROWS)
     ready = await connection.fetch(SQL["lock_ready"], account.queue.id, account.group_id, now, rows, partition)
     leases = [lease_of(row) for row in ready]
-    doomed = [lease for lease in leases if _is_doomed(lease, account.queue.settings, now)]
-    await _tidy_leases(connection, account, doomed or leases, now)
+    doomed = [lease for lease in leases if _is_doomed(lease, settings, now)]
+    worn_out = [lease for lease in doomed if _is_worn_out(lease, settings)][BURIALS_PER_POP:]
+    left_alone = {lease.partition for lease in worn_out}
+    chosen = [lease for lease in doomed or leases if lease.partition not in left_alone]
+    return await _tidy_leases(connection, account, chosen, now)
 
 
-async def tidy_doomed(connection: Connection, account: Account, now: Instant, rows: int) -> None:
-    """Bury what ran out of attempts and expire what is too old. Who pops meanwhile has all the rest."""
-    settings = account.queue.settings
-    is_unordered = settings.ordering is Ordering.UNORDERED
-    cutoff = now - (lifetime_micros(settings) or now)
-    doomed = await connection.fetch(
-        SQL["lock_doomed_sets" if is_unordered else "lock_doomed"], account.queue.id, account.group_id, now, rows, cutoff,
-        settings.max_attempts,
-    )  # fmt: skip
+async def tidy_doomed(connection: Connection, account: Account, now: Instant, rows: int) -> int:
+    """Bury what ran out of attempts and expire what is too old; how many died of their attempts.
+
+    Who pops meanwhile has all the rest.
+    """
+    is_unordered = account.queue.settings.ordering is Ordering.UNORDERED
+    doomed = await _lock_doomed(connection, account, now, rows)
     if not is_unordered:
-        await _tidy_leases(connection, account, [lease_of(row) for row in doomed], now)
-        return
+        return await _tidy_leases(connection, account, [lease_of(row) for row in doomed], now)
     effects = Effects()
-    for row in doomed:
-        await _tidy_set(connection, account, row, now, effects)
+    await _tidy_sets(connection, account, doomed, now, effects)
+    died = effects.dead
     await settle.apply(connection, account, effects, now)
+    return died
 
 
-async def _tidy_leases(connection: Connection, account: Account, leases: Sequence[Lease], now: Instant) -> None:
+async def _lock_doomed(connection: Connection, account: Account, now: Instant, rows: int) -> list[asyncpg.Record]:
+    settings = account.queue.settings
+    cutoff = now - (lifetime_micros(settings) or now)
+    name = "lock_doomed_sets" if settings.ordering is Ordering.UNORDERED else "lock_doomed"
+    return await connection.fetch(
+        SQL[name], account.queue.id, account.group_id, now, rows, cutoff, settings.max_attempts
+    )
+
+
+async def _tidy_leases(connection: Connection, account: Account, leases: Sequence[Lease], now: Instant) -> int:
+    """Tidy rows, in the same few statements however many there are; how many messages died of their attempts."""
     effects = Effects()
+    settings = account.queue.settings
     for lease in leases:
-        await _tidy_lease(connection, account, lease, now, effects)
+        if lease.token is not None and _is_doomed(lease, settings, now):
+            run_out(lease, settings, effects, LEASE_EXPIRED)
+    created, following = await _unsettled(connection, account, leases)
+    for lease in leases:
+        there = {seq: created[seq] for seq in lease.open if seq in created} | following.get(lease.partition, {})
+        _tidy_lease(account, lease, there, now, effects)
+    died = effects.dead
     # All of them: a row's age and ready_at, taken anew from its next message, may be all that was wrong with it.
     await settle.write_leases(connection, account, leases, now, effects)
     await settle.apply(connection, account, effects, now)
+    return died
 
 
-async def tidy_for(connection: Connection, shape: Shape, rows: int, now: Instant, shard: int) -> None:
-    """Tidy what pops of this shape look at."""
+async def _unsettled(
+    connection: Connection, account: Account, leases: Sequence[Lease]
+) -> tuple[dict[int, int], dict[str, dict[int, int]]]:
+    """When messages were created: the open ones by seq, and the next ones beyond what was delivered by partition and seq."""
+    queue = account.queue
+    opened = [seq for lease in leases for seq in lease.open]
+    created = await connection.fetch(SQL["created"], queue.id, opened) if opened else []
+    waiting = [lease for lease in leases if lease.pending]
+    following: dict[str, dict[int, int]] = {}
+    if waiting:
+        for row in await connection.fetch(
+            SQL["following"], queue.id, account.group_id, [lease.partition for lease in waiting],
+            [lease.delivered_seq for lease in waiting], 1 if lifetime_micros(queue.settings) is None else TIDY_MESSAGES,
+        ):  # fmt: skip
+            following.setdefault(row["partition"], {})[row["seq"]] = row["created_at"]
+    return {row["seq"]: row["created_at"] for row in created}, following
+
+
+async def tidy_for(connection: Connection, shape: Shape, rows: int, now: Instant, shard: int) -> int:
+    """Tidy what pops of this shape look at; how many messages died of their attempts."""
     account = await settle.find_account(connection, shape.queue, shape.group, shard)
-    if account is not None:
-        await tidy(connection, account, now, max(rows, TIDY_ROWS), shape.partition)
+    if account is None:
+        return 0
+    return await tidy(connection, account, now, max(rows, TIDY_ROWS), shape.partition)
 
 
 async def discover_old(connection: Connection, shape: Shape, now: Instant, shard: int) -> None:
@@ -257,35 +301,33 @@ def _is_doomed(lease: Lease, settings: QueueSettings, now: Instant) -> bool:
     lifetime = lifetime_micros(settings)
     if lifetime is not None and lease.oldest_at <= now - lifetime:
         return True
+    return _is_worn_out(lease, settings)
+
+
+def _is_worn_out(lease: Lease, settings: QueueSettings) -> bool:
     return lease.token is not None and is_exhausted(settings, lease.attempts)
 
 
-async def _tidy_lease(connection: Connection, account: Account, lease: Lease, now: Instant, effects: Effects) -> None:
+def _tidy_lease(account: Account, lease: Lease, unsettled: dict[int, int], now: Instant, effects: Effects) -> None:
+    """Take out of a row what is gone and what is too old. ``unsettled`` has when its messages that are there were created."""
     settings = account.queue.settings
-    if lease.token is not None and _is_doomed(lease, settings, now):
-        run_out(lease, settings, effects, LEASE_EXPIRED)
     lifetime = lifetime_micros(settings)
-    unsettled = await connection.fetch(
-        SQL["unsettled"], account.queue.id, account.group_id, lease.partition, lease.open, lease.delivered_seq,
-        1 if lifetime is None else TIDY_MESSAGES,
-    )  # fmt: skip
-    present = {row["seq"] for row in unsettled}
-    gone = [seq for seq in lease.open if seq not in present]
+    gone = [seq for seq in lease.open if seq not in unsettled]
     if gone and lease.token is not None:
         # It ran out like any other, though not all of it can be delivered again.
         run_out(lease, settings, effects, LEASE_EXPIRED)
     for seq in gone:
         _take_out(lease, seq)
         effects.expired += 1
-    if lease.pending and max(present, default=0) <= lease.delivered_seq:
+    if lease.pending and max(unsettled, default=0) <= lease.delivered_seq:
         effects.expired += lease.pending
         lease.pending = 0
-    for row in unsettled:
-        if lifetime is not None and row["created_at"] <= now - lifetime:
-            attempts = _take_out(lease, row["seq"])
+    for seq, created_at in unsettled.items():
+        if lifetime is not None and created_at <= now - lifetime:
+            attempts = _take_out(lease, seq)
             effects.expired += 1
-            if is_too_old(settings, row["created_at"], now):
-                effects.burials.append(Burial(row["seq"], DeadReason.EXPIRED, lease.last_error, attempts))
+            if is_too_old(settings, created_at, now):
+                effects.burials.append(Burial(seq, DeadReason.EXPIRED, lease.last_error, attempts))
 
 
 def _take_out(lease: Lease, seq: int) -> int:
@@ -383,7 +425,8 @@ async def _pop_unordered(
     if rested and not order and tries > 1:
         # Those that were ready had nothing to give, and others may have: no more were looked at than fill the batch.
         return await _pop_unordered(connection, account, request, now, tries - 1)
-    messages = {row["seq"]: row for row in await connection.fetch(SQL["messages"], queue_id, order)}
+    found = await connection.fetch(SQL["messages"], queue_id, order) if order else []
+    messages = {row["seq"]: row for row in found}
     died = await origins(connection, queue_id, order) if account.queue.holds_dead_letters and order else {}
     deliveries = [delivery_of(messages[seq], request, attempts[seq], deadline, died) for seq in order]
     next_ready = await connection.fetchval(SQL["next_ready_set"], queue_id, group_id)
@@ -429,16 +472,30 @@ async def _ready_sets(
     connection: Connection, account: Account, request: PopRequest, limit: int, now: Instant, effects: Effects
 ) -> list[asyncpg.Record]:
     """Rows to take from, locked; those that must be buried or expired are dealt with first, as far as one pop goes."""
+    settings = account.queue.settings
     for _ in range(TIDY_PASSES):
         rows = await connection.fetch(
             SQL["lock_sets_ready"], account.queue.id, account.group_id, now, limit, request.partition
         )
-        doomed = [row for row in rows if _is_doomed_set(row, account.queue.settings, now)]
-        if not doomed:
-            return rows
-        for row in doomed:
-            await _tidy_set(connection, account, row, now, effects)
+        doomed = {row["id"]: row for row in rows if _is_doomed_set(row, settings, now)}
+        if not doomed or effects.dead >= BURIALS_PER_POP:
+            return [row for row in rows if row["id"] not in doomed]
+        # Those that the next look would find, too.
+        doomed |= {row["id"]: row for row in await _lock_doomed(connection, account, now, TIDY_ROWS)}
+        await _tidy_sets(connection, account, _few_worn_out(list(doomed.values()), settings), now, effects)
     return []
+
+
+def _few_worn_out(rows: Sequence[asyncpg.Record], settings: QueueSettings) -> list[asyncpg.Record]:
+    """Doomed rows, but no more of those that used up their attempts than one pop buries."""
+    chosen, messages = [], 0
+    for row in rows:
+        if _is_worn_out_set(row, settings):
+            if messages >= BURIALS_PER_POP:
+                continue
+            messages += len(row["seqs"])
+        chosen.append(row)
+    return chosen
 
 
 async def _rest(connection: Connection, account: Account, row: asyncpg.Record, now: Instant, effects: Effects) -> None:
@@ -459,30 +516,52 @@ def _is_doomed_set(row: asyncpg.Record, settings: QueueSettings, now: Instant) -
     lifetime = lifetime_micros(settings)
     if lifetime is not None and row["oldest_at"] <= now - lifetime:
         return True
+    return _is_worn_out_set(row, settings)
+
+
+def _is_worn_out_set(row: asyncpg.Record, settings: QueueSettings) -> bool:
     return row["token"] is not None and is_exhausted(settings, row["attempts"])
 
 
-async def _tidy_set(
-    connection: Connection, account: Account, row: asyncpg.Record, now: Instant, effects: Effects
+async def _tidy_sets(
+    connection: Connection, account: Account, rows: Sequence[asyncpg.Record], now: Instant, effects: Effects
 ) -> None:
-    """Bury a set that used up its attempts, or take what is too old out of it."""
+    """Bury the sets that used up their attempts, and take what is too old out of the others."""
     settings = account.queue.settings
-    seqs, ran_out = row["seqs"], row["token"] is not None
-    is_over = ran_out and is_exhausted(settings, row["attempts"])
-    if ran_out:
-        _end_set(row, "dead" if is_over else "expired", effects)
-    if is_over:
+    over = [row for row in rows if _is_worn_out_set(row, settings)]
+    for row in over:
+        _end_set(row, "dead", effects)
         error = row["last_error"] or LEASE_EXPIRED
-        effects.burials += [Burial(seq, DeadReason.MAX_ATTEMPTS, error, row["attempts"]) for seq in seqs]
-        effects.dead += len(seqs)
-        await connection.execute(SQL["delete_set"], row["id"])
-        return
+        effects.burials += [Burial(seq, DeadReason.MAX_ATTEMPTS, error, row["attempts"]) for seq in row["seqs"]]
+        effects.dead += len(row["seqs"])
+    if over:
+        await connection.execute(SQL["delete_sets"], [row["id"] for row in over])
+    others = [row for row in rows if not _is_worn_out_set(row, settings)]
+    if others:
+        seqs = [seq for row in others for seq in row["seqs"]]
+        created = {row["seq"]: row for row in await connection.fetch(SQL["created"], account.queue.id, seqs)}
+        for row in others:
+            await _expire_set(connection, account, row, created, now, effects)
+
+
+async def _expire_set(
+    connection: Connection,
+    account: Account,
+    row: asyncpg.Record,
+    created: Mapping[int, asyncpg.Record],
+    now: Instant,
+    effects: Effects,
+) -> None:
+    """Take what is too old, or gone, out of a set."""
+    settings = account.queue.settings
     cutoff = now - (lifetime_micros(settings) or now)
-    created = await connection.fetch(SQL["created"], account.queue.id, seqs)
-    left = [r for r in created if r["created_at"] > cutoff]
-    effects.expired += len(seqs) - len(left)
-    effects.retried += len(left) if ran_out else 0
-    for r in created:
+    there = [created[seq] for seq in row["seqs"] if seq in created]
+    left = [r for r in there if r["created_at"] > cutoff]
+    effects.expired += len(row["seqs"]) - len(left)
+    if row["token"] is not None:
+        _end_set(row, "expired", effects)
+        effects.retried += len(left)
+    for r in there:
         if is_too_old(settings, r["created_at"], now):
             effects.burials.append(Burial(r["seq"], DeadReason.EXPIRED, row["last_error"], row["attempts"]))
     await _keep_set(connection, row["id"], left, now)

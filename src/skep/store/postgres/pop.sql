@@ -39,14 +39,14 @@ WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND s.token IS NO
 ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
 FOR UPDATE SKIP LOCKED
 
--- name: unsettled
--- The first unsettled messages of a partition: the open ones, then those beyond what was delivered.
-(SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($4) ORDER BY m.seq)
-UNION ALL
-(SELECT m.seq, m.created_at FROM message m
- WHERE m.partition = $3 AND m.queue_id = $1 AND m.seq > $5 AND (m.audience IS NULL OR m.audience = $2)
-   AND m.seq <= (SELECT g.scan_seq FROM consumer_group g WHERE g.id = $2)
- ORDER BY m.partition, m.queue_id, m.seq LIMIT $6)
+-- name: following
+-- The next messages of partitions beyond what was delivered of each, at most $5 of one.
+SELECT k.partition, m.seq, m.created_at FROM unnest($3::text[], $4::bigint[]) AS k (partition, delivered_seq)
+CROSS JOIN LATERAL (
+    SELECT m.seq, m.created_at FROM message m
+    WHERE m.partition = k.partition AND m.queue_id = $1 AND m.seq > k.delivered_seq AND (m.audience IS NULL OR m.audience = $2)
+      AND m.seq <= (SELECT g.scan_seq FROM consumer_group g WHERE g.id = $2)
+    ORDER BY m.partition, m.queue_id, m.seq LIMIT $5) m
 
 -- name: enter
 -- functions/locks.sql
@@ -116,6 +116,9 @@ UPDATE set_lease s SET seqs = $2, ready_at = $3 WHERE s.id = $1
 -- name: delete_set
 DELETE FROM set_lease WHERE id = $1
 
+-- name: delete_sets
+DELETE FROM set_lease WHERE id = ANY ($1)
+
 -- name: messages
 SELECT * FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2)
 
@@ -124,4 +127,13 @@ SELECT g.scan_seq < last_seq(q.id, q.floor_seq) FROM consumer_group g JOIN queue
 WHERE g.id = $2 AND q.id = $1
 
 -- name: next_ready_set
-SELECT min(s.ready_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2
+-- From priority to priority, at the left edge of each in the index: the rows themselves may be many.
+WITH RECURSIVE first AS (
+    (SELECT s.priority, s.ready_at FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2
+     ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at LIMIT 1)
+    UNION ALL
+    SELECT n.priority, n.ready_at FROM first f CROSS JOIN LATERAL (
+        SELECT s.priority, s.ready_at FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2 AND s.priority < f.priority
+        ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at LIMIT 1) n
+)
+SELECT min(f.ready_at) FROM first f

@@ -230,6 +230,7 @@ class PostgresStore:
         return outcomes
 
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
+        buried = 0
         for _ in range(pop.TIDY_PASSES):
             try:
                 shapes = pop.by_shape(requests)
@@ -243,18 +244,26 @@ class PostgresStore:
                         return quick
                 return await self._pool.transaction(lambda c: pop.pop_all(c, requests, now, self._shard))
             except pop.TidyingNeededError:
-                await self._tidy(requests, now)
+                if buried >= pop.BURIALS_PER_POP:
+                    break
+                buried += await self._tidy(requests, now)
         return [PopResult([], more=True) for _ in requests]
 
-    async def _tidy(self, requests: Sequence[PopRequest], now: Instant) -> None:
-        """Put right what stands in the way of pops, after finding it again: with a pop's transaction, its discovery was undone."""
+    async def _tidy(self, requests: Sequence[PopRequest], now: Instant) -> int:
+        """Put right what stands in the way of pops, after finding it again: with a pop's transaction, its discovery was undone.
+
+        How many messages died of their attempts.
+        """
         shapes = pop.by_shape(requests)
         for shape in shapes:
             # Apart from tidying: who makes a group has the queue's log, and must not bury in another.
             await self._pool.transaction(partial(pop.discover_old, shape=shape, now=now, shard=self._shard))
+        buried = 0
         for shape, numbers in shapes.items():
             rows = sum(requests[n].batch for n in numbers)  # no pop looks at more
-            await self._pool.transaction(partial(pop.tidy_for, shape=shape, rows=rows, now=now, shard=self._shard))
+            work = partial(pop.tidy_for, shape=shape, rows=rows, now=now, shard=self._shard)
+            buried += await self._pool.transaction(work)
+        return buried
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
         if not settlements:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import structlog
@@ -11,11 +11,13 @@ from msgspec import Struct
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import (
+    DEFAULT_PARTITION,
     NO_GROUP,
     DeadLetterOrigin,
     DeadReason,
     Delivery,
     NewMessage,
+    Ordering,
     PushBatch,
     PushOutcome,
     PushResult,
@@ -31,7 +33,7 @@ from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, depth_of, next_place
 from skep.store.sqlite.queues import make_dead_letter_queue, make_queue
 from skep.store.sqlite.receipts import drop, find, recorded, take
-from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "bury")
@@ -48,37 +50,66 @@ class Burial(Struct):
     attempts: int
 
 
-def bury(session: Session, queue: QueueRow, group: GroupRow, burials: Iterable[Burial], now: Instant) -> str | None:
-    """Append the messages to the dead-letter queue and count them; the name of that queue, None when discarded."""
+def bury(session: Session, queue: QueueRow, group: GroupRow, burials: Sequence[Burial], now: Instant) -> str | None:
+    """Append the messages to the dead-letter queue and count them; the name of that queue, None when discarded.
+
+    However many there are, it takes three statements.
+    """
     name = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
+    if not burials:
+        return name
     session.touch_group(group)
+    expired = sum(burial.reason is DeadReason.EXPIRED for burial in burials)
+    group.expired += expired
+    group.dead += len(burials) - expired
+    if name is not None:
+        _append(session, queue, group, QueueKey(name, queue.key.tenant), burials, now)
+        return name
     for burial in burials:
-        if burial.reason is DeadReason.EXPIRED:
-            group.expired += 1
-        else:
-            group.dead += 1
-        if name is None:
-            # Nobody keeps it, so at least the log tells that it was there.
-            log.info("message_discarded", queue=queue.key.name, seq=burial.seq, group=group.name, reason=burial.reason)
-        else:
-            _append(session, queue, group, QueueKey(name, queue.key.tenant), burial, now)
-    return name
+        # Nobody keeps it, so at least the log tells that it was there.
+        log.info("message_discarded", queue=queue.key.name, seq=burial.seq, group=group.name, reason=burial.reason)
+    return None
+
+
+def bury_all(session: Session, queue: QueueRow, group: GroupRow, burials: list[Burial], now: Instant) -> None:
+    """Bury what was gathered, so that the next is gathered anew."""
+    bury(session, queue, group, burials, now)
+    burials.clear()
 
 
 def _append(
-    session: Session, queue: QueueRow, group: GroupRow, dead_key: QueueKey, burial: Burial, now: Instant
+    session: Session, queue: QueueRow, group: GroupRow, dead_key: QueueKey, burials: Sequence[Burial], now: Instant
 ) -> None:
-    message = session.row(SQL["message_to_bury"], (queue.base | burial.seq,))
-    if message is None:
-        # Purged meanwhile: nothing is left to keep, and a group's account calls that expired.
-        if burial.reason is not DeadReason.EXPIRED:
-            group.dead -= 1
-            count_expired(session, group, 1)
+    """Copy messages to the end of the dead-letter queue, in the order given, and note why."""
+    found = session.rows(SQL["to_bury"], (_json([queue.base | burial.seq for burial in burials]),))
+    there = {position & MAX_SEQ: (partition, created_at) for position, partition, created_at in found}
+    # Purged meanwhile: nothing is left to keep, and a group's account calls that expired.
+    lost = sum(burial.seq not in there and burial.reason is not DeadReason.EXPIRED for burial in burials)
+    group.dead -= lost
+    count_expired(session, group, lost)
+    kept = [burial for burial in burials if burial.seq in there]
+    if not kept:
         return
     dead_queue = make_dead_letter_queue(session, dead_key, now)
-    *said, created_at = message
-    letter = (queue.id, burial.seq, queue.key.name, message[1], group.name, burial.reason, burial.attempts, created_at)
-    _add_letter(session, dead_queue, tuple(said), letter, burial.error, now)
+    at, first = next_place(dead_queue, now)
+    only = DEFAULT_PARTITION if dead_queue.settings.ordering is Ordering.FIFO else None
+    positions = _json([queue.base | burial.seq for burial in kept])
+    session.db.execute(SQL["copy"], (positions, dead_queue.base | first, dead_queue.id, at, only))
+    advance(dead_queue, len(kept), at)
+    session.db.executemany(
+        SQL["add_dead_letter"],
+        [
+            (
+                dead_queue.base | seq, queue.id, burial.seq, queue.key.name, there[burial.seq][0], group.name,
+                burial.reason, burial.attempts, there[burial.seq][1], now, burial.error,
+            )
+            for seq, burial in enumerate(kept, first)
+        ],
+    )  # fmt: skip
+
+
+def _json(positions: list[int]) -> str:
+    return msgspec.json.encode(positions).decode()
 
 
 def _add_letter(

@@ -14,10 +14,11 @@ from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, QueueKey
 from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted, settles_unread
 from skep.store.sqlite import past
+from skep.store.sqlite.bury import Burial, bury_all
 from skep.store.sqlite.claim import close_run_out, expire_heads
 from skep.store.sqlite.groups import discover
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.leases import drop_gone, lease_of_row, save
+from skep.store.sqlite.leases import drop_gone, lease_of_row, save, save_all
 from skep.store.sqlite.scheduled import enter_log
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
@@ -110,11 +111,14 @@ def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
 
 def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> int:
     done = 0
+    burials: list[Burial] = []
     if queue.settings.max_attempts > 0:
         rows = session.rows(LEASES_SQL["run_out_leases"], (group.id, now, queue.settings.max_attempts, limit))
-        for lease in map(lease_of_row, rows):
-            close_run_out(session, queue, group, lease, now)
-            save(session, lease)
+        worn_out = list(map(lease_of_row, rows))
+        for lease in worn_out:
+            close_run_out(session, queue, group, lease, burials, now)
+        bury_all(session, queue, group, burials, now)
+        save_all(session, worn_out)
         done += len(rows)
     if queue.may_lose:
         run_out = session.db.execute(LEASES_SQL["run_out_leases"], (group.id, now, 0, _ALL))
@@ -122,7 +126,8 @@ def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: i
         gone = list(islice(_gone(session, queue, leases), max(0, limit - done)))
         run_out.close()
         for lease in gone:
-            close_run_out(session, queue, group, lease, now)
+            close_run_out(session, queue, group, lease, burials, now)
+            bury_all(session, queue, group, burials, now)
             drop_gone(session, queue, group, lease, now)
             save(session, lease)
             done += 1
@@ -132,9 +137,10 @@ def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: i
         if done >= limit:
             break
         if lease.token is not None:
-            close_run_out(session, queue, group, lease, now)
-        done += expire_heads(session, queue, group, lease, limit - done, now)
+            close_run_out(session, queue, group, lease, burials, now)
+        done += expire_heads(session, queue, group, lease, burials, limit - done, now)
         save(session, lease)
+    bury_all(session, queue, group, burials, now)
     return done
 
 
@@ -147,21 +153,24 @@ def _gone(session: Session, queue: QueueRow, held: Iterable[tuple[T, Iterable[in
 
 def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> int:
     done = 0
+    burials: list[Burial] = []
     if queue.settings.max_attempts > 0:
         rows = session.rows(SETS_SQL["run_out_sets"], (group.id, now, queue.settings.max_attempts, limit))
         for held in map(set_of_row, rows):
             if done >= limit:
                 break
             done += len(held.seqs)
-            close_run_out_set(session, queue, group, held, now)
+            close_run_out_set(session, queue, group, held, burials, now)
             save_set(session, held)
+        bury_all(session, queue, group, burials, now)
     if queue.may_lose and done < limit:
         run_out = session.db.execute(SETS_SQL["run_out_sets"], (group.id, now, 0, _ALL))
         sets = ((held, held.seqs) for held in map(set_of_row, run_out))
         gone = list(islice(_gone(session, queue, sets), limit - done))
         run_out.close()
         for held in gone:
-            close_run_out_set(session, queue, group, held, now)
+            close_run_out_set(session, queue, group, held, burials, now)
+            bury_all(session, queue, group, burials, now)
             read_set(session, queue, group, held)
             refresh_age(session, queue, held)
             save_set(session, held)
@@ -174,11 +183,12 @@ def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, limit: int,
         if held.token is not None and is_exhausted(queue.settings, held.attempts):
             continue
         if held.token is not None:
-            close_run_out_set(session, queue, group, held, now)
+            close_run_out_set(session, queue, group, held, burials, now)
         messages = read_set(session, queue, group, held)
-        _, expired = expire_set(session, queue, group, held, messages, limit - done, now)
+        _, expired = expire_set(session, queue, group, held, messages, burials, limit - done, now)
         done += expired
         save_set(session, held)
+    bury_all(session, queue, group, burials, now)
     return min(done, limit)
 
 

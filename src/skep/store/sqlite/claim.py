@@ -13,7 +13,7 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.model import DeadReason, Delivery, PopRequest, PopResult
 from skep.store.rules import LEASE_EXPIRED, LEASE_RAN_OUT, group_is_external, is_exhausted, is_too_old, is_visible
-from skep.store.sqlite.bury import Burial, bury, with_origins
+from skep.store.sqlite.bury import Burial, bury_all, with_origins
 from skep.store.sqlite.groups import discover, open_group
 from skep.store.sqlite.leases import (
     SQL,
@@ -44,6 +44,9 @@ SHORTEST_LEASE_MICROS = 1
 MAX_EXPIRED_PER_CLAIM = 1_000
 """How many too old messages one pop may settle on its way."""
 
+MAX_BURIALS_PER_CLAIM = 20
+"""How many leases that ran out with their last attempt one pop ends on its way; `expire` does the rest in the background."""
+
 
 class Claim(Struct):
     """One request under way: what it has, and what it may still do."""
@@ -55,6 +58,9 @@ class Claim(Struct):
     expiries_left: int
     room_bytes: int
     """How much more payloads and headers may have."""
+    burials_left: int = MAX_BURIALS_PER_CLAIM
+    burials: list[Burial] = []
+    """What is given up on, until all of it is buried together."""
     is_closed: bool = False
     """Nothing may be added to what it has."""
 
@@ -146,27 +152,36 @@ def claim_partitions(
                 break
             _claim_row(session, queue, group, lease, claim, now)
             claimed.append(lease)
+        bury_all(session, queue, group, claim.burials, now)
         save_all(session, claimed)
 
 
 def _ready_leases(
     session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant
 ) -> tuple[list[Lease], bool]:
-    """Ready rows, read only until they promise to fill the batch or ``max_partitions``; whether they do."""
+    """Ready rows, read only until they promise to fill the batch or ``max_partitions``; whether they do.
+
+    Once the claim may bury no more, leases that ran out are left alone: it would have to walk over all that are to be buried.
+    """
     if claim.request.partition is not None:
         lease = find_lease(session, group, claim.request.partition)
         is_ready = lease is not None and lease.ready_at <= now and lease.partition not in claim.partitions
         return [lease] if lease is not None and is_ready else [], is_ready
     leases: list[Lease] = []
-    promised = 0
+    promised = doomed = 0
     room = claim.request.max_partitions - len(claim.partitions) if claim.request.max_partitions > 0 else None
-    cursor = session.db.execute(SQL["claim_ready"], (group.id, now))
+    cursor = session.db.execute(SQL["claim_ready" if claim.burials_left > 0 else "claim_free"], (group.id, now))
     for row in cursor:
         if row[1] in claim.partitions:
             continue  # settled at once by this very pop, and ready again
         if promised >= claim.wanted or (room is not None and len(leases) >= room):
             break
         lease = lease_of_row(row)
+        if is_worn_out(queue, lease):
+            if doomed >= claim.burials_left:
+                cursor.close()
+                return leases, True
+            doomed += 1
         leases.append(lease)
         promised += 1 if lease.open or queue.settings.max_attempts == 1 else lease.pending
     cursor.close()
@@ -176,9 +191,10 @@ def _ready_leases(
 def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, claim: Claim, now: Instant) -> None:
     """Deliver from one ready row what the batch wants of it; the caller saves it."""
     if lease.token is not None:
-        close_run_out(session, queue, group, lease, now)
+        claim.burials_left -= is_worn_out(queue, lease)
+        close_run_out(session, queue, group, lease, claim.burials, now)
     if queue.lifetime_micros is not None:
-        claim.expiries_left -= expire_heads(session, queue, group, lease, claim.expiries_left, now)
+        claim.expiries_left -= expire_heads(session, queue, group, lease, claim.burials, claim.expiries_left, now)
     if claim.expiries_left <= 0 or lease.ready_at > now:
         return  # what is left is not ready yet, or this pop has settled enough that is too old
     rows = _take_open(session, queue, group, lease, claim)
@@ -191,8 +207,15 @@ def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease,
         settle_down(session, queue, group, lease, now)
 
 
-def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
-    """End a lease that ran out: its history, its head's burial when the attempts are used up, and what is retried."""
+def is_worn_out(queue: QueueRow, lease: Lease) -> bool:
+    """Whether the lease is the last of its head's attempts."""
+    return lease.token is not None and is_exhausted(queue.settings, lease.attempts)
+
+
+def close_run_out(
+    session: Session, queue: QueueRow, group: GroupRow, lease: Lease, burials: list[Burial], now: Instant
+) -> None:
+    """End a lease that ran out: its history, its head among the ``burials`` when the attempts are used up, and what is retried."""
     left = lease.open[: lease.leased]
     error = lease.last_error or LEASE_EXPIRED
     attempts = lease.attempts
@@ -205,8 +228,7 @@ def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lea
     if left:
         add_history(session, queue, group, lease, left, 0, "expired", now)
     if is_over:
-        head = lease.open.pop(0)
-        bury(session, queue, group, [Burial(head, DeadReason.MAX_ATTEMPTS, error, attempts)], now)
+        burials.append(Burial(lease.open.pop(0), DeadReason.MAX_ATTEMPTS, error, attempts))
         settle_down(session, queue, group, lease, now)
     else:
         ready_at = lease.ready_at
@@ -216,8 +238,10 @@ def close_run_out(session: Session, queue: QueueRow, group: GroupRow, lease: Lea
     session.touch_group(group)
 
 
-def expire_heads(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, limit: int, now: Instant) -> int:
-    """Settle messages at the head of a free row that are past max_wait or max_age; how many."""
+def expire_heads(
+    session: Session, queue: QueueRow, group: GroupRow, lease: Lease, burials: list[Burial], limit: int, now: Instant
+) -> int:
+    """Settle messages at the head of a free row that are past max_wait or max_age; how many. The caller does the ``burials``."""
     lifetime = queue.lifetime_micros
     if lifetime is None:
         return 0
@@ -226,7 +250,7 @@ def expire_heads(session: Session, queue: QueueRow, group: GroupRow, lease: Leas
         if is_too_old(queue.settings, lease.oldest_at, now):
             attempts = lease.attempts if lease.open else 0
             error = lease.last_error
-            bury(session, queue, group, [Burial(lease.head_seq, DeadReason.EXPIRED, error, attempts)], now)
+            burials.append(Burial(lease.head_seq, DeadReason.EXPIRED, error, attempts))
         else:
             count_expired(session, group, 1)
         if lease.open:

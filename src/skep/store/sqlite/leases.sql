@@ -34,6 +34,14 @@ FROM partition_lease INDEXED BY partition_lease_leased
 WHERE group_id = ?1 AND token IS NOT NULL AND ready_at <= ?2
 ORDER BY ready_at, partition
 
+-- name: claim_free
+-- Only the rows that nobody holds.
+SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
+       oldest_at, newest_at, expires_at, last_error, consumer
+FROM partition_lease INDEXED BY partition_lease_free
+WHERE group_id = ?1 AND token IS NULL AND ready_at <= ?2
+ORDER BY ready_at, partition
+
 -- name: lease_of_partition
 -- Primary key.
 SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,

@@ -14,7 +14,7 @@ from msgspec import Struct
 from skep.clock import Instant
 from skep.model import DeadReason
 from skep.store.rules import LEASE_EXPIRED, LEASE_RAN_OUT, comes_alone, is_exhausted, is_too_old, is_visible
-from skep.store.sqlite.bury import Burial, bury
+from skep.store.sqlite.bury import Burial, bury_all
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import count_expired, deliveries_of, pack, record, unpack
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
@@ -166,6 +166,7 @@ def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim,
         for held in ready:
             if claim.wanted > 0 and claim.expiries_left > 0:
                 _claim_set(session, queue, group, held, claim, now)
+        bury_all(session, queue, group, claim.burials, now)
 
 
 def _ready_sets(
@@ -174,10 +175,10 @@ def _ready_sets(
     """Ready rows in order, read only until they promise to fill the batch; whether they do.
 
     One whose messages come alone is the only one, and ends the claim of who has something already: passing it over would
-    mean to walk over all there are of its kind.
+    mean to walk over all there are of its kind. So does one that is to be buried when the claim may bury no more.
     """
     ready: list[SetLease] = []
-    promised = 0
+    promised = doomed = 0
     partitions = set(claim.partitions)
     limit = claim.request.max_partitions
     for held in _in_order(session, group, claim.request.partition, now):
@@ -185,6 +186,13 @@ def _ready_sets(
             if len(partitions) >= limit:
                 continue
             partitions.add(held.partition)
+        if held.token is not None and is_exhausted(queue.settings, held.attempts):
+            if doomed >= claim.burials_left:
+                claim.is_closed = not ready
+                return ready, True
+            doomed += len(held.seqs)
+            ready.append(held)
+            continue
         if comes_alone(queue.settings, held.attempts):
             claim.is_closed = bool(claim.deliveries) and not ready
             return ready or [held], promised + 1 >= claim.wanted
@@ -213,15 +221,18 @@ def _in_order(session: Session, group: GroupRow, partition: str | None, now: Ins
 
 def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease, claim: Claim, now: Instant) -> None:
     """Deliver from one ready row what the batch wants of it."""
-    if held.token is not None and not close_run_out_set(session, queue, group, held, now):
-        save_set(session, held)
-        return
+    if held.token is not None:
+        before = len(claim.burials)
+        if not close_run_out_set(session, queue, group, held, claim.burials, now):
+            claim.burials_left -= len(claim.burials) - before
+            save_set(session, held)
+            return
     delay = queue.delay_micros
     is_alone = comes_alone(queue.settings, held.attempts)
     seqs = held.seqs
     if delay or queue.lifetime_micros is not None:
         ages = read_set(session, queue, group, held)
-        ages, expired = expire_set(session, queue, group, held, ages, claim.expiries_left, now)
+        ages, expired = expire_set(session, queue, group, held, ages, claim.burials, claim.expiries_left, now)
         claim.expiries_left -= expired
         seqs = [position & MAX_SEQ for position, created_at in ages if is_visible(created_at, delay, now)]
         if not seqs or claim.expiries_left <= 0:
@@ -260,16 +271,17 @@ def _take(
     return rows
 
 
-def close_run_out_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease, now: Instant) -> bool:
-    """End a lease that ran out; False when its messages' attempts are used up and they were buried."""
+def close_run_out_set(
+    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, burials: list[Burial], now: Instant
+) -> bool:
+    """End a lease that ran out; False when its messages' attempts are used up and they are among the ``burials``."""
     is_over = is_exhausted(queue.settings, held.attempts)
     add_set_history(session, queue, group, held, held.seqs, 0, "dead" if is_over else "expired", now)
     session.add_failures(queue, group, held, held.seqs, "dead" if is_over else "retried", LEASE_RAN_OUT, now)
     error = held.last_error or LEASE_EXPIRED
     held.token = None
     if is_over:
-        burials = [Burial(seq, DeadReason.MAX_ATTEMPTS, error, held.attempts) for seq in held.seqs]
-        bury(session, queue, group, burials, now)
+        burials += [Burial(seq, DeadReason.MAX_ATTEMPTS, error, held.attempts) for seq in held.seqs]
         held.seqs = []
         return False
     held.last_error = error
@@ -289,9 +301,19 @@ def read_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease)
 
 
 def expire_set(
-    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, rows: list[Row], limit: int, now: Instant
+    session: Session,
+    queue: QueueRow,
+    group: GroupRow,
+    held: SetLease,
+    rows: list[Row],
+    burials: list[Burial],
+    limit: int,
+    now: Instant,
 ) -> tuple[list[Row], int]:
-    """Settle those of a free row that are past max_wait or max_age; the ages of the rest, and how many were settled."""
+    """Settle those of a free row that are past max_wait or max_age; the ages of the rest, and how many were settled.
+
+    The caller does the ``burials``.
+    """
     lifetime = queue.lifetime_micros
     if lifetime is None:
         return rows, 0
@@ -299,8 +321,7 @@ def expire_set(
     while done < min(limit, len(rows)) and rows[done][1] + lifetime <= now:
         position, created_at = rows[done][:2]
         if is_too_old(queue.settings, created_at, now):
-            burial = Burial(position & MAX_SEQ, DeadReason.EXPIRED, held.last_error, held.attempts)
-            bury(session, queue, group, [burial], now)
+            burials.append(Burial(position & MAX_SEQ, DeadReason.EXPIRED, held.last_error, held.attempts))
         else:
             count_expired(session, group, 1)
         done += 1
