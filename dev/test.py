@@ -6,24 +6,34 @@ line. Tests that share what takes long to start, such as a Spark, share a worker
 
 The dashboard is tested in this machine's own browser. When there is none, root installs Debian's; anyone else is told, and told
 again at the end: those tests are skipped.
+
+Temporary files are kept in memory where there is enough of it: nearly every test waits for a disk to write what it stored, and none
+needs it to outlive the machine. Set TMPDIR to have them elsewhere, and to look at them after the tests.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 WORKERS = 3
-"""One more than the cores of the machine that ten minutes are asked of: tests wait for what they start, and two left half of it idle."""
+"""One more than the cores of the machine that seven minutes are asked of: tests wait for what they start, and two left half of it idle."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = (
     "NO BROWSER: the tests of the dashboard are SKIPPED. Install one with: apt-get update && apt-get install chromium"
 )
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 6 << 30
+"""What must be free there and in the machine: the tests have three PostgreSQLs, a lake, and some files of hundreds of megabytes."""
 
 CHECKS: dict[str, list[str | Path]] = {
     "ruff check": [BIN / "ruff", "check", "--quiet"],
@@ -42,7 +52,8 @@ def main(arguments: list[str]) -> int:
     print("\n== pytest", flush=True)
     command = [sys.executable, "-m", "pytest", "-n", str(WORKERS)]
     command += [argument for argument in arguments if argument != "--fast"]
-    status = subprocess.run(command, cwd=ROOT, env=with_bytecode(), check=False).returncode
+    with temporary_files() as variables:
+        status = subprocess.run(command, cwd=ROOT, env=with_bytecode() | variables, check=False).returncode
     if not browser:
         print(f"\n{NO_BROWSER}", flush=True)
     return status or (1 if failed else 0)
@@ -56,6 +67,29 @@ def with_bytecode() -> dict[str, str]:
     environ = {"PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "pycache"), **os.environ}
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     return environ
+
+
+@contextmanager
+def temporary_files() -> Iterator[dict[str, str]]:
+    """Say where temporary files go: to a folder in memory, which is gone afterwards, or where they always go."""
+    if "TMPDIR" in os.environ or not has_memory():
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="skep-tests-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)  # PostgreSQL has an account of its own, and a folder in this one
+        yield {"TMPDIR": folder}
+
+
+def has_memory() -> bool:
+    """Whether there is a file system in memory that programs can be started from, and enough memory for it."""
+    try:
+        found = os.statvfs(MEMORY)
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    [available] = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    free = min(found.f_bavail * found.f_frsize, available)
+    return os.access(MEMORY, os.W_OK) and not found.f_flag & os.ST_NOEXEC and free >= MEMORY_BYTES
 
 
 def has_browser() -> bool:
