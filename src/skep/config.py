@@ -224,9 +224,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float,
         Meta(gt=0, description="a queue that nobody used for this long is dropped from memory, never from the store"),
     ] = 60.0
-    sample_seconds: Annotated[float, Meta(gt=0, description="how often counters are noted, for rates and charts")] = (
-        10.0
-    )
+    sample_seconds: Annotated[
+        float,
+        Meta(gt=0, description="how often counters are looked at, for rates and charts; those that changed are noted"),
+    ] = 10.0
     sweep_seconds: Annotated[float, Meta(gt=0, description="how often what has aged out is removed, at the least")] = (
         60.0
     )

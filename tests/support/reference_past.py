@@ -37,7 +37,7 @@ class ReferencePast(ReferenceViews):
         totals: dict[str, list[int]] = {}
         for key, log in self.logs.items():
             figures = self._figures(log)
-            self.moments.setdefault((key.tenant, key.name), {})[now // seconds(60)] = Moment(now, *figures)
+            self._see((key.tenant, key.name), Moment(now, *figures))
             if not log.queue.holds_dead_letters:
                 before = totals.setdefault(key.tenant, [0] * 5)
                 totals[key.tenant] = [a + b for a, b in zip(before, figures, strict=True)]
@@ -51,7 +51,14 @@ class ReferencePast(ReferenceViews):
             ]
             self._born((tenant, None), min(times), now)
         for tenant, sums in totals.items():
-            self.moments.setdefault((tenant, None), {})[now // seconds(60)] = Moment(now, *sums)
+            self._see((tenant, None), Moment(now, *sums))
+
+    def _see(self, what: tuple[str, str | None], moment: Moment) -> None:
+        """A minute tells the last change that was seen in it."""
+        minutes = self.moments.setdefault(what, {})
+        known = minutes.get(moment.at // seconds(60))
+        if known is None or msgspec.structs.replace(known, at=moment.at) != moment:
+            minutes[moment.at // seconds(60)] = moment
 
     def _born(self, what: tuple[str, str | None], at: Instant, now: Instant) -> None:
         """What was made in the last two minutes began with nothing."""
@@ -69,14 +76,7 @@ class ReferencePast(ReferenceViews):
     async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
         kept = getattr(self, "moments", {})
         wanted = [None] if names is None else [name if QueueKey(name, tenant) in self.logs else "" for name in names]
-        return [
-            [
-                moment
-                for minute, moment in sorted(kept.get((tenant, name), {}).items())
-                if minute >= since // seconds(60)
-            ]
-            for name in wanted
-        ]
+        return [_since(_told_once(kept.get((tenant, name), {})), since // seconds(60)) for name in wanted]
 
     async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
         return [
@@ -173,6 +173,22 @@ def replay_record(letter: DeadLetter, queue: str, seq: int, id_: Id, now: Instan
         dead_seq=letter.seq, dead_id=letter.id, queue=queue, seq=Seq(seq), id=id_, group=letter.group,
         reason=letter.reason, error=letter.error, attempts=letter.attempts, replayed_at=now,
     )  # fmt: skip
+
+
+def _told_once(moments: dict[int, Moment]) -> list[tuple[int, Moment]]:
+    """By minute, without those that say nothing new: the same as the one before, and as the one after or the last."""
+    told = sorted(moments.items())
+    figures = [msgspec.structs.astuple(moment)[1:] for _, moment in told]
+    return [
+        one
+        for place, one in enumerate(told)
+        if place == 0 or figures[place] != figures[place - 1] or figures[place] != [*figures, figures[place]][place + 1]
+    ]
+
+
+def _since(told: list[tuple[int, Moment]], minute: int) -> list[Moment]:
+    """Those from a minute on, after the last one before it."""
+    return [one for _, one in [one for one in told if one[0] < minute][-1:] + [one for one in told if one[0] >= minute]]
 
 
 def _without_queue(one: ReplayRecord) -> ReplayRecord:

@@ -188,7 +188,7 @@ class Engine:
         )
         self.groups = Groups(store, clock, self._in_flight, self._lifecycle.inspect, self._wake)
         self.consumers = Consumers(clock)
-        self.past = Past(store, clock, self._in_flight, self._limits)
+        self.past = Past(store, clock, self._in_flight, self.settings)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption)
 
     async def start(self) -> None:

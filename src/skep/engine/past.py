@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
+from msgspec import structs
 
 from skep.clock import Clock, Instant, seconds
-from skep.config import Limits
+from skep.config import EngineSettings
 from skep.engine import validate
 from skep.engine.attempts import Attempt, story
 from skep.engine.inflight import InFlight
@@ -26,6 +26,7 @@ QUEUES_AT_ONCE = 200
 """Queues whose figures one look takes in."""
 JOURNEYS_AT_ONCE = 200
 """Messages whose deliveries one look takes in."""
+A_MINUTE = seconds(60)
 TIMED_SECONDS = 3_600
 """Wait and handler times are those of leases that ended so lately."""
 LIVE_LEASES = 1_000
@@ -38,18 +39,19 @@ DATA_BYTES = 16 * 1024
 class Past:
     """What the engine tells of the past."""
 
-    def __init__(self, store: Store, clock: Clock, in_flight: InFlight, limits: Limits) -> None:
+    def __init__(self, store: Store, clock: Clock, in_flight: InFlight, settings: EngineSettings) -> None:
         self._store = store
         self._clock = clock
         self._in_flight = in_flight
-        self._limits = limits
+        self._limits = settings.limits
+        self._sample_seconds = settings.sample_seconds
 
     async def figures(self, since: Instant, tenant: str = DEFAULT_TENANT) -> list[Moment]:
         """A tenant as a whole by the minute, oldest first."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             [found] = await self._store.past(tenant, None, since)
-            return found
+            return steady(found, since, self._clock.now(), self._sample_seconds)
 
     async def figures_of(
         self, names: Sequence[str], since: Instant, tenant: str = DEFAULT_TENANT
@@ -61,7 +63,9 @@ class Past:
             validate.check_count(len(names), QUEUES_AT_ONCE, "the number of queues")
             for name in names:
                 validate.check_key(QueueKey(name, tenant))
-            return await self._store.past(tenant, names, since)
+            found = await self._store.past(tenant, names, since)
+            now = self._clock.now()
+            return [steady(moments, since, now, self._sample_seconds) for moments in found]
 
     async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
         """The finished leases that messages were in, as far as a bounded look finds them."""
@@ -116,7 +120,7 @@ class Past:
             for event in events:
                 _check_event(event)
             now = self._clock.now()
-            await self._store.note_trace_events(tenant, [msgspec.structs.replace(event, at=now) for event in events])
+            await self._store.note_trace_events(tenant, [structs.replace(event, at=now) for event in events])
 
     async def events(self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000) -> list[TraceEvent]:
         """The events of a trace in the order of telling."""
@@ -144,6 +148,23 @@ class Past:
             validate.check_texts((after,))
             validate.check_count(limit, self._limits.page, "limit")
             return await self._store.trace_names(tenant, after, limit)
+
+
+def steady(moments: Sequence[Moment], since: Instant, now: Instant, sample_seconds: float) -> list[Moment]:
+    """Moments with what the store leaves out: nothing changed before the first ones that are the same, nor after the last one.
+
+    The last one is from now on only when it is older than looks are apart: until then nobody has looked whether it still holds.
+    """
+    found = list(moments)
+    if found and found[0].at < since and all(_same(found[0], other) for other in found[1:2]):
+        found[0] = structs.replace(found[0], at=since)
+    if found and now - found[-1].at > max(A_MINUTE, 2 * seconds(sample_seconds)):
+        found.append(structs.replace(found[-1], at=now))
+    return found
+
+
+def _same(one: Moment, other: Moment) -> bool:
+    return structs.replace(one, at=other.at) == other
 
 
 def _check_event(event: TraceEvent) -> None:

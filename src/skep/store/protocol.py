@@ -504,6 +504,7 @@ class Store(Protocol):
     async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
         """Figures by the minute since an instant, oldest first: of each queue, or with None of the tenant as a whole.
 
+        Between two that are the same, and after the last, nothing changed. The first one may be from before: how it stood then.
         A queue that is not there has none.
         """
         ...
@@ -569,7 +570,10 @@ class Store(Protocol):
         ...
 
     async def sample(self, now: Instant) -> None:
-        """Note every group's counters, for rates and charts."""
+        """Note the counters of queues and groups that changed since the last look, for rates and charts.
+
+        In pieces, each a short transaction of its own: callers come in between.
+        """
         ...
 
     async def sweep(self, now: Instant, limit: int) -> Chore:

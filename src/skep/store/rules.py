@@ -73,7 +73,13 @@ PARTITION_WALK_SEQS = 100_000
 PAST_SECONDS = 2 * 86_400
 """How long figures by the minute are kept."""
 SAMPLE_EVERY_SECONDS = 10
-"""Counters are noted this often, at most."""
+"""Counters are looked at this often, as a rule, and noted when they changed."""
+RATE_SECONDS = 60
+"""Rates are growth over so long."""
+KEPT_SAMPLES_SECONDS = 90
+"""So much of what each look saw is kept: what rates want, for who looks a little late. Figures by the minute tell of the time before."""
+KEYFRAME_SECONDS = 86_400
+"""What does not change is noted again after so long. So the newest row of anything is younger than what is removed."""
 NEW_SECONDS = 120
 """So long after it was made a queue counts as new: the next sample notes that it began with nothing."""
 TRACE_EVENTS_SECONDS = 7 * 86_400

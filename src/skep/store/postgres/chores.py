@@ -1,4 +1,4 @@
-"""The bounded passes that the engine's timers run: promoting, expiring, retaining, sampling, sweeping, compacting.
+"""The bounded passes that the engine's timers run: promoting, expiring, retaining, sweeping, compacting.
 
 Several servers may run the same pass at once; locks make that safe, and what one has done the other finds done.
 """
@@ -18,11 +18,10 @@ from skep.store.postgres.push import open_logs
 from skep.store.postgres.scheduled import enter_log
 from skep.store.rules import (
     FAILURES_MOST,
+    KEYFRAME_SECONDS,
     LOOK_AGAIN_SECONDS,
     LOOK_FOR_IDLE_MICROS,
-    NEW_SECONDS,
     PAST_SECONDS,
-    SAMPLE_EVERY_SECONDS,
     TRACE_EVENTS,
     TRACE_EVENTS_SECONDS,
     dead_letter_target,
@@ -42,7 +41,8 @@ DEAD = load_statements(__package__, "dead")
 log = structlog.get_logger("skep.store.postgres")
 
 LEASE_HISTORY_SECONDS = 7 * 86_400
-SAMPLE_SECONDS = 2 * 86_400
+SAMPLE_SECONDS = 2 * KEYFRAME_SECONDS
+"""As long as a newest row is believed, and longer: the newest is never removed, unless its queue or group is gone."""
 RETENTION_HISTORY_SECONDS = 30 * 86_400
 REPLAY_HISTORY_SECONDS = 90 * 86_400
 EVENT_SECONDS = 86_400
@@ -228,14 +228,6 @@ async def _bounded(connection: Connection, queue_id: int, upper: int, limit: int
     return (upper, False) if last is None or last >= upper else (last, True)
 
 
-async def sample(connection: Connection, now: Instant) -> None:
-    """Note every group's counters, once in ten seconds whoever comes first."""
-    at = now - now % seconds(SAMPLE_EVERY_SECONDS)
-    if await connection.execute(SQL["sample"], at) != "INSERT 0 0":
-        await connection.execute(SQL["note_past"], at)
-        await connection.execute(SQL["note_births"], now, now - seconds(NEW_SECONDS), at)
-
-
 async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
     """Remove what has aged out, and the data of deleted queues."""
     done = 0
@@ -257,7 +249,9 @@ async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
         count = await connection.fetchval(SQL[name], now - seconds(age), limit)
         done += count
         more = more or count >= limit
-    count = await connection.fetchval(SQL["sweep_past"], (now - seconds(PAST_SECONDS)) // seconds(60), limit)
+    count = await connection.fetchval(
+        SQL["sweep_past"], (now - seconds(PAST_SECONDS + KEYFRAME_SECONDS)) // seconds(60), limit
+    )
     count += await connection.fetchval(SQL["sweep_traces"], now - seconds(TRACE_EVENTS_SECONDS), limit, TRACE_EVENTS)
     count += await connection.fetchval(
         SQL["sweep_failures"], now - seconds(LEASE_HISTORY_SECONDS), limit, FAILURES_MOST

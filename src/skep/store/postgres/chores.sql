@@ -126,53 +126,6 @@ WHERE q.id = $1 AND ($3::bigint > 0 OR $4::bigint > coalesce(
 ON CONFLICT (queue_id, at) DO UPDATE SET deleted = retention_history.deleted + excluded.deleted,
     first_seq = excluded.first_seq, settled_seq = excluded.settled_seq
 
--- name: sample
-INSERT INTO sample (queue_id, group_id, at, last_seq, completed, dead, expired, retried)
-SELECT q.id, g.id, $1::bigint, last_seq(q.id, q.floor_seq), coalesce(sum(c.completed), 0), coalesce(sum(c.dead), 0),
-       coalesce(sum(c.expired), 0), coalesce(sum(c.retried), 0)
-FROM queue q JOIN consumer_group g ON g.queue_id = q.id LEFT JOIN group_counter c ON c.group_id = g.id
-WHERE q.deleted_at IS NULL GROUP BY q.id, g.id
-UNION ALL
-SELECT q.id, 0, $1::bigint, last_seq(q.id, q.floor_seq), 0, 0, 0, 0 FROM queue q WHERE q.deleted_at IS NULL
-ON CONFLICT DO NOTHING
-
--- name: note_past
--- Only by the server that took the sample, and in order: rows of a minute are written again and again.
-WITH figures AS MATERIALIZED (
-    SELECT q.tenant, q.id, q.holds_dead_letters, x.last_seq, c.completed, c.retried, c.dead,
-           log_depth(q.id, q.first_seq, x.last_seq, q.gaps) + q.scheduled_count AS depth
-    FROM queue q
-    CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x
-    CROSS JOIN LATERAL (
-        SELECT coalesce(sum(c.completed), 0)::bigint AS completed, coalesce(sum(c.retried), 0)::bigint AS retried,
-               coalesce(sum(c.dead), 0)::bigint AS dead
-        FROM consumer_group g CROSS JOIN LATERAL (SELECT * FROM group_counter c WHERE c.group_id = g.id) c
-        WHERE g.queue_id = q.id) c
-    WHERE q.deleted_at IS NULL
-), noted AS (
-    SELECT f.tenant, f.id, f.last_seq, f.completed, f.retried, f.dead, f.depth FROM figures f
-    UNION ALL
-    SELECT f.tenant, 0, sum(f.last_seq), sum(f.completed), sum(f.retried), sum(f.dead), sum(f.depth) FROM figures f
-    WHERE NOT f.holds_dead_letters GROUP BY f.tenant
-)
-INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth)
-SELECT n.tenant, n.id, $1::bigint / 60000000, $1::bigint, n.last_seq, n.completed, n.retried, n.dead, n.depth FROM noted n
-ORDER BY n.tenant, n.id
-ON CONFLICT (tenant, queue_id, minute) DO UPDATE SET at = excluded.at, pushed = excluded.pushed,
-    completed = excluded.completed, retried = excluded.retried, dead = excluded.dead, depth = excluded.depth
-
--- name: note_births
--- That queues, and tenants, began with nothing: in the minute before, which has no row of them yet. $2 is since when something is new, $3 when the sample was taken.
-WITH figures AS MATERIALIZED (SELECT q.tenant, q.id, q.holds_dead_letters, q.created_at FROM queue q WHERE q.deleted_at IS NULL)
-INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth)
-SELECT b.tenant, b.id, b.at / 60000000 - 1, least(b.at, $3::bigint - 10000000), 0, 0, 0, 0, 0 FROM (
-    SELECT f.tenant, f.id, f.created_at AS at FROM figures f
-    UNION ALL
-    SELECT f.tenant, 0, min(f.created_at) FROM figures f WHERE NOT f.holds_dead_letters GROUP BY f.tenant) b
-WHERE b.at > $2 AND b.at <= $1
-ORDER BY b.tenant, b.id
-ON CONFLICT (tenant, queue_id, minute) DO NOTHING
-
 -- name: sweep_past
 WITH old AS (SELECT p.ctid FROM past p WHERE p.minute <= $1 ORDER BY p.minute LIMIT $2 FOR UPDATE SKIP LOCKED),
      gone AS (DELETE FROM past p USING old o WHERE p.ctid = o.ctid RETURNING 1)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import asyncpg
 import msgspec
 
-from skep.clock import MICROS_PER_SECOND, Instant, seconds
+from skep.clock import MICROS_PER_SECOND, Instant
 from skep.errors import Code, SkepError
 from skep.histories import RetentionPass
 from skep.ids import Id, minted_at
@@ -34,12 +34,12 @@ from skep.model import (
 )
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
+from skep.store.rates import rate, rates_since
 from skep.store.rules import SEQ_MAX, TRACE_SLACK_MICROS, is_seq
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "looking")
 
-RATE_WINDOW_SECONDS = 60
 WALK_ROWS = 2_000
 """How many messages one page of browsing looks at, at most."""
 FIRST_STEP_ROWS = 200
@@ -65,7 +65,7 @@ async def queue_stats(connection: Connection, key: QueueKey, now: Instant) -> Qu
 
 async def stats_of(connection: Connection, wanted: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
     """The figures of queues, in two statements; None for one that is gone."""
-    ids, since = [queue.id for queue in wanted], now - seconds(RATE_WINDOW_SECONDS)
+    ids, since = [queue.id for queue in wanted], rates_since(now)
     heads = {row["id"]: row for row in await connection.fetch(SQL["queue_figures"], ids, since)}
     groups: dict[int, list[asyncpg.Record]] = {}
     for row in await connection.fetch(SQL["group_figures"], ids, now, since, None):
@@ -91,7 +91,7 @@ def _queue_stats(queue: Queue, head: asyncpg.Record, rows: Sequence[asyncpg.Reco
         in_flight=sum(group.in_flight for group in groups),
         oldest_age_seconds=max(ages, default=0) / MICROS_PER_SECOND,
         rates=Rates(
-            pushed=_rate(head["last_seq"], head["sample_seq"], head["sample_at"], now),
+            pushed=_rate(head, "seq", head["last_seq"], now),
             completed=sum(group.rates.completed for group in groups),
             retried=sum(group.rates.retried for group in groups),
             dead=sum(group.rates.dead for group in groups),
@@ -105,7 +105,7 @@ async def group_stats(connection: Connection, key: QueueKey, group: str, now: In
     """One group's account."""
     queue = await queues.need(connection, key)
     last_seq = await connection.fetchval(SQL["last_seq"], queue.id)
-    row = await connection.fetchrow(SQL["group_figures"], [queue.id], now, now - seconds(RATE_WINDOW_SECONDS), group)
+    row = await connection.fetchrow(SQL["group_figures"], [queue.id], now, rates_since(now), group)
     if row is None:
         raise SkepError(Code.GROUP_NOT_FOUND, f"queue {key.name!r} has no group {group!r}", queue=key.name, group=group)
     return _group_stats(row, queue, last_seq, now)
@@ -130,10 +130,10 @@ def _group_stats(row: asyncpg.Record, queue: Queue, last_seq: int, now: Instant)
         oldest_at=oldest_at,
         lag_seconds=0.0 if oldest_at is None else max(0, now - oldest_at) / MICROS_PER_SECOND,
         rates=Rates(
-            pushed=_rate(last_seq, row["sample_seq"], row["sample_at"], now),
-            completed=_rate(row["completed"], row["sample_completed"], row["sample_at"], now),
-            retried=_rate(row["retried"], row["sample_retried"], row["sample_at"], now),
-            dead=_rate(row["dead"], row["sample_dead"], row["sample_at"], now),
+            pushed=_rate(row, "seq", last_seq, now),
+            completed=_rate(row, "completed", row["completed"], now),
+            retried=_rate(row, "retried", row["retried"], now),
+            dead=_rate(row, "dead", row["dead"], now),
         ),
         created_at=row["created_at"],
         external=row["external"],
@@ -143,10 +143,13 @@ def _group_stats(row: asyncpg.Record, queue: Queue, last_seq: int, now: Instant)
     )
 
 
-def _rate(value: int, before: int | None, before_at: int | None, now: Instant) -> float:
-    if before is None or before_at is None or now <= before_at:
-        return 0.0
-    return max(0.0, (value - before) * MICROS_PER_SECOND / (now - before_at))
+def _rate(row: asyncpg.Record, counter: str, value: int, now: Instant) -> float:
+    """The growth of a counter over the last minute, by the samples around its beginning."""
+    before, after = (
+        None if row[f"{which}_at"] is None else (row[f"{which}_at"], row[f"{which}_{counter}"])
+        for which in ("before", "after")
+    )
+    return rate(value, now, before, after)
 
 
 async def partition_stats(

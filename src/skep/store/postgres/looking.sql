@@ -2,7 +2,7 @@
 SELECT last_seq(q.id, q.floor_seq) FROM queue q WHERE q.id = $1
 
 -- name: queue_figures
--- Of many queues at once, each by its own look-ups. The sample is the one nearest to a minute ago, or the oldest there is. Dead
+-- Of many queues at once, each by its own look-ups. The samples are those around a minute ago. Dead
 -- letters are those it holds, and its own elsewhere: two sums of changes, so that they are not counted.
 SELECT q.id, q.first_seq, x.last_seq, q.gaps, q.scheduled_count, log_depth(q.id, q.first_seq, x.last_seq, q.gaps) + q.scheduled_count AS depth,
        ((SELECT coalesce(sum(d.change), 0) FROM dead_letter_change d WHERE d.queue_id = q.id)
@@ -11,17 +11,14 @@ SELECT q.id, q.first_seq, x.last_seq, q.gaps, q.scheduled_count, log_depth(q.id,
              WHERE t.tenant = q.tenant AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead') AND t.deleted_at IS NULL
                AND t.id <> q.id)))::bigint AS dead_letters,
        (SELECT m.created_at FROM message m WHERE m.queue_id = q.id AND m.seq >= q.first_seq ORDER BY m.queue_id, m.seq LIMIT 1) AS first_at,
-       s.last_seq AS sample_seq, s.at AS sample_at
+       b.at AS before_at, b.last_seq AS before_seq, a.at AS after_at, a.last_seq AS after_seq
 FROM unnest($1::integer[]) AS k (id)
 CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.id = k.id LIMIT 1) q
 CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x
-LEFT JOIN LATERAL (
-    (SELECT p.last_seq, p.at, 0 AS rank FROM sample p WHERE p.queue_id = q.id AND p.group_id = 0 AND p.at <= $2
-     ORDER BY p.queue_id DESC, p.group_id DESC, p.at DESC LIMIT 1)
-    UNION ALL
-    (SELECT p.last_seq, p.at, 1 FROM sample p WHERE p.queue_id = q.id AND p.group_id = 0 AND p.at > $2
-     ORDER BY p.queue_id, p.group_id, p.at LIMIT 1)
-    ORDER BY rank LIMIT 1) s ON true
+LEFT JOIN LATERAL (SELECT p.last_seq, p.at FROM sample p WHERE p.queue_id = q.id AND p.group_id = 0 AND p.at <= $2
+                   ORDER BY p.queue_id DESC, p.group_id DESC, p.at DESC LIMIT 1) b ON true
+LEFT JOIN LATERAL (SELECT p.last_seq, p.at FROM sample p WHERE p.queue_id = q.id AND p.group_id = 0 AND p.at > $2
+                   ORDER BY p.queue_id, p.group_id, p.at LIMIT 1) a ON true
 WHERE q.deleted_at IS NULL
 
 -- name: group_figures
@@ -34,8 +31,9 @@ SELECT g.id, g.queue_id, g.name, g.start_seq, g.scan_seq, g.gaps, g.active_at, g
        (SELECT m.created_at FROM message m WHERE m.queue_id = g.queue_id AND m.seq > g.scan_seq
           AND (m.audience IS NULL OR m.audience = g.id OR g.external)
         ORDER BY m.queue_id, m.seq LIMIT 1) AS undiscovered_at,
-       p.last_seq AS sample_seq, p.at AS sample_at, p.completed AS sample_completed, p.dead AS sample_dead,
-       p.retried AS sample_retried
+       b.at AS before_at, b.last_seq AS before_seq, b.completed AS before_completed, b.dead AS before_dead,
+       b.retried AS before_retried, a.at AS after_at, a.last_seq AS after_seq, a.completed AS after_completed,
+       a.dead AS after_dead, a.retried AS after_retried
 FROM unnest($1::integer[]) AS k (id)
 CROSS JOIN LATERAL (
     SELECT * FROM consumer_group g WHERE g.queue_id = k.id AND ($4::text IS NULL OR g.name = $4)) g
@@ -58,13 +56,10 @@ CROSS JOIN LATERAL (
            count(DISTINCT s.partition) FILTER (WHERE s.token IS NOT NULL AND s.ready_at > $2) AS leased_partitions,
            min(s.oldest_at) AS oldest_at, min(s.seqs[1]) - 1 AS settled
     FROM set_lease s WHERE s.queue_id = g.queue_id AND s.group_id = g.id) s
-LEFT JOIN LATERAL (
-    (SELECT p.*, 0 AS rank FROM sample p WHERE p.queue_id = g.queue_id AND p.group_id = g.id AND p.at <= $3
-     ORDER BY p.queue_id DESC, p.group_id DESC, p.at DESC LIMIT 1)
-    UNION ALL
-    (SELECT p.*, 1 FROM sample p WHERE p.queue_id = g.queue_id AND p.group_id = g.id AND p.at > $3
-     ORDER BY p.queue_id, p.group_id, p.at LIMIT 1)
-    ORDER BY rank LIMIT 1) p ON true
+LEFT JOIN LATERAL (SELECT * FROM sample p WHERE p.queue_id = g.queue_id AND p.group_id = g.id AND p.at <= $3
+                   ORDER BY p.queue_id DESC, p.group_id DESC, p.at DESC LIMIT 1) b ON true
+LEFT JOIN LATERAL (SELECT * FROM sample p WHERE p.queue_id = g.queue_id AND p.group_id = g.id AND p.at > $3
+                   ORDER BY p.queue_id, p.group_id, p.at LIMIT 1) a ON true
 ORDER BY g.queue_id, g.name
 
 -- name: partitions

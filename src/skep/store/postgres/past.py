@@ -28,14 +28,14 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "past")
 
 MINUTE = seconds(60)
-POINTS = PAST_SECONDS // 60 + 2
+POINTS = PAST_SECONDS // 60 + 3
 _WHOLE_TENANT = 0
 
 
 async def figures(
     connection: Connection, tenant: str, names: Sequence[str] | None, since: Instant
 ) -> list[list[Moment]]:
-    """Of each queue, or of the tenant as a whole."""
+    """Of each queue, or of the tenant as a whole; the row before ``since`` too."""
     if names is None:
         rows = await connection.fetch(SQL["figures"], tenant, _WHOLE_TENANT, since // MINUTE, POINTS)
         return [[Moment(*row) for row in rows]]

@@ -1,8 +1,11 @@
 -- What was: figures by the minute, deliveries of a message, events of traces. Each look is bounded.
 
 -- name: figures
+-- From the newest row before the minute on, which tells how it stood then.
 SELECT p.at, p.pushed, p.completed, p.retried, p.dead, p.depth FROM past p
-WHERE p.tenant = $1 AND p.queue_id = $2 AND p.minute >= $3
+WHERE p.tenant = $1 AND p.queue_id = $2 AND p.minute >= coalesce(
+    (SELECT b.minute FROM past b WHERE b.tenant = $1 AND b.queue_id = $2 AND b.minute < $3
+     ORDER BY b.tenant DESC, b.queue_id DESC, b.minute DESC LIMIT 1), $3)
 ORDER BY p.tenant, p.queue_id, p.minute LIMIT $4
 
 -- name: figures_of
@@ -11,8 +14,11 @@ SELECT k.place, p.at, p.pushed, p.completed, p.retried, p.dead, p.depth
 FROM unnest($2::text[]) WITH ORDINALITY AS k (name, place)
 CROSS JOIN LATERAL (SELECT q.id FROM queue q WHERE q.tenant = $1 AND q.name = k.name AND q.deleted_at IS NULL
                     ORDER BY q.tenant, q.name LIMIT 1) q
-CROSS JOIN LATERAL (SELECT * FROM past p WHERE p.tenant = $1 AND p.queue_id = q.id AND p.minute >= $3
-                    ORDER BY p.tenant, p.queue_id, p.minute LIMIT $4) p
+CROSS JOIN LATERAL (
+    SELECT * FROM past p WHERE p.tenant = $1 AND p.queue_id = q.id AND p.minute >= coalesce(
+        (SELECT b.minute FROM past b WHERE b.tenant = $1 AND b.queue_id = q.id AND b.minute < $3
+         ORDER BY b.tenant DESC, b.queue_id DESC, b.minute DESC LIMIT 1), $3)
+    ORDER BY p.tenant, p.queue_id, p.minute LIMIT $4) p
 ORDER BY k.place, p.minute
 
 -- name: queue_id

@@ -104,6 +104,7 @@ from skep.store.postgres.news import News
 from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.records import PostgresRecords
 from skep.store.postgres.refusals import PostgresRefusals
+from skep.store.postgres.sampling import Sampling
 from skep.store.postgres.scheduled import PostgresScheduled
 from skep.store.postgres.schema import migrate
 from skep.store.records import RecordStore
@@ -153,6 +154,7 @@ class PostgresStore:
         self._shard = secrets.randbelow(SHARDS)
         self._head_walk = HeadWalk()
         self._attendance = Attendance()
+        self._sampling = Sampling()
 
     async def open(self) -> None:
         """Connect, migrate, and set the clock by the database's."""
@@ -612,7 +614,8 @@ class PostgresStore:
         return await self._pool.transaction(lambda c: put_right.put_right(c, now, limit))
 
     async def sample(self, now: Instant) -> None:
-        await self._pool.transaction(lambda c: chores.sample(c, now))
+        """Note which counters changed, in pieces."""
+        await self._sampling.look(self._pool.transaction, now)
 
     async def sweep(self, now: Instant, limit: int) -> Chore:
         return await self._pool.transaction(lambda c: chores.sweep(c, now, limit))

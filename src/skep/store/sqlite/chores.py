@@ -1,4 +1,4 @@
-"""Bounded passes: promoting what is due, settling what is too old, sampling, sweeping. Retention has a file of its own.
+"""Bounded passes: promoting what is due, settling what is too old, sweeping. Retention and sampling have files of their own.
 
 Each pass does at most ``limit`` and says whether there is more right now, and when there will be.
 """
@@ -12,8 +12,7 @@ from typing import TypeVar
 from skep import scheduled
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, QueueKey
-from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted, settles_unread
-from skep.store.sqlite import past
+from skep.store.rules import KEYFRAME_SECONDS, PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted, settles_unread
 from skep.store.sqlite.bury import Burial, bury_all
 from skep.store.sqlite.claim import close_run_out, expire_heads
 from skep.store.sqlite.groups import discover
@@ -23,7 +22,6 @@ from skep.store.sqlite.scheduled import enter_log
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import close_run_out_set, expire_set, read_set, refresh_age, save_set, set_of_row
-from skep.store.sqlite.stats import group_counters, queue_counters
 from skep.store.statements import load_statements
 from skep.upkeep import Chore
 
@@ -33,7 +31,8 @@ T = TypeVar("T")
 
 _DAY_SECONDS = 86_400.0
 KEEP_LEASE_HISTORY_SECONDS = 7 * _DAY_SECONDS
-KEEP_SAMPLES_SECONDS = 2 * _DAY_SECONDS
+KEEP_SAMPLES_SECONDS = 2.0 * KEYFRAME_SECONDS
+"""As long as a newest row is believed, and longer: the newest is never removed, unless its queue or group is gone."""
 KEEP_RETENTION_HISTORY_SECONDS = 30 * _DAY_SECONDS
 KEEP_REPLAY_HISTORY_SECONDS = 90 * _DAY_SECONDS
 
@@ -50,7 +49,7 @@ _AGED = (
     ("sweep_lease_history", "next_lease_history", KEEP_LEASE_HISTORY_SECONDS),
     ("sweep_failures", "next_failure", KEEP_LEASE_HISTORY_SECONDS),
     ("sweep_samples", "next_sample", KEEP_SAMPLES_SECONDS),
-    ("sweep_past", "next_past", PAST_SECONDS),
+    ("sweep_past", "next_past", PAST_SECONDS + KEYFRAME_SECONDS),
     ("sweep_trace_events", "next_trace_event", TRACE_EVENTS_SECONDS),
     ("sweep_retention_history", "next_retention_history", KEEP_RETENTION_HISTORY_SECONDS),
     ("sweep_replay_history", "next_replay_history", KEEP_REPLAY_HISTORY_SECONDS),
@@ -203,17 +202,6 @@ def _next_expiry(session: Session, queue: QueueRow, now: Instant) -> Instant | N
         if (row := session.row(file[name], (group.id, now))) is not None
     ]
     return min(found, default=None)
-
-
-def sample(session: Session, now: Instant) -> None:
-    """Note every queue's and every group's counters."""
-    rows = []
-    queues = [session.queue(QueueKey(name, tenant)) for tenant, name in session.rows(SQL["all_queues"])]
-    for queue in queues:
-        rows.append((queue.id, 0, now, *queue_counters(session, queue)))
-        rows += [(queue.id, group.id, now, *group_counters(queue, group)) for group in session.groups(queue).values()]
-    session.db.executemany(SQL["add_sample"], rows)
-    past.note(session, queues, now)
 
 
 def sweep(session: Session, now: Instant, limit: int) -> Chore:

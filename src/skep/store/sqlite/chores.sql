@@ -15,9 +15,6 @@ SELECT due_at FROM scheduled WHERE queue_id = ?1 ORDER BY due_at LIMIT 1
 -- name: all_queues
 SELECT tenant, name FROM queue WHERE deleted_at IS NULL
 
--- name: add_sample
-INSERT INTO sample (queue_id, group_id, at, pushed, completed, retried, dead) VALUES (?, ?, ?, ?, ?, ?, ?)
-
 -- name: sweep_keys
 -- Index dedup_expiry.
 DELETE FROM dedup WHERE (queue_id, transaction_id, partition) IN (

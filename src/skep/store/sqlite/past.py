@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -19,50 +18,20 @@ from skep.store.rules import (
     PAST_SECONDS,
     SEARCHED_LEASES,
     TIMED_LEASES,
-    birth,
-    is_new,
 )
-from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
-from skep.store.sqlite.stats import queue_counters
+from skep.store.sqlite.session import MAX_SEQ, Row, Session
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "past")
 
 MINUTE = seconds(60)
-POINTS = PAST_SECONDS // 60 + 2
+POINTS = PAST_SECONDS // 60 + 3
 _WHOLE_TENANT = 0
 _LAST_POSITION = (1 << 63) - 1
 
 
-def note(session: Session, queues: Sequence[QueueRow], now: Instant) -> None:
-    """Note how queues stand, and each tenant as a whole; what dead-letter queues hold is not to do."""
-    minute = now // MINUTE
-    rows: list[tuple[object, ...]] = []
-    born: dict[str, list[int]] = defaultdict(list)
-    totals = defaultdict[str, list[int]](lambda: [0] * 5)
-    for queue in queues:
-        figures = (*queue_counters(session, queue), session.depth(queue))
-        pushed, completed, retried, dead, depth = figures
-        rows.append((queue.key.tenant, queue.id, minute, now, pushed, completed, retried, dead, depth))
-        if not queue.holds_dead_letters:
-            born[queue.key.tenant].append(queue.created_at)
-            totals[queue.key.tenant] = [sum(pair) for pair in zip(totals[queue.key.tenant], figures, strict=True)]
-    rows += [(tenant, _WHOLE_TENANT, minute, now, *sums) for tenant, sums in totals.items()]
-    session.db.executemany(SQL["note_figures"], rows)
-    _note_births(session, [queue for queue in queues if is_new(queue.created_at, now)], born, now)
-
-
-def _note_births(session: Session, new: Sequence[QueueRow], born: Mapping[str, list[int]], now: Instant) -> None:
-    """Note that queues, and tenants, began with nothing: else what happens before the first sample would not be in the past."""
-    rows: list[tuple[str, int, int]] = [(queue.key.tenant, queue.id, queue.created_at) for queue in new]
-    rows += [(tenant, _WHOLE_TENANT, min(times)) for tenant, times in born.items() if is_new(min(times), now)]
-    if rows:
-        values = [(tenant, id_, *birth(at, now)) for tenant, id_, at in rows]
-        session.db.executemany(SQL["note_birth"], values)
-
-
 def figures(session: Session, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
-    """Of each queue, or of the tenant as a whole."""
+    """Of each queue, or of the tenant as a whole; the row before ``since`` too."""
     ids = [_WHOLE_TENANT] if names is None else [_queue_id(session, tenant, name) for name in names]
     return [
         []

@@ -1,20 +1,10 @@
 -- What was: figures by the minute, deliveries of a message, events of traces. Each look is bounded.
 
--- name: note_figures
--- The row of a minute tells the last that was seen in it.
-INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (tenant, queue_id, minute) DO UPDATE SET at = excluded.at, pushed = excluded.pushed, completed = excluded.completed,
-    retried = excluded.retried, dead = excluded.dead, depth = excluded.depth
-
--- name: note_birth
--- In the minute before, which has no row of it yet.
-INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth) VALUES (?, ?, ?, ?, 0, 0, 0, 0, 0)
-ON CONFLICT (tenant, queue_id, minute) DO NOTHING
-
 -- name: figures
--- Index past_key.
+-- Index past_key; from the newest row before the minute on, which tells how it stood then.
 SELECT at, pushed, completed, retried, dead, depth FROM past
-WHERE tenant = ?1 AND queue_id = ?2 AND minute >= ?3
+WHERE tenant = ?1 AND queue_id = ?2 AND minute >= coalesce(
+    (SELECT minute FROM past WHERE tenant = ?1 AND queue_id = ?2 AND minute < ?3 ORDER BY minute DESC LIMIT 1), ?3)
 ORDER BY minute
 LIMIT ?4
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skep.clock import MICROS_PER_SECOND, Instant, seconds
+from skep.clock import MICROS_PER_SECOND, Instant
 from skep.histories import RetentionPass
 from skep.model import (
     GroupStats,
@@ -16,6 +16,7 @@ from skep.model import (
     Rates,
     Seq,
 )
+from skep.store.rates import Sample, rate, rates_since
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import unpack
 from skep.store.sqlite.log import message_at_or_after
@@ -25,7 +26,6 @@ from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "stats")
 
-RATE_WINDOW_SECONDS = 60.0
 _QUEUE_ITSELF = 0
 _NEVER = (1 << 63) - 1
 
@@ -121,19 +121,14 @@ def queue_counters(session: Session, queue: QueueRow) -> Counters:
 
 
 def _rates(session: Session, queue: QueueRow, group_id: int, counters: Counters, now: Instant) -> Rates:
-    """Growth per second since the sample nearest to a minute ago."""
-    wanted = now - seconds(RATE_WINDOW_SECONDS)
-    found = [
-        row
-        for name in ("sample_before", "sample_after")
-        if (row := session.row(SQL[name], (queue.id, group_id, wanted))) is not None and row[0] < now
-    ]
-    if not found:
-        return Rates()
-    at, *before = min(found, key=lambda row: abs(row[0] - wanted))
-    elapsed = (now - at) / MICROS_PER_SECOND
-    pushed, completed, retried, dead = (max(0, n - b) / elapsed for n, b in zip(counters, before, strict=True))
-    return Rates(pushed, completed, retried, dead)
+    """Growth per second over the last minute."""
+    wanted = (queue.id, group_id, rates_since(now))
+    before, after = (session.row(SQL[name], wanted) for name in ("sample_before", "sample_after"))
+    return Rates(*(rate(value, now, _sample(before, n), _sample(after, n)) for n, value in enumerate(counters, 1)))
+
+
+def _sample(row: Row | None, column: int) -> Sample | None:
+    return None if row is None else (row[0], row[column])
 
 
 def partition_stats(

@@ -112,6 +112,7 @@ from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_
 from skep.store.sqlite.delete import delete_message
 from skep.store.sqlite.records import SqliteRecords
 from skep.store.sqlite.refusals import SqliteRefusals
+from skep.store.sqlite.sampling import Sampling
 from skep.store.sqlite.scheduled import SqliteScheduled
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import Reader, Work, Writer
@@ -138,6 +139,7 @@ class SqliteStore:
         self._bulk_readers: list[Reader] = []
         self._bulk_start = asyncio.Lock()
         self._bulk_turn = 0
+        self._sampling = Sampling()
         self.access: AccessStore = SqliteAccess(self._write, self._read)
         self.refusals: RefusalStore = SqliteRefusals(self._write, self._read)
         self.records: RecordStore = SqliteRecords(self._write, self._read)
@@ -592,8 +594,8 @@ class SqliteStore:
         return await self._write(lambda session: put_right.put_right(session, now, limit))
 
     async def sample(self, now: Instant) -> None:
-        """Note every group's counters."""
-        await self._write(lambda session: chores.sample(session, now))
+        """Note which counters changed, in pieces."""
+        await self._sampling.look(self._write, now)
 
     async def sweep(self, now: Instant, limit: int) -> Chore:
         """Remove what has aged out, and the data of deleted queues."""

@@ -33,9 +33,6 @@ MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history
 """Tables with a row per queue or group, or per these and some time: only a chore may walk all of them."""
 
 WALKS = {
-    ("chores", "sample", "queue"): "every queue has a sample",
-    ("chores", "note_past", "queue"): "every queue has a past",
-    ("chores", "note_births", "queue"): "once a sample, those that are new among all",
     ("chores", "sweep_traces", "trace_event"): "from its oldest row, up to the limit; and its newest",
     ("chores", "sweep_retention", "queue"): "every queue has a history",
     ("chores", "sweep_leases", "lease_history"): "from its oldest row, up to the limit",
@@ -273,7 +270,7 @@ async def test_no_verb_walks_a_table_that_grows_and_hot_ones_ride_their_index(
     await every_verb(driver, watch)
 
     # Deleting dead letters compares each message with its own lease row, which is one.
-    allowed = {"sample": {"queue"}, "sweep": {"queue", "lease_history", "failed_attempt", "trace_event", "dead_letter_change"}, "purge": {""}, "replay": {""}, "delete message": {""},
+    allowed = {"sweep": {"queue", "lease_history", "failed_attempt", "trace_event", "dead_letter_change"}, "purge": {""}, "replay": {""}, "delete message": {""},
                "claim": {"operation"}, "look at operations": {"operation"}}  # fmt: skip
     for verb, scans in used.items():
         bad = {scan for scan in walks(scans) if scan.table not in allowed.get(verb, ())}

@@ -1,0 +1,199 @@
+"""Looks at all queues and groups, every few seconds: what changed since it was last noted is noted, nothing else.
+
+A row says how something stood at an instant. Between two rows that say the same, and after the last one, nothing changed. So before
+a change is noted after some quiet, the last look that saw none is noted too. A row is at most `KEYFRAME_SECONDS` old: what is older
+ages out. A look is made of many short transactions, so that callers come in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NamedTuple
+
+from skep.clock import Instant, seconds
+from skep.model import QueueKey
+from skep.store.rules import KEPT_SAMPLES_SECONDS, KEYFRAME_SECONDS, SAMPLE_EVERY_SECONDS, birth, is_new
+from skep.store.sqlite.session import Session
+from skep.store.sqlite.stats import group_counters, queue_counters
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "sampling")
+
+PIECE = 100
+"""Queues that one transaction looks at; or tenants."""
+MINUTE = seconds(60)
+_WHOLE_TENANT = 0
+_QUEUE_ITSELF = 0
+
+Figures = tuple[int, ...]
+SampleKey = tuple[int, int]
+"""Queue and group."""
+PastKey = tuple[str, int]
+"""Tenant and queue."""
+Write = Callable[[Callable[[Session], "Piece"]], Awaitable["Piece"]]
+
+
+class Noted(NamedTuple):
+    """The newest row of something."""
+
+    at: int
+    figures: Figures
+
+
+class Tenant(NamedTuple):
+    """All queues of a tenant together, without those of dead letters, and when the first of them was made."""
+
+    figures: Figures
+    created_at: int
+
+
+class Piece(NamedTuple):
+    """What one transaction saw: the newest rows now, what tenants have of it, and the last queue; None when there is no other."""
+
+    samples: dict[SampleKey, Noted]
+    past: dict[PastKey, Noted]
+    tenants: dict[str, Tenant]
+    last_id: int | None
+
+
+class Sampling:
+    """Remembers the newest row of each queue and group. The file is read where the memory has none: after a start."""
+
+    def __init__(self) -> None:
+        self._samples: dict[SampleKey, Noted] = {}
+        self._past: dict[PastKey, Noted] = {}
+        self._looked_at: Instant | None = None
+
+    async def look(self, write: Write, now: Instant) -> None:
+        """Look at everything once. ``write`` runs a piece in a transaction; only what was committed is remembered."""
+        samples: dict[SampleKey, Noted] = {}
+        past: dict[PastKey, Noted] = {}
+        tenants: dict[str, Tenant] = {}
+        after: int | None = 0
+        while after is not None:
+            piece = await write(lambda session, after=after: self._look_at_queues(session, after, now))  # type: ignore[misc]
+            samples |= piece.samples
+            past |= piece.past
+            for name, tenant in piece.tenants.items():
+                tenants[name] = _together(tenants.get(name), tenant)
+            after = piece.last_id
+        for names in _in_pieces(list(tenants)):
+            wanted = {name: tenants[name] for name in names}
+            past |= (await write(lambda session, wanted=wanted: self._look_at_tenants(session, wanted, now))).past  # type: ignore[misc]
+        # Those that are gone are forgotten with the old memory.
+        self._samples, self._past, self._looked_at = samples, past, now
+
+    def _look_at_queues(self, session: Session, after: int, now: Instant) -> Piece:
+        found = session.rows(SQL["queues_after"], (after, PIECE))
+        samples, past = (
+            Samples(session, self._samples, self._held_at(now), now),
+            Past(session, self._past, self._held_at(now), now),
+        )
+        tenants: dict[str, Tenant] = {}
+        for _, tenant, name in found:
+            queue = session.queue(QueueKey(name, tenant))
+            counters = queue_counters(session, queue)
+            figures = (*counters, session.depth(queue))
+            samples.see((queue.id, _QUEUE_ITSELF), counters)
+            for group in session.groups(queue).values():
+                samples.see((queue.id, group.id), group_counters(queue, group))
+            past.see((tenant, queue.id), figures, queue.created_at)
+            if not queue.holds_dead_letters:
+                tenants[tenant] = _together(tenants.get(tenant), Tenant(figures, queue.created_at))
+        samples.write()
+        past.write()
+        return Piece(samples.newest, past.newest, tenants, found[-1][0] if len(found) == PIECE else None)
+
+    def _look_at_tenants(self, session: Session, tenants: dict[str, Tenant], now: Instant) -> Piece:
+        past = Past(session, self._past, self._held_at(now), now)
+        for name, tenant in tenants.items():
+            past.see((name, _WHOLE_TENANT), tenant.figures, tenant.created_at)
+        past.write()
+        return Piece({}, past.newest, {}, None)
+
+    def _held_at(self, now: Instant) -> int:
+        """Until when what has changed now is known to have been as noted. Nothing changes while there is no server."""
+        usual = now - seconds(SAMPLE_EVERY_SECONDS)
+        return usual if self._looked_at is None else min(self._looked_at, now - 1)
+
+
+class Samples:
+    """Counters of queues and groups at each look, as rates want them: only those of the last minute or so are kept."""
+
+    def __init__(self, session: Session, known: dict[SampleKey, Noted], held_at: int, now: Instant) -> None:
+        self._session, self._known, self._held_at, self._now = session, known, held_at, now
+        self._rows: list[tuple[int, ...]] = []
+        self.newest: dict[SampleKey, Noted] = {}
+
+    def see(self, key: SampleKey, figures: Figures) -> None:
+        """Note it, if it is not as it was."""
+        last = _believed(self._known.get(key), self._now)
+        if last is None and (row := self._session.row(SQL["newest_sample"], key)) is not None:
+            last = Noted(row[0], row[1:])
+        if last is not None and _says_enough(last, figures, self._now):
+            self.newest[key] = last
+            return
+        if last is not None and last.figures != figures and self._held_at > last.at:
+            self._rows.append((*key, self._held_at, *last.figures))
+        self._rows.append((*key, self._now, *figures))
+        self.newest[key] = Noted(self._now, figures)
+
+    def write(self) -> None:
+        """Write what changed; older rows of the same that nobody reads any more go."""
+        if self._rows:
+            self._session.db.executemany(SQL["add_sample"], self._rows)
+            before = self._now - seconds(KEPT_SAMPLES_SECONDS)
+            self._session.db.executemany(
+                SQL["thin_samples"], [(*key, before) for key in dict.fromkeys(row[:2] for row in self._rows)]
+            )
+
+
+class Past:
+    """Figures of queues and tenants by the minute, as charts want them."""
+
+    def __init__(self, session: Session, known: dict[PastKey, Noted], held_at: int, now: Instant) -> None:
+        self._session, self._known, self._now = session, known, now
+        # In an earlier minute: the row of this one will tell of the change.
+        self._held_at = min(held_at, now // MINUTE * MINUTE - 1)
+        self._rows: list[tuple[object, ...]] = []
+        self.newest: dict[PastKey, Noted] = {}
+
+    def see(self, key: PastKey, figures: Figures, created_at: int) -> None:
+        """Note it, if it is not as it was; of something new, that it began with nothing."""
+        last = _believed(self._known.get(key), self._now)
+        if last is None and (row := self._session.row(SQL["newest_past"], key)) is not None:
+            last = Noted(row[0], row[1:])
+        if last is not None and _says_enough(last, figures, self._now):
+            self.newest[key] = last
+            return
+        if last is None and is_new(created_at, self._now):
+            self._rows.append((*key, *birth(created_at, self._now), 0, 0, 0, 0, 0))
+        if last is not None and last.figures != figures and self._held_at > last.at:
+            self._rows.append((*key, self._held_at // MINUTE, self._held_at, *last.figures))
+        self._rows.append((*key, self._now // MINUTE, self._now, *figures))
+        self.newest[key] = Noted(self._now, figures)
+
+    def write(self) -> None:
+        """Write what changed."""
+        if self._rows:
+            self._session.db.executemany(SQL["note_figures"], self._rows)
+
+
+def _believed(noted: Noted | None, now: Instant) -> Noted | None:
+    """Not what a clock noted that was put back since: such rows are dropped."""
+    return None if noted is None or noted.at > now else noted
+
+
+def _says_enough(last: Noted, figures: Figures, now: Instant) -> bool:
+    return last.figures == figures and 0 <= now - last.at < seconds(KEYFRAME_SECONDS)
+
+
+def _together(one: Tenant | None, other: Tenant) -> Tenant:
+    if one is None:
+        return other
+    sums = tuple(a + b for a, b in zip(one.figures, other.figures, strict=True))
+    return Tenant(sums, min(one.created_at, other.created_at))
+
+
+def _in_pieces(names: list[str]) -> Iterator[list[str]]:
+    return (names[start : start + PIECE] for start in range(0, len(names), PIECE))
