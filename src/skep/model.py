@@ -482,6 +482,20 @@ class Replayed(Struct, frozen=True):
     seq: Seq
 
 
+class ReplayStep(Struct, frozen=True):
+    """What one bounded replay moved, and behind which dead letter the next one looks; None when it looked at all."""
+
+    replayed: list[Replayed]
+    after: Seq | None = None
+
+
+class PurgeStep(Struct, frozen=True):
+    """How many dead letters one bounded purge deleted, and behind which one the next looks; None when it looked at all."""
+
+    count: int
+    after: Seq | None = None
+
+
 class MessageState(StrEnum):
     """How far a group has come with one message."""
 

@@ -229,14 +229,14 @@ class Driver:
         self, queue: str = "q.dead", limit: int = PLENTY, until: int = 2**62, **fields: Any
     ) -> list[Replayed]:
         ids = self.mint.mint_many(limit)
-        replayed = await self.store.replay(self.dead_filter(queue, **fields), ids, Seq(until), self.now)
+        step = await self.store.replay(self.dead_filter(queue, **fields), ids, Seq(until), self.now)
         await self.check_accounts()
-        return replayed
+        return step.replayed
 
     async def purge(self, queue: str = "q.dead", limit: int = PLENTY, **fields: Any) -> int:
-        purged = await self.store.purge(self.dead_filter(queue, **fields), limit, self.now)
+        step = await self.store.purge(self.dead_filter(queue, **fields), limit, self.now)
         await self.check_accounts()
-        return purged
+        return step.count
 
     # groups and progress
 

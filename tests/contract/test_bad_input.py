@@ -152,7 +152,7 @@ async def test_a_limit_of_nothing_finds_nothing(driver: Driver) -> None:
     assert await driver.store.list_queues(driver.tenant, limit=0) == []
     assert await driver.store.dead_letters(driver.dead_filter(), None, 0) == []
     assert await driver.purge(limit=0) == 0
-    assert await driver.store.replay(driver.dead_filter(), [], Seq(99), driver.now) == []
+    assert (await driver.store.replay(driver.dead_filter(), [], Seq(99), driver.now)).replayed == []
     assert len(await driver.dead()) == 1
 
 

@@ -204,7 +204,8 @@ async def test_a_dead_letter_is_replayed_with_another_payload(driver: Driver) ->
     await driver.reject(await driver.pop_one(), error="negative")
     wanted = driver.dead_filter()
 
-    [replayed] = await driver.store.replay(wanted, [driver.mint.mint()], Seq(1), driver.now, Edited(b'{"amount":1}'))
+    step = await driver.store.replay(wanted, [driver.mint.mint()], Seq(1), driver.now, Edited(b'{"amount":1}'))
+    [replayed] = step.replayed
 
     again = await driver.pop_one()
     assert (again.seq, again.partition, again.payload) == (replayed.seq, "p", b'{"amount":1}')
@@ -222,7 +223,7 @@ async def test_an_encrypted_queue_takes_no_edited_payload_that_is_plain(driver: 
         await driver.store.replay(driver.dead_filter(), ids, Seq(1), driver.now, Edited(b'{"amount":1}'))
     assert refused.value.code is Code.NOT_ENCRYPTED
     assert len(await driver.dead()) == 1
-    moved = await driver.store.replay(driver.dead_filter(), ids, Seq(1), driver.now, Edited(b"sealed", SEALED_TYPE))
+    step = await driver.store.replay(driver.dead_filter(), ids, Seq(1), driver.now, Edited(b"sealed", SEALED_TYPE))
 
     again = await driver.pop_one()
-    assert (len(moved), again.payload, again.content_type) == (1, b"sealed", SEALED_TYPE)
+    assert (len(step.replayed), again.payload, again.content_type) == (1, b"sealed", SEALED_TYPE)

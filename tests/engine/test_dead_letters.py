@@ -49,10 +49,10 @@ async def test_a_replay_ends_though_messages_die_while_it_runs(driver: EngineDri
     replay = driver.store.inner.replay
 
     async def replay_while_more_die(*args: object) -> object:
-        moved = await replay(*args)  # type: ignore[arg-type] # passed on as they came
-        if moved:
-            await bury(driver, len(moved))
-        return moved
+        step = await replay(*args)  # type: ignore[arg-type] # passed on as they came
+        if step.replayed:
+            await bury(driver, len(step.replayed))
+        return step
 
     driver.store.inner.replay = replay_while_more_die  # type: ignore[method-assign,assignment] # a wire tap
     moved = await driver.engine.dead_letters.replay(ALL)

@@ -349,8 +349,11 @@ class Recorder:
         """Replay, noting for each dead letter which group gave it up."""
         letters = await self.store.dead_letters(wanted, None, len(ids))
         groups = {letter.seq: letter.group for letter in letters}
-        call = self.store.replay(wanted, ids, until, now)
-        answer: list[Replayed] = await self._record("replay", now, (ids, groups), call)
+
+        async def replay() -> list[Replayed]:
+            return (await self.store.replay(wanted, ids, until, now)).replayed
+
+        answer: list[Replayed] = await self._record("replay", now, (ids, groups), replay())
         return answer
 
     async def stats(self, key: QueueKey, now: Instant) -> QueueStats:

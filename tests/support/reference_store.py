@@ -39,6 +39,7 @@ from skep.model import (
     LogBounds,
     NewMessage,
     Ordering,
+    PurgeStep,
     PushBatch,
     PushOutcome,
     PushResult,
@@ -48,6 +49,7 @@ from skep.model import (
     QueueKey,
     QueueSettings,
     Replayed,
+    ReplayStep,
     Seq,
     SettleResult,
     SettleStatus,
@@ -404,10 +406,16 @@ class ReferenceStore(
     # dead letters
 
     async def replay(
-        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None = None
-    ) -> list[Replayed]:
+        self,
+        wanted: DeadLetterFilter,
+        ids: Sequence[Id],
+        until: Seq,
+        now: Instant,
+        edited: Edited | None = None,
+        after: Seq | None = None,
+    ) -> ReplayStep:
         grave = self.log(wanted.queue)
-        letters = [letter for letter in self._matching(wanted) if letter.seq <= until][: len(ids)]
+        letters = [letter for letter in self._matching(wanted) if (after or 0) < letter.seq <= until][: len(ids)]
         for letter in letters:
             source = self.log(QueueKey(letter.source_queue, wanted.queue.tenant))
             if edited is not None:
@@ -431,13 +439,13 @@ class ReferenceStore(
             self.take_away(grave, int(letter.seq), now)
             grave.replays.append(replay_record(letter, log.queue.key.name, entry.seq, id_, now))
             replayed.append(Replayed(letter.seq, log.queue.key, id_, Seq(entry.seq)))
-        return replayed
+        return ReplayStep(replayed, letters[-1].seq if letters and len(letters) == len(ids) else None)
 
-    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
-        letters = self._matching(wanted)[:limit]
+    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
+        letters = [letter for letter in self._matching(wanted) if letter.seq > (after or 0)][:limit]
         for letter in letters:
             self.take_away(self.log(wanted.queue), int(letter.seq), now)
-        return len(letters)
+        return PurgeStep(len(letters), letters[-1].seq if letters and len(letters) == limit else None)
 
     # groups
 

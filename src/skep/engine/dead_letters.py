@@ -122,10 +122,9 @@ class DeadLetters:
         """Delete all that match now; how many were deleted, or would be."""
         with self._in_flight:
             _check(wanted)
-            matching = await self._store.count_dead_letters(wanted)
             if dry_run:
-                return matching
-            return await purge_all(self._store, self._clock, self._limits, wanted, matching)
+                return await self._store.count_dead_letters(wanted)
+            return await purge_all(self._store, self._clock, self._limits, wanted)
 
 
 def _check(wanted: DeadLetterFilter) -> None:

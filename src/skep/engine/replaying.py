@@ -57,9 +57,8 @@ async def replay_edited(
     # Sealed along with the trace, as everything that is replayed is known by it.
     message = NewMessage(source, payload, partition=letter.partition, trace_id=letter.trace_id)
     [sealed] = await seal([message], [id_])
-    moved = await store.replay(
-        wanted, [id_], letter.seq, clock.now(), Edited(sealed.payload, sealed.content_type, edited.headers)
-    )
+    instead = Edited(sealed.payload, sealed.content_type, edited.headers)
+    moved = (await store.replay(wanted, [id_], letter.seq, clock.now(), instead, Seq(letter.seq - 1))).replayed
     return Replay(len(moved), moved)
 
 
@@ -75,30 +74,33 @@ async def replay_all(
     # What dies again while this runs lies beyond that seq, so the loop ends.
     until = (await store.queue_stats(wanted.queue, clock.now())).last_seq
     count, named = 0, list[Replayed]()
+    after: Seq | None = None
     while True:
         minted = ids.mint_many(limits.replay_batch)
         try:
-            moved = await store.replay(wanted, minted, until, clock.now())
+            step = await store.replay(wanted, minted, until, clock.now(), None, after)
         except SkepError as error:
             raise SkepError(error.code, error.message, **{**error.details, "replayed": count}) from error
-        count += len(moved)
-        named += moved[: limits.replays_listed - len(named)]
-        for key in {replayed.queue for replayed in moved}:
+        count += len(step.replayed)
+        named += step.replayed[: limits.replays_listed - len(named)]
+        for key in {replayed.queue for replayed in step.replayed}:
             pushed(key, clock.now())
-        if len(moved) < len(minted):
+        if (after := step.after) is None:
             return Replay(count, named)
 
 
-async def purge_all(store: Store, clock: Clock, limits: Limits, wanted: DeadLetterFilter, matching: int) -> int:
-    """Delete as many as matched; how many were deleted."""
+async def purge_all(store: Store, clock: Clock, limits: Limits, wanted: DeadLetterFilter) -> int:
+    """Delete all that match now; how many were deleted."""
+    # What dies while this runs lies beyond that seq.
+    last = (await store.queue_stats(wanted.queue, clock.now())).last_seq
+    meant = msgspec.structs.replace(wanted, up_to=last if wanted.up_to is None else min(last, wanted.up_to))
     purged = 0
-    while purged < matching:
-        limit = min(limits.replay_batch, matching - purged)
-        done = await store.purge(wanted, limit, clock.now())
-        purged += done
-        if done < limit:
-            break
-    return purged
+    after: Seq | None = None
+    while True:
+        step = await store.purge(meant, limits.replay_batch, clock.now(), after)
+        purged += step.count
+        if (after := step.after) is None:
+            return purged
 
 
 async def with_results(

@@ -44,6 +44,7 @@ from skep.model import (
     PartitionStats,
     PopRequest,
     PopResult,
+    PurgeStep,
     PushBatch,
     PushOutcome,
     Queue,
@@ -53,7 +54,7 @@ from skep.model import (
     QueueStats,
     Renewal,
     RenewResult,
-    Replayed,
+    ReplayStep,
     Seq,
     Settlement,
     SettleResult,
@@ -330,10 +331,17 @@ class Store(Protocol):
         ...
 
     async def replay(
-        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None = None
-    ) -> list[Replayed]:
-        """Move the oldest matches up to seq ``until``, one per given id, back to their source queues, in order.
+        self,
+        wanted: DeadLetterFilter,
+        ids: Sequence[Id],
+        until: Seq,
+        now: Instant,
+        edited: Edited | None = None,
+        after: Seq | None = None,
+    ) -> ReplayStep:
+        """Move the oldest matches behind ``after`` and up to seq ``until``, one per given id, back to their source queues, in order.
 
+        It looks at a bounded number of letters, and says behind which one the next step goes on.
         A replayed message is delivered to the group that gave it up and to no other. Deduplication is bypassed and
         the replay recorded. A source queue that is gone is QUEUE_NOT_FOUND, and nothing moves. With ``edited`` they go with
         that payload instead of their own; NOT_ENCRYPTED when a source queue is encrypted and that is not.
@@ -346,8 +354,8 @@ class Store(Protocol):
         """What was replayed from a dead-letter queue, the newest letters first, those before the seq of a letter."""
         ...
 
-    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
-        """Delete up to ``limit`` matches; how many were deleted."""
+    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
+        """Delete up to ``limit`` matches behind ``after``; like `replay` it looks at a bounded number of letters."""
         ...
 
     async def quarantine(

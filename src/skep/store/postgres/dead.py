@@ -27,6 +27,7 @@ from skep.model import (
     Edited,
     NewMessage,
     Ordering,
+    PurgeStep,
     PushBatch,
     PushOutcome,
     PushResult,
@@ -34,10 +35,12 @@ from skep.model import (
     Queue,
     QueueKey,
     Replayed,
+    ReplayStep,
     Seq,
 )
 from skep.operations import operations_ahead
 from skep.records import Buried, Receipt, ReceiptKey, Unfit
+from skep.store.letters import LOOKED_PER_STEP, span
 from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
@@ -230,17 +233,18 @@ async def replay(
     now: Instant,
     shard: int,
     edited: Edited | None,
-) -> tuple[list[Replayed], list[int]]:
+    after: Seq | None,
+) -> tuple[ReplayStep, list[int]]:
     """Move the oldest matches back to their source queues, one per given id, in order; also whom to tell, as `push` does."""
     queue = await _dead_letter_queue(connection, wanted.queue)
-    until = until if wanted.up_to is None else min(until, wanted.up_to)
+    look = _look(queue, wanted, after, until)
     # A look without locks says which logs to open: all at once and in the order of everyone, the dead letters' own among them.
-    seen = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
+    seen = await look.pick(connection, len(ids))
     if not seen:
-        return [], []
+        return ReplayStep([], await look.next_start(connection, seen, len(ids))), []
     await connection.execute(SQL["take_groups"], queue.id, True)
     logs = await open_logs(connection, [queue.key, *_sources(queue, seen)], now)
-    rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), until, len(ids))
+    rows = await look.pick(connection, len(ids))
     later = [key for key in _sources(queue, rows) if key not in logs]
     logs |= await open_logs(connection, later, now) if later else {}
     for key in (queue.key, *_sources(queue, rows)):
@@ -252,26 +256,53 @@ async def replay(
             )
     await _check_order(connection, queue, logs, rows)
     replayed = []
+    audiences: dict[tuple[QueueKey, str], int] = {}
     for row, id_ in zip(rows, ids, strict=False):
         key = QueueKey(row["source_queue"], queue.key.tenant)
         source = logs[key]
         # A group that is gone is made anew at the end of the log, before the replayed message enters it.
         group = row["group_name"]
-        audience = None
-        if group != NO_GROUP:
-            audience = await connection.fetchval(SQL["audience"], source.queue_id, group, source.last_seq, now)
+        if group != NO_GROUP and (key, group) not in audiences:
+            found = await connection.fetchval(SQL["audience"], source.queue_id, group, source.last_seq, now)
+            audiences[key, group] = found
         if edited is not None:
             check_sealed(key.name, source.encrypted, edited.content_type)
         source.last_seq += 1
         await connection.execute(
-            SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audience, now,
+            SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audiences.get((key, group)), now,
             DEFAULT_PARTITION if source.ordering == Ordering.FIFO else None,
             *((None, None, None) if edited is None else (edited.payload, edited.content_type, edited.headers)),
         )  # fmt: skip
         replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
     await remove(connection, queue, [row["seq"] for row in rows], now, shard)
     sources = [logs[key] for key in {one.queue for one in replayed}]
-    return replayed, [source.queue_id for source in sources if source.watched]
+    step = ReplayStep(replayed, await look.next_start(connection, rows, len(ids)))
+    return step, [source.queue_id for source in sources if source.watched]
+
+
+class Look(Struct, frozen=True):
+    """What one step of a replay or purge looks at: ``arguments`` of the filter, and seqs behind ``after`` up to ``last``."""
+
+    queue_id: int
+    arguments: tuple[object, ...]
+    after: int
+    last: int
+
+    async def pick(self, connection: Connection, limit: int) -> list[asyncpg.Record]:
+        """The oldest matches."""
+        return await connection.fetch(SQL["pick"], *self.arguments, self.last, limit, self.after, LOOKED_PER_STEP)
+
+    async def next_start(self, connection: Connection, rows: Sequence[asyncpg.Record], limit: int) -> Seq | None:
+        """Behind which seq the next step looks, after one that found ``rows``; None when all were looked at."""
+        if rows and len(rows) >= limit:
+            return Seq(rows[-1]["seq"])
+        cut = await connection.fetchval(SQL["nth"], self.queue_id, self.after, self.last, LOOKED_PER_STEP - 1)
+        return None if cut is None else Seq(cut)
+
+
+def _look(queue: Queue, wanted: DeadLetterFilter, after: Seq | None, until: int) -> Look:
+    first, last = span(wanted, after, min(until, SEQ_MAX))
+    return Look(queue.id, _arguments(queue, wanted), min(first, SEQ_MAX) - 1, max(0, last))
 
 
 async def _check_order(
@@ -307,14 +338,17 @@ async def replays(
     ]  # fmt: skip
 
 
-async def purge(connection: Connection, wanted: DeadLetterFilter, limit: int, now: Instant, shard: int) -> int:
+async def purge(
+    connection: Connection, wanted: DeadLetterFilter, limit: int, now: Instant, shard: int, after: Seq | None
+) -> PurgeStep:
     """Delete up to ``limit`` matches."""
     queue = await _dead_letter_queue(connection, wanted.queue)
     await connection.execute(SQL["take_groups"], queue.id, True)
     await connection.execute(SQL["lock_log"], queue.id)
-    rows = await connection.fetch(SQL["pick"], *_arguments(queue, wanted), wanted.up_to, limit)
+    look = _look(queue, wanted, after, SEQ_MAX)
+    rows = await look.pick(connection, limit)
     await remove(connection, queue, [row["seq"] for row in rows], now, shard)
-    return len(rows)
+    return PurgeStep(len(rows), await look.next_start(connection, rows, limit))
 
 
 async def remove(connection: Connection, queue: Queue, seqs: list[int], now: Instant, shard: int) -> None:

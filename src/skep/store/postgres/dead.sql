@@ -63,16 +63,22 @@ WHERE d.queue_id = $1
   AND ($11::bigint IS NULL OR d.seq <= $11)
 
 -- name: pick
--- The oldest matches. Who takes them away holds the log's lock, so that two replays do not move the same ones.
-SELECT d.seq, d.source_queue, d.group_name, d.partition FROM dead_letter d
-WHERE d.queue_id = $1
-  AND ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
+-- The oldest matches among the first $14 letters behind $13. Who takes them away holds the log's lock, so that two replays do not
+-- move the same ones.
+SELECT d.seq, d.source_queue, d.group_name, d.partition
+FROM (SELECT l.* FROM dead_letter l WHERE l.queue_id = $1 AND l.seq > $13 AND l.seq <= $11
+      ORDER BY l.queue_id, l.seq LIMIT $14) d
+WHERE ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
   AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)
   AND ($6::text IS NULL OR d.group_name = $6) AND ($7::text IS NULL OR d.reason = $7)
   AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
   AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
-  AND ($11::bigint IS NULL OR d.seq <= $11)
-ORDER BY d.queue_id, d.seq LIMIT $12
+ORDER BY d.seq LIMIT $12
+
+-- name: nth
+-- Where a bounded look ends: the $4-th letter behind the first one beyond $2.
+SELECT d.seq FROM dead_letter d WHERE d.queue_id = $1 AND d.seq > $2 AND d.seq <= $3
+ORDER BY d.queue_id, d.seq OFFSET $4 LIMIT 1
 
 -- name: audience
 -- The group that gave a message up; one that is gone is made again with nothing to do ($3 is the log's last seq).

@@ -44,6 +44,7 @@ from skep.model import (
     PartitionStats,
     PopRequest,
     PopResult,
+    PurgeStep,
     PushBatch,
     PushOutcome,
     Queue,
@@ -53,7 +54,7 @@ from skep.model import (
     QueueStats,
     Renewal,
     RenewResult,
-    Replayed,
+    ReplayStep,
     Seq,
     Settlement,
     SettleResult,
@@ -408,13 +409,19 @@ class PostgresStore:
             return await dead.count(connection, wanted)
 
     async def replay(
-        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None = None
-    ) -> list[Replayed]:
-        replayed, watched = await self._pool.transaction(
-            lambda c: dead.replay(c, wanted, ids, until, now, self._shard, edited)
+        self,
+        wanted: DeadLetterFilter,
+        ids: Sequence[Id],
+        until: Seq,
+        now: Instant,
+        edited: Edited | None = None,
+        after: Seq | None = None,
+    ) -> ReplayStep:
+        step, watched = await self._pool.transaction(
+            lambda c: dead.replay(c, wanted, ids, until, now, self._shard, edited, after)
         )
         self._news.announce(watched)
-        return replayed
+        return step
 
     async def replays(
         self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
@@ -422,8 +429,8 @@ class PostgresStore:
         async with self._pool.connection() as connection:
             return await dead.replays(connection, key, source_queue, before, limit)
 
-    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
-        return await self._pool.transaction(lambda c: dead.purge(c, wanted, limit, now, self._shard))
+    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
+        return await self._pool.transaction(lambda c: dead.purge(c, wanted, limit, now, self._shard, after))
 
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant

@@ -11,7 +11,19 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.histories import ReplayRecord
 from skep.ids import Id
-from skep.model import NO_GROUP, DeadLetter, DeadLetterFilter, DeadReason, Edited, QueueKey, Replayed, Seq
+from skep.model import (
+    NO_GROUP,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadReason,
+    Edited,
+    PurgeStep,
+    QueueKey,
+    Replayed,
+    ReplayStep,
+    Seq,
+)
+from skep.store.letters import LOOKED_PER_STEP, span
 from skep.store.rules import check_sealed
 from skep.store.sqlite import order
 from skep.store.sqlite.gone import Gone, forget_messages
@@ -40,14 +52,20 @@ def count_dead_letters(session: Session, wanted: DeadLetterFilter) -> int:
 
 
 def replay(
-    session: Session, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None
-) -> list[Replayed]:
+    session: Session,
+    wanted: DeadLetterFilter,
+    ids: Sequence[Id],
+    until: Seq,
+    now: Instant,
+    edited: Edited | None,
+    after: Seq | None,
+) -> ReplayStep:
     """Move matches back to their source queues, for the group that gave them up and no other."""
     queue = _dead_queue(session, wanted.queue)
-    rows = _find(session, queue, wanted, 1, min(until, MAX_SEQ), len(ids))
+    rows, end = _look(session, queue, wanted, after, until, len(ids))
     replayed = [_send_back(session, queue, row, id_, now, edited) for row, id_ in zip(rows, ids, strict=False)]
     remove(session, queue, _gone(rows), now)
-    return replayed
+    return ReplayStep(replayed, end)
 
 
 def replays(
@@ -65,14 +83,28 @@ def replays(
     ]  # fmt: skip
 
 
-def purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
-    """Delete matches; how many."""
+def purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None) -> PurgeStep:
+    """Delete matches."""
     queue = _dead_queue(session, wanted.queue)
-    rows = _find(session, queue, wanted, 1, MAX_SEQ, limit)
+    rows, end = _look(session, queue, wanted, after, Seq(MAX_SEQ), limit)
     remove(session, queue, _gone(rows), now)
     if rows:
         session.cut_log_soon()
-    return len(rows)
+    return PurgeStep(len(rows), end)
+
+
+def _look(
+    session: Session, queue: QueueRow, wanted: DeadLetterFilter, after: Seq | None, until: Seq, limit: int
+) -> tuple[list[Row], Seq | None]:
+    """The first matches of one bounded look, and behind which seq the next look begins."""
+    first, last = span(wanted, after, min(until, MAX_SEQ))
+    if first > last:
+        return [], None
+    rows = _find(session, queue, wanted, first, last, limit, LOOKED_PER_STEP)
+    if rows and len(rows) >= limit:
+        return rows, Seq(rows[-1][0] & MAX_SEQ)
+    cut = session.row(SQL["nth_dead"], (queue.base | first, queue.base | last, LOOKED_PER_STEP - 1))
+    return rows, None if cut is None else Seq(cut[0] & MAX_SEQ)
 
 
 def _dead_queue(session: Session, key: QueueKey) -> QueueRow:
@@ -82,8 +114,17 @@ def _dead_queue(session: Session, key: QueueKey) -> QueueRow:
     return queue
 
 
-def _find(session: Session, queue: QueueRow, wanted: DeadLetterFilter, first: int, last: int, limit: int) -> list[Row]:
-    return list(session.db.execute(SQL["find_dead"], _parameters(queue, wanted, first, last, limit)))
+def _find(
+    session: Session,
+    queue: QueueRow,
+    wanted: DeadLetterFilter,
+    first: int,
+    last: int,
+    limit: int,
+    looked: int = _NO_LIMIT,
+) -> list[Row]:
+    parameters = _parameters(queue, wanted, first, last, limit) | {"looked": looked}
+    return list(session.db.execute(SQL["find_dead"], parameters))
 
 
 def _parameters(queue: QueueRow, wanted: DeadLetterFilter, first: int, last: int, limit: int) -> dict[str, Any]:

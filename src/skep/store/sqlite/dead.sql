@@ -2,14 +2,13 @@
 
 -- name: find_dead
 -- Both tables by position, in the order of the dead-letter queue. A filter that is null does not narrow; ids come as a
--- JSON list of hex and seqs as one of numbers, since a list cannot be one parameter.
+-- JSON list of hex and seqs as one of numbers, since a list cannot be one parameter. At most :looked letters are looked at.
 SELECT d.position, m.id, d.partition, d.source_queue, d.source_seq, d.group_name, d.reason, d.error, d.attempts,
        m.transaction_id, coalesce(m.trace_id, m.id), m.headers, m.content_type, m.payload, d.created_at, d.failed_at,
        m.priority, m.audience, m.partition
-FROM dead_letter AS d
-JOIN message AS m ON m.position = d.position
-WHERE d.position BETWEEN :first AND :last
-  AND (:ids IS NULL OR m.id IN (SELECT unhex(value) FROM json_each(:ids)))
+FROM (SELECT * FROM dead_letter WHERE position BETWEEN :first AND :last ORDER BY position LIMIT :looked) AS d
+CROSS JOIN message AS m ON m.position = d.position
+WHERE (:ids IS NULL OR m.id IN (SELECT unhex(value) FROM json_each(:ids)))
   AND (:seqs IS NULL OR d.position IN (SELECT :base | value FROM json_each(:seqs)))
   AND (:source_queue IS NULL OR d.source_queue = :source_queue)
   AND (:partition IS NULL OR d.partition = :partition)
@@ -20,6 +19,10 @@ WHERE d.position BETWEEN :first AND :last
   AND (:until IS NULL OR d.failed_at < :until)
 ORDER BY d.position
 LIMIT :limit
+
+-- name: nth_dead
+-- Where a bounded look ends: the table's own b-tree, and nothing of the messages.
+SELECT position FROM dead_letter WHERE position BETWEEN ?1 AND ?2 ORDER BY position LIMIT 1 OFFSET ?3
 
 -- name: count_dead
 -- The same, counted: the dry run of replay and purge, never part of a hot path.

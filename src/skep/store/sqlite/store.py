@@ -48,6 +48,7 @@ from skep.model import (
     PartitionStats,
     PopRequest,
     PopResult,
+    PurgeStep,
     PushBatch,
     PushOutcome,
     Queue,
@@ -57,7 +58,7 @@ from skep.model import (
     QueueStats,
     Renewal,
     RenewResult,
-    Replayed,
+    ReplayStep,
     Seq,
     Settlement,
     SettleResult,
@@ -398,10 +399,16 @@ class SqliteStore:
         return await self._read(lambda session: dead.count_dead_letters(session, wanted))
 
     async def replay(
-        self, wanted: DeadLetterFilter, ids: Sequence[Id], until: Seq, now: Instant, edited: Edited | None = None
-    ) -> list[Replayed]:
+        self,
+        wanted: DeadLetterFilter,
+        ids: Sequence[Id],
+        until: Seq,
+        now: Instant,
+        edited: Edited | None = None,
+        after: Seq | None = None,
+    ) -> ReplayStep:
         """Move the oldest matches back to their source queues."""
-        return await self._write(lambda session: dead.replay(session, wanted, ids, until, now, edited))
+        return await self._write(lambda session: dead.replay(session, wanted, ids, until, now, edited, after))
 
     async def replays(
         self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
@@ -409,9 +416,9 @@ class SqliteStore:
         """What was replayed from a dead-letter queue."""
         return await self._read(lambda session: dead.replays(session, key, source_queue, before, limit))
 
-    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant) -> int:
+    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
         """Delete matches."""
-        return await self._write(lambda session: dead.purge(session, wanted, limit, now))
+        return await self._write(lambda session: dead.purge(session, wanted, limit, now, after))
 
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
