@@ -11,9 +11,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
 
-TOGETHER = ("tests/spark/", "tests/browser/", "tests/cli/test_demo.py", "tests/unit/store/postgres/test_plans.py")
-"""Tests that share what takes long to start, and so a worker: a Spark, a browser, a full database. What is together comes first, and
-the demo, which takes longer than any other test, would keep one worker waiting if it came last."""
+TOGETHER = ("tests/spark/", "tests/browser/", "tests/unit/store/postgres/test_plans.py")
+"""Tests that share what takes long to start, and so a worker: a Spark, a browser, a full database. What is together comes first."""
 
 # Not truncated: of tables with few rows, that takes longer than deleting them.
 EMPTY = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 from skep.cli.demo import tables
 from skep.cli.demo.screen import PlainScreen
 from skep.config import DEFAULT_PORT
+from tests.support.demo import check_story, serving
 
 WAIT_SECONDS = 900.0
 
@@ -37,37 +37,13 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def serving(printed: str) -> int:
-    """The process that serves."""
-    found = re.search(r"\(pid (\d+)\)", printed)
-    assert found is not None, printed
-    return int(found[1])
-
-
+@pytest.mark.slow  # it starts a Spark of its own; tests/spark/test_demo.py has the same story on the one that runs
 def test_the_story_adds_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
     process = started(tmp_path, "--once")
     printed, complaints = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, complaints) == (0, ""), printed
 
-    accounts = re.findall(r"^ (\w+) +(\w+)((?: +\d+){6}) *$", printed, re.MULTILINE)
-    assert [account[:2] for account in accounts] == [
-        ("orders", "audit"), ("orders", "billing"), ("payments", "bank"), ("shipments", "parcels"), ("refusals", "letters"),
-        ("returns", "refunds"),
-    ]  # fmt: skip
-    for _, _, figures in accounts:
-        pushed, *parts = map(int, figures.split())
-        assert pushed == sum(parts) > 0
-    sums = re.search(r"(\d+) orders placed = (\d+) shipped \+ (\d+) refused", printed)
-    assert sums is not None
-    placed, shipped, refused = map(int, sums.groups())
-    assert placed == shipped + refused
-    assert shipped > 0
-    assert refused > 0
-    assert "checks held" in printed
-    assert "XTS" in printed  # what the dead letters have in common; the table may be folded
-    assert re.search(r"ok +rows in the lake = messages in the logs: (\d+) messages, \1 rows", printed)
-    assert "FAILED" not in printed
-
+    check_story(printed)
     assert not psutil.pid_exists(serving(printed))
     assert list(tmp_path.iterdir()) == []
 

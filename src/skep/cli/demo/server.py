@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from skep.config import DEFAULT_PORT
 from skep.errors import Code, SkepError
@@ -77,12 +78,14 @@ def _address(process: subprocess.Popen[str], log: list[str]) -> str | None:
         if event.get("event") == "listening":
             threading.Thread(target=_drop, args=(process.stderr,), daemon=True).start()
             return str(event["address"])
+    process.stderr.close()
     return None
 
 
-def _drop(lines: Iterator[str]) -> None:
-    for _ in lines:
-        pass
+def _drop(lines: IO[str]) -> None:
+    with lines:
+        for _ in lines:
+            pass
 
 
 def _end(process: subprocess.Popen[str]) -> None:
