@@ -15,6 +15,8 @@ import asyncio
 import itertools
 import os
 import signal
+import threading
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -338,7 +340,11 @@ def settlement(delivery: Delivery, outcome: Outcome) -> Settlement:
 
 
 class CrashingVfs(apsw.VFS):
-    """The file system as SQLite sees it, until the n-th write."""
+    """The file system as SQLite sees it, until the n-th write.
+
+    Several connections, in several threads, may have the same file open. A sync of one is a sync of the file, so what
+    would be lost is known of files, not of who opened them.
+    """
 
     def __init__(self, deadly: int, mode: str) -> None:
         self.base = apsw.vfs_names()[0]
@@ -346,6 +352,8 @@ class CrashingVfs(apsw.VFS):
         self.mode = mode
         self.writes = 0
         self.files: list[CrashingFile] = []
+        self.unsynced: dict[str, list[tuple[int, bytes, int]]] = defaultdict(list)
+        self.dying = False
         super().__init__("crashing", self.base, makedefault=True)
 
     def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
@@ -354,23 +362,26 @@ class CrashingVfs(apsw.VFS):
         return file
 
     def is_deadly(self) -> bool:
+        if self.dying:
+            threading.Event().wait()  # another thread is about to end the process
         self.writes += 1
         return self.writes == self.deadly
 
     def die(self) -> None:
+        self.dying = True
         if self.mode in UNDOING:
-            for file in self.files:
+            for file in {file.path: file for file in self.files}.values():
                 file.undo()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class CrashingFile(apsw.VFSFile):
-    """A file that remembers what was there before each write since its last sync."""
+    """A file of which is remembered what was there before each write since its last sync."""
 
     def __init__(self, vfs: CrashingVfs, name: Any, flags: list[int]) -> None:
         super().__init__(vfs.base, name, flags)
         self.vfs = vfs
-        self.unsynced: list[tuple[int, bytes, int]] = []
+        self.path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
 
     def xWrite(self, data: bytes, offset: int) -> None:
         if self.vfs.is_deadly():
@@ -390,9 +401,10 @@ class CrashingFile(apsw.VFSFile):
     def xSync(self, flags: int) -> None:
         if self.vfs.is_deadly():
             self.vfs.die()
+        synced = len(self.vfs.unsynced[self.path])
         super().xSync(flags)
         if self.vfs.mode != "lie":
-            self.unsynced.clear()
+            del self.vfs.unsynced[self.path][:synced]
 
     def xClose(self) -> None:
         self.vfs.files.remove(self)
@@ -402,10 +414,11 @@ class CrashingFile(apsw.VFSFile):
         if self.vfs.mode in UNDOING:
             size = super().xFileSize()
             readable = max(0, min(count, size - offset))
-            self.unsynced.append((offset, super().xRead(readable, offset) if readable else b"", size))
+            before = super().xRead(readable, offset) if readable else b""
+            self.vfs.unsynced[self.path].append((offset, before, size))
 
     def undo(self) -> None:
-        for offset, before, size in reversed(self.unsynced):
+        for offset, before, size in reversed(self.vfs.unsynced[self.path]):
             # In pieces: SQLite's own files take no more than 128 KiB at once, and a log that was cut may have more.
             for start in range(0, len(before), PIECE_BYTES):
                 super().xWrite(before[start : start + PIECE_BYTES], offset + start)

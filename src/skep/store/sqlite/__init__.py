@@ -1,4 +1,4 @@
-"""The SQLite store: one file, one writing thread, one fsync for many calls."""
+"""The SQLite store: one file, one connection that writes, one fsync for many calls."""
 
 from skep.store.sqlite.store import SqliteStore
 

@@ -92,6 +92,14 @@ def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[
     return [_pop_one(session, request, now) for request in requests]
 
 
+def pop_if_any(session: Session, request: PopRequest, now: Instant) -> PopResult | None:
+    """The same for one that waits; None when its queue or group is no longer one to pop from, which it finds out by itself."""
+    queue = session.find_queue(request.queue)
+    if queue is None or ((group := session.find_group(queue, request.group)) is not None and group.external):
+        return None
+    return _pop_one(session, request, now)
+
+
 def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
     queue = session.queue(request.queue)
     group = open_group(session, queue, request.group, request.start, now)

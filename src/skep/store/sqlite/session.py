@@ -137,7 +137,7 @@ class HeldLease(Protocol):
 
 
 class Session:
-    """A connection with its memory. Used by one thread only."""
+    """A connection with its memory. Used by one thread at a time."""
 
     def __init__(self, db: apsw.Connection, checkpoints: Checkpoints | None = None) -> None:
         self.db = db
@@ -151,6 +151,12 @@ class Session:
         self._operations: bool | None = None
         self.attendance = Attendance()
         self.head_walk = HeadWalk()
+
+    def close(self) -> None:
+        """Let go of the connection, and of the one that moves its log."""
+        if self.checkpoints is not None:
+            self.checkpoints.close()
+        self.db.close()
 
     def cut_log_soon(self) -> None:
         """Something was destroyed for good: the write-ahead log must not keep it."""

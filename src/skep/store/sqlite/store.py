@@ -108,6 +108,7 @@ from skep.store.sqlite import (
     transact,
 )
 from skep.store.sqlite.access import SqliteAccess
+from skep.store.sqlite.calls import Reader, Work
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.delete import delete_message
@@ -116,7 +117,7 @@ from skep.store.sqlite.refusals import SqliteRefusals
 from skep.store.sqlite.sampling import Sampling
 from skep.store.sqlite.scheduled import SqliteScheduled
 from skep.store.sqlite.session import Session
-from skep.store.sqlite.writer import Reader, Work, Writer
+from skep.store.sqlite.writer import Writer
 from skep.system_events import EventPosition, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
@@ -126,9 +127,12 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 T = TypeVar("T")
 
+MANY_MESSAGES = 2_000
+"""A call that touches so many messages would keep the event loop from its other callers, and is made in a thread."""
+
 
 class SqliteStore:
-    """Queues in one SQLite file, or in memory. One process at a time; all its callers share one writing thread."""
+    """Queues in one SQLite file, or in memory. One process at a time; all its callers share one connection that writes."""
 
     def __init__(self, path: str | Path, **knobs: int) -> None:
         """``knobs`` are those of `Knobs`."""
@@ -155,7 +159,7 @@ class SqliteStore:
         """Lock the file, connect and migrate."""
         knobs = self._knobs
         self._writer = Writer(
-            "skep-sqlite-writer", self._path, self._connect, knobs.max_waiting_calls, knobs.max_calls_per_commit
+            self._path, self._connect, knobs.busy_timeout_ms, knobs.max_waiting_calls, knobs.max_calls_per_commit
         )
         try:
             await self._writer.start()
@@ -178,13 +182,13 @@ class SqliteStore:
             raise
         if self._path == MEMORY:
             return Session(db)
-        checkpoints = Checkpoints(db, self._knobs.checkpoint_pages)
+        checkpoints = Checkpoints(db, self._knobs.checkpoint_pages, lambda: open_writer(self._path, self._knobs))
         with suppress(apsw.Error):  # a full disk: the next upkeep tries again
             checkpoints.cut()  # whoever had the file before may have died before they could
         return Session(db, checkpoints)
 
     def _make_reader(self, name: str) -> Reader:
-        return Reader(f"skep-sqlite-{name}", self._path, self._connect_reader, self._knobs.max_waiting_calls, 1)
+        return Reader(f"skep-sqlite-{name}", self._path, self._connect_reader, self._knobs.max_waiting_calls)
 
     def _connect_reader(self) -> Session:
         return Session(open_reader(self._path, self._knobs))
@@ -199,10 +203,11 @@ class SqliteStore:
             self._lock.release()
             self._lock = None
 
-    async def _write(self, work: Work[T]) -> T:
+    async def _write(self, work: Work[T], messages: int = MANY_MESSAGES) -> T:
+        """Write; ``messages`` is how many are touched at the most, if that is known: few of them are written at once."""
         if self._writer is None:
             raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
-        return await self._writer.call(work)
+        return await self._writer.call(work, short=messages < MANY_MESSAGES)
 
     async def _destroy(self, work: Work[T], done: str) -> T:
         """Write, and leave nothing of what was before in the write-ahead log."""
@@ -224,10 +229,9 @@ class SqliteStore:
         return await self._bulk_readers[self._bulk_turn % len(self._bulk_readers)].call(work)
 
     async def _read(self, work: Work[T]) -> T:
-        thread = self._reader or self._writer
-        if thread is None:
-            raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
-        return await thread.call(work)
+        if self._reader is None:
+            return await self._write(work)
+        return await self._reader.call(work)
 
     # queues
 
@@ -261,19 +265,34 @@ class SqliteStore:
 
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
         """Append every batch that is not refused."""
-        return await self._write(lambda session: receipts.push(session, batches, now, create_queues))
+        messages = sum(len(batch.ids) for batch in batches)
+        return await self._write(lambda session: receipts.push(session, batches, now, create_queues), messages)
+
+    async def push_and_pop(
+        self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
+    ) -> tuple[list[PushOutcome], list[PopResult | None]]:
+        """Append, and lease what is ready then, in one transaction."""
+        messages = sum(len(batch.ids) for batch in batches) + sum(request.batch for request in requests)
+
+        def work(session: Session) -> tuple[list[PushOutcome], list[PopResult | None]]:
+            outcomes = receipts.push(session, batches, now, create_queues)
+            popped: list[PopResult | None] = [claim.pop_if_any(session, request, now) for request in requests]
+            return outcomes, popped
+
+        return await self._write(work, messages)
 
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         """Lease messages for each request in turn."""
-        return await self._write(lambda session: claim.pop(session, requests, now))
+        messages = sum(request.batch for request in requests)
+        return await self._write(lambda session: claim.pop(session, requests, now), messages)
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
         """Settle each message on its own merits."""
-        return await self._write(lambda session: settle.settle(session, settlements, now))
+        return await self._write(lambda session: settle.settle(session, settlements, now), len(settlements))
 
     async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
         """Move the deadline of each lease whose token is still good."""
-        return await self._write(lambda session: settle.renew(session, renewals, now))
+        return await self._write(lambda session: settle.renew(session, renewals, now), len(renewals))
 
     async def transact(
         self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True

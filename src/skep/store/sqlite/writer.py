@@ -1,141 +1,100 @@
-"""Threads that own a connection: the writer, which commits the waiting calls of all callers together, and the reader.
+"""The one connection that writes. It commits the waiting calls of all callers together.
 
-The writer takes all that waits, runs each call (in a savepoint of its own, if there are several) inside one transaction, commits
-once (one fsync for many calls), and only then answers (I1): an error undoes its own call only, and a failed commit fails every
-call in it. All answers of a commit go back to the event loop in one step. Whatever can come after the answers does.
+It takes all that waits, runs each call (in a savepoint of its own, if there are several) inside one transaction, commits once (one
+fsync for many calls), and only then answers (I1): an error undoes its own call only, and a failed commit fails every call in it.
+
+Short calls run on the event loop's own thread. In another thread each of their statements would let go of the interpreter and wait
+to get it back, which costs many times what the statement does. Long ones, and commits where the disk is slow, run in a thread; short
+ones wait for it, since the connection is in one place at a time. Checkpoints have a thread and a connection of their own: nobody
+waits for them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
 
 import apsw
 import structlog
 
 from skep.errors import Code, SkepError
-from skep.store.sqlite.connection import store_error
+from skep.store.sqlite.calls import Answer, Call, T, Work, deliver, translated
 from skep.store.sqlite.session import Session
 
 CUT_TRIES = 20
 """So often cutting the write-ahead log is tried before a caller is told that it cannot be; each waits a tenth of a second."""
 TELL_SECONDS = 60
 """So often the log tells that the file takes no writes. A disk that is nearly full takes one and not the next."""
+SLOW_COMMIT_SECONDS = 0.001
+"""A disk that takes longer for a commit is waited for in the thread, while the event loop goes on."""
+NEWEST_SHARE = 0.2
+"""What the latest commit counts for in how long commits take."""
 
 log = structlog.get_logger("skep.store.sqlite")
 
-T = TypeVar("T")
-Work = Callable[[Session], T]
 
-
-class Call(NamedTuple):
-    """Something to do and whom to tell. ``bare`` work runs outside a transaction."""
-
-    work: Work[Any]
-    future: asyncio.Future[Any]
-    bare: bool = False
-
-
-class Answer(NamedTuple):
-    """What became of a call."""
-
-    future: asyncio.Future[Any]
-    value: Any
-    error: Exception | None
-
-
-class ConnectionThread:
-    """A thread, the session it alone uses, and the bounded queue of calls before it."""
+class Writer:
+    """Calls that write, in transactions that many of them share."""
 
     def __init__(
-        self, name: str, path: str, connect: Callable[[], Session], max_waiting: int, max_together: int
+        self, path: str, connect: Callable[[], Session], busy_timeout_ms: int, max_waiting: int, max_together: int
     ) -> None:
         self._path = path
         self._connect = connect
+        self._busy_timeout_ms = busy_timeout_ms
         self._loop = asyncio.get_running_loop()
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._room = asyncio.Semaphore(max_waiting)
         self._max_together = max_together
-        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._short: deque[Call] = deque()
+        self._long: deque[Call] = deque()
+        self._long_next = False
+        self._planned = False
+        self._away = False
+        """Whether the thread has the connection."""
+        self._commit_seconds = 0.0
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._thread = ThreadPoolExecutor(1, "skep-sqlite-writer")
+        self._session: Session
+        self._connected = False
         self.commits = 0
+        self.refused: Exception | None = None
+        """Why SQLite did not take the last write; None when it did."""
+        self._told_at: float | None = None
+        self._changes_before = 0
 
     async def start(self) -> None:
         """Connect in the thread; raises what connecting raised."""
-        self._thread.start()
-        await self._opened
+        try:
+            self._session = await self._loop.run_in_executor(self._thread, self._connect)
+        except Exception as error:
+            raise translated(error, self._path) from error
+        self._connected = True
+        self._session.db.set_busy_timeout(0)
 
     async def stop(self) -> None:
         """Finish what waits, then close the connection."""
-        if not self._stopping:
-            self._stopping = True
-            self._calls.put(None)
-        await asyncio.to_thread(self._thread.join)
+        self._stopping = True
+        await self._idle.wait()
+        if self._connected:
+            self._connected = False
+            await self._loop.run_in_executor(self._thread, self._session.close)
+        self._thread.shutdown()
 
-    async def call(self, work: Work[T], bare: bool = False) -> T:
-        """Run ``work`` in the thread; its result once it is committed."""
+    async def call(self, work: Work[T], *, short: bool = False, bare: bool = False) -> T:
+        """Run ``work``; its result once it is committed. ``short`` is what may run on the event loop."""
         async with self._room:
             if self._stopping:
                 raise SkepError(Code.STOPPING, f"{self._path} is being closed")
             future: asyncio.Future[T] = self._loop.create_future()
-            self._calls.put(Call(work, future, bare))
+            (self._short if short else self._long).append(Call(work, future, bare))
+            self._plan()
             return await future
-
-    # in the thread
-
-    def _run(self) -> None:
-        try:
-            session = self._connect()
-        except Exception as error:
-            self._tell([Answer(self._opened, None, self._translate(error))])
-            return
-        self._tell([Answer(self._opened, None, None)])
-        try:
-            while calls := self._take():
-                self._serve(session, calls)
-        finally:
-            session.db.close()
-
-    def _take(self) -> list[Call]:
-        """All calls that wait, at least one; none once the thread is to stop."""
-        first = self._calls.get()
-        if first is None:
-            return []
-        calls = [first]
-        while len(calls) < self._max_together:
-            try:
-                call = self._calls.get_nowait()
-            except queue.Empty:
-                break
-            if call is None:
-                self._calls.put(None)
-                break
-            calls.append(call)
-        return calls
-
-    def _serve(self, session: Session, calls: list[Call]) -> None:
-        raise NotImplementedError
-
-    def _translate(self, error: Exception) -> Exception:
-        return store_error(error, self._path) if isinstance(error, apsw.Error) else error
-
-    def _tell(self, answers: list[Answer]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(_deliver, answers)
-
-
-class Writer(ConnectionThread):
-    """The one thread that writes."""
-
-    refused: Exception | None = None
-    """Why SQLite did not take the last write; None when it did."""
-    _told_at: float | None = None
 
     async def cut_log(self, done: str) -> None:
         """Leave nothing in the write-ahead log; STORE_BUSY, with what was ``done``, when someone keeps reading it."""
@@ -148,42 +107,142 @@ class Writer(ConnectionThread):
             "reader (a backup?) and repeat this, or wait: the server tries again every second",
         )
 
-    def _serve(self, session: Session, calls: list[Call]) -> None:
+    # on the event loop
+
+    def _plan(self) -> None:
+        if not self._planned and not self._away:
+            self._planned = True
+            self._idle.clear()
+            self._loop.call_soon(self._pass)
+
+    def _pass(self) -> None:
+        """Serve what waits: the short calls and the long ones by turns."""
+        self._planned = False
+        if self._short and not (self._long and self._long_next):
+            self._long_next = True
+            self._serve_here(self._take(self._short))
+        elif self._long:
+            self._long_next = False
+            self._hand_over(self._served, self._take(self._long))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._away:
+            return
+        if self._short or self._long:
+            self._plan()
+        else:
+            self._idle.set()
+
+    def _take(self, waiting: deque[Call]) -> list[Call]:
+        return [waiting.popleft() for _ in range(min(len(waiting), self._max_together))]
+
+    def _serve_here(self, calls: list[Call]) -> None:
+        try:
+            self._session.db.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            self._hand_over(self._served, calls)  # another process has the file: that is waited for in the thread
+            return
+        except Exception as error:
+            deliver(self._failed(calls, error))
+            return
+        try:
+            answers = self._worked(calls)
+        except Exception as error:
+            deliver(self._failed(calls, error))
+            return
+        if self._commit_seconds > SLOW_COMMIT_SECONDS:
+            self._hand_over(self._ended, calls, answers)
+            return
+        deliver(self._ended(calls, answers))
+        self._checkpoint()
+
+    def _hand_over(self, work: Callable[..., list[Answer]], *arguments: list[Call] | list[Answer]) -> None:
+        self._away = True
+        self._thread.submit(self._there, work, arguments)
+
+    def _back(self, answers: list[Answer]) -> None:
+        """The connection is back from the thread."""
+        deliver(answers)
+        self._checkpoint()
+        self._away = False
+        self._go_on()
+
+    def _checkpoint(self) -> None:
+        checkpoints = self._session.checkpoints
+        if checkpoints is not None and checkpoints.due:
+            checkpoints.begin(lambda: self._loop.call_soon_threadsafe(self._end_checkpoint))
+
+    def _end_checkpoint(self) -> None:
+        """What was committed while a checkpoint ran is moved by the writer itself, so that the log begins anew."""
+        if not self._stopping:
+            self._long.append(Call(_end_checkpoint, self._loop.create_future(), bare=True))
+            self._plan()
+
+    # in the thread
+
+    def _there(self, work: Callable[..., list[Answer]], arguments: tuple[list[Call] | list[Answer], ...]) -> None:
+        self._session.db.set_busy_timeout(self._busy_timeout_ms)
+        try:
+            answers = work(*arguments)
+        finally:
+            self._session.db.set_busy_timeout(0)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._back, answers)
+
+    def _served(self, calls: list[Call]) -> list[Answer]:
         together = [call for call in calls if not call.bare]
-        if together:
-            self._tell(self._commit(session, together))
-        for call in calls:
-            if call.bare:
-                self._tell([self._alone(session, call)])
-        if session.checkpoints is not None:
-            session.checkpoints.run_if_due()
+        answers = self._committed(together) if together else []
+        return answers + [self._alone(call) for call in calls if call.bare]
 
-    def _alone(self, session: Session, call: Call) -> Answer:
+    def _alone(self, call: Call) -> Answer:
         try:
-            return Answer(call.future, call.work(session), None)
+            return Answer(call.future, call.work(self._session), None)
         except Exception as error:
-            return Answer(call.future, None, self._translate(error))
+            return Answer(call.future, None, translated(error, self._path))
 
-    def _commit(self, session: Session, calls: list[Call]) -> list[Answer]:
-        """Run the calls in one transaction; when SQLite gave up on the whole of it, each in one of its own."""
-        changes = session.db.total_changes()
+    # in either
+
+    def _committed(self, calls: list[Call]) -> list[Answer]:
+        """Run the calls in one transaction."""
         try:
-            session.db.execute("BEGIN IMMEDIATE")
-            answers = [self._isolated(session, call) for call in calls] if len(calls) > 1 else [_run(session, calls[0])]
-            session.db.execute("COMMIT")
-            self.commits += 1
-            if self.refused is not None and session.db.total_changes() > changes:
-                self._taken()
+            self._session.db.execute("BEGIN IMMEDIATE")
+            answers = self._worked(calls)
         except Exception as error:
-            self._roll_back(session)
-            if isinstance(error, _TransactionLostError) and len(calls) > 1:
-                return [answer for call in calls for answer in self._commit(session, [call])]
-            cause = error.cause if isinstance(error, _TransactionLostError) else error
-            failure = self._translate(cause)
-            if isinstance(cause, apsw.Error):
-                self._refused(failure)
-            return [Answer(call.future, None, failure) for call in calls]
+            return self._failed(calls, error)
+        return self._ended(calls, answers)
+
+    def _worked(self, calls: list[Call]) -> list[Answer]:
+        if self.refused is not None:
+            self._changes_before = self._session.db.total_changes()
+        if len(calls) == 1:
+            return [_run(self._session, calls[0])]
+        return [self._isolated(call) for call in calls]
+
+    def _ended(self, calls: list[Call], answers: list[Answer]) -> list[Answer]:
+        """Commit, and note how long that took."""
+        begun = time.perf_counter()
+        db = self._session.db
+        try:
+            db.execute("COMMIT")
+        except Exception as error:
+            return self._failed(calls, error)
+        self._commit_seconds += (time.perf_counter() - begun - self._commit_seconds) * NEWEST_SHARE
+        self.commits += 1
+        if self.refused is not None and db.total_changes() > self._changes_before:
+            self._taken()
         return answers
+
+    def _failed(self, calls: list[Call], error: Exception) -> list[Answer]:
+        """Undo the transaction; when SQLite gave up on the whole of it, give each call one of its own."""
+        self._roll_back()
+        if isinstance(error, _TransactionLostError) and len(calls) > 1:
+            return [answer for call in calls for answer in self._committed([call])]
+        cause = error.cause if isinstance(error, _TransactionLostError) else error
+        failure = translated(cause, self._path)
+        if isinstance(cause, apsw.Error):
+            self._refused(failure)
+        return [Answer(call.future, None, failure) for call in calls]
 
     def _refused(self, failure: Exception) -> None:
         """SQLite did not take a write: the disk is full, another process holds the file, or it is damaged."""
@@ -198,44 +257,26 @@ class Writer(ConnectionThread):
         log.info("the store takes writes again", refused=str(self.refused))
         self.refused = None
 
-    def _isolated(self, session: Session, call: Call) -> Answer:
+    def _isolated(self, call: Call) -> Answer:
         """Run a call so that it can fail without the others. For that SQLite keeps what each page was before; one alone can do without."""
-        db = session.db
+        db = self._session.db
         db.execute("SAVEPOINT call")
         try:
-            answer = _run(session, call)
+            answer = _run(self._session, call)
         except Exception as error:
-            session.forget()
+            self._session.forget()
             if not db.in_transaction:
                 raise _TransactionLostError(error) from error
             db.execute("ROLLBACK TO call; RELEASE call")
-            return Answer(call.future, None, self._translate(error))
+            return Answer(call.future, None, translated(error, self._path))
         db.execute("RELEASE call")
         return answer
 
-    def _roll_back(self, session: Session) -> None:
-        session.forget()
+    def _roll_back(self) -> None:
+        self._session.forget()
         with suppress(apsw.Error):  # SQLite may have rolled back by itself
-            if session.db.in_transaction:
-                session.db.execute("ROLLBACK")
-
-
-class Reader(ConnectionThread):
-    """A thread that reads committed snapshots, one call at a time."""
-
-    def _serve(self, session: Session, calls: list[Call]) -> None:
-        self._tell([self._snapshot(session, call) for call in calls])
-
-    def _snapshot(self, session: Session, call: Call) -> Answer:
-        session.forget()
-        try:
-            session.db.execute("BEGIN")
-            try:
-                return Answer(call.future, call.work(session), None)
-            finally:
-                session.db.execute("ROLLBACK")
-        except Exception as error:
-            return Answer(call.future, None, self._translate(error))
+            if self._session.db.in_transaction:
+                self._session.db.execute("ROLLBACK")
 
 
 class _TransactionLostError(Exception):
@@ -252,15 +293,10 @@ def _run(session: Session, call: Call) -> Answer:
     return Answer(call.future, value, None)
 
 
+def _end_checkpoint(session: Session) -> None:
+    if session.checkpoints is not None:
+        session.checkpoints.end()
+
+
 def _cut(session: Session) -> bool:
     return session.checkpoints is None or session.checkpoints.cut()
-
-
-def _deliver(answers: list[Answer]) -> None:
-    for future, value, error in answers:
-        if future.done():
-            continue  # the caller was cancelled and no longer waits
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)

@@ -111,7 +111,7 @@ async def in_one_commit(store: SqliteStore, *calls: Coroutine[Any, Any, Any]) ->
     await asyncio.to_thread(begun.wait)
     waiting = [asyncio.create_task(call) for call in calls]
     await asyncio.sleep(0)
-    assert writer._calls.qsize() == len(calls)
+    assert len(writer._short) == len(calls)
     before = store.commits
     go.set()
     found = await asyncio.gather(*waiting, return_exceptions=True)
@@ -177,24 +177,42 @@ async def test_I1_every_commit_is_an_fsync(store: SqliteStore) -> None:
     assert await pragma("journal_mode") == "wal"
 
 
-async def test_answers_do_not_wait_for_a_checkpoint(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on = threading.Event()
-    monkeypatch.setattr(Checkpoints, "run_if_due", lambda _: goes_on.wait(30))
+async def test_nobody_waits_for_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def move(_: Checkpoints) -> None:
+        begun.set()
+        goes_on.wait(30)
+
+    monkeypatch.setattr(Checkpoints, "_move", move)
+    store = SqliteStore(tmp_path / "skep.db", checkpoint_pages=1)
+    await store.open()
 
     async with asyncio.timeout(20):
         await store.push([batch(b"x")], NOW)
+        await asyncio.to_thread(begun.wait)
+        await store.push([batch(b"y")], NOW)
+        await store.delete_queue(KEY, NOW)
     goes_on.set()
+    await store.close()
 
 
 @pytest.mark.parametrize(("checkpoint_pages", "is_moved"), [(1, True), (1_000, False)])
 async def test_a_log_that_is_long_is_moved_into_the_database(
-    tmp_path: Path, checkpoint_pages: int, is_moved: bool
+    tmp_path: Path, checkpoint_pages: int, is_moved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ended, end = threading.Event(), Checkpoints.end
+
+    def told(checkpoints: Checkpoints) -> None:
+        end(checkpoints)
+        ended.set()
+
+    monkeypatch.setattr(Checkpoints, "end", told)
     store = SqliteStore(tmp_path / "skep.db", checkpoint_pages=checkpoint_pages)
     await store.open()
     await store.push([batch(b"x")], NOW)
-    assert store._writer is not None
-    await store._writer.call(lambda _: None, bare=True)  # comes after all of that
+    if is_moved:
+        await asyncio.to_thread(ended.wait)
 
     alone = tmp_path / "alone.db"
     alone.write_bytes((tmp_path / "skep.db").read_bytes())

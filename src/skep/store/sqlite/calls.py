@@ -1,0 +1,119 @@
+"""Calls of a store that wait for a connection, and the thread that reads.
+
+A reading connection has a thread of its own, which takes calls one by one, so that long reads are in nobody's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+
+import apsw
+
+from skep.errors import Code, SkepError
+from skep.store.sqlite.connection import store_error
+from skep.store.sqlite.session import Session
+
+T = TypeVar("T")
+Work = Callable[[Session], T]
+
+
+class Call(NamedTuple):
+    """Something to do and whom to tell. ``bare`` work runs outside a transaction."""
+
+    work: Work[Any]
+    future: asyncio.Future[Any]
+    bare: bool = False
+
+
+class Answer(NamedTuple):
+    """What became of a call."""
+
+    future: asyncio.Future[Any]
+    value: Any
+    error: Exception | None
+
+
+def deliver(answers: list[Answer]) -> None:
+    """Tell callers, on the event loop's thread."""
+    for future, value, error in answers:
+        if future.done():
+            continue  # the caller was cancelled and no longer waits
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+
+def translated(error: Exception, path: str) -> Exception:
+    """What went wrong, in our words when SQLite says it."""
+    return store_error(error, path) if isinstance(error, apsw.Error) else error
+
+
+class Reader:
+    """A thread with a connection that reads committed snapshots, one call at a time."""
+
+    def __init__(self, name: str, path: str, connect: Callable[[], Session], max_waiting: int) -> None:
+        self._path = path
+        self._connect = connect
+        self._loop = asyncio.get_running_loop()
+        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._room = asyncio.Semaphore(max_waiting)
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    async def start(self) -> None:
+        """Connect in the thread; raises what connecting raised."""
+        self._thread.start()
+        await self._opened
+
+    async def stop(self) -> None:
+        """Finish what waits, then close the connection."""
+        if not self._stopping:
+            self._stopping = True
+            self._calls.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    async def call(self, work: Work[T]) -> T:
+        """Run ``work`` in the thread, on one snapshot."""
+        async with self._room:
+            if self._stopping:
+                raise SkepError(Code.STOPPING, f"{self._path} is being closed")
+            future: asyncio.Future[T] = self._loop.create_future()
+            self._calls.put(Call(work, future))
+            return await future
+
+    # in the thread
+
+    def _run(self) -> None:
+        try:
+            session = self._connect()
+        except Exception as error:
+            self._tell(Answer(self._opened, None, translated(error, self._path)))
+            return
+        self._tell(Answer(self._opened, None, None))
+        try:
+            while (call := self._calls.get()) is not None:
+                self._tell(self._snapshot(session, call))
+        finally:
+            session.db.close()
+
+    def _snapshot(self, session: Session, call: Call) -> Answer:
+        session.forget()
+        try:
+            session.db.execute("BEGIN")
+            try:
+                return Answer(call.future, call.work(session), None)
+            finally:
+                session.db.execute("ROLLBACK")
+        except Exception as error:
+            return Answer(call.future, None, translated(error, self._path))
+
+    def _tell(self, answer: Answer) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(deliver, [answer])
