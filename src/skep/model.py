@@ -397,7 +397,10 @@ class SettleStatus(StrEnum):
 
 
 class SettleResult(Struct, frozen=True, gc=False):
-    """The answer for one settlement; REFUSED means that nothing changed (I6), ``repeated`` that it did when it was first made."""
+    """The answer for one settlement; REFUSED means that nothing changed (I6), ``repeated`` that it did when it was first made.
+
+    ``frees`` is false when the store knows that no other message can be had for it.
+    """
 
     status: SettleStatus
     code: Code | None = None
@@ -405,6 +408,7 @@ class SettleResult(Struct, frozen=True, gc=False):
     dead_letter_queue: str | None = None
     operation: QueuedOperation | None = None
     repeated: bool = False
+    frees: bool = True
 
 
 class Renewal(Struct, frozen=True, kw_only=True):

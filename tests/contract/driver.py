@@ -128,6 +128,11 @@ class Driver:
         (delivery,) = await self.pop(queue, batch=1, **fields)
         return delivery
 
+    async def pop_after_creating(self, name: str = "q", **settings: Any) -> None:
+        """Make a queue, and its group by a look that finds nothing."""
+        await self.create(name, **settings)
+        await self.pop(name)
+
     # settle
 
     def settlement(self, delivery: Delivery, outcome: Outcome = Outcome.ACK, **fields: Any) -> Settlement:

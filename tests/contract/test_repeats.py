@@ -48,7 +48,7 @@ async def leased(request: pytest.FixtureRequest, driver: Driver) -> list[Deliver
 
 def again(results: list[SettleResult]) -> list[SettleResult]:
     """The same answers, marked as those of a repeat."""
-    return [msgspec.structs.replace(result, repeated=True) for result in results]
+    return [msgspec.structs.replace(result, repeated=True, frees=False) for result in results]
 
 
 SAID: dict[str, dict[str, Any]] = {

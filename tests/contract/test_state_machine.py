@@ -38,6 +38,7 @@ from skep.model import (
     Ordering,
     Outcome,
     PopRequest,
+    PopResult,
     PushBatch,
     QueueKey,
     QueueSettings,
@@ -272,14 +273,18 @@ class StoreMachine(RuleBasedStateMachine):
             auto_ack=auto_ack,
         )
         (result,) = self.run(self.store.pop([request], self.now))
+        self.popped(request, result)
+
+    def popped(self, request: PopRequest, result: PopResult) -> None:
+        """The store gave this; a reference must be able to give the same."""
         follow = [int(delivery.seq) for delivery in result.deliveries]
 
         def agree_when(discover: str) -> Callable[[ReferenceStore], None]:
             def agree(model: ReferenceStore) -> None:
                 expected = model._pop(request, self.now, discover == "before", follow)
                 if discover == "after":
-                    log = model.log(key)
-                    model.discover(log, log.groups[group], self.now)
+                    log = model.log(request.queue)
+                    model.discover(log, log.groups[request.group], self.now)
                 given, wanted = brief(result.deliveries), brief(expected.deliveries)
                 assert plain(result.deliveries) == plain(told_alike(result.deliveries, expected.deliveries)), (
                     f"(store, reference) give {given}, {wanted}"
@@ -289,9 +294,33 @@ class StoreMachine(RuleBasedStateMachine):
 
         choices = ("before", "never", "after")
         self.keep([(copy.deepcopy(model), agree_when(choice)) for model in self.models for choice in choices])
-        if not auto_ack:
+        if not request.auto_ack:
             self.deliveries += result.deliveries
-        self.forget_run_out(key)
+        self.forget_run_out(request.queue)
+
+    @rule(messages=MESSAGES, queue=PICKS, batch=st.sampled_from([1, 2, 100]), partition=st.none() | PARTITIONS)
+    def push_to_who_waits(
+        self, messages: list[tuple[str, str | None, int | None]], queue: int, batch: int, partition: str | None
+    ) -> None:
+        """A push that claims for somebody, who has looked before."""
+        key = self.pick(self.queues[: len(NAMES)], queue)
+        self.pop(queue, QUEUE_MODE_GROUP, 100, None, 0, False)
+        request = PopRequest(queue=key, token=Token(bytes(self.mint.mint())), batch=batch, partition=partition)
+        self.both(lambda store: store.expire(key, self.now, PLENTY))
+        pushed = [self.batch(messages, queue)]
+        outcomes, (result,) = self.run(self.store.push_and_pop(pushed, [request], self.now))
+        before = self.models
+
+        def agree(model: ReferenceStore) -> None:
+            assert plain(outcomes) == plain(self.run(model.push(pushed, self.now)))
+
+        if result is None:
+            self.keep([(model, agree) for model in before])
+            return
+        # What can be seen is compared once the claim is made, too.
+        for model in before:
+            agree(model)
+        self.popped(request, result)
 
     def forget_run_out(self, key: QueueKey) -> None:
         """Which of the run-out leases of an unordered queue a pop has reclaimed is not told."""
@@ -684,6 +713,7 @@ def plain(answer: object) -> object:
 
 
 HIDDEN: dict[str, tuple[str, ...]] = {
+    "SettleResult": ("frees",),
     "Queue": ("id",),
     "PushResult": ("reason", "trace_id", "code"),
     "Chore": ("next_at", "more", "done"),

@@ -129,11 +129,12 @@ async def test_polls_are_served_in_the_order_they_came_and_one_message_wakes_one
     looks = len(driver.store.calls["pop"])
     await driver.push("1", partition="a")
     assert await answer(polls[0]) == ["1"]
-    assert len(driver.store.calls["pop"]) == looks + 1
     assert driver.engine.parked_polls == 4
 
     await driver.push("2", partition="b")
     assert await answer(polls[1]) == ["2"]
+    assert len(driver.store.calls["pop"]) == looks, "the pushes claimed for them"
+    assert len(driver.store.calls["push_and_pop"]) == 2
 
 
 async def test_a_batch_wakes_as_many_as_it_has_work_for(driver: EngineDriver) -> None:
@@ -172,15 +173,89 @@ async def test_I14_groups_wait_each_for_themselves(driver: EngineDriver) -> None
     assert [await answer(poll) for poll in polls] == [["1"], ["1"]]
 
 
+async def test_what_a_push_claims_for_a_poll_that_is_cancelled_goes_to_the_next(driver: EngineDriver) -> None:
+    first, second = await driver.polling(), await driver.polling()
+    driver.store.hold("push_and_pop")
+    pushing = asyncio.create_task(driver.push("1"))
+    await driver.store.held("push_and_pop")
+    first.cancel()
+    driver.store.let_go("push_and_pop")
+    await pushing
+
+    assert [(d.payload, d.attempt) for d in (await second).deliveries] == [(b"1", 1)]
+
+
 async def test_a_cancelled_poll_passes_its_signal_on(driver: EngineDriver) -> None:
+    await driver.engine.pause_queue(ORDERS)
+    await driver.push("1")
     first, second = await driver.polling(), await driver.polling()
     driver.store.hold("pop")
-    await driver.push("1")
+    await driver.engine.resume_queue(ORDERS)
     await driver.store.held("pop")
     first.cancel()
     driver.store.let_go("pop")
 
     assert await answer(second) == ["1"]
+
+
+async def test_who_comes_where_nothing_is_to_be_had_sleeps_without_a_look(driver: EngineDriver) -> None:
+    first = await driver.polling()
+    looks = len(driver.store.calls["pop"])
+    second = await driver.polling()
+    await driver.push("1")
+    (delivery,) = (await first).deliveries
+    await driver.ack([delivery])
+    third = await driver.polling()
+    assert len(driver.store.calls["pop"]) == looks, "nor does an ack that frees nothing make anybody look"
+
+    await driver.push("2")
+    await driver.push("3", partition="b")
+    assert [await answer(second), await answer(third)] == [["2"], ["3"]]
+
+
+async def test_a_line_that_all_have_left_is_looked_at_again_once_something_stirred_it(driver: EngineDriver) -> None:
+    poll = await driver.polling()
+    poll.cancel()
+    await asyncio.wait([poll])
+    await driver.push("1")
+    assert [d.payload for d in (await driver.engine.pop(ORDERS, wait_seconds=60)).deliveries] == [b"1"]
+
+
+async def test_an_ack_that_frees_the_next_of_a_partition_wakes_who_waits(driver: EngineDriver) -> None:
+    await driver.engine.push([message("1"), message("2")])
+    (first,) = await driver.pop()
+    poll = await driver.polling()
+    await driver.ack([first])
+
+    assert await answer(poll) == ["2"]
+
+
+async def test_a_lease_that_somebody_else_took_and_left_wakes_who_waits_when_it_runs_out(driver: EngineDriver) -> None:
+    poll = await driver.polling()
+    await driver.store.inner.push([PushBatch([message("1")], IdMint(driver.clock).mint_many(1))], driver.clock.now())
+    assert await driver.pop(lease_seconds=2)
+    driver.clock.advance(2)
+
+    assert await answer(poll) == ["1"]
+
+
+async def test_a_push_that_fails_leaves_who_waits_asleep(driver: EngineDriver) -> None:
+    poll = await driver.polling()
+    driver.store.fail_next("push_and_pop", SkepError(Code.STORE_UNAVAILABLE, "gone"))
+    with pytest.raises(SkepError, match="STORE_UNAVAILABLE"):
+        await driver.push("1")
+    assert driver.engine.parked_polls == 1
+    await driver.push("2")
+
+    assert await answer(poll) == ["2"]
+
+
+async def test_what_is_scheduled_is_claimed_for_nobody(driver: EngineDriver) -> None:
+    poll = await driver.polling()
+    await driver.engine.push([message("1", deliver_at=Instant(driver.clock.now() + 10_000_000))])
+    assert not driver.store.calls["push_and_pop"]
+    assert not poll.done()
+    poll.cancel()
 
 
 async def test_the_safety_poll_finds_what_nobody_announced(driver: EngineDriver) -> None:
@@ -209,7 +284,7 @@ async def test_an_idle_poll_looks_only_when_the_safety_poll_is_due(driver: Engin
 async def test_a_store_error_reaches_a_poll_that_waits(driver: EngineDriver) -> None:
     poll = await driver.polling()
     driver.store.fail_next("pop", SkepError(Code.STORE_UNAVAILABLE, "gone"))
-    await driver.push("1")
+    await driver.engine.pause_queue(ORDERS)
 
     with pytest.raises(SkepError, match="STORE_UNAVAILABLE"):
         await answer(poll)

@@ -75,7 +75,7 @@ class ReferenceSettling(ReferenceViews):
     def _answered(self, one: Settlement, refused: SettleResult, now: Instant) -> SettleResult:
         for answer in self.answers_of(one, now):
             if _same_words(answer.settlement, one):
-                return msgspec.structs.replace(answer.result, repeated=True)
+                return msgspec.structs.replace(answer.result, repeated=True, frees=False)
         return refused
 
     def settle_new(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:

@@ -39,6 +39,8 @@ from skep.model import (
     LogBounds,
     NewMessage,
     Ordering,
+    PopRequest,
+    PopResult,
     PurgeStep,
     PushBatch,
     PushOutcome,
@@ -198,6 +200,12 @@ class ReferenceStore(
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
         behind: set[tuple[QueueKey, str]] = set()
         return [self._push_behind(behind, batch, now, create_queues) for batch in batches]
+
+    async def push_and_pop(
+        self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
+    ) -> tuple[list[PushOutcome], list[PopResult | None]]:
+        outcomes = await self.push(batches, now, create_queues)
+        return outcomes, list(await self.pop(requests, now))
 
     def _push_behind(
         self, behind: set[tuple[QueueKey, str]], batch: PushBatch, now: Instant, create_queues: bool

@@ -165,7 +165,7 @@ class Dispenser:
                     return bounds
                 waiters.ready_at(None)
                 self._watch(queue)
-                await poll.sleep()
+                await poll.sleep(self.abandoned)
         finally:
             timer.cancel()
             self._leave(poll, [queue])
@@ -214,20 +214,23 @@ class Dispenser:
         return Instant(self._clock.now() + seconds(wait_seconds))
 
     async def _wait(self, queues: list[LogicalQueue], want: Want, deadline: Instant) -> PopResult:
-        poll: Poll[LogicalQueue] = Poll(want.group, want.partition, want.batch)
+        request = None if len(queues) != 1 else self._request_of(queues[0], want)
+        poll: Poll[LogicalQueue] = Poll(want.group, want.partition, want.batch, request)
         timer: Timer | None = None
         poll.places = self._park(poll, queues, want.matching)
-        look = queues
+        look = [] if poll.need_not_look else queues
         try:
             while True:
                 result = await self._take(look, want, poll)
                 if result.deliveries or (poll.over and not poll.signals):
                     return result
-                for queue in look:
+                for queue in queues:
                     self._watch(queue)
                 if timer is None:
                     timer = self._timers.at(deadline, poll.end)
-                await poll.sleep()
+                found = await poll.sleep(self.abandoned)
+                if found is not None:
+                    return found
                 if self._in_flight.closed or not poll.signals:
                     return PopResult([])
                 look = [queue for queue in queues if queue in poll.signals]
@@ -235,6 +238,11 @@ class Dispenser:
             if timer is not None:
                 timer.cancel()
             self._leave(poll, queues)
+
+    def _request_of(self, queue: LogicalQueue, want: Want) -> Callable[[], PopRequest]:
+        """What a push claims for a poll that waits for one queue."""
+        limits = self._settings.limits
+        return lambda: want.of(queue.key, Token(self._ids.mint()), want.batch, limits.pop_bytes)
 
     def _park(
         self, poll: Poll[LogicalQueue], queues: Sequence[LogicalQueue], matching: bool
@@ -262,7 +270,7 @@ class Dispenser:
         try:
             for queue in queues:
                 if poll is not None:
-                    poll.signals.pop(queue, None)
+                    poll.look(queue)
                 request = want.of(queue.key, token, want.batch - len(taken), room_bytes)
                 result = await self._take_one(queue, request, want)
                 if poll is not None:

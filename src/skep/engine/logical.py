@@ -6,7 +6,7 @@ made ready is announced after the store has answered: to parked polls, and to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.batching import Lane, split
 from skep.engine.lifecycle import Lifecycle
-from skep.engine.polls import Parking, Waiters
+from skep.engine.polls import Line, Parking, Poll, Waiters
 from skep.engine.timers import Timers
 from skep.model import (
     PopRequest,
@@ -138,11 +138,10 @@ class LogicalQueue:
         """Keep leases of this queue."""
         return await self._renew_lane.submit(renewals, len(renewals))
 
-    def pushed(self, batches: Sequence[PushBatch]) -> None:
-        """Messages came in: wake those who wait for them."""
-        if self.parking:
-            messages = [message for batch in batches for message in batch.messages if message.queue == self.key]
-            self.parking.wake(len(messages), partitions={message.partition for message in messages})
+    def pushed(self, batches: Sequence[PushBatch], served: Collection[Line] = ()) -> None:
+        """Messages came in: wake those who wait for them, but for lines that were ``served`` with the push."""
+        messages = [message for batch in batches for message in batch.messages if message.queue == self.key]
+        self.parking.wake(len(messages), partitions={message.partition for message in messages}, served=served)
 
     def wake(self, group: str | None = None) -> None:
         """Something may have become ready."""
@@ -159,17 +158,69 @@ class LogicalQueue:
         shared = self._shared
         now = shared.clock.now()
         batches = [batch for batch, _ in requests]
-        outcomes = await shared.store.push(batches, now, shared.settings.create_queues_on_push)
+        polls = self._offered(batches)
+        served: Collection[Line] = ()
+        if polls:
+            outcomes, served = await self._push_to(polls, batches, now)
+        else:
+            outcomes = await shared.store.push(batches, now, shared.settings.create_queues_on_push)
         self._lifecycle.pushed(self.key, now, earliest(deliver_at for _, deliver_at in requests))
-        self.pushed(batches)
+        self.pushed(batches, served)
         return outcomes
 
+    def _offered(self, batches: Sequence[PushBatch]) -> list[Poll[LogicalQueue]]:
+        """Those who wait for what is pushed: it is claimed for them in the push's own transaction."""
+        if not self.parking:
+            return []
+        partitions = [m.partition for batch in batches for m in batch.messages if m.deliver_at is None]
+        return self.parking.offered(len(partitions), set(partitions)) if partitions else []
+
+    async def _push_to(
+        self, polls: list[Poll[LogicalQueue]], batches: list[PushBatch], now: Instant
+    ) -> tuple[list[PushOutcome], Collection[Line]]:
+        """Push, and claim for these polls what they wait for; the lines for which that was done."""
+        shared = self._shared
+        requests = [poll.claim() for poll in polls]
+        popped: Sequence[PopResult | None] = [None] * len(polls)
+        try:
+            outcomes, popped = await shared.store.push_and_pop(
+                batches, requests, now, shared.settings.create_queues_on_push
+            )
+        finally:
+            served = self._hand_over(polls, requests, popped)
+        return outcomes, served
+
+    def _hand_over(
+        self,
+        polls: Sequence[Poll[LogicalQueue]],
+        requests: Sequence[PopRequest],
+        popped: Sequence[PopResult | None],
+    ) -> Collection[Line]:
+        """Give each poll what was claimed for it; the lines for which somebody looked."""
+        looked = [(poll, request, found) for poll, request, found in zip(polls, requests, popped, strict=True) if found]
+        results = self._leased([request for _, request, _ in looked], [found for _, _, found in looked])
+        found_for = dict(zip((poll for poll, _, _ in looked), results, strict=True))
+        served = set[Line]()
+        for poll, request in zip(polls, requests, strict=True):
+            found = found_for.get(poll)
+            if not poll.claimed(found):
+                if found is not None and found.deliveries:
+                    self._shared.give_back(request, found)
+            elif found is not None:
+                served.add((poll.group, poll.partition))
+        return served
+
     async def _pop(self, requests: list[PopRequest]) -> Sequence[PopResult]:
-        results = await self._shared.store.pop(requests, self._shared.clock.now())
-        for result in results:
+        return self._leased(requests, await self._shared.store.pop(requests, self._shared.clock.now()))
+
+    def _leased(self, requests: Sequence[PopRequest], results: Sequence[PopResult]) -> Sequence[PopResult]:
+        """What pops of one call found, after telling of the leases: who waits may have them once they run out."""
+        for request, result in zip(requests, results, strict=True):
             if result.deliveries:
-                self._lifecycle.leased(self.key, result.deliveries[0].lease_deadline)
-        return results if len(results) == 1 else _as_of_the_last(requests, results)
+                deadline = result.deliveries[0].lease_deadline
+                self._lifecycle.leased(self.key, deadline)
+                self.parking.ready_at(request.group, deadline)
+        return results if len(results) <= 1 else _as_of_the_last(requests, results)
 
     async def _settle(self, calls: list[Settlements]) -> Sequence[list[SettleResult]]:
         now = self._shared.clock.now()
@@ -184,17 +235,14 @@ class LogicalQueue:
 
     def settled(self, settlements: Sequence[Settlement], results: Sequence[SettleResult]) -> None:
         """Partitions were freed, or will be when a retry is due: wake those who wait, now and then."""
-        if not self.parking:
-            return
-        for group in self.parking.groups():
-            mine = [
-                result for settlement, result in zip(settlements, results, strict=True) if settlement.group == group
-            ]
-            if mine:
-                self.parking.wake(1, group)
-                retries = [result.retry_at for result in mine if result.retry_at is not None]
-                if retries:
-                    self.parking.ready_at(group, min(retries))
+        freed: dict[str, Instant | None] = {}
+        for settlement, result in zip(settlements, results, strict=True):
+            if result.frees:
+                freed[settlement.group] = earliest((freed.get(settlement.group), result.retry_at))
+        for group, retry_at in freed.items():
+            self.parking.wake(1, group)
+            if retry_at is not None:
+                self.parking.ready_at(group, retry_at)
 
     async def _renew(self, calls: list[list[Renewal]]) -> Sequence[list[RenewResult]]:
         renewals = calls[0] if len(calls) == 1 else list(chain.from_iterable(calls))

@@ -31,6 +31,8 @@ from skep.model import (
     PartitionStats,
     PopRequest,
     PopResult,
+    PushBatch,
+    PushOutcome,
     QueueKey,
     Seq,
     Settlement,
@@ -58,6 +60,18 @@ class OpeningStore:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    async def push_and_pop(
+        self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
+    ) -> tuple[list[PushOutcome], list[PopResult | None]]:
+        """Push, and pop for those who wait. Who would get what has to be opened pops by himself: the push does not wait for that."""
+        if any(request.auto_ack for request in requests):
+            return await self._store.push(batches, now, create_queues), [None] * len(requests)
+        outcomes, popped = await self._store.push_and_pop(batches, requests, now, create_queues)
+        closed = [result for result in popped if result is not None and any(map(_is_closed, result.deliveries))]
+        if closed:
+            await self._release([delivery for result in closed for delivery in result.deliveries], now)
+        return outcomes, [None if result in closed else result for result in popped]
 
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         """Lease messages for each request in turn, opened.
@@ -259,6 +273,11 @@ class LogRow(NamedTuple):
 
 OPENED_BY = ("seq", "partition", "message_id", "trace_id", "content_type", "payload")
 """The columns of a `LogRow`."""
+
+
+def _is_closed(delivery: Delivery) -> bool:
+    """Whether something of it may be sealed."""
+    return delivery.content_type == SEALED_TYPE or delivery.dead_letter is not None
 
 
 def _with(d: Delivery, payload: bytes, content_type: str | None) -> Delivery:

@@ -2,56 +2,99 @@
 
 A poll is parked at every queue it wants messages from, first come first served. A signal wakes only as many polls as it
 may have work for; one that takes messages and leaves more behind, or leaves before it could look, wakes the next. So
-no signal is lost, and no herd runs for one message.
+no signal is lost, and no herd runs for one message. Who comes to a line where there is nothing to be had sleeps without a look.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 from skep.clock import MICROS_PER_MS, Clock, Instant
 from skep.engine.timers import Timer, Timers
-from skep.model import PopResult
+from skep.model import PopRequest, PopResult
 
 Place = TypeVar("Place")
+Line = tuple[str, str | None]
+"""Those who wait at one place for one group, and for one partition if they want only that."""
 
 SOONEST_REPOLL = 20 * MICROS_PER_MS
 """When the store says that something is ready but could not hand it out (another server holds it), look again after this."""
 
 
 class Poll(Generic[Place]):
-    """One caller that waits. ``signals`` are the places that may have work for it, in the order they said so."""
+    """One caller that waits. ``signals`` are the places that may have work for it, in the order they said so.
 
-    __slots__ = ("_wake", "batch", "group", "over", "partition", "places", "signals")
+    One that waits for a single queue has a ``request``: a push claims for it in its own transaction, while it sleeps.
+    """
 
-    def __init__(self, group: str, partition: str | None, batch: int) -> None:
+    __slots__ = ("_claiming", "_stirs", "_wake", "batch", "group", "over", "partition", "places", "request", "signals")
+
+    def __init__(
+        self, group: str, partition: str | None, batch: int, request: Callable[[], PopRequest] | None = None
+    ) -> None:
         self.group = group
         self.partition = partition
         self.batch = batch
+        self.request = request
         self.places: dict[Place, Waiters[Place]] = {}
         self.signals: dict[Place, None] = {}
         self.over = False
-        self._wake: asyncio.Future[None] | None = None
+        self._stirs: dict[Place, int] = {}
+        self._claiming = False
+        self._wake: asyncio.Future[PopResult | None] | None = None
 
     @property
     def asleep(self) -> bool:
         """Whether it waits to be woken, rather than looking for messages just now."""
-        return self._wake is not None and not self._wake.done()
+        return self._wake is not None and not self._wake.done() and not self._claiming
+
+    @property
+    def need_not_look(self) -> bool:
+        """Whether the last look at its line found nothing more, and nothing was signalled since."""
+        return len(self.places) == 1 and all(waiters.quiet for waiters in self.places.values())
+
+    def look(self, place: Place) -> None:
+        """A look at ``place`` begins; what is signalled from now on it may miss."""
+        self.signals.pop(place, None)
+        self._stirs[place] = self.places[place].stirs
+
+    def looked(self, place: Place, found: PopResult) -> None:
+        """Remember what a look at ``place`` said of later: more for whoever comes next, or when to look again."""
+        waiters = self.places[place]
+        waiters.quiet = not found.more and waiters.stirs == self._stirs[place]
+        if found.more:
+            self.signals[place] = None
+        else:
+            waiters.ready_at(found.next_ready_at)
+
+    def claim(self) -> PopRequest:
+        """What somebody else is about to claim for it; until `claimed` it is told of nothing else."""
+        assert self.request is not None
+        for place in self.places:
+            self.look(place)
+        self._claiming = True
+        return self.request()
+
+    def claimed(self, found: PopResult | None) -> bool:
+        """What was claimed for it, None when nobody looked; whether it takes that: it may have gone meanwhile."""
+        self._claiming = False
+        if self._wake is None or self._wake.done():
+            return False
+        if found is not None:
+            for place in self.places:
+                self.looked(place, found)
+        if found is not None and found.deliveries:
+            self._wake.set_result(found)
+        elif self.signals or self.over:
+            self._wake.set_result(None)
+        return True
 
     def signal(self, place: Place) -> None:
         """There may be work at ``place``."""
         self.signals[place] = None
         self.rouse()
-
-    def looked(self, place: Place, found: PopResult) -> None:
-        """Remember what a look at ``place`` said of later: more for whoever comes next, or when to look again."""
-        waiters = self.places[place]
-        if found.more:
-            self.signals[place] = None
-        elif not found.deliveries or len(waiters.polls) > 1:
-            waiters.ready_at(found.next_ready_at)
 
     def end(self) -> None:
         """Its time is over, or the engine stops: it answers with what there is."""
@@ -60,24 +103,36 @@ class Poll(Generic[Place]):
 
     def rouse(self) -> None:
         """Wake it if it sleeps."""
-        if self._wake is not None and not self._wake.done():
+        if self.asleep and self._wake is not None:
             self._wake.set_result(None)
 
-    async def sleep(self) -> None:
-        """Return once there is a signal or the poll is over."""
+    async def sleep(self, abandoned: Callable[[PopRequest, PopResult], None]) -> PopResult | None:
+        """Return once there is a signal or the poll is over, or with what was claimed for it.
+
+        ``abandoned`` gets that when its caller was cancelled in the very turn of the loop in which it came.
+        """
         if self.signals or self.over:
-            return
-        self._wake = asyncio.get_running_loop().create_future()
+            return None
+        wake: asyncio.Future[PopResult | None] = asyncio.get_running_loop().create_future()
+        self._wake = wake
         try:
-            await self._wake
+            return await wake
+        except asyncio.CancelledError:
+            found = wake.result() if wake.done() and not wake.cancelled() else None
+            if found is not None and self.request is not None:
+                abandoned(self.request(), found)
+            raise
         finally:
             self._wake = None
 
 
 class Waiters(Generic[Place]):
-    """The polls parked at one place for one group (and one partition, if they want only that), first come first."""
+    """The polls parked at one place for one group (and one partition, if they want only that), first come first.
 
-    __slots__ = ("_clock", "_place", "_safety", "_timer", "_timers", "polls")
+    It is ``quiet`` while there is nothing to be had, as far as is known: who comes then need not look. ``stirs`` counts the signals.
+    """
+
+    __slots__ = ("_clock", "_place", "_safety", "_timer", "_timers", "polls", "quiet", "stirs")
 
     def __init__(self, place: Place, clock: Clock, timers: Timers, safety: int) -> None:
         self._place = place
@@ -86,9 +141,13 @@ class Waiters(Generic[Place]):
         self._safety = safety
         self._timer: Timer | None = None
         self.polls: dict[Poll[Place], None] = {}
+        self.quiet = False
+        self.stirs = 0
 
     def wake(self, messages: int = 1) -> None:
         """Wake as many sleeping polls as it takes for ``messages``; when all are awake, the first looks once more."""
+        self.quiet = False
+        self.stirs += 1
         woken = False
         for poll in self.polls:
             # One that takes nothing leaves all for the next, and looks again even if it looks just now.
@@ -103,8 +162,19 @@ class Waiters(Generic[Place]):
                 poll.signal(self._place)
                 return
 
+    def offered(self, messages: int) -> list[Poll[Place]]:
+        """The sleeping polls that ``messages`` can be claimed for, first come first."""
+        found = []
+        for poll in self.polls:
+            if messages <= 0 or (poll.asleep and poll.request is None):
+                break
+            if poll.asleep:
+                found.append(poll)
+                messages -= poll.batch
+        return found
+
     def ready_at(self, instant: Instant | None) -> None:
-        """Nothing was found; something may be ready at ``instant``. Look again then, or when the safety poll is due."""
+        """Something may be ready at ``instant``. Look again then, or when the safety poll is due."""
         now = self._clock.now()
         deadline = Instant(now + self._safety)
         if instant is not None:
@@ -115,67 +185,81 @@ class Waiters(Generic[Place]):
             self._timer.cancel()
         self._timer = self._timers.at(deadline, self._ring)
 
-    def leave(self, poll: Poll[Place]) -> None:
-        """Take a poll out; the last one turns off the timer."""
-        self.polls.pop(poll, None)
-        if not self.polls and self._timer is not None:
+    def _ring(self) -> None:
+        self._timer = None
+        if self.polls:
+            self.ready_at(None)
+        self.wake()
+
+    def close(self) -> None:
+        """Turn off the timer."""
+        if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _ring(self) -> None:
-        self._timer = None
-        self.ready_at(None)
-        self.wake()
-
 
 class Parking(Generic[Place]):
-    """Everyone who waits at one queue."""
+    """Everyone who waits at one queue. Of a line for any partition it remembers whether it is quiet when all have gone."""
 
-    __slots__ = ("_make", "_waiters")
+    __slots__ = ("_lines", "_make")
 
     def __init__(self, make: Callable[[], Waiters[Place]]) -> None:
         self._make = make
-        self._waiters: dict[tuple[str, str | None], Waiters[Place]] = {}
+        self._lines: dict[Line, Waiters[Place]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._waiters)
+        return any(waiters.polls for waiters in self._lines.values())
 
     def park(self, poll: Poll[Place]) -> Waiters[Place]:
         """Put a poll at the end of its line."""
-        at = (poll.group, poll.partition)
-        waiters = self._waiters.get(at)
+        line = (poll.group, poll.partition)
+        waiters = self._lines.get(line)
         if waiters is None:
-            waiters = self._waiters[at] = self._make()
+            waiters = self._lines[line] = self._make()
         waiters.polls[poll] = None
         return waiters
 
     def leave(self, poll: Poll[Place], *, pass_on: bool) -> None:
         """Take a poll out; ``pass_on`` when it leaves behind what another may want."""
-        at = (poll.group, poll.partition)
-        waiters = self._waiters.get(at)
+        line = (poll.group, poll.partition)
+        waiters = self._lines.get(line)
         if waiters is None:
             return
-        waiters.leave(poll)
-        if not waiters.polls:
-            del self._waiters[at]
-        elif pass_on:
+        waiters.polls.pop(poll, None)
+        if pass_on:
             waiters.wake()
+        if not waiters.polls and poll.partition is not None:
+            waiters.close()
+            del self._lines[line]
 
-    def wake(self, messages: int, group: str | None = None, partitions: set[str] | None = None) -> None:
-        """There may be work: for one group or all, in some partitions or any."""
-        for (for_group, partition), waiters in self._waiters.items():
+    def offered(self, messages: int, partitions: set[str]) -> list[Poll[Place]]:
+        """The sleeping polls that a push of so many messages to these partitions can claim for."""
+        return [
+            poll
+            for (_, partition), waiters in self._lines.items()
+            if partition is None or partition in partitions
+            for poll in waiters.offered(messages)
+        ]
+
+    def wake(
+        self,
+        messages: int,
+        group: str | None = None,
+        partitions: set[str] | None = None,
+        served: Collection[Line] = (),
+    ) -> None:
+        """There may be work: for one group or all, in some partitions or any, but not for lines that were ``served`` all of it."""
+        for line, waiters in self._lines.items():
+            for_group, partition = line
             if group is not None and for_group != group:
                 continue
             if partition is not None and partitions is not None and partition not in partitions:
                 continue
-            waiters.wake(messages)
+            if line not in served:
+                waiters.wake(messages)
 
     def ready_at(self, group: str, instant: Instant) -> None:
         """Something will be ready for a group at ``instant``."""
-        for (for_group, _), waiters in self._waiters.items():
-            if for_group == group:
+        for (for_group, _), waiters in self._lines.items():
+            if for_group == group and (waiters.polls or waiters.quiet):
                 waiters.ready_at(instant)
-
-    def groups(self) -> set[str]:
-        """The groups that someone waits for."""
-        return {group for group, _ in self._waiters}

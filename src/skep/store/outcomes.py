@@ -28,7 +28,7 @@ LOST = frozenset({Code.STALE_LEASE, Code.NOT_IN_LEASE})
 """Refusals of a settlement that may be a repeat."""
 
 _ACK = "ack"
-COMPLETED_BEFORE = SettleResult(SettleStatus.COMPLETED, repeated=True)
+COMPLETED_BEFORE = SettleResult(SettleStatus.COMPLETED, repeated=True, frees=False)
 
 
 class SettledMessage(Struct, array_like=True, frozen=True, gc=False):
@@ -154,7 +154,7 @@ class Remembered:
                 self._said[row.token, seq] = (row.partition, _ACK, COMPLETED_BEFORE)
             for said in kept.said:
                 retry_at = None if said.retry_at is None else Instant(said.retry_at)
-                result = SettleResult(said.status, None, retry_at, said.dead_letter_queue, repeated=True)
+                result = SettleResult(said.status, None, retry_at, said.dead_letter_queue, repeated=True, frees=False)
                 self._said[row.token, said.seq] = (row.partition, said.verdict, result)
             if kept.transaction is not None:
                 self._transactions[row.token, kept.transaction.fingerprint] = kept.transaction

@@ -169,6 +169,15 @@ class Store(Protocol):
         """
         ...
 
+    async def push_and_pop(
+        self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
+    ) -> tuple[list[PushOutcome], list[PopResult | None]]:
+        """As `push`, and then as `pop` for those who wait for it, in one transaction where that is cheaper.
+
+        None where nobody looked: its caller pops by itself.
+        """
+        ...
+
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         """Lease messages for each request in turn. An unknown queue is QUEUE_NOT_FOUND; a paused one gives nothing."""
         ...

@@ -113,6 +113,7 @@ OUTCOMES = ("expired", "retried", "dead", "released", "completed")
 REFUSED_STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
 REFUSED_NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
 COMPLETED = SettleResult(SettleStatus.COMPLETED)
+COMPLETED_FREES_NONE = SettleResult(SettleStatus.COMPLETED, frees=False)
 BURIED = SettleResult(SettleStatus.DEAD)
 """Stands in until it is known where the message was buried."""
 

@@ -99,10 +99,17 @@ async def pop_ordered(
         [request.batch for request in requests], [request.token for request in requests], shape.max_partitions,
         shape.partition, now, lease_us, shard, discover, shape.max_bytes, [request.consumer for request in requests],
     )  # fmt: skip
+    _check_state(rows[-1]["partition"], shape)
+    return await results_of(connection, rows, requests)
+
+
+async def results_of(
+    connection: Connection, rows: list[asyncpg.Record], requests: Sequence[PopRequest]
+) -> list[PopResult] | None:
+    """What `pop_ordered` answered, request by request."""
     summary = rows.pop()
-    _check_state(summary["partition"], shape)
     match summary["partition"]:
-        case "paused":
+        case "paused" | "held":
             return [PopResult([]) for _ in requests]
         case "doomed":
             raise TidyingNeededError

@@ -124,13 +124,7 @@ async def push_small(
     connection: Connection, batches: Sequence[PushBatch], now: Instant
 ) -> tuple[list[PushOutcome], list[int]] | None:
     """Append a few plain messages in one round trip; None when the queue needs the long way."""
-    messages = [m for batch in batches for m in batch.messages]
-    key = messages[0].queue
-    arguments = (
-        key.tenant, key.name, now, [id_ for batch in batches for id_ in batch.ids],
-        [m.partition for m in messages], [m.priority for m in messages], [m.content_type for m in messages],
-        [m.headers for m in messages], [m.payload for m in messages],
-    )  # fmt: skip
+    arguments = columns(batches, now)
     wanted = [batch.receipt for batch in batches if batch.receipt is not None]
     if not wanted:
         row = await connection.fetchrow(SQL["push_plain"], *arguments)
@@ -138,8 +132,24 @@ async def push_small(
         row = await receipts.push_plain_once(connection, arguments, wanted)
     if row is None:
         return None
-    seq = row["last_seq"] - len(messages)
-    depth = {key: Depth(row["depth"], None)}
+    return stored(batches, row["last_seq"], row["depth"]), [row["queue_id"]] if row["watched"] else []
+
+
+def columns(batches: Sequence[PushBatch], now: Instant) -> tuple[object, ...]:
+    """What `push_plain` takes."""
+    messages = [m for batch in batches for m in batch.messages]
+    key = messages[0].queue
+    return (
+        key.tenant, key.name, now, [id_ for batch in batches for id_ in batch.ids],
+        [m.partition for m in messages], [m.priority for m in messages], [m.content_type for m in messages],
+        [m.headers for m in messages], [m.payload for m in messages],
+    )  # fmt: skip
+
+
+def stored(batches: Sequence[PushBatch], last_seq: int, messages_there: int) -> list[PushOutcome]:
+    """What became of batches that were stored, one after the other, up to ``last_seq``."""
+    depth = {batches[0].messages[0].queue: Depth(messages_there, None)}
+    seq = last_seq - sum(len(batch.ids) for batch in batches)
     outcomes = []
     for batch in batches:
         results = [
@@ -148,7 +158,7 @@ async def push_small(
         ]
         seq += len(batch.ids)
         outcomes.append(PushOutcome(results, depth))
-    return outcomes, [row["queue_id"]] if row["watched"] else []
+    return outcomes
 
 
 async def push(

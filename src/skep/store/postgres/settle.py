@@ -34,6 +34,7 @@ from skep.store.postgres.connection import Connection
 from skep.store.postgres.leases import (
     BURIED,
     COMPLETED,
+    COMPLETED_FREES_NONE,
     REFUSED_NOT_IN_LEASE,
     REFUSED_STALE,
     Effects,
@@ -86,8 +87,9 @@ async def settle_acks(
     taken = list(leases.values())
     for number in done or ():
         heard: set[int] = set()
-        for i in taken[number - 1]:
-            results[i] = COMPLETED_BEFORE if settlements[i].seq in heard else COMPLETED
+        completed = COMPLETED if number < 0 else COMPLETED_FREES_NONE
+        for i in taken[abs(number) - 1]:
+            results[i] = COMPLETED_BEFORE if settlements[i].seq in heard else completed
             heard.add(settlements[i].seq)
     return results
 

@@ -90,6 +90,7 @@ from skep.store.postgres import (
     past,
     pop,
     push,
+    push_and_pop,
     put_right,
     queues,
     settle,
@@ -231,6 +232,21 @@ class PostgresStore:
         outcomes, watched = done
         self._news.announce(watched)
         return outcomes
+
+    async def push_and_pop(
+        self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
+    ) -> tuple[list[PushOutcome], list[PopResult | None]]:
+        popped: list[PopResult | None] = [None] * len(requests)
+        numbers = push_and_pop.first_shape(batches, requests) if push.is_small(batches, now) else []
+        if numbers:
+            wanted = [requests[number] for number in numbers]
+            done = await self._pool.once(lambda c: push_and_pop.push_and_pop(c, batches, wanted, now, self._shard))
+            if done is not None:
+                self._news.announce(done.watched)
+                for number, found in zip(numbers, done.popped, strict=True):
+                    popped[number] = found
+                return done.outcomes, popped
+        return await self.push(batches, now, create_queues), popped
 
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         buried = 0

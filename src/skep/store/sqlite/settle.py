@@ -42,6 +42,7 @@ from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.settle_sets import renew_sets, settle_sets
 
 _COMPLETED = SettleResult(SettleStatus.COMPLETED)
+_COMPLETED_FREES_NONE = SettleResult(SettleStatus.COMPLETED, frees=False)
 _STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
 _NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
 
@@ -174,8 +175,6 @@ def _settle_partition(session: Session, held: Held, results: Results, ended: lis
     # A release of part of a lease is a nack: somebody got that lease.
     found.nacks += [_counted(item) for item in found.releases]
     head = lease.open[0]
-    for item in found.acks:
-        results[item.place] = _COMPLETED
     if found.acks:
         group.completed += len(found.acks)
         session.touch_group(group)
@@ -196,6 +195,9 @@ def _settle_partition(session: Session, held: Held, results: Results, ended: lis
         settle_down(session, queue, group, lease, now)
     elif lease.open[0] != head:
         set_leased_head(session, queue, lease)
+    completed = _COMPLETED if lease.leased == 0 and (lease.open or lease.pending) else _COMPLETED_FREES_NONE
+    for item in found.acks:
+        results[item.place] = completed
     kept = _kept(held, results) if retried or buried else kept_acks(given_back)
     ended.append(_ended(held, given_back, len(found.acks), *before, now, outcome, kept))
     return lease

@@ -23,7 +23,7 @@ from skep.store.sqlite.sets import (
     take_back,
 )
 
-_COMPLETED = SettleResult(SettleStatus.COMPLETED)
+_COMPLETED = SettleResult(SettleStatus.COMPLETED, frees=False)
 _NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
 
 

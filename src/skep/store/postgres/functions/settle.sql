@@ -1,7 +1,8 @@
 -- Acks of ordered queues, one round trip for any number of leases: the happy path of settling. Lease i is (p_partitions[i],
 -- p_tokens[i]) and acks p_seqs[p_from[i] .. p_to[i]], ascending. Answers the numbers of the leases that took it whole;
 -- the others (a stale token, a seq that is not in the lease) are untouched and left to the caller's careful path,
--- as is everything (NULL) when the queue is unordered or there is no such queue or group.
+-- as is everything (NULL) when the queue is unordered or there is no such queue or group. A number is negative when other messages may
+-- be had now: the lease freed some of its partition, or some of the log were not discovered yet.
 --
 -- The leases are given, and so locked, in ascending partition order, like everywhere. A whole lease deletes its row, or frees it for the next message.
 -- Rows are reached by what was locked and by nothing else: with the group as a parameter, PostgreSQL 18 may skip through the index.
@@ -18,6 +19,7 @@ DECLARE
     v_window bigint;
     v_done integer[];
     v_completed bigint;
+    v_undiscovered boolean;
 BEGIN
     SELECT * INTO q FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
     SELECT g.id, g.idle OR p_now - g.active_at >= c_active_every_us INTO v_group, v_unmarked
@@ -81,9 +83,15 @@ BEGIN
                CASE WHEN j.acked[cardinality(j.acked)] - j.acked[1] >= cardinality(j.acked) THEN j.acked END
         FROM judged j
     )
-    SELECT array_agg(j.ord::integer), coalesce(sum(cardinality(j.acked)), 0) INTO v_done, v_completed FROM judged j;
+    SELECT array_agg(CASE WHEN j.whole AND (j.left_open <> '{}' OR j.pending > 0) THEN -j.ord ELSE j.ord END::integer),
+           coalesce(sum(cardinality(j.acked)), 0)
+    INTO v_done, v_completed FROM judged j;
     IF v_completed > 0 THEN
         PERFORM count_up(q.id, v_group, p_shard, v_completed, 0, 0, 0, 0);
+        SELECT g.scan_seq < last_seq(q.id, q.floor_seq) INTO v_undiscovered FROM consumer_group g WHERE g.id = v_group;
+        IF v_undiscovered THEN
+            v_done := ARRAY(SELECT -abs(d.n) FROM unnest(v_done) AS d (n));
+        END IF;
     END IF;
     RETURN coalesce(v_done, '{}');
 END

@@ -1,0 +1,66 @@
+"""A push that claims what it brings for those who wait for it (functions/push_and_pop.sql)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import asyncpg
+
+from skep.clock import Instant, seconds
+from skep.model import PopRequest, PopResult, PushBatch, PushOutcome
+from skep.store.postgres import pop, push
+from skep.store.postgres.connection import Connection
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "push_and_pop")
+
+
+class Done(NamedTuple):
+    """What became of the pushes, the queues that someone elsewhere waits for, and what was popped; None where nobody looked."""
+
+    outcomes: list[PushOutcome]
+    watched: list[int]
+    popped: list[PopResult | None]
+
+
+def first_shape(batches: Sequence[PushBatch], requests: Sequence[PopRequest]) -> list[int]:
+    """The numbers of those requests that can be served with this push: one shape, and none settled as it is handed out."""
+    if any(batch.receipt is not None for batch in batches):
+        return []
+    numbers: list[int] = []
+    shape: pop.Shape | None = None
+    for number, request in enumerate(requests):
+        shape = shape or pop.shape_of(request)
+        if not request.auto_ack and pop.shape_of(request) == shape:
+            numbers.append(number)
+    return numbers
+
+
+async def push_and_pop(
+    connection: Connection, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, shard: int
+) -> Done | None:
+    """Push a few plain messages, and pop for requests of one shape; None when the push must go the long way."""
+    shape = pop.shape_of(requests[0])
+    lease_us = None if shape.lease_seconds is None else seconds(shape.lease_seconds)
+    rows = await connection.fetch(
+        SQL["push_and_pop"], *push.columns(batches, now), shape.group, [request.batch for request in requests],
+        [request.token for request in requests], shape.max_partitions, shape.partition, lease_us, shard, shape.max_bytes,
+        [request.consumer for request in requests],
+    )  # fmt: skip
+    if not rows:
+        return None
+    pushed = rows[0]
+    popped = await _popped(connection, rows[1:], requests)
+    watched = [pushed["priority"]] if pushed["attempt"] else []
+    return Done(push.stored(batches, pushed["seq"], pushed["created_at"]), watched, popped)
+
+
+async def _popped(
+    connection: Connection, rows: list[asyncpg.Record], requests: Sequence[PopRequest]
+) -> list[PopResult | None]:
+    """Who has to look by himself, because rows must be put right first, the queue is unordered or changed, gets None."""
+    if not rows or rows[-1]["partition"] not in ("ok", "paused", "held"):
+        return [None] * len(requests)
+    found = await pop.results_of(connection, rows, requests)
+    return [None] * len(requests) if found is None else list(found)
