@@ -27,6 +27,24 @@ Systems = Annotated[
     tuple[Literal["sqlite", "postgres", "redis", "rabbitmq", "nats", "pgmq", "table"], ...],
     Parameter(help="Which systems to measure; all that are installed, when not given.", negative=()),
 ]
+Cases = Annotated[
+    tuple[
+        Literal[
+            "queues",
+            "partitions",
+            "groups",
+            "settled",
+            "leases",
+            "scheduled",
+            "retention",
+            "replay",
+            "purge",
+            "waiters",
+        ],
+        ...,
+    ],
+    Parameter(help="Which cases to measure; all, when not given.", negative=()),
+]
 Stores = Annotated[Literal["sqlite", "postgres", "both"], Parameter(help="Which store to measure.")]
 
 
@@ -109,6 +127,14 @@ def peers(*, quick: Quick = False, as_json: AsJson = False, system: Systems = ()
     from skep.bench.peers import run as bench
 
     _measure(lambda: bench.run(system, quick), bench.TARGETS, as_json, bench.table_of_systems)
+
+
+@bench_app.command
+def size(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both", case: Cases = ()) -> None:
+    """What a bystander's pushes feel of many queues, leases, waiters and chores, beside few; --quick takes some minutes."""
+    from skep.bench.size import run as bench
+
+    _measure(lambda: bench.run(_stores(store), quick, case), bench.TARGETS, as_json)
 
 
 def _stores(store: str) -> list[str]:

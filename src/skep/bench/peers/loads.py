@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import psutil
 from msgspec import Struct
 
+from skep.bench.at_rate import at_rate
 from skep.bench.peers.lines import Line, Way
 from skep.bench.peers.nats import NatsLine
 from skep.bench.peers.rabbitmq import RabbitLine
@@ -139,8 +139,15 @@ async def steady(way: Way, pushers: int, poppers: int, per_second: int, seconds:
     async with lines(single, pushers) as free, lines(way, poppers) as waiting:
         await free[0].prepare()
         consumers = [asyncio.create_task(_consume(line, numbers, sent_at, latencies)) for line in waiting]
+
+        async def send(line: Line, came_at: float) -> None:
+            number = numbers.take(1)
+            sent_at[number] = came_at
+            await line.push(number)
+            numbers.pushed += 1
+
         watch = Stopwatch(way.pids)
-        await _offer(free, numbers, sent_at, per_second, seconds)
+        await at_rate(free, per_second, seconds, send)
         outcome = watch.read()
         await _ends(numbers, consumers)
         outcome.latencies = latencies
@@ -217,36 +224,6 @@ async def _consume(line: Line, numbers: Numbers, sent_at: dict[int, float], late
             numbers.came(popped)
 
 
-async def _offer(
-    free: list[Line], numbers: Numbers, sent_at: dict[int, float], per_second: int, seconds: float
-) -> None:
-    idle, came, under_way = list(free), deque[int](), set[asyncio.Task[None]]()
-
-    async def send(line: Line, number: int) -> None:
-        await line.push(number)
-        numbers.pushed += 1
-        idle.append(line)
-        pump()
-
-    def pump() -> None:
-        while came and idle:
-            task = asyncio.create_task(send(idle.pop(), came.popleft()))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
-
-    started, offered = time.perf_counter(), 0
-    while (passed := time.perf_counter() - started) < seconds:
-        for _ in range(int(passed * per_second) - offered):
-            offered += 1
-            number = numbers.take(1)
-            sent_at[number] = time.perf_counter()
-            came.append(number)
-        pump()
-        await asyncio.sleep(1 / per_second)
-    while came or under_way:
-        await asyncio.wait(under_way)
-
-
 def family_cpu(pids: Sequence[int]) -> float:
     """CPU seconds of these processes and their children so far."""
     family: dict[int, psutil.Process] = {}
@@ -260,6 +237,3 @@ def family_cpu(pids: Sequence[int]) -> float:
         except psutil.NoSuchProcess:
             continue
     return spent
-
-
-Load = Coroutine[Any, Any, Outcome]

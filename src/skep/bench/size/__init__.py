@@ -1,0 +1,1 @@
+"""`skep bench size`: what somebody who only pushes feels when there is much of something else on the server."""
