@@ -90,7 +90,10 @@ class AdmissionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     enabled: Annotated[bool, Meta(description="whether requests are ever put off or refused because of load")] = True
     push_load: Annotated[
-        float, Meta(gt=0, description="the load from which on pushes are queued as operations (1 is all there is)")
+        float,
+        Meta(
+            gt=0, description="the load from which on pushes are queued as operations (1 is a wait of backlog_seconds)"
+        ),
     ] = 0.7
     push_operations: Annotated[int, Meta(ge=1, description="queued operations from which on pushes are refused")] = (
         10_000
@@ -103,7 +106,13 @@ class AdmissionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     release: Annotated[
         float, Meta(ge=0, lt=0.5, description="how far the load must fall below a threshold before it is forgotten")
     ] = 0.1
-    backlog_seconds: Annotated[float, Meta(gt=0, description="a wait of this long in the engine is a load of 1")] = 2.0
+    backlog_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="how long a call may wait: a wait of this long, in the engine or for a connection to the store, is a load of 1",
+        ),
+    ] = 2.0
 
 
 class SpoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,3 +23,5 @@ class Connections(Struct, frozen=True):
     waiting: int = 0
     utilisation: float = 0.0
     """Those at work and those waited for, over the most there may be; averaged over a moment."""
+    wait_seconds: float = 0.0
+    """How long who wants one now would wait for it, going by that moment."""

@@ -1,9 +1,10 @@
 """Admission: whether a request is executed now, queued for later, or refused, from live figures.
 
-Load is the worse of two: how much of the store's connections is in use or waited for (averaged over a moment, for single
-figures jump about), and how long a request would wait in the engine's lane, beside how long it may. Each kind of request has
-a gate, which closes at its threshold and opens only some way below it, so that a load around the threshold does not make it
-flap. How many operations are queued already is looked at first: a full queue refuses, whatever the load.
+Load is how long a request would wait, beside how long it may: the longer of its waits for its turn in the engine's lane, going by what
+calls took lately, and for a connection to the store. So the limit is found by itself. A store whose connections are all at work, and
+which answers in time because many requests go into each call, is not overloaded. Each kind of request has a gate, which closes at its
+threshold and opens only some way below it, so that a load around the threshold does not make it flap. How many operations are queued
+already is looked at first: a full queue refuses, whatever the load.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ class Admission:
 
     def figures(self, wait_seconds: float = 0.0) -> Figures:
         """The present figures for a request that would wait so long for its turn."""
-        backlog = wait_seconds / self._settings.backlog_seconds
-        return Figures(max(self._connections().utilisation, backlog), self._queued())
+        longest = max(wait_seconds, self._connections().wait_seconds)
+        return Figures(longest / self._settings.backlog_seconds, self._queued())
 
     def decide(self, gate: Gate, wait_seconds: float = 0.0) -> Decision:
         """What becomes of a request at this gate; a refusal is raised, with when to come again."""

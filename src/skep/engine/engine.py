@@ -429,6 +429,11 @@ class Engine:
             with self.consumers.asking(Asking(QueueKey("", tenant), group, consumer), waits=wait_seconds > 0):
                 return await self._dispenser.pop_matching(Match(tenant, namespace, task), want, wait_seconds, allowed)
 
+    @property
+    def load(self) -> float:
+        """The load of the queue where calls wait longest, as admission reckons it."""
+        return self.admission.figures(self._registry.wait_seconds).load
+
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages that could not be handed on (their client has gone), to be delivered again at once."""
         self._dispenser.give_back(deliveries)

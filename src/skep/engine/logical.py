@@ -108,6 +108,11 @@ class LogicalQueue:
         )
 
     @property
+    def wait_seconds(self) -> float:
+        """How long whatever comes now would wait, at the longest."""
+        return max(self.push_wait_seconds, self.pop_wait_seconds, self.settle_wait_seconds)
+
+    @property
     def push_wait_seconds(self) -> float:
         """How long a push that comes now would wait."""
         return self._push_lane.wait_seconds

@@ -56,6 +56,11 @@ class Registry:
         for queue in list(self._queues.values()):
             await queue.drained()
 
+    @property
+    def wait_seconds(self) -> float:
+        """The longest wait in any queue."""
+        return max((queue.wait_seconds for queue in self._queues.values()), default=0.0)
+
     def tick(self, now: Instant) -> None:
         """Drop what has been idle for long, and put those in use last, so that room is made from the front."""
         queues, self._queues = self._queues, {}

@@ -68,7 +68,7 @@ class Place(NamedTuple):
 def thresholds(engine: Engine) -> list[Threshold]:
     """What admission goes by, as it stands on this server."""
     said = engine.settings.admission
-    load, depth = engine.admission.figures().load, engine.operations.depth
+    load, depth = engine.load, engine.operations.depth
     limits = engine.settings.limits
     return [
         Threshold("Load", load, said.push_load, _percent(load), _percent(said.push_load), "pushes are queued as operations"),

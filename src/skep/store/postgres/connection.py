@@ -221,7 +221,10 @@ class Pool:
             return Connections()
         idle = self._pool.get_idle_size()
         waiting = max(0, self._demand.present - self._max)
-        return Connections(self._pool.get_size() - idle, idle, waiting, self._demand.average() / self._max)
+        wanted = self._demand
+        return Connections(
+            self._pool.get_size() - idle, idle, waiting, wanted.average() / self._max, wanted.wait_seconds(self._max)
+        )
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

@@ -97,3 +97,37 @@ def test_000_12_the_load_is_that_of_a_moment_and_not_of_an_instant(monkeypatch: 
     assert wanted.average() == pytest.approx(2)
     now += AVERAGED_SECONDS / 2
     assert wanted.average() == pytest.approx(2 * math.exp(-0.5))
+
+
+def test_who_waits_goes_by_how_many_are_before_it_and_how_fast_they_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(demand, "time", SimpleNamespace(monotonic=lambda: now))
+    wanted = Demand()
+    for _ in range(24):
+        wanted.__enter__()
+    assert wanted.wait_seconds(4) == 0.0, "of a moment, as the load is"
+    for _ in range(1_000):  # 100 a second, each followed by another
+        now += 0.01
+        wanted.__exit__()
+        wanted.__enter__()
+
+    assert wanted.wait_seconds(4) == pytest.approx(20 / 100, rel=0.1)
+    assert wanted.wait_seconds(24) == 0.0, "there is room for all"
+    now += 3
+    assert wanted.wait_seconds(4) == pytest.approx(20 * 3), "nobody was served for three seconds"
+
+
+def test_a_burst_after_a_long_silence_is_not_taken_for_a_store_that_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(demand, "time", SimpleNamespace(monotonic=lambda: now))
+    wanted = Demand()
+    with wanted:
+        pass
+    now += 3_600
+    for _ in range(100):
+        wanted.__enter__()
+    now += 0.05
+
+    assert 0 < wanted.wait_seconds(4) < 1
