@@ -29,7 +29,8 @@ WITH old AS (SELECT a.ctid FROM audit a WHERE a.position <= $1 ORDER BY a.positi
 DELETE FROM audit a USING old o WHERE a.ctid = o.ctid
 
 -- name: finish
-UPDATE audit SET tenant = $2, queues = $3, outcome = $4, detail = $5 WHERE position = $1
+UPDATE audit SET tenant = $2, queues = $3, outcome = $4, detail = $5
+WHERE ctid = (SELECT a.ctid FROM audit a WHERE a.position BETWEEN $1 AND $1 ORDER BY a.position LIMIT 1)
 
 -- name: list
 SELECT position, at, actor, action, tenant, queues, outcome, expires_at, detail FROM audit WHERE position < $1 ORDER BY position DESC LIMIT $2

@@ -79,7 +79,8 @@ WHERE g.queue_id = $1 AND ($4::boolean OR g.idle) AND g.idle <> (
     AND (SELECT 1 FROM partition_lease l
          WHERE l.queue_id = $1 AND l.group_id::bigint = g.id AND l.ready_at > $3 AND l.token IS NOT NULL LIMIT 1) IS NULL
     AND (SELECT 1 FROM set_lease s
-         WHERE s.queue_id = $1 AND s.group_id = g.id AND s.ready_at > $3 AND s.token IS NOT NULL LIMIT 1) IS NULL)
+         WHERE s.queue_id = $1 AND s.group_id = g.id AND s.ready_at > $3 AND s.token IS NOT NULL
+         ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at LIMIT 1) IS NULL)
 RETURNING g.name, g.idle, g.active_at
 
 -- name: settled_by_poppers
@@ -109,7 +110,9 @@ SELECT m.seq FROM message m WHERE m.queue_id = $1 AND m.seq <= $2 ORDER BY m.que
 -- name: delete_head
 -- The floor keeps the last seq when the whole log goes; dead letters go with their messages. Gaps that the log now begins behind
 -- are no longer its own.
-WITH gone AS (DELETE FROM message m WHERE m.queue_id = $1 AND m.seq <= $2 RETURNING m.seq),
+WITH head AS MATERIALIZED (SELECT m.ctid AS place FROM message m
+                           WHERE (m.queue_id, m.seq) BETWEEN ($1, 0) AND ($1, $2::bigint) ORDER BY m.queue_id, m.seq),
+     gone AS (DELETE FROM message m USING head h WHERE m.ctid = h.place RETURNING m.seq),
      letters AS (DELETE FROM dead_letter d WHERE d.queue_id = $1 AND d.seq <= $2),
      moved AS (
          UPDATE queue q SET first_seq = greatest(q.first_seq, $2::bigint + 1), floor_seq = greatest(q.floor_seq, $2::bigint),
@@ -197,17 +200,17 @@ SELECT count(*) FROM gone
 
 -- name: sweep_leases
 -- The history is in the order of its ids, so the oldest rows come first and the walk stops at the first young one.
-WITH first AS (SELECT h.id, h.settled_at FROM lease_history h ORDER BY h.id LIMIT $2),
-     gone AS (DELETE FROM lease_history h USING first f WHERE h.id = f.id AND f.settled_at <= $1 RETURNING 1)
+WITH first AS (SELECT h.ctid AS place, h.settled_at FROM lease_history h ORDER BY h.id LIMIT $2),
+     gone AS (DELETE FROM lease_history h USING first f WHERE h.ctid = f.place AND f.settled_at <= $1 RETURNING 1)
 SELECT count(*) FROM gone
 
 -- name: sweep_failures
 -- As those of the history, and those too that came before the latest: however much fails, they take no more room than that.
 WITH first AS (
-         SELECT f.id, f.failed_at <= $1 OR f.id <= (
+         SELECT f.ctid AS place, f.failed_at <= $1 OR f.id <= (
                     SELECT n.id FROM failed_attempt n ORDER BY n.id DESC LIMIT 1) - $3::bigint AS is_old
          FROM failed_attempt f ORDER BY f.id LIMIT $2),
-     gone AS (DELETE FROM failed_attempt f USING first o WHERE f.id = o.id AND o.is_old RETURNING 1)
+     gone AS (DELETE FROM failed_attempt f USING first o WHERE f.ctid = o.place AND o.is_old RETURNING 1)
 SELECT count(*) FROM gone
 
 -- name: sweep_deleted_failures
@@ -275,7 +278,9 @@ WITH old AS (SELECT d.ctid FROM dead_letter d WHERE d.queue_id = $1 LIMIT $2),
 SELECT count(*) FROM gone
 
 -- name: sweep_deleted_lease
-WITH old AS (SELECT l.ctid FROM consumer_group g JOIN partition_lease l ON l.group_id::bigint = g.id WHERE g.queue_id = $1 LIMIT $2),
+WITH old AS (SELECT l.ctid FROM consumer_group g
+             CROSS JOIN LATERAL (SELECT l.ctid FROM partition_lease l WHERE l.group_id::bigint = g.id LIMIT $2) l
+             WHERE g.queue_id = $1 LIMIT $2),
      gone AS (DELETE FROM partition_lease l USING old o WHERE l.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 
@@ -289,7 +294,7 @@ WITH gone AS (DELETE FROM retention_history r WHERE r.queue_id = $1 AND $2 > 0 R
 SELECT count(*) FROM gone
 
 -- name: forget_queue_groups
-WITH counters AS (DELETE FROM group_counter c USING consumer_group g WHERE g.queue_id = $1 AND c.group_id = g.id)
+WITH counters AS (DELETE FROM group_counter c WHERE c.group_id = ANY (ARRAY(SELECT g.id FROM consumer_group g WHERE g.queue_id = $1)))
 DELETE FROM consumer_group g WHERE g.queue_id = $1
 
 -- name: forget_queue

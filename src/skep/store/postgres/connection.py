@@ -39,7 +39,8 @@ FENCE_SECONDS = 30.0  # ending a session takes PostgreSQL milliseconds, and seco
 FENCE_LOOK_SECONDS = 0.02
 
 # The store's statements are few, short, and all ride an index. Generic plans that may not choose a full scan or a
-# join over one keep them so whatever the statistics say, and cost no planning; tests hold the plans.
+# join over one keep them so whatever the statistics say, and cost no planning; tests hold the plans. Pages cost nothing: how many a
+# small table has, and in which order, must not make the walk over all of an index look cheaper than a look into another (ADR 0034).
 SESSION = {
     "application_name": "skep",  # and what tells pools and their generations apart
     "search_path": "skep",
@@ -54,6 +55,8 @@ SESSION = {
     "enable_bitmapscan": "off",
     "enable_material": "off",
     "enable_memoize": "off",
+    "random_page_cost": "0",
+    "seq_page_cost": "0",
     "jit": "off",
     "synchronous_commit": "on",
 }

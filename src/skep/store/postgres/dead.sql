@@ -6,7 +6,7 @@
 WITH doomed AS MATERIALIZED (
     SELECT $4::bigint + row_number() OVER (ORDER BY x.ord) AS dead_seq, x.reason, x.error, x.attempts, m.*
     FROM unnest($8::bigint[], $9::text[], $10::text[], $11::integer[]) WITH ORDINALITY AS x (seq, reason, error, attempts, ord)
-    CROSS JOIN LATERAL (SELECT m.* FROM message m WHERE m.queue_id = $1 AND m.seq = x.seq LIMIT 1) m
+    CROSS JOIN LATERAL (SELECT m.* FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, x.seq) AND ($1, x.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
 ), copied AS (
     INSERT INTO message (queue_id, seq, created_at, id, trace_id, priority, partition, transaction_id, content_type, headers, payload)
     SELECT $3, d.dead_seq, $5, d.id, coalesce(d.trace_id, d.id), d.priority, coalesce($12::text, d.partition), d.transaction_id, d.content_type,
@@ -42,7 +42,7 @@ CROSS JOIN LATERAL (SELECT d.seq, d.source_queue, d.source_seq, d.partition, d.g
 -- Rides the primary key of dead_letter; the payload comes with the message.
 SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, m.payload
 FROM dead_letter d
-CROSS JOIN LATERAL (SELECT m.* FROM message m WHERE m.queue_id = d.queue_id AND m.seq = d.seq LIMIT 1) m
+CROSS JOIN LATERAL (SELECT m.* FROM message m WHERE (m.queue_id, m.seq) BETWEEN (d.queue_id, d.seq) AND (d.queue_id, d.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
 WHERE d.queue_id = $1
   AND ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
   AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)
@@ -96,7 +96,7 @@ WITH copied AS (
            CASE WHEN $10::bytea IS NULL THEN m.headers ELSE $12::bytea END, coalesce($10::bytea, m.payload)
     FROM message m CROSS JOIN LATERAL (
         SELECT d.partition FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = $2 LIMIT 1) d
-    WHERE m.queue_id = $1 AND m.seq = $2
+    WHERE (m.queue_id, m.seq) BETWEEN ($1, $2::bigint) AND ($1, $2::bigint) ORDER BY m.queue_id, m.seq LIMIT 1
 )
 INSERT INTO replay_history (dead_queue, dead_seq, dead_id, queue_id, seq, id, group_name, reason, error, attempts, replayed_at)
 SELECT $1, $2, d.id, $3, $4, $6, d.group_name, d.reason, d.error, d.attempts, $8
@@ -136,5 +136,10 @@ WITH found AS MATERIALIZED (
     SELECT d.ctid FROM unnest($2::bigint[]) AS k (seq)
     CROSS JOIN LATERAL (SELECT d.ctid FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = k.seq
                         ORDER BY d.queue_id, d.seq LIMIT 1) d
-), gone AS (DELETE FROM dead_letter d USING found f WHERE d.ctid = f.ctid)
-DELETE FROM message WHERE queue_id = $1 AND seq = ANY ($2)
+), gone AS (DELETE FROM dead_letter d USING found f WHERE d.ctid = f.ctid
+), messages AS MATERIALIZED (
+    SELECT m.ctid FROM unnest($2::bigint[]) AS k (seq)
+    CROSS JOIN LATERAL (SELECT m.ctid FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, k.seq) AND ($1, k.seq)
+                        ORDER BY m.queue_id, m.seq LIMIT 1) m
+)
+DELETE FROM message m USING messages f WHERE m.ctid = f.ctid

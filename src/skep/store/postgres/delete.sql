@@ -4,7 +4,7 @@
 -- The primary keys of both tables.
 SELECT m.id, m.partition, m.transaction_id, m.audience, q.first_seq
 FROM message m CROSS JOIN LATERAL (SELECT q.first_seq FROM queue q WHERE q.id = m.queue_id LIMIT 1) q
-WHERE m.queue_id = $1 AND m.seq = $2
+WHERE (m.queue_id, m.seq) BETWEEN ($1, $2::bigint) AND ($1, $2::bigint) ORDER BY m.queue_id, m.seq LIMIT 1
 
 -- name: lock_groups
 -- In the order in which everyone takes groups (functions/locks.sql). Waits for an external group that moves.

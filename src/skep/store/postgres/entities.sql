@@ -59,6 +59,6 @@ SELECT p.number, p.name, p.data, p.at, p.cause
 FROM (SELECT v.*, sum(octet_length(v.data)) OVER (ORDER BY v.number ROWS UNBOUNDED PRECEDING) AS upto
       FROM (SELECT v.number, v.name, v.data, v.at, v.cause
             FROM (SELECT e.number FROM entity e WHERE e.tenant = $1 AND e.type = $2 AND e.id = $3 LIMIT 1) e
-            JOIN entity_event v ON v.entity = e.number
-            WHERE v.number > $4 ORDER BY v.entity, v.number LIMIT $5) v) p
+            CROSS JOIN LATERAL (SELECT v.* FROM entity_event v WHERE v.entity = e.number AND v.number > $4
+                                ORDER BY v.entity, v.number LIMIT $5) v) v) p
 WHERE p.upto - octet_length(p.data) < $6::bigint ORDER BY p.number

@@ -15,7 +15,7 @@ SELECT g.id FROM consumer_group g WHERE g.queue_id = $1 AND g.name = $2
 -- name: end_lease
 WITH ended AS (
     UPDATE partition_lease l SET ready_at = $4
-    WHERE l.partition = $3 AND l.queue_id = $1 AND l.group_id = $2 AND l.token IS NOT NULL AND l.ready_at > $4 RETURNING 1)
+    WHERE l.partition = $3 AND l.queue_id = $1 AND l.group_id = $2 AND l.token IS NOT NULL AND l.ready_at + 0 > $4 RETURNING 1)
 SELECT count(*) FROM ended
 
 -- name: end_sets
@@ -23,9 +23,9 @@ SELECT count(*) FROM ended
 WITH locked AS MATERIALIZED (
     SELECT s.id FROM set_lease s
     WHERE s.queue_id = $1 AND s.group_id = $2 AND s.partition = $3 AND s.token IS NOT NULL AND s.ready_at > $4
-    ORDER BY s.id FOR UPDATE
+    ORDER BY s.id + 0 FOR UPDATE
 ), ended AS (
-    UPDATE set_lease s SET ready_at = $4 FROM locked k WHERE s.id = k.id RETURNING 1)
+    UPDATE set_lease s SET ready_at = $4 FROM locked k WHERE s.id = ANY (ARRAY[k.id]) RETURNING 1)
 SELECT count(*) FROM ended
 
 -- name: release_lease
@@ -40,15 +40,15 @@ SELECT count(*) FROM released
 WITH locked AS MATERIALIZED (
     SELECT s.id FROM set_lease s
     WHERE s.queue_id = $1 AND s.group_id = $2 AND s.partition = $3 AND s.token = $4
-    ORDER BY s.id FOR UPDATE
+    ORDER BY s.id + 0 FOR UPDATE
 ), released AS (
-    UPDATE set_lease s SET ready_at = least(s.ready_at, $5), token = gen_random_uuid() FROM locked k WHERE s.id = k.id RETURNING 1)
+    UPDATE set_lease s SET ready_at = least(s.ready_at, $5), token = gen_random_uuid() FROM locked k WHERE s.id = ANY (ARRAY[k.id]) RETURNING 1)
 SELECT count(*) FROM released
 
 -- name: delete_leases
 -- Locked in ascending partition order first, like everywhere.
 WITH locked AS (
-    SELECT l.partition FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = $2 ORDER BY l.partition FOR UPDATE
+    SELECT l.partition FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = $2 ORDER BY l.partition || '' FOR UPDATE
 )
 DELETE FROM partition_lease l
 WHERE l.partition = ANY (ARRAY(SELECT k.partition FROM locked k)) AND l.queue_id = $1 AND l.group_id = $2

@@ -36,7 +36,7 @@ SELECT g.id, g.queue_id, g.name, g.start_seq, g.scan_seq, g.gaps, g.active_at, g
        a.dead AS after_dead, a.retried AS after_retried
 FROM unnest($1::integer[]) AS k (id)
 CROSS JOIN LATERAL (
-    SELECT * FROM consumer_group g WHERE g.queue_id = k.id AND ($4::text IS NULL OR g.name = $4)) g
+    SELECT * FROM consumer_group g WHERE g.queue_id = k.id AND ($4::text IS NULL OR g.name = $4) OFFSET 0) g
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(c.completed), 0)::bigint AS completed, coalesce(sum(c.dead), 0)::bigint AS dead,
            coalesce(sum(c.expired), 0)::bigint AS expired, coalesce(sum(c.skipped), 0)::bigint AS skipped,
@@ -70,13 +70,15 @@ FROM (
     SELECT l.partition, l.pending + cardinality(l.open) AS unsettled,
            CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 THEN l.leased ELSE 0 END AS in_flight, l.attempts, l.oldest_at,
            l.ready_at, CASE WHEN l.token IS NOT NULL AND l.ready_at > $3 THEN l.ready_at END AS lease_deadline, l.last_error
-    FROM consumer_group g JOIN partition_lease l ON l.queue_id = $1 AND l.group_id::bigint = g.id
+    FROM consumer_group g
+    CROSS JOIN LATERAL (SELECT * FROM partition_lease l WHERE l.queue_id = $1 AND l.group_id::bigint = g.id OFFSET 0) l
     WHERE g.queue_id = $1 AND g.name = $2 AND l.partition > $4
     UNION ALL
     SELECT s.partition, cardinality(s.seqs),
            CASE WHEN s.token IS NOT NULL AND s.ready_at > $3 THEN cardinality(s.seqs) ELSE 0 END, s.attempts, s.oldest_at,
            s.ready_at, CASE WHEN s.token IS NOT NULL AND s.ready_at > $3 THEN s.ready_at END, s.last_error
-    FROM consumer_group g JOIN set_lease s ON s.queue_id = $1 AND s.group_id = g.id
+    FROM consumer_group g
+    CROSS JOIN LATERAL (SELECT * FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = g.id OFFSET 0) s
     WHERE g.queue_id = $1 AND g.name = $2 AND s.partition > $4
 ) x
 GROUP BY x.partition ORDER BY x.partition LIMIT $5
@@ -87,7 +89,7 @@ GROUP BY x.partition ORDER BY x.partition LIMIT $5
 SELECT q.name AS queue_name, g.name AS group_name, x.*
 FROM (SELECT k.id, k.name FROM queue k
       WHERE k.tenant = $1 AND k.deleted_at IS NULL AND ($3::text IS NULL OR k.name = $3) ORDER BY k.tenant, k.name) q
-JOIN consumer_group g ON g.queue_id = q.id
+CROSS JOIN LATERAL (SELECT * FROM consumer_group g WHERE g.queue_id = q.id OFFSET 0) g
 CROSS JOIN LATERAL (
     (SELECT l.partition, l.leased AS messages, l.open[1] AS first_seq, l.open[l.leased] AS last_seq, l.leased_at, l.ready_at, l.attempts, l.consumer
      FROM partition_lease l
@@ -129,7 +131,7 @@ FROM message m WHERE m.queue_id = $1 AND m.seq BETWEEN $2 AND $3 ORDER BY m.queu
 SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
        length(m.payload) AS payload_bytes, CASE WHEN $3::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $3) END AS payload
 FROM unnest($2::bigint[]) WITH ORDINALITY AS k (seq, place)
-CROSS JOIN LATERAL (SELECT * FROM message m WHERE m.queue_id = $1 AND m.seq = k.seq ORDER BY m.queue_id, m.seq LIMIT 1) m
+CROSS JOIN LATERAL (SELECT * FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, k.seq) AND ($1, k.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
 ORDER BY k.place
 
 -- name: by_partition
@@ -181,8 +183,12 @@ SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.cont
        length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload
 FROM queue q
 CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x
-JOIN message m ON m.queue_id = q.id AND m.seq >= seq_at(q.id, q.first_seq, x.last_seq, $3) AND m.seq < seq_at(q.id, q.first_seq, x.last_seq, $4)
-WHERE q.id = $1 AND m.id = $2 AND m.trace_id IS NULL
+CROSS JOIN LATERAL (
+    SELECT * FROM message m
+    WHERE (m.queue_id, m.seq) >= (q.id, seq_at(q.id, q.first_seq, x.last_seq, $3))
+      AND (m.queue_id, m.seq) < (q.id, seq_at(q.id, q.first_seq, x.last_seq, $4)) AND m.id = $2 AND m.trace_id IS NULL
+    ORDER BY m.queue_id, m.seq) m
+WHERE q.id = $1
 
 -- name: states
 -- How far a group has come with each message of a page; null when it is for another group only. A dead letter is known by its id
@@ -192,7 +198,8 @@ WITH viewer AS MATERIALIZED (
     SELECT g.id, g.name, g.scan_seq, g.external, q.name AS queue_name,
            (SELECT t.id FROM queue t WHERE t.tenant = q.tenant AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead')
               AND t.deleted_at IS NULL) AS grave
-    FROM consumer_group g JOIN queue q ON q.id = g.queue_id WHERE g.id = $2
+    FROM (SELECT * FROM consumer_group g WHERE g.id = $2 LIMIT 1) g
+    CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.id = g.queue_id LIMIT 1) q
 ), page AS MATERIALIZED (
     -- Once over the group's sets, and matched by grouping: a join may compare each message with each that is in a set.
     SELECT x.seq, min(x.ord) AS ord, min(x.partition) AS partition, min(x.audience) AS audience,

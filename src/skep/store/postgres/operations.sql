@@ -37,7 +37,7 @@ SELECT * FROM claim_heads($1, $2, $3, $4, $5, $6, $7, $8, $9)
 -- ascending, and before any other lock.
 SELECT o.position, o.queue, o.tenant FROM unnest($1::bigint[]) AS k (position)
 CROSS JOIN LATERAL (SELECT o.position, o.queue, o.tenant FROM operation o
-                    WHERE o.position = k.position AND o.token = $2 LIMIT 1 FOR UPDATE) o
+                    WHERE o.position BETWEEN k.position AND k.position AND o.token = $2 ORDER BY o.position LIMIT 1 FOR UPDATE) o
 
 -- name: before
 -- functions/operations.sql
@@ -47,7 +47,7 @@ SELECT * FROM operations_before($1)
 UPDATE operation o SET status = 'completed', processed_at = $3, result = r.result, payload = NULL, token = NULL, error = NULL, code = NULL,
                        error_at = NULL, blocked_at = NULL
 FROM unnest($1::bigint[], $2::bytea[]) AS r (position, result)
-WHERE o.position = r.position
+WHERE o.position = ANY (ARRAY[r.position])
 
 -- name: retry
 -- One that was not even tried, or that the store could not take, does not lose a try ($5 is 1 for it).
@@ -57,7 +57,7 @@ UPDATE operation o SET status = CASE WHEN coalesce(r.blocked_at, o.blocked_at) I
                        error_at = CASE WHEN r.error IS NULL THEN o.error_at ELSE $7::bigint END
 FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[])
      AS r (position, retry_at, error, code, untried, blocked_at)
-WHERE o.position = r.position
+WHERE o.position = ANY (ARRAY[r.position])
 
 -- name: fail
 -- The payload goes when the messages are among the dead letters, and stays when they are nowhere else.

@@ -32,7 +32,8 @@ SELECT h.id FROM lease_history h WHERE h.id > 0 ORDER BY h.id DESC LIMIT 1
 
 -- name: lease_history
 -- The primary key, from an id on.
-SELECT h.*, coalesce(g.name, '') AS group_name FROM lease_history h LEFT JOIN consumer_group g ON g.id = h.group_id
+SELECT h.*, coalesce(g.name, '') AS group_name FROM lease_history h 
+LEFT JOIN LATERAL (SELECT g.name FROM consumer_group g WHERE g.id = h.group_id LIMIT 1) g ON true
 WHERE h.id > $2 AND h.queue_id = $1 AND h.settled_at >= $4 ORDER BY h.id LIMIT $3
 
 -- name: deliveries
@@ -70,7 +71,7 @@ SELECT coalesce(g.name, '') AS group_name, h.settled_at, CASE WHEN h.attempt = 1
        CASE WHEN h.token IS NOT NULL AND h.outcome <> 'released' THEN h.settled_at - h.leased_at END AS held_micros
 FROM (SELECT h.* FROM lease_history h WHERE h.queue_id::bigint = $1::integer
       ORDER BY h.queue_id::bigint DESC, h.id + 0 DESC LIMIT $2) h
-LEFT JOIN LATERAL (SELECT m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = h.first_seq
+LEFT JOIN LATERAL (SELECT m.created_at FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, h.first_seq) AND ($1, h.first_seq)
                    ORDER BY m.queue_id, m.seq LIMIT 1) m ON true
 LEFT JOIN LATERAL (SELECT g.name FROM consumer_group g WHERE g.id = h.group_id LIMIT 1) g ON true
 WHERE h.settled_at >= $3

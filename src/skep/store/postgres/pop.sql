@@ -6,7 +6,7 @@ SELECT * FROM pop_ordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13
 -- The rows a pop would look at first; those that others are at are left to them.
 SELECT l.* FROM partition_lease l
 WHERE l.queue_id = $1 AND l.group_id::bigint = $2 AND l.ready_at <= $3 AND ($5::text IS NULL OR l.partition = $5)
-ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT $4
+ORDER BY l.group_id::bigint, l.ready_at, l.partition || '' LIMIT $4
 FOR UPDATE SKIP LOCKED
 
 -- name: lock_doomed
@@ -17,7 +17,7 @@ WHERE l.ctid = ANY (ARRAY(
     SELECT r.ctid FROM (
         SELECT f.ctid, f.oldest_at, f.token, f.attempts FROM partition_lease f
         WHERE f.queue_id = $1 AND f.group_id::bigint = $2 AND f.ready_at <= $3
-        ORDER BY f.group_id::bigint, f.ready_at, f.partition LIMIT $4) r
+        ORDER BY f.group_id::bigint, f.ready_at, f.partition || '' LIMIT $4) r
     WHERE is_doomed(r.oldest_at, $5, r.token, r.attempts, $6)))
 ORDER BY l.ready_at, l.partition
 FOR UPDATE SKIP LOCKED
@@ -27,16 +27,16 @@ FOR UPDATE SKIP LOCKED
 SELECT l.* FROM partition_lease l
 WHERE l.queue_id = $1 AND l.group_id::bigint = $2 AND l.ready_at <= $3 AND l.token IS NOT NULL
   AND EXISTS (SELECT 1 FROM unnest(l.open) AS o (seq)
-              WHERE (SELECT m.seq FROM message m WHERE m.queue_id = $1 AND m.seq = o.seq LIMIT 1) IS NULL)
-ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT $4
+              WHERE (SELECT m.seq FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, o.seq) AND ($1, o.seq) ORDER BY m.queue_id, m.seq LIMIT 1) IS NULL)
+ORDER BY l.group_id::bigint, l.ready_at, l.partition || '' LIMIT $4
 FOR UPDATE SKIP LOCKED
 
 -- name: lock_gone_sets
 SELECT s.* FROM set_lease s
 WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND s.token IS NOT NULL
   AND EXISTS (SELECT 1 FROM unnest(s.seqs) AS o (seq)
-              WHERE (SELECT m.seq FROM message m WHERE m.queue_id = $1 AND m.seq = o.seq LIMIT 1) IS NULL)
-ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
+              WHERE (SELECT m.seq FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, o.seq) AND ($1, o.seq) ORDER BY m.queue_id, m.seq LIMIT 1) IS NULL)
+ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id + 0 LIMIT $4
 FOR UPDATE SKIP LOCKED
 
 -- name: following
@@ -59,13 +59,13 @@ SELECT discover($1, $2, $3, $4, $5)
 -- How much is ready, as far as the batch needs to know.
 SELECT cardinality(s.seqs) AS messages, s.attempts FROM set_lease s
 WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND ($5::text IS NULL OR s.partition = $5)
-ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
+ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id + 0 LIMIT $4
 
 -- name: lock_sets_ready
 -- Higher priority first, then the oldest. Rows in flight of the same priority are walked over: as many as there are consumers.
 SELECT s.* FROM set_lease s
 WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND ($5::text IS NULL OR s.partition = $5)
-ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id LIMIT $4
+ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id + 0 LIMIT $4
 FOR UPDATE SKIP LOCKED
 
 -- name: lock_doomed_sets
@@ -74,9 +74,9 @@ WHERE s.ctid = ANY (ARRAY(
     SELECT r.ctid FROM (
         SELECT f.ctid, f.oldest_at, f.token, f.attempts FROM set_lease f
         WHERE f.queue_id = $1 AND f.group_id = $2 AND f.ready_at <= $3
-        ORDER BY f.queue_id, f.group_id, f.priority DESC, f.ready_at, f.id LIMIT $4) r
+        ORDER BY f.queue_id, f.group_id, f.priority DESC, f.ready_at, f.id + 0 LIMIT $4) r
     WHERE is_doomed(r.oldest_at, $5, r.token, r.attempts, $6)))
-ORDER BY s.id
+ORDER BY s.id + 0
 FOR UPDATE SKIP LOCKED
 
 -- name: visible
@@ -85,19 +85,23 @@ FOR UPDATE SKIP LOCKED
 -- that is stored apart is known without reading it.
 SELECT v.seq, sum(v.size_bytes) OVER (ORDER BY v.seq) AS through FROM (
     SELECT m.seq, octet_length(m.payload) + coalesce(octet_length(m.headers), 0) AS size_bytes
-    FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2) AND (m.created_at <= $3 OR m.created_at > $5)
+    FROM unnest($2::bigint[]) AS k (seq)
+    CROSS JOIN LATERAL (SELECT * FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, k.seq) AND ($1, k.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
+    WHERE m.created_at <= $3 OR m.created_at > $5
     ORDER BY m.seq LIMIT $4) v
 ORDER BY v.seq
 
 -- name: created
-SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2) ORDER BY m.seq
+SELECT m.seq, m.created_at FROM unnest($2::bigint[]) AS k (seq)
+CROSS JOIN LATERAL (SELECT * FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, k.seq) AND ($1, k.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
+ORDER BY m.seq
 
 -- name: lease_set
 -- Leases what is taken; what is left becomes a free row with the same past, as old as its own first message.
 WITH rest AS (
     INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
     SELECT s.queue_id, s.group_id, s.partition, s.priority, $7, s.attempts, s.ready_at,
-           coalesce((SELECT least(m.created_at, $4) FROM message m WHERE m.queue_id = s.queue_id AND m.seq = ($7::bigint[])[1]), s.oldest_at),
+           coalesce((SELECT least(m.created_at, $4) FROM message m WHERE (m.queue_id, m.seq) BETWEEN (s.queue_id, ($7::bigint[])[1]) AND (s.queue_id, ($7::bigint[])[1]) ORDER BY m.queue_id, m.seq LIMIT 1), s.oldest_at),
            CASE WHEN s.token IS NULL THEN s.last_error ELSE coalesce(s.last_error, $6) END
     FROM set_lease s WHERE s.id = $1 AND $7::bigint[] <> '{}'
 )
@@ -120,11 +124,13 @@ DELETE FROM set_lease WHERE id = $1
 DELETE FROM set_lease WHERE id = ANY ($1)
 
 -- name: messages
-SELECT * FROM message m WHERE m.queue_id = $1 AND m.seq = ANY ($2)
+-- By the primary key, one look-up each.
+SELECT m.* FROM unnest($2::bigint[]) AS k (seq)
+CROSS JOIN LATERAL (SELECT * FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, k.seq) AND ($1, k.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
 
 -- name: has_undiscovered
-SELECT g.scan_seq < last_seq(q.id, q.floor_seq) FROM consumer_group g JOIN queue q ON q.id = g.queue_id
-WHERE g.id = $2 AND q.id = $1
+SELECT g.scan_seq < last_seq(q.id, q.floor_seq) FROM consumer_group g CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.id = $1 LIMIT 1) q
+WHERE g.id = $2 AND g.queue_id = $1
 
 -- name: next_ready_set
 -- From priority to priority, at the left edge of each in the index: the rows themselves may be many.

@@ -12,17 +12,18 @@ SELECT * FROM push_plain($1, $2, $3, $4, $5, $6, $7, $8, $9)
 SELECT d.queue_id, d.transaction_id, d.partition, d.message_id, d.seq,
        CASE WHEN d.seq IS NULL
          THEN (SELECT s.trace_id FROM scheduled s WHERE s.id = d.message_id ORDER BY s.id LIMIT 1)
-         ELSE (SELECT coalesce(m.trace_id, m.id) FROM message m WHERE m.queue_id = d.queue_id AND m.seq = d.seq
-               ORDER BY m.queue_id, m.seq LIMIT 1) END AS trace_id
+         ELSE (SELECT coalesce(m.trace_id, m.id) FROM message m WHERE (m.queue_id, m.seq) BETWEEN (d.queue_id, d.seq) AND (d.queue_id, d.seq) ORDER BY m.queue_id, m.seq LIMIT 1) END AS trace_id
 FROM unnest($1::integer[], $2::text[], $3::text[]) AS k (queue_id, transaction_id, partition)
-JOIN dedup d ON d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition
+CROSS JOIN LATERAL (
+    SELECT d.* FROM dedup d
+    WHERE d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition LIMIT 1) d
 WHERE d.expires_at > $4
 
 -- name: forget_expired_keys
 -- Makes room for keys that are used again after their window; only expired ones can be left here.
 DELETE FROM dedup d
 USING unnest($1::integer[], $2::text[], $3::text[]) AS k (queue_id, transaction_id, partition)
-WHERE d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition
+WHERE d.queue_id = ANY (ARRAY[k.queue_id]) AND d.transaction_id = k.transaction_id AND d.partition = k.partition
 
 -- name: count_scheduled
 -- The schedule's length, so that a queue's depth is known without counting. Under the queue's lock.
@@ -36,6 +37,6 @@ SELECT * FROM ids_between($1, $2, $3, $4, $5)
 -- Which partitions have a push that waits as an operation: one look-up each in the index of live ones.
 SELECT k.ord FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (tenant, queue, partition, ord)
 CROSS JOIN LATERAL (SELECT 1 FROM operation o
-                    WHERE o.processed_at IS NULL AND o.tenant = k.tenant AND o.queue = k.queue AND o.lane = 'push'
-                      AND o.partition = k.partition
+                    WHERE o.processed_at IS NULL AND (o.tenant, o.queue, o.lane, o.partition)
+                          BETWEEN (k.tenant, k.queue, 'push', k.partition) AND (k.tenant, k.queue, 'push', k.partition)
                     ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position LIMIT 1) o

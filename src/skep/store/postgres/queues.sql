@@ -76,7 +76,9 @@ LIMIT 1
 
 -- name: has_unsettled
 -- Whether any group has something left to do, or, without groups, whether there is anything in the log.
-SELECT EXISTS (SELECT 1 FROM consumer_group g JOIN partition_lease l ON l.group_id::bigint = g.id WHERE g.queue_id = q.id)
+SELECT EXISTS (SELECT 1 FROM consumer_group g
+               CROSS JOIN LATERAL (SELECT 1 FROM partition_lease l WHERE l.group_id::bigint = g.id
+                                   ORDER BY l.group_id::bigint, l.ready_at LIMIT 1) l WHERE g.queue_id = q.id)
     OR EXISTS (SELECT 1 FROM set_lease s WHERE s.queue_id = q.id)
     OR EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue_id = q.id AND g.scan_seq + g.gaps < last_seq(q.id, q.floor_seq))
     OR (NOT EXISTS (SELECT 1 FROM consumer_group g WHERE g.queue_id = q.id) AND last_seq(q.id, q.floor_seq) - q.gaps >= q.first_seq)

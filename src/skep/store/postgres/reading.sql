@@ -34,7 +34,8 @@ FROM (SELECT m.* FROM message m
 -- name: range_of_partitions
 -- The index on partitions, for each of them; the offset keeps the planner from the primary key, which leads through all messages.
 FROM (SELECT x.* FROM unnest($4::text[]) AS w (partition) CROSS JOIN LATERAL (
-          SELECT m.* FROM message m WHERE m.partition = w.partition AND m.queue_id = $1 AND m.seq >= $2 AND m.seq <= $3
+          SELECT m.* FROM message m
+          WHERE (m.partition, m.queue_id, m.seq) BETWEEN (w.partition, $1, $2::bigint) AND (w.partition, $1, $3::bigint)
           ORDER BY m.partition, m.queue_id, m.seq OFFSET 0) x
       ORDER BY x.seq LIMIT $5) t
 

@@ -16,7 +16,7 @@ WITH page AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(c.completed), 0)::bigint AS completed, coalesce(sum(c.retried), 0)::bigint AS retried,
                coalesce(sum(c.dead), 0)::bigint AS dead
-        FROM consumer_group g CROSS JOIN LATERAL (SELECT * FROM group_counter c WHERE c.group_id = g.id) c
+        FROM consumer_group g CROSS JOIN LATERAL (SELECT * FROM group_counter c WHERE c.group_id = g.id OFFSET 0) c
         WHERE g.queue_id = q.id) c
     UNION ALL
     SELECT t.tenant, 0, false, t.created_at, t.pushed, t.completed, t.retried, t.dead, t.depth
@@ -69,7 +69,7 @@ WITH page AS MATERIALIZED (
 ), figures AS MATERIALIZED (
     SELECT q.id AS queue_id, g.id AS group_id, q.last_seq, c.completed, c.dead, c.expired, c.retried
     FROM page q
-    CROSS JOIN LATERAL (SELECT g.id FROM consumer_group g WHERE g.queue_id = q.id) g
+    CROSS JOIN LATERAL (SELECT g.id FROM consumer_group g WHERE g.queue_id = q.id OFFSET 0) g
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(c.completed), 0)::bigint AS completed, coalesce(sum(c.dead), 0)::bigint AS dead,
                coalesce(sum(c.expired), 0)::bigint AS expired, coalesce(sum(c.retried), 0)::bigint AS retried

@@ -108,4 +108,4 @@ UPDATE queue SET scheduled_count = greatest(0, scheduled_count - $2) WHERE id = 
 UPDATE dedup d SET seq = k.seq
 FROM unnest(array_fill($1::integer, ARRAY[cardinality($2::text[])]), $2::text[], $3::text[], $4::bigint[], $5::uuid[])
     AS k (queue_id, transaction_id, partition, seq, id)
-WHERE d.queue_id = k.queue_id AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id
+WHERE d.queue_id = ANY (ARRAY[k.queue_id]) AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id

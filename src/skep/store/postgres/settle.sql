@@ -5,8 +5,9 @@ SELECT settle_acks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 -- name: account
 -- A queue and one of its groups, by their unique indexes; the group is shared (functions/locks.sql). What was deleted while we waited for
 -- that has no leases left to be found.
-SELECT q.*, g.id AS group_id, g.active_at, g.idle, share_group(g.id) FROM queue q JOIN consumer_group g ON g.queue_id = q.id
-WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL AND g.name = $3
+SELECT q.*, g.id AS group_id, g.active_at, g.idle, share_group(g.id)
+FROM queue q CROSS JOIN LATERAL (SELECT g.* FROM consumer_group g WHERE g.queue_id = q.id AND g.name = $3 LIMIT 1) g
+WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
 
 -- name: share_groups
 -- Given, and so shared, in the order of everyone.
@@ -34,7 +35,7 @@ LEFT JOIN LATERAL (
     WHERE k.head IS NULL AND m.partition = k.partition AND m.queue_id = $1 AND m.seq > k.delivered_seq
       AND (m.audience IS NULL OR m.audience = $2)
     ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) fresh ON true
-LEFT JOIN message opened ON opened.queue_id = $1 AND opened.seq = k.head
+LEFT JOIN LATERAL (SELECT m.created_at FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, k.head) AND ($1, k.head) ORDER BY m.queue_id, m.seq LIMIT 1) opened ON true
 ORDER BY k.ord
 
 -- name: delivered
@@ -46,7 +47,7 @@ ORDER BY m.partition, m.queue_id, m.seq LIMIT $6
 -- name: present
 -- By the primary key, one look-up each.
 SELECT k.seq FROM unnest($2::bigint[]) AS k (seq)
-CROSS JOIN LATERAL (SELECT 1 FROM message m WHERE m.queue_id = $1 AND m.seq = k.seq ORDER BY m.queue_id, m.seq LIMIT 1) m
+CROSS JOIN LATERAL (SELECT 1 FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, k.seq) AND ($1, k.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
 
 -- name: delete_leases
 DELETE FROM partition_lease WHERE queue_id = $1 AND group_id = $2 AND partition = ANY ($3)
@@ -59,7 +60,7 @@ WHERE partition = $3 AND queue_id = $1 AND group_id = $2
 -- name: lock_sets
 -- By the index on token; the casts rule out the other, which leads through all sets of the group.
 SELECT s.* FROM set_lease s WHERE s.token = ANY ($3) AND s.queue_id::bigint = $1::integer AND s.group_id::bigint = $2::integer
-ORDER BY s.id FOR UPDATE
+ORDER BY s.id + 0 FOR UPDATE
 
 -- name: shrink_set
 UPDATE set_lease SET seqs = $2 WHERE id = $1
@@ -71,13 +72,15 @@ DELETE FROM set_lease WHERE id = $1
 INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, leased_at, ready_at, oldest_at, last_error)
 SELECT $1, $2, s.partition, s.priority, $4, s.attempts, $8, $5,
        CASE WHEN m.created_at <= $8::bigint THEN m.created_at WHEN m.created_at IS NULL THEN s.oldest_at ELSE $8 END, $6
-FROM set_lease s LEFT JOIN message m ON m.queue_id = $1 AND m.seq = $7
+FROM set_lease s
+LEFT JOIN LATERAL (SELECT m.created_at FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($1, $7::bigint) AND ($1, $7::bigint) ORDER BY m.queue_id, m.seq LIMIT 1) m ON true
 WHERE s.id = $3
 
 -- name: insert_released
 INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
 SELECT s.queue_id, s.group_id, s.partition, s.priority, $2, s.attempts - 1, $3,
-       coalesce((SELECT min(least(m.created_at, $3)) FROM message m WHERE m.queue_id = s.queue_id AND m.seq = ANY ($2)), s.oldest_at),
+       coalesce((SELECT min(least(m.created_at, $3)) FROM unnest($2::bigint[]) AS k (seq) CROSS JOIN LATERAL (
+           SELECT m.created_at FROM message m WHERE (m.queue_id, m.seq) BETWEEN (s.queue_id, k.seq) AND (s.queue_id, k.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m), s.oldest_at),
        s.last_error
 FROM set_lease s WHERE s.id = $1
 

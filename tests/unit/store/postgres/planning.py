@@ -19,6 +19,7 @@ from skep.store.postgres.connection import SESSION, _prepare
 LOGGING = {"debug_print_plan": "on", "debug_pretty_print": "off", "client_min_messages": "log"}
 _SCAN = re.compile(r"\{(SEQSCAN|INDEXSCAN|INDEXONLYSCAN|BITMAPHEAPSCAN|TIDSCAN|TIDRANGESCAN) .*?scanrelid (\d+)")
 _INDEX = re.compile(r":indexid (\d+) :indexqual (.*?) :(?:indexqualorig|recheckqual) ")
+_SORT = "SORT :"
 _FIRST_COLUMN = ":varno -3 :varattno 1 "
 
 
@@ -26,13 +27,14 @@ _FIRST_COLUMN = ":varno -3 :varattno 1 "
 class Scan:
     """One scan of one table in a plan; ``bound`` says that it reads a part of the index and not all of it.
 
-    A join that compares each row with each is a scan of kind FILTER, of no table.
+    ``sorted`` says that its plan sorts something. A join that compares each row with each is a scan of kind FILTER, of no table.
     """
 
     table: str
     kind: str
     index: str | None = None
     bound: bool = False
+    sorted: bool = False
 
 
 class Planner:
@@ -89,7 +91,7 @@ def scans_of(tree: str, names: dict[int, str]) -> list[Scan]:
         if scan[1].startswith("INDEX"):
             index = _INDEX.search(tree, scan.end())
             assert index is not None, tree[scan.start() :]
-            found.append(Scan(table, scan[1], names[int(index[1])], _FIRST_COLUMN in index[2]))
+            found.append(Scan(table, scan[1], names[int(index[1])], _FIRST_COLUMN in index[2], _SORT in tree))
         else:
             found.append(Scan(table, scan[1]))
     if found and "joinqual (" in tree:

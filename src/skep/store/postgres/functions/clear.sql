@@ -13,11 +13,11 @@ DECLARE
 BEGIN
     SELECT * INTO q FROM queue k WHERE k.id = p_queue;
     v_last := last_seq(q.id, q.floor_seq);
-    FOR g IN SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue ORDER BY x.id LOOP
+    FOR g IN SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue ORDER BY x.id + 0 LOOP
         -- What is undiscovered is passed over without a look, however much it is.
         SELECT v_last - x.scan_seq - x.gaps INTO v_undiscovered FROM consumer_group x WHERE x.id = g.id FOR UPDATE;
         UPDATE consumer_group x SET scan_seq = v_last, gaps = 0 WHERE x.id = g.id;
-        PERFORM 1 FROM partition_lease l WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id ORDER BY l.partition FOR UPDATE;
+        PERFORM 1 FROM partition_lease l WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id ORDER BY l.partition || '' FOR UPDATE;
         WITH gone AS (
             DELETE FROM partition_lease l
             WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND (p_all OR l.token IS NULL OR l.ready_at <= p_now)
@@ -27,7 +27,7 @@ BEGIN
             UPDATE partition_lease l SET pending = 0, open = l.open[1:l.leased], delivered_seq = v_last
             FROM partition_lease o
             WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND NOT (p_all OR l.token IS NULL OR l.ready_at <= p_now)
-              AND o.partition = l.partition AND o.queue_id = l.queue_id AND o.group_id = l.group_id
+              AND o.partition = ANY (ARRAY[l.partition]) AND o.queue_id = l.queue_id AND o.group_id = l.group_id
             RETURNING o.pending + cardinality(o.open) - o.leased AS n
         )
         SELECT coalesce(sum(x.n), 0) INTO v_expired FROM (SELECT n FROM gone UNION ALL SELECT n FROM trimmed) x;

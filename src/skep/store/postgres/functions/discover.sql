@@ -58,7 +58,8 @@ BEGIN
     IF q.ordering = 'unordered' THEN
         WITH found AS MATERIALIZED (
             SELECT m.partition, m.priority, m.seq, m.created_at, (m.audience IS NULL OR m.audience = p_group) AS mine
-            FROM message m WHERE m.queue_id = q.id AND m.seq > v_scan AND m.seq <= v_upper
+            FROM message m WHERE (m.queue_id, m.seq) > (q.id, v_scan) AND (m.queue_id, m.seq) <= (q.id, v_upper)
+            ORDER BY m.queue_id, m.seq
         ), numbered AS (
             SELECT f.*, (row_number() OVER (PARTITION BY f.partition, f.priority ORDER BY f.seq) - 1) / 100 AS chunk
             FROM found f WHERE f.mine
@@ -73,7 +74,9 @@ BEGIN
         WITH found AS MATERIALIZED (
             SELECT m.partition, (m.audience IS NULL OR m.audience = p_group) AS mine, count(*) AS n,
                    min(m.seq) AS first_seq, least(min(m.created_at), p_now) AS oldest_at, least(max(m.created_at), p_now) AS newest_at
-            FROM message m WHERE m.queue_id = q.id AND m.seq > v_scan AND m.seq <= v_upper
+            FROM (SELECT m.partition, m.audience, m.seq, m.created_at FROM message m
+                  WHERE (m.queue_id, m.seq) > (q.id, v_scan) AND (m.queue_id, m.seq) <= (q.id, v_upper)
+                  ORDER BY m.queue_id, m.seq) m
             GROUP BY 1, 2
         ), noted AS (
             INSERT INTO partition_lease AS l

@@ -123,7 +123,7 @@ BEGIN
         END IF;
         PERFORM pg_advisory_xact_lock_shared(1936418164, group_id);
         -- Both may have been deleted, or changed, while we waited.
-        SELECT k.* INTO q FROM consumer_group x JOIN queue k ON k.id = x.queue_id WHERE x.id = group_id;
+        SELECT k.* INTO q FROM queue k WHERE k.id = (SELECT x.queue_id FROM consumer_group x WHERE x.id = group_id);
         IF FOUND AND q.deleted_at IS NULL THEN
             IF v_unmarked THEN
                 PERFORM mark_active(group_id, p_now);

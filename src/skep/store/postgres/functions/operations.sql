@@ -41,7 +41,7 @@ RETURNS TABLE ("position" bigint, before bigint) LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
     SELECT k.position, b.position FROM unnest(p_positions) AS k (position)
-    CROSS JOIN LATERAL (SELECT o.* FROM operation o WHERE o.position = k.position LIMIT 1) o
+    CROSS JOIN LATERAL (SELECT o.* FROM operation o WHERE o.position BETWEEN k.position AND k.position ORDER BY o.position LIMIT 1) o
     LEFT JOIN LATERAL (
         SELECT b.position FROM operation b
         WHERE b.processed_at IS NULL AND b.tenant = o.tenant AND b.queue = o.queue AND b.lane = o.lane
@@ -64,7 +64,8 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     v_locked := ARRAY(SELECT l.position FROM unnest(p_positions) AS k (position)
                       CROSS JOIN LATERAL (SELECT l.position, l.processed_at, l.ready_at FROM operation l
-                                          WHERE l.position = k.position FOR UPDATE SKIP LOCKED) l
+                                          WHERE l.position BETWEEN k.position AND k.position
+                                          ORDER BY l.position LIMIT 1 FOR UPDATE SKIP LOCKED) l
                       WHERE l.processed_at IS NULL AND l.ready_at <= p_now);
     FOR i IN 1 .. coalesce(cardinality(p_positions), 0) LOOP
         IF p_positions[i] = ANY (v_locked) AND (p_before[i] IS NULL OR p_before[i] = ANY (v_taken)) THEN
@@ -160,7 +161,7 @@ BEGIN
     FOR o IN
         SELECT c.position, c.messages, c.size_bytes, c.tries, c.ready_at, h.position AS head
         FROM unnest(p_heads) AS k (position)
-        CROSS JOIN LATERAL (SELECT h.* FROM operation h WHERE h.position = k.position LIMIT 1) h
+        CROSS JOIN LATERAL (SELECT h.* FROM operation h WHERE h.position BETWEEN k.position AND k.position ORDER BY h.position LIMIT 1) h
         CROSS JOIN LATERAL (
             SELECT c.position, c.messages, c.size_bytes, c.tries, c.ready_at FROM operation c
             WHERE c.processed_at IS NULL AND c.tenant = h.tenant AND c.queue = h.queue AND c.lane = h.lane

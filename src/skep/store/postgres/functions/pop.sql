@@ -17,13 +17,13 @@ BEGIN
         INTO messages, leases, doomed
         FROM (SELECT l.open, l.pending, l.token, l.attempts, l.oldest_at FROM partition_lease l
               WHERE l.queue_id = p_queue AND l.group_id::bigint = p_group AND l.ready_at <= p_now
-              ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT p_limit) r;
+              ORDER BY l.group_id::bigint, l.ready_at, l.partition || '' LIMIT p_limit) r;
     ELSE
         SELECT coalesce(sum(CASE WHEN l.open = '{}' THEN l.pending ELSE 1 END), 0), count(*),
                coalesce(bool_or(is_doomed(l.oldest_at, p_cutoff, l.token, l.attempts, p_max_attempts)), false)
         INTO messages, leases, doomed
         FROM partition_lease l
-        WHERE l.partition = p_partition AND l.queue_id = p_queue AND l.group_id = p_group AND l.ready_at <= p_now;
+        WHERE l.partition = p_partition AND l.queue_id = p_queue AND l.group_id = p_group AND l.ready_at + 0 <= p_now;
     END IF;
 END
 $$;
@@ -89,12 +89,12 @@ BEGIN
               FROM partition_lease l
               WHERE l.queue_id = p_queue AND l.group_id::bigint = p_group AND l.ready_at <= p_now
                 AND NOT is_doomed(l.oldest_at, p_cutoff, l.token, l.attempts, p_max_attempts)
-              ORDER BY l.group_id::bigint, l.ready_at, l.partition LIMIT p_limit FOR UPDATE SKIP LOCKED) k;
+              ORDER BY l.group_id::bigint, l.ready_at, l.partition || '' LIMIT p_limit FOR UPDATE SKIP LOCKED) k;
     ELSE
         SELECT array_agg(k.l) INTO v_locked
         FROM (SELECT ROW(l.ctid, l.partition, l.delivered_seq, l.pending, l.open, l.leased, l.attempts, l.token, l.leased_at, l.ready_at)::claimable AS l
               FROM partition_lease l
-              WHERE l.partition = p_partition AND l.queue_id = p_queue AND l.group_id = p_group AND l.ready_at <= p_now
+              WHERE l.partition = p_partition AND l.queue_id = p_queue AND l.group_id = p_group AND l.ready_at + 0 <= p_now
                 AND NOT is_doomed(l.oldest_at, p_cutoff, l.token, l.attempts, p_max_attempts)
               FOR UPDATE SKIP LOCKED) k;
     END IF;
@@ -311,7 +311,7 @@ BEGIN
                 UNION ALL
                 (SELECT m.seq, m.created_at, m.id, m.trace_id, m.priority, m.partition, m.transaction_id, m.content_type,
                         m.headers, m.payload
-                 FROM message m WHERE w.open <> '{}' AND m.queue_id = q.id AND m.seq = w.open[1] LIMIT 1)) m
+                 FROM message m WHERE w.open <> '{}' AND (m.queue_id, m.seq) BETWEEN (q.id, w.open[1]) AND (q.id, w.open[1]) ORDER BY m.queue_id, m.seq LIMIT 1)) m
         ), measured AS MATERIALIZED (
             -- The length of a value that is stored apart is known without reading it. No ORDER BY: the rows come in their order.
             SELECT f.*, sum(f.size_bytes) OVER (ROWS UNBOUNDED PRECEDING) AS through

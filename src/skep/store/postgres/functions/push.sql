@@ -120,7 +120,8 @@ BEGIN
         PERFORM 1 FROM unnest(p_partitions) AS k (partition)
         CROSS JOIN LATERAL (
             SELECT 1 FROM operation o
-            WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push' AND o.partition = k.partition
+            WHERE o.processed_at IS NULL AND (o.tenant, o.queue, o.lane, o.partition)
+                  BETWEEN (p_tenant, p_name, 'push', k.partition) AND (p_tenant, p_name, 'push', k.partition)
             ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position LIMIT 1) o;
         IF FOUND THEN
             RETURN;

@@ -6,6 +6,7 @@
 --
 -- The leases are given, and so locked, in ascending partition order, like everywhere. A whole lease deletes its row, or frees it for the next message.
 -- Rows are reached by what was locked and by nothing else: with the group as a parameter, PostgreSQL 18 may skip through the index.
+-- ANY (ARRAY[…]) is = without a merge join, for which the planner would walk all of the index while it takes the table to be small (ADR 0034).
 CREATE OR REPLACE FUNCTION settle_acks(
     p_tenant text, p_name text, p_group_name text, p_partitions text[], p_tokens uuid[], p_from integer[], p_to integer[], p_seqs bigint[],
     p_now bigint, p_shard smallint)
@@ -46,7 +47,7 @@ BEGIN
     ), gone AS (
         DELETE FROM partition_lease l USING judged j
         WHERE j.whole AND j.left_open = '{}' AND j.pending = 0
-          AND l.partition = j.partition AND l.group_id = j.group_id
+          AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
     ), freed AS (
         UPDATE partition_lease l SET
             token = NULL, leased_at = NULL, leased = 0, open = j.left_open, attempts = least(cardinality(j.left_open), 1),
@@ -64,16 +65,16 @@ BEGIN
             ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) fresh ON true
         LEFT JOIN LATERAL (
             SELECT coalesce(fresh.created_at, (SELECT least(m.created_at, p_now) FROM message m
-                WHERE m.queue_id = q.id AND m.seq = j.left_open[1])) AS created_at) n ON true
+                WHERE (m.queue_id, m.seq) BETWEEN (q.id, j.left_open[1]) AND (q.id, j.left_open[1]) ORDER BY m.queue_id, m.seq LIMIT 1)) AS created_at) n ON true
         WHERE j.whole AND (j.left_open <> '{}' OR j.pending > 0)
-          AND l.partition = j.partition AND l.group_id = j.group_id
+          AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
     ), shrunk AS (
         UPDATE partition_lease l SET
             leased = l.leased - cardinality(j.acked), open = n.open,
-            oldest_at = coalesce((SELECT least(m.created_at, p_now) FROM message m WHERE m.queue_id = q.id AND m.seq = n.open[1]), l.oldest_at)
+            oldest_at = coalesce((SELECT least(m.created_at, p_now) FROM message m WHERE (m.queue_id, m.seq) BETWEEN (q.id, n.open[1]) AND (q.id, n.open[1]) ORDER BY m.queue_id, m.seq LIMIT 1), l.oldest_at)
         FROM judged j CROSS JOIN LATERAL (
             SELECT array_agg(o.seq ORDER BY o.seq) AS open FROM unnest(j.open) o (seq) WHERE o.seq <> ALL (j.acked)) n
-        WHERE NOT j.whole AND l.partition = j.partition AND l.group_id = j.group_id
+        WHERE NOT j.whole AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
     ), history AS (
         INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
                                    leased_at, settled_at, outcome, token, seqs)
@@ -105,8 +106,9 @@ DECLARE
     v_queue integer;
     v_group integer;
 BEGIN
-    SELECT q.id, g.id INTO v_queue, v_group FROM queue q JOIN consumer_group g ON g.queue_id = q.id
-    WHERE q.tenant = p_tenant AND q.name = p_name AND q.deleted_at IS NULL AND g.name = p_group_name;
+    SELECT q.id, g.id INTO v_queue, v_group
+    FROM queue q CROSS JOIN LATERAL (SELECT g.id FROM consumer_group g WHERE g.queue_id = q.id AND g.name = p_group_name LIMIT 1) g
+    WHERE q.tenant = p_tenant AND q.name = p_name AND q.deleted_at IS NULL;
     UPDATE partition_lease l SET ready_at = p_deadline,
         leased_at = CASE WHEN l.ready_at <= p_now OR l.leased_at > p_now THEN p_now ELSE l.leased_at END
     WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group AND l.token = p_token;

@@ -20,24 +20,32 @@ BEGIN
     END IF;
     IF p_seqs[cardinality(p_seqs)] > g.scan_seq THEN
         SELECT count(*), count(*) FILTER (WHERE m.audience <> p_group AND NOT g.external) INTO v_ahead, v_others
-        FROM message m WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs) AND m.seq > g.scan_seq;
+        FROM unnest(p_seqs) AS k (seq)
+        CROSS JOIN LATERAL (SELECT m.audience FROM message m WHERE (m.queue_id, m.seq) BETWEEN (p_queue, k.seq) AND (p_queue, k.seq)
+                            ORDER BY m.queue_id, m.seq LIMIT 1) m
+        WHERE k.seq > g.scan_seq;
         UPDATE consumer_group x SET gaps = x.gaps + v_ahead WHERE x.id = p_group;
     END IF;
     IF NOT g.external AND p_seqs[1] <= g.scan_seq THEN
         SELECT * INTO q FROM queue k WHERE k.id = p_queue;
         v_delay := (q.delayed_processing_seconds * 1e6)::bigint;
         v_window := (q.window_buffer_seconds * 1e6)::bigint;
-        PERFORM 1 FROM partition_lease l
-        WHERE l.queue_id = p_queue AND l.group_id::bigint = p_group
-          AND l.partition IN (SELECT m.partition FROM message m WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs))
-        ORDER BY l.partition FOR UPDATE;
+        PERFORM 1 FROM (
+            SELECT DISTINCT m.partition FROM unnest(p_seqs) AS k (seq)
+            CROSS JOIN LATERAL (SELECT m.partition FROM message m WHERE (m.queue_id, m.seq) BETWEEN (p_queue, k.seq) AND (p_queue, k.seq)
+                                ORDER BY m.queue_id, m.seq LIMIT 1) m
+            ORDER BY m.partition) p
+        CROSS JOIN LATERAL (SELECT 1 FROM partition_lease l WHERE l.partition = p.partition AND l.group_id = p_group FOR UPDATE) l;
         WITH target AS MATERIALIZED (
             SELECT l.partition, l.group_id, count(*) AS n,
                    count(*) FILTER (WHERE m.seq > l.delivered_seq) AS fresh,
                    array_agg(m.seq) AS seqs
-            FROM message m CROSS JOIN LATERAL (
+            FROM unnest(p_seqs) AS k (seq)
+            CROSS JOIN LATERAL (SELECT m.seq, m.partition, m.audience FROM message m
+                                WHERE (m.queue_id, m.seq) BETWEEN (p_queue, k.seq) AND (p_queue, k.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
+            CROSS JOIN LATERAL (
                 SELECT l.* FROM partition_lease l WHERE l.partition = m.partition AND l.group_id = p_group LIMIT 1) l
-            WHERE m.queue_id = p_queue AND m.seq = ANY (p_seqs) AND m.seq <= g.scan_seq
+            WHERE k.seq <= g.scan_seq
               AND (m.audience IS NULL OR m.audience = p_group)
               AND ((m.seq > l.delivered_seq)
                 OR (m.seq = ANY (l.open) AND NOT (l.token IS NOT NULL AND l.ready_at > p_now AND m.seq = ANY (l.open[1:l.leased]))))
@@ -47,7 +55,8 @@ BEGIN
                    l.delivered_seq, l.newest_at,
                    ARRAY(SELECT o.seq FROM unnest(l.open) o (seq) WHERE o.seq <> ALL (t.seqs) ORDER BY o.seq) AS open,
                    cardinality(ARRAY(SELECT o.seq FROM unnest(l.open[1:l.leased]) o (seq) WHERE o.seq <> ALL (t.seqs))) AS still_leased
-            FROM target t JOIN partition_lease l ON l.partition = t.partition AND l.group_id = t.group_id
+            FROM target t CROSS JOIN LATERAL (
+                SELECT l.* FROM partition_lease l WHERE l.partition = t.partition AND l.group_id = t.group_id LIMIT 1) l
         ), headed AS MATERIALIZED (
             -- With what is first now, where that has changed: the first open one, or the next beyond what was delivered.
             SELECT k.*, m.seq AS next_seq, CASE WHEN m.seq IS NOT NULL THEN least(m.created_at, p_now) END AS next_at
@@ -58,10 +67,10 @@ BEGIN
                  ORDER BY m.partition, m.queue_id, m.seq LIMIT 1)
                 UNION ALL
                 (SELECT m.seq, m.created_at FROM message m
-                 WHERE k.open[1] <> k.head AND m.queue_id = p_queue AND m.seq = k.open[1] LIMIT 1)) m ON true
+                 WHERE k.open[1] <> k.head AND (m.queue_id, m.seq) BETWEEN (p_queue, k.open[1]) AND (p_queue, k.open[1]) ORDER BY m.queue_id, m.seq LIMIT 1)) m ON true
         ), gone AS (
             DELETE FROM partition_lease l USING kept k
-            WHERE k.open = '{}' AND k.pending = 0 AND l.partition = k.partition AND l.group_id = k.group_id
+            WHERE k.open = '{}' AND k.pending = 0 AND l.partition = ANY (ARRAY[k.partition]) AND l.group_id = k.group_id
         ), changed AS (
             UPDATE partition_lease l SET pending = k.pending, open = k.open, leased = k.still_leased,
                 token = CASE WHEN k.still_leased > 0 THEN l.token END,
@@ -76,7 +85,7 @@ BEGIN
                                 THEN ready_time(k.next_at, least(l.newest_at, p_now), v_delay, v_window) ELSE l.ready_at END
             FROM headed k
             WHERE NOT (k.open = '{}' AND k.pending = 0)
-              AND l.partition = k.partition AND l.group_id = k.group_id
+              AND l.partition = ANY (ARRAY[k.partition]) AND l.group_id = k.group_id
         )
         SELECT coalesce(sum(k.n), 0) INTO v_leased FROM kept k;
 
@@ -86,14 +95,15 @@ BEGIN
             FROM set_lease s
             WHERE s.queue_id = p_queue AND s.group_id = p_group AND s.seqs[1] <= p_seqs[cardinality(p_seqs)]
               AND s.seqs[cardinality(s.seqs)] >= p_seqs[1] AND s.seqs && p_seqs AND NOT (s.token IS NOT NULL AND s.ready_at > p_now)
-            ORDER BY s.id FOR UPDATE
+            ORDER BY s.id + 0 FOR UPDATE
         ), gone AS (
-            DELETE FROM set_lease s USING kept k WHERE s.id = k.id AND k.seqs = '{}'
+            DELETE FROM set_lease s USING kept k WHERE s.id = ANY (ARRAY[k.id]) AND k.seqs = '{}'
         ), changed AS (
             UPDATE set_lease s SET seqs = k.seqs, oldest_at = coalesce(
-                (SELECT least(m.created_at, p_now) FROM message m WHERE m.queue_id = p_queue AND m.seq = ANY (k.seqs)
-                 ORDER BY m.queue_id, m.seq LIMIT 1), s.oldest_at)
-            FROM kept k WHERE s.id = k.id AND k.seqs <> '{}'
+                (SELECT least(m.created_at, p_now) FROM unnest(k.seqs) AS u (seq)
+                 CROSS JOIN LATERAL (SELECT m.created_at FROM message m WHERE (m.queue_id, m.seq) BETWEEN (p_queue, u.seq) AND (p_queue, u.seq)
+                                     ORDER BY m.queue_id, m.seq LIMIT 1) m LIMIT 1), s.oldest_at)
+            FROM kept k WHERE s.id = ANY (ARRAY[k.id]) AND k.seqs <> '{}'
         )
         SELECT coalesce(sum(k.before - cardinality(k.seqs)), 0) INTO v_sets FROM kept k;
     END IF;
