@@ -1,6 +1,6 @@
 """A real browser on a real server. Each test has a tenant of its own; what any page logs, or asks of another host, fails it.
 
-Screenshots go to the folder that SKEP_SCREENSHOTS names, or to `screenshots` among pytest's temporary folders.
+Screenshots go to the folder that SKEP_SCREENSHOTS names. Without one, none is taken: nothing is compared with them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def aged() -> Iterator[Aged]:
 
 
 @pytest.fixture
-def aged_screen(page: Page, aged: Aged, screenshots: Path, allowed: list[str]) -> Screen:
+def aged_screen(page: Page, aged: Aged, screenshots: Path | None, allowed: list[str]) -> Screen:
     """The dashboard of the server with a past."""
     allowed.append(aged.server.url)
     return Screen(page, aged.server.url, "default", screenshots)
@@ -94,9 +94,12 @@ def allowed(server: RunningServer) -> list[str]:
 
 
 @pytest.fixture(scope="package")
-def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots are kept."""
-    folder = Path(os.environ.get("SKEP_SCREENSHOTS") or tmp_path_factory.getbasetemp() / "screenshots")
+def screenshots() -> Path | None:
+    """Where screenshots are kept, if anywhere."""
+    named = os.environ.get("SKEP_SCREENSHOTS")
+    if not named:
+        return None
+    folder = Path(named)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -138,6 +141,6 @@ def page(browser: Browser, complaints: list[str], allowed: list[str]) -> Iterato
 
 
 @pytest.fixture
-def screen(page: Page, server: RunningServer, api: Api, screenshots: Path) -> Screen:
+def screen(page: Page, server: RunningServer, api: Api, screenshots: Path | None) -> Screen:
     """The dashboard as the test's tenant sees it."""
     return Screen(page, server.url, api.tenant, screenshots)

@@ -15,7 +15,7 @@ WIDE = {"width": 1280, "height": 860}
 class Screen:
     """One tenant's dashboard."""
 
-    def __init__(self, page: Page, url: str, tenant: str, folder: Path) -> None:
+    def __init__(self, page: Page, url: str, tenant: str, folder: Path | None) -> None:
         self.page = page
         self._url = url
         self._tenant = tenant
@@ -29,12 +29,13 @@ class Screen:
         return response
 
     def shoot(self, name: str) -> None:
-        """Keep screenshots: wide in both colours, and as on a phone."""
+        """Show the page wide in both colours, and as on a phone; keep screenshots of it if there is a folder for them."""
         for scheme, size in (("light", WIDE), ("dark", WIDE), ("phone", PHONE)):
             colours: Literal["light", "dark"] = "dark" if scheme == "dark" else "light"
             self.page.emulate_media(color_scheme=colours)
             self.page.set_viewport_size({"width": size["width"], "height": size["height"]})
-            self.page.screenshot(path=self._folder / f"{name}-{scheme}.png", full_page=True)
+            if self._folder is not None:
+                self.page.screenshot(path=self._folder / f"{name}-{scheme}.png", full_page=True)
         self.page.emulate_media(color_scheme="light")
         self.page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
 

@@ -289,7 +289,7 @@ def door(guarded: RunningServer) -> Iterator[Door]:
 
 
 def test_a_reader_signs_in_and_sees_why_a_queue_is_slow(
-    page: Page, guarded: RunningServer, door: Door, screenshots: Path, allowed: list[str], complaints: list[str]
+    page: Page, guarded: RunningServer, door: Door, screenshots: Path | None, allowed: list[str], complaints: list[str]
 ) -> None:
     allowed.append(guarded.url)
     door.caller(*Verb).push("orders", {"n": 1})

@@ -20,7 +20,7 @@ def refresh(page: Page) -> None:
 
 
 def test_a_stopped_server_is_told_by_a_banner_with_the_time_of_the_data(
-    page: Page, screenshots: Path, allowed: list[str], complaints: list[str]
+    page: Page, screenshots: Path | None, allowed: list[str], complaints: list[str]
 ) -> None:
     with running_server() as server:
         allowed.append(server.url)

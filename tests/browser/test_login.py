@@ -31,7 +31,7 @@ def door(guarded: RunningServer) -> Iterator[Door]:
 
 
 @pytest.fixture
-def guarded_screen(page: Page, guarded: RunningServer, screenshots: Path, allowed: list[str]) -> Screen:
+def guarded_screen(page: Page, guarded: RunningServer, screenshots: Path | None, allowed: list[str]) -> Screen:
     allowed.append(guarded.url)
     return Screen(page, guarded.url, TENANT, screenshots)
 

@@ -26,7 +26,7 @@ def test_a_calm_server_says_so(screen: Screen, api: Api) -> None:
 
 
 @pytest.fixture
-def slow(page: Page, screenshots: Path, allowed: list[str]) -> Iterator[tuple[Screen, Api, RunningServer]]:
+def slow(page: Page, screenshots: Path | None, allowed: list[str]) -> Iterator[tuple[Screen, Api, RunningServer]]:
     """A server that tries again in an hour what it could not do."""
     operations = OperationSettings(backoff_seconds=3_600, max_backoff_seconds=3_600)
     with running_server(settings=EngineSettings(operations=operations)) as server:

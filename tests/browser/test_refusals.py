@@ -44,7 +44,7 @@ def sender(hooked: RunningServer) -> Iterator[Api]:
 
 
 @pytest.fixture
-def hooked_screen(page: Page, hooked: RunningServer, screenshots: Path, allowed: list[str]) -> Screen:
+def hooked_screen(page: Page, hooked: RunningServer, screenshots: Path | None, allowed: list[str]) -> Screen:
     allowed.append(hooked.url)
     return Screen(page, hooked.url, "default", screenshots)
 
