@@ -71,9 +71,25 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
-    """The address of a fresh, empty database."""
+def blank_dsn(postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of a database without tables, for tests of making them."""
     dsn = postgres_server.create_database()
+    yield dsn
+    postgres_server.drop_database(dsn)
+
+
+@pytest.fixture(scope="session")
+def tables_to_copy(postgres_server: PostgresServer) -> str:
+    """The name of a database with empty tables, to which nobody is connected."""
+    dsn = postgres_server.create_database()
+    asyncio.run(make_tables(dsn))
+    return urlsplit(dsn).path.removeprefix("/")
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: PostgresServer, tables_to_copy: str) -> Iterator[str]:
+    """The address of a fresh database with empty tables: a copy, which is had in a third of the time that making tables takes."""
+    dsn = postgres_server.create_database(template=tables_to_copy)
     yield dsn
     postgres_server.drop_database(dsn)
 

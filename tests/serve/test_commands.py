@@ -221,17 +221,17 @@ async def test_a_group_in_postgresql_that_nobody_uses_and_that_holds_back_its_qu
     assert (await asyncio.to_thread(told_of_unused_groups, postgres_dsn, tmp_path))[0] == "ok"
 
 
-def test_postgresql_is_looked_at(tmp_path: Path, postgres_dsn: str) -> None:
-    run = skep("doctor", "--store", postgres_dsn, "--port", free_port(), folder=tmp_path)
+def test_postgresql_is_looked_at(tmp_path: Path, blank_dsn: str) -> None:
+    run = skep("doctor", "--store", blank_dsn, "--port", free_port(), folder=tmp_path)
 
     found = findings(run)
     assert run.returncode == 0, run.stdout
     assert (found["postgresql"]["state"], found["clock"]["state"]) == ("ok", "ok")
     assert "no Skep schema yet" in found["store"]["found"]
 
-    with serving("--store", postgres_dsn, folder=tmp_path) as server:
+    with serving("--store", blank_dsn, folder=tmp_path) as server:
         server.listening()
-    again = findings(skep("doctor", "--store", postgres_dsn, "--port", free_port(), folder=tmp_path))
+    again = findings(skep("doctor", "--store", blank_dsn, "--port", free_port(), folder=tmp_path))
     assert "is current" in again["store"]["found"]
 
 

@@ -76,8 +76,8 @@ async def test_an_sqlite_file_counts_its_gaps(tmp_path: Path) -> None:
     await check(SqliteStore(path))
 
 
-async def test_a_postgresql_database_counts_its_gaps(postgres_dsn: str) -> None:
-    connection = await asyncpg.connect(postgres_dsn)
+async def test_a_postgresql_database_counts_its_gaps(blank_dsn: str) -> None:
+    connection = await asyncpg.connect(blank_dsn)
     await connection.execute("CREATE SCHEMA skep; SET search_path = skep")
     await connection.execute(
         "CREATE TABLE migration (number integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)"
@@ -94,4 +94,4 @@ async def test_a_postgresql_database_counts_its_gaps(postgres_dsn: str) -> None:
     )
     await connection.close()
 
-    await check(PostgresStore(postgres_dsn))
+    await check(PostgresStore(blank_dsn))

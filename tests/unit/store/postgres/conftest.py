@@ -1,7 +1,7 @@
 """A store on an empty database, a driver for it, and a session beside it.
 
 The database is one for the session, emptied before each test, which takes a fraction of the time that making one does. Tests
-that change the schema override `dsn` with `postgres_dsn`.
+that change the schema override `dsn` with `blank_dsn`.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 @pytest.fixture
-def dsn(postgres_dsn: str) -> str:
+def dsn(blank_dsn: str) -> str:
     """A database of its own: the schema is what is tested here."""
-    return postgres_dsn
+    return blank_dsn
 
 
 def test_it_is_a_store() -> None:
@@ -43,8 +43,8 @@ async def refused(dsn: str) -> SkepError:
     return caught.value
 
 
-async def test_servers_that_start_together_on_an_empty_database_all_open(postgres_dsn: str) -> None:
-    stores = [PostgresStore(postgres_dsn) for _ in range(4)]
+async def test_servers_that_start_together_on_an_empty_database_all_open(blank_dsn: str) -> None:
+    stores = [PostgresStore(blank_dsn) for _ in range(4)]
 
     await asyncio.gather(*(store.open() for store in stores))
 
@@ -52,7 +52,7 @@ async def test_servers_that_start_together_on_an_empty_database_all_open(postgre
     for number, driver in enumerate(drivers):
         await driver.push(str(number))
     assert payloads(await drivers[0].pop()) == ["0", "1", "2", "3"]
-    session = await asyncpg.connect(postgres_dsn)
+    session = await asyncpg.connect(blank_dsn)
     assert await session.fetchval("SELECT array_agg(number ORDER BY number) FROM skep.migration") == [
         0,
         *(step.number for step in load_migrations(files("skep.store.postgres").joinpath("migrations"))),
@@ -62,9 +62,9 @@ async def test_servers_that_start_together_on_an_empty_database_all_open(postgre
         await store.close()
 
 
-async def test_opening_again_keeps_what_is_there(postgres_dsn: str) -> None:
+async def test_opening_again_keeps_what_is_there(blank_dsn: str) -> None:
     for expected in (1, 2):
-        store = PostgresStore(postgres_dsn)
+        store = PostgresStore(blank_dsn)
         await store.open()
         driver = Driver(store, ManualClock(), "tenant")
         await driver.push("x")
@@ -83,45 +83,41 @@ async def test_a_closed_store_refuses_and_opens_again(store: PostgresStore) -> N
 
 
 async def test_a_database_of_a_newer_program_is_left_alone(
-    store: PostgresStore, other: Session, postgres_dsn: str
+    store: PostgresStore, other: Session, blank_dsn: str
 ) -> None:
     await other.execute("INSERT INTO migration VALUES (99, 'to_come', 'unknown')")
 
-    error = await refused(postgres_dsn)
+    error = await refused(blank_dsn)
 
     assert error.code is Code.STORE_UNAVAILABLE
     assert "newer" in error.message
     assert "upgrade" in error.message
 
 
-async def test_a_migration_that_changed_is_refused(store: PostgresStore, other: Session, postgres_dsn: str) -> None:
+async def test_a_migration_that_changed_is_refused(store: PostgresStore, other: Session, blank_dsn: str) -> None:
     await other.execute("UPDATE migration SET checksum = 'another' WHERE number = 1")
 
-    error = await refused(postgres_dsn)
+    error = await refused(blank_dsn)
 
     assert error.code is Code.STORE_CORRUPT
     assert "migration 1" in error.message
 
 
-async def test_functions_of_another_version_are_replaced(
-    store: PostgresStore, other: Session, postgres_dsn: str
-) -> None:
+async def test_functions_of_another_version_are_replaced(store: PostgresStore, other: Session, blank_dsn: str) -> None:
     functions = "SELECT array_agg(oid::regprocedure::text ORDER BY oid::regprocedure::text) FROM pg_proc WHERE pronamespace = 'skep'::regnamespace"
     ours = await other.fetchval(functions)
     await other.execute("CREATE FUNCTION renew(p_token uuid) RETURNS boolean LANGUAGE sql AS 'SELECT true'")
     await other.execute("DROP FUNCTION last_seq; UPDATE migration SET checksum = 'another' WHERE number = 0")
 
-    second = PostgresStore(postgres_dsn)
+    second = PostgresStore(blank_dsn)
     await second.open()
 
     assert await other.fetchval(functions) == ours
     await second.close()
 
 
-async def test_no_server_no_database_no_login_is_unavailable(
-    postgres_server: PostgresServer, postgres_dsn: str
-) -> None:
-    nobody = postgres_dsn.replace("skep@", "nobody_known@")
+async def test_no_server_no_database_no_login_is_unavailable(postgres_server: PostgresServer, blank_dsn: str) -> None:
+    nobody = blank_dsn.replace("skep@", "nobody_known@")
     missing = postgres_server.dsn("no_such_database")
 
     codes = [(await refused(dsn)).code for dsn in (f"postgresql://skep@127.0.0.1:{free_port()}/x", missing, nobody)]
@@ -129,23 +125,23 @@ async def test_no_server_no_database_no_login_is_unavailable(
     assert codes == [Code.STORE_UNAVAILABLE] * 3
 
 
-async def test_a_role_without_rights_is_told_so(postgres_server: PostgresServer, postgres_dsn: str) -> None:
+async def test_a_role_without_rights_is_told_so(postgres_server: PostgresServer, blank_dsn: str) -> None:
     postgres_server.execute("CREATE ROLE guest LOGIN")
 
-    error = await refused(postgres_dsn.replace("skep@", "guest@"))
+    error = await refused(blank_dsn.replace("skep@", "guest@"))
 
     assert error.code is Code.STORE_UNAVAILABLE
     assert "permission denied" in error.message
 
 
 async def test_too_many_connections_are_unavailable_and_those_it_has_go_on(
-    postgres_server: PostgresServer, postgres_dsn: str
+    postgres_server: PostgresServer, blank_dsn: str
 ) -> None:
-    database = postgres_dsn.rsplit("/", 1)[-1]
+    database = blank_dsn.rsplit("/", 1)[-1]
     postgres_server.execute(
         f'CREATE ROLE limited LOGIN CONNECTION LIMIT 1; GRANT CREATE ON DATABASE "{database}" TO limited'
     )
-    dsn = postgres_dsn.replace("skep@", "limited@")
+    dsn = blank_dsn.replace("skep@", "limited@")
     store = PostgresStore(dsn)
     await store.open()
     driver = Driver(store, ManualClock(), "tenant")
@@ -165,10 +161,10 @@ async def test_too_many_connections_are_unavailable_and_those_it_has_go_on(
 # the clock
 
 
-async def test_the_clock_follows_the_database(postgres_dsn: str) -> None:
-    session = await asyncpg.connect(postgres_dsn)
+async def test_the_clock_follows_the_database(blank_dsn: str) -> None:
+    session = await asyncpg.connect(blank_dsn)
     clock = SystemClock()
-    store = PostgresStore(postgres_dsn, clock=clock)
+    store = PostgresStore(blank_dsn, clock=clock)
     for follow in (store.open, store.maintain):
         clock.follow(Instant(0))
         before = await session.fetchval(NOW)
@@ -180,10 +176,10 @@ async def test_the_clock_follows_the_database(postgres_dsn: str) -> None:
     await session.close()
 
 
-async def test_a_clock_of_tests_is_left_alone(postgres_dsn: str) -> None:
+async def test_a_clock_of_tests_is_left_alone(blank_dsn: str) -> None:
     clock = ManualClock()
     shown = clock.now()
-    store = PostgresStore(postgres_dsn, clock=clock)
+    store = PostgresStore(blank_dsn, clock=clock)
 
     await store.open()
     await store.maintain()
