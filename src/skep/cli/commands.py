@@ -15,6 +15,7 @@ SECTIONS: dict[str, list[Command]] = {
         ("key", "skep.cli.keys:key_app", "Make, list and revoke keys: who may do what."),
         ("access", "skep.cli.access:access_app", "See whether a store asks for keys, and open it again."),
         ("encryption", "skep.cli.encryption:encryption_app", "Look after the keys of encrypted queues."),
+        ("store", "skep.cli.store:store_app", "Give the room of what was deleted back to the disk."),
         ("doctor", "skep.cli.doctor:doctor", "See whether this machine is fit to serve."),
     ],
     "Messages": [

@@ -91,6 +91,9 @@ def open_writer(path: str, knobs: Knobs) -> apsw.Connection:
         make_file(Path(path))  # SQLite gives its log and its index of that the same mode
     db = apsw.Connection(path, statementcachesize=_STATEMENT_CACHE)
     db.set_busy_timeout(knobs.busy_timeout_ms)
+    if db.pragma("page_count") == 0:
+        # It counts before anything is written, and for files that are written anew (ADR 0035).
+        allow_shrinking(db)
     if path != MEMORY:
         _pragma(db, "journal_mode", "WAL")
         _pragma(db, "mmap_size", knobs.mmap_bytes)
@@ -113,6 +116,11 @@ def open_reader(path: str, knobs: Knobs) -> apsw.Connection:
     _pragma(db, "mmap_size", knobs.mmap_bytes)
     _pragma(db, "temp_store", "MEMORY")
     return db
+
+
+def allow_shrinking(db: apsw.Connection) -> None:
+    """Have a file made so that it can give room back a little at a time."""
+    _pragma(db, "auto_vacuum", "INCREMENTAL")
 
 
 def _pragma(db: apsw.Connection, name: str, value: str | int) -> None:

@@ -106,6 +106,7 @@ from skep.store.sqlite import (
     staging,
     stats,
     transact,
+    vacuum,
 )
 from skep.store.sqlite.access import SqliteAccess
 from skep.store.sqlite.calls import Reader, Work
@@ -145,6 +146,7 @@ class SqliteStore:
         self._bulk_start = asyncio.Lock()
         self._bulk_turn = 0
         self._sampling = Sampling()
+        self._shrinking = vacuum.Shrinking()
         self.access: AccessStore = SqliteAccess(self._write, self._read)
         self.refusals: RefusalStore = SqliteRefusals(self._write, self._read)
         self.records: RecordStore = SqliteRecords(self._write, self._read)
@@ -173,6 +175,7 @@ class SqliteStore:
     def _connect(self) -> Session:
         if self._path != MEMORY:
             self._lock = FileLock(self._path, self._knobs.busy_timeout_ms)
+            vacuum.drop_unfinished(Path(self._path).resolve())
         db = open_writer(self._path, self._knobs)
         try:
             migrate(db, self._path)
@@ -628,9 +631,13 @@ class SqliteStore:
         return await self._write(lambda session: chores.sweep(session, now, limit))
 
     async def maintain(self) -> None:
-        """Copy the write-ahead log into the database and cut it."""
-        if self._writer is not None and self._path != MEMORY:
-            await self._writer.call(chores.maintain, bare=True)
+        """Copy the write-ahead log into the database and cut it; give back room that the file has to spare."""
+        if self._writer is None or self._path == MEMORY:
+            return
+        await self._writer.call(chores.maintain, bare=True)
+        for _ in range(vacuum.STEPS):
+            if not await self._writer.call(self._shrinking.step, bare=True):
+                return
 
     def connections(self) -> Connections:
         """One writes and one reads, always: there is nothing to count."""

@@ -1,0 +1,56 @@
+"""`skep store`: looking after the store itself, when no server has it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from skep.cli.at_store import Place, settings_of
+from skep.cli.output import print_json, print_lines
+from skep.errors import Code, SkepError
+
+store_app = App(name="store", help="Give the room of what was deleted back to the disk.", help_format="plaintext")
+
+Output = Annotated[Literal["table", "json"] | None, Parameter(name=["--output", "-o"])]
+
+
+@store_app.command
+def vacuum(*, place: Place | None = None, output: Output = None) -> None:
+    """Write an SQLite file anew, without the room of what was deleted. Stop the server first.
+
+    The file is locked for as long as it takes, and its folder must have room for a second one. From then on the server gives room back
+    by itself, as it does for files that were made by this version. PostgreSQL does that by itself.
+
+    For example:
+        skep store vacuum
+
+    Parameters
+    ----------
+    output
+        Sentences, or JSON; JSON when the output is not a terminal.
+    """
+    from skep.server import sqlite_file
+    from skep.store.sqlite.vacuum import rewrite
+
+    file = sqlite_file(settings_of(place or Place()))
+    if file is None:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            "the store is not an SQLite file: PostgreSQL gives room back by itself (autovacuum), and its owner may run VACUUM FULL",
+        )
+    try:
+        done = rewrite(file)
+    except SkepError as error:
+        if error.code is not Code.STORE_BUSY:
+            raise
+        raise SkepError(
+            Code.STORE_BUSY,
+            f"a server has {file}, which cannot be written anew under it: stop the server first. A file of this version, or one that "
+            "was vacuumed once, shrinks by itself while the server runs",
+        ) from None
+    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
+        print_json(done)
+    else:
+        print_lines([f"{file} has {done.bytes_after:,} bytes now; it had {done.bytes_before:,}"])

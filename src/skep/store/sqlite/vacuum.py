@@ -1,0 +1,141 @@
+"""Giving room back: a little at a time while the store is open, or all of it by writing the file anew while nobody has it.
+
+Deleted rows leave free pages, which the next messages fill. When there are far more of these than the file needs, `Shrinking` moves pages
+from the end of the file into them, a few at a time, and cuts the file. SQLite can do that in files that were made for it: all
+new ones, and those that `rewrite` has written anew. Free pages hold zeros already (secure_delete); what a page held at its old place is
+cut off with the file's end, as the write-ahead log is (ADR 0026).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from io import BufferedRandom
+from pathlib import Path
+
+import apsw
+from msgspec import Struct
+
+from skep.errors import Code, SkepError
+from skep.private import make_file
+from skep.store.sqlite.connection import FileLock, Knobs, allow_shrinking, open_writer, store_error
+from skep.store.sqlite.session import Session
+
+STEP_PAGES = 32
+"""Pages that are given back in one transaction: 128 KiB."""
+STEPS = 16
+"""Steps of one upkeep; callers come in between."""
+LEAST_FREE_PAGES = 1_024
+"""Less than so many free pages are not worth the moving."""
+BEGIN_SHARE = 4
+KEEP_SHARE = 8
+"""Room is given back when a fourth of the file is free, until an eighth is: what a queue needs again at once need not be moved."""
+INCREMENTAL = 2
+"""How SQLite numbers `auto_vacuum = INCREMENTAL`."""
+NEW_SUFFIX = ".vacuum"
+LOCK_WAIT_MS = 500
+OVERWRITE_BYTES = 1024 * 1024
+
+
+class Shrinking:
+    """Whether the file is being made smaller."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._able: bool | None = None
+
+    def step(self, session: Session) -> bool:
+        """Give a few pages back, outside any transaction; whether there are more. A full disk ends it for now."""
+        db = session.db
+        if self._able is None:
+            self._able = db.pragma("auto_vacuum") == INCREMENTAL
+        if not self._able:
+            return False
+        pages, free = int(str(db.pragma("page_count"))), int(str(db.pragma("freelist_count")))
+        if not self._begun and (free < LEAST_FREE_PAGES or free * BEGIN_SHARE < pages):
+            return False
+        surplus = free - pages // KEEP_SHARE
+        if surplus > 0:
+            with suppress(apsw.FullError, apsw.BusyError):
+                for _ in db.execute(f"PRAGMA incremental_vacuum({min(surplus, STEP_PAGES)})"):
+                    pass
+        self._begun = surplus > STEP_PAGES
+        if not self._begun and session.checkpoints is not None:
+            session.checkpoints.cut_soon()  # which cuts the file, too
+        return self._begun
+
+
+class Vacuumed(Struct, frozen=True):
+    """How large a file was, and is."""
+
+    bytes_before: int
+    bytes_after: int
+
+
+def rewrite(path: Path) -> Vacuumed:
+    """Write a file anew without its free room, so that it shrinks by itself from now on. Nobody else may have it meanwhile.
+
+    The new file lies beside the old one until it is whole and on disk, and then takes its name: whatever happens, one of the two is
+    there. What the old one held is overwritten.
+    """
+    if not path.is_file():
+        raise SkepError(
+            Code.STORE_UNAVAILABLE, f"there is no file {path}: name the store with --store or --data-folder"
+        )
+    path = path.resolve()
+    lock = FileLock(os.fspath(path), LOCK_WAIT_MS)
+    try:
+        _copy(path, new_file(path))
+        with new_file(path).open("rb") as new, path.open("r+b") as old:
+            os.fsync(new.fileno())
+            new_file(path).replace(path)
+            _sync_folder(path.parent)
+            _overwrite(old)
+            return Vacuumed(os.fstat(old.fileno()).st_size, os.fstat(new.fileno()).st_size)
+    except apsw.Error as error:
+        raise store_error(error, os.fspath(path)) from error
+    finally:
+        drop_unfinished(path)
+        lock.release()
+
+
+def new_file(path: Path) -> Path:
+    """Where a file is written anew."""
+    return Path(f"{path}{NEW_SUFFIX}")
+
+
+def drop_unfinished(path: Path) -> None:
+    """Remove what a rewriting left that was cut short: it holds what may be destroyed in the file since."""
+    with suppress(FileNotFoundError):
+        with new_file(path).open("r+b") as left:
+            _overwrite(left)
+        new_file(path).unlink()
+
+
+def _copy(path: Path, new: Path) -> None:
+    drop_unfinished(path)
+    make_file(new)  # nobody else may read it, not even for a moment
+    db = open_writer(os.fspath(path), Knobs())
+    try:
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        allow_shrinking(db)
+        db.execute("VACUUM INTO ?", (os.fspath(new),))
+    finally:
+        db.close()  # the last one to close leaves no write-ahead log
+
+
+def _overwrite(file: BufferedRandom) -> None:
+    """Leave nothing but zeros of what a file holds that goes (ADR 0026)."""
+    left = os.fstat(file.fileno()).st_size
+    while left > 0:
+        left -= file.write(bytes(min(left, OVERWRITE_BYTES)))
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
