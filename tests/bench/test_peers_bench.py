@@ -64,6 +64,8 @@ async def test_a_system_that_is_not_installed_is_left_out_and_the_report_says_ho
     assert "apt-get install redis-server" in report.notes["missing.redis"]
     assert "apt-get install strace" in report.notes["durable.sqlite"]
     assert report.rates["cycle.sqlite"] > 0
+    assert report.rates["disk.sync_ms"] > 0
+    assert "the data of all systems is on" in report.notes["disk"]
     assert report.ratios == {}
 
 

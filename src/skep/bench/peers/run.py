@@ -20,6 +20,7 @@ from rich.table import Table
 from skep.bench.apart import Loader
 from skep.bench.load import fresh_queue
 from skep.bench.peers import loads, syncs
+from skep.bench.peers.disk import tell_disk
 from skep.bench.peers.lines import Way
 from skep.bench.peers.loads import Outcome
 from skep.bench.peers.systems import STARTERS, Missing, Running
@@ -38,6 +39,7 @@ TARGETS = {
     "cycle_sqlite_over_redis": ">= 0.50",
     "cycle_postgres_over_pgmq": ">= 1.10",
     "cycle_32_postgres_over_pgmq": ">= 1.30",
+    "cycle_32_two_workers_over_one": ">= 1.15",
     "single_sqlite_over_rabbitmq": ">= 0.75",
     "single_postgres_over_pgmq": ">= 1.50",
     "batch_sqlite_over_rabbitmq": ">= 1.80",
@@ -59,6 +61,7 @@ RATIOS = {
     "cycle_32_sqlite_over_redis": ("cycle_32", "sqlite", "redis"),
     "cycle_postgres_over_pgmq": ("cycle", "postgres", "pgmq"),
     "cycle_32_postgres_over_pgmq": ("cycle_32", "postgres", "pgmq"),
+    "cycle_32_two_workers_over_one": ("cycle_32", "postgres_workers", "postgres"),
     "single_sqlite_over_rabbitmq": ("single", "sqlite", "rabbitmq"),
     "single_postgres_over_pgmq": ("single", "postgres", "pgmq"),
     "batch_sqlite_over_rabbitmq": ("batch", "sqlite", "rabbitmq"),
@@ -107,6 +110,7 @@ def measure(names: Sequence[str], scale: Scale) -> Report:
         f"{scale.rounds} rounds that alternate between the systems, the median counts"
     )
     with TemporaryDirectory(prefix="skep-bench-") as name, ExitStack() as running, closing(Loader()) as loader:
+        tell_disk(Path(name), report)
         systems = start(names, Path(name), running, report)
         for system in systems:
             check_syncs(system, loader, Path(name), scale, report)

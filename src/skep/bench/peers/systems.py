@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -55,15 +56,14 @@ def skep_on_sqlite(folder: Path) -> Iterator[Running]:
 
 
 @contextmanager
-def skep_on_postgres(folder: Path) -> Iterator[Running]:
+def skep_on_postgres(folder: Path, workers: int = 1) -> Iterator[Running]:
     """Skep with a PostgreSQL of its own."""
-    with running_postgres() as server, serving(server.create_database(), folder, ALL_IT_CAN) as (port, pid):
+    environment = {**ALL_IT_CAN, "SKEP_WORKERS": str(workers)}
+    with running_postgres() as server, serving(server.create_database(), folder, environment) as (port, pid):
         assert server.pid is not None
-        version = f"Skep {__version__}, PostgreSQL {server.execute('show server_version')}"
-        durable = (
-            f"fsync={server.execute('show fsync')}, synchronous_commit={server.execute('show synchronous_commit')}"
-        )
-        yield Running("postgres", "skep", f"127.0.0.1:{port}", (pid, server.pid), version, durable)
+        name, more = ("postgres", "") if workers == 1 else ("postgres_workers", f", {workers} workers")
+        version = f"Skep {__version__}, PostgreSQL {server.execute('show server_version')}{more}"
+        yield Running(name, "skep", f"127.0.0.1:{port}", (pid, server.pid), version, postgres_settings(server))
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def postgres_settings(server: PostgresServer) -> str:
 
 
 STARTERS: dict[str, Starter] = {
-    "sqlite": skep_on_sqlite, "postgres": skep_on_postgres, "redis": redis, "rabbitmq": rabbitmq, "nats": nats, "pgmq": pgmq,
+    "sqlite": skep_on_sqlite, "postgres": skep_on_postgres, "postgres_workers": partial(skep_on_postgres, workers=2), "redis": redis, "rabbitmq": rabbitmq, "nats": nats, "pgmq": pgmq,
     "table": table,
 }  # fmt: skip
 

@@ -136,8 +136,13 @@ async def waiters(crowd: Crowd, size: int) -> Event:
     wires = [await Wire.to(crowd.address) for _ in names]
     served = asyncio.Semaphore(0)
     waiting = [asyncio.create_task(_wait(wire, name, served)) for wire, name in zip(wires, names, strict=True)]
-    for _ in names:
-        await served.acquire()
+
+    async def all_served() -> None:
+        for _ in names:
+            await served.acquire()
+
+    done, _ = await asyncio.wait({asyncio.create_task(all_served()), *waiting}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.gather(*done)  # a waiter ends only by an error
     await asyncio.sleep(crowd.slack_seconds)  # by then all of them wait again
 
     async def push_to_them() -> None:
