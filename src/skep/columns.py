@@ -32,6 +32,21 @@ LOG_SCHEMA = pa.schema(
 """The raw log as it is read: what costs the server nothing. Ids are the 16 bytes of a UUID, ``headers`` is the JSON object they
 were pushed as."""
 
+POPPED_SCHEMA = pa.schema(
+    [
+        pa.field("queue", pa.string(), nullable=False),
+        *LOG_SCHEMA,
+        pa.field("priority", pa.int32(), nullable=False),
+        pa.field("group", pa.string(), nullable=False),
+        pa.field("attempt", pa.int32(), nullable=False),
+        pa.field("lease_id", pa.string(), nullable=False),
+        pa.field("lease_deadline", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("dead_letter", pa.string()),
+    ]
+)
+"""What a pop hands out as columns: the messages as the log has them, and what settles them. ``dead_letter`` is the JSON object that tells
+what a dead letter died of."""
+
 _PLAIN = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
     pa.types.is_fixed_size_binary, pa.types.is_null,

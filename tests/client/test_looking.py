@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -168,6 +169,20 @@ def test_the_log_is_read_as_arrow(client: skep.Client) -> None:
     assert (bounds.first_seq, bounds.last_seq, bounds.at_seq, bounds.through_seq) == (1, 4, 1, 2)
     assert bounds.log == client.log_bounds("orders").log > 0
     assert len(client.read_log("orders", limit=1, compression="zstd")) > 0
+
+
+def test_a_pop_as_arrow_leases_like_any_other(client: skep.Client) -> None:
+    client.push("orders", {"n": 1})
+    assert client.pop_arrow("orders", group="g", start="new") == b""
+    client.push("orders", [{"n": number} for number in range(2, 5)])
+
+    table = pa.ipc.open_stream(client.pop_arrow("orders", batch=10, group="g")).read_all()
+
+    assert [json.loads(payload) for payload in table["payload"].to_pylist()] == [{"n": 2}, {"n": 3}, {"n": 4}]
+    assert client.pop("orders", batch=10, group="g") == []
+    (lease_id,) = set(table["lease_id"].to_pylist())
+    client.release(lease_id)
+    assert [message.attempt for message in client.pop("orders", batch=10, group="g")] == [2]
 
 
 def test_messages_are_staged_and_published_once(client: skep.Client) -> None:

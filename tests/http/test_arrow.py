@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import io
+import json
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep.columns import LOG_SCHEMA
+from skep.columns import LOG_SCHEMA, POPPED_SCHEMA
 from skep.wire.log import ARROW
 from tests.engine.driver import until
 from tests.http.driver import Api, Reply
@@ -371,3 +373,43 @@ def test_bounds_wait_for_more(api: Api) -> None:
         api.push("q", 2)
         assert waiting.result(30).json["lastSeq"] == 2
         other.close()
+
+
+def test_a_pop_comes_as_columns_that_say_what_its_json_says(api: Api) -> None:
+    api.push("q", {"n": 1}, partition="a", headers={"x": "y"}, transactionId="t")
+    api.push("q", {"n": 2}, partition="b")
+
+    reply = api.request("POST", "/api/v1/pop/queue/q?batch=10&consumerGroup=columns", headers={"Accept": ARROW})
+    told = {m["seq"]: m for m in api.pop("q", query="&consumerGroup=json")}
+
+    assert (reply.status, reply.headers["content-type"]) == (200, ARROW)
+    table = pa.ipc.open_stream(reply.body).read_all()
+    assert table.schema == POPPED_SCHEMA
+    rows = table.to_pylist()
+    assert sorted(row["seq"] for row in rows) == [1, 2]
+    for row in rows:
+        other = told[row["seq"]]
+        assert (row["queue"], row["partition"], row["transaction_id"]) == (
+            "q",
+            other["partition"],
+            other["transactionId"],
+        )
+        assert uuid.UUID(bytes=row["message_id"]) == uuid.UUID(other["id"])
+        assert uuid.UUID(bytes=row["trace_id"]) == uuid.UUID(other["traceId"])
+        assert json.loads(row["payload"]) == other["payload"]
+        assert (row["headers"] and json.loads(row["headers"])) == other["headers"]
+        assert row["created_at"] == datetime.datetime.fromisoformat(other["createdAt"])
+        assert (row["priority"], row["attempt"], row["group"]) == (other["priority"], 1, "columns")
+        assert row["dead_letter"] is None
+    acks = [{"leaseId": row["lease_id"], "seq": row["seq"], "status": "completed"} for row in rows]
+    settled = api.post("/api/v1/ack/batch", {"acknowledgments": acks})
+    assert [one["status"] for one in settled.json["results"]] == ["completed", "completed"]
+
+
+def test_a_pop_of_nothing_has_no_columns(api: Api) -> None:
+    api.push("q", {"n": 1})
+    api.pop("q")
+
+    reply = api.request("POST", "/api/v1/pop/queue/q", headers={"Accept": ARROW})
+
+    assert (reply.status, reply.body) == (204, b"")

@@ -8,8 +8,10 @@ from math import isfinite
 from typing import Any, Literal, TypedDict
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from skep.client.exchange import ACCEPTED, NO_CONTENT, Answer, Call, Request, path_part
+from skep.client.log_calls import arrow_stream
 from skep.client.options import no_others
 from skep.client.outgoing import encode, repeatable
 from skep.client.pushed import Pushed, Queued, pushed_from
@@ -17,6 +19,7 @@ from skep.client.reading import anything, reader
 from skep.client.spelling import Unsaid
 from skep.errors import Code, SkepError
 from skep.wire.entities import EffectItem, ReceiptItem
+from skep.wire.log import ARROW
 from skep.wire.messages import (
     Ack,
     AckBatchRequest,
@@ -107,6 +110,16 @@ def pop(queue: str, options: PopOptions) -> Call[list[PoppedMessage]]:
     if partition is not None:
         path += f"/partition/{path_part(partition)}"
     return _pop(path, {}, options)
+
+
+def pop_arrow(queue: str, options: PopOptions) -> Call[bytes]:
+    """Lease messages of a queue, as an Arrow stream; no bytes when there are none."""
+    asked = pop(queue, options).request
+    return Call(replace(asked, headers={**(asked.headers or {}), "Accept": ARROW}), _popped_stream)
+
+
+def _popped_stream(answer: Answer) -> bytes:
+    return b"" if answer.status == NO_CONTENT else arrow_stream(answer)
 
 
 def pop_matching(namespace: str | None, task: str | None, options: PopOptions) -> Call[list[PoppedMessage]]:

@@ -115,6 +115,14 @@ class Client(Looking, Following):
         return [Message.of(one, self) for one in popped(self, queue, calls.pop(queue, options))]
 
     @spelled_out(PopOptions, POP_DEFAULTS)
+    def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:
+        """Lease messages as an Arrow IPC stream, for very many at a time; no bytes when there are none.
+
+        The columns are those of `skep.columns.POPPED_SCHEMA`. An ack of its ``lease_id`` completes all that is under it.
+        """
+        return self.run(calls.pop_arrow(queue, options))
+
+    @spelled_out(PopOptions, POP_DEFAULTS)
     def pop_matching(
         self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
     ) -> list[Message]:

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from skep.columns import LOG_SCHEMA, check_names, checked, is_plain, written_out
+from skep.columns import LOG_SCHEMA, POPPED_SCHEMA, check_names, checked, is_plain, written_out
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.pushing import parse_trace_id, trace_id_in
+from skep.http.shown import dead_letter_story
 from skep.http.unpacking import unpacked_bytes
-from skep.model import DEFAULT_PARTITION, LOG_CHUNK, NewMessage, QueueKey, Seq
+from skep.model import DEFAULT_PARTITION, LOG_CHUNK, Delivery, NewMessage, QueueKey, Seq
 from skep.traceparent import with_context
 
 Data = bytes | memoryview
@@ -109,6 +110,35 @@ async def _encoded(
         else await asyncio.to_thread(encoder.encoded, piece.batch)
     )
     return _Part(data, rows, piece.through)
+
+
+def popped_stream(deliveries: Sequence[Delivery], leases: Sequence[str]) -> bytes:
+    """Deliveries, and the lease id of each, as a stream."""
+    columns: tuple[list[Any], ...] = (
+        [d.queue.name for d in deliveries],
+        [d.seq for d in deliveries],
+        [d.partition for d in deliveries],
+        [bytes(d.id) for d in deliveries],
+        [d.transaction_id for d in deliveries],
+        [bytes(d.trace_id) for d in deliveries],
+        [d.payload for d in deliveries],
+        [d.content_type for d in deliveries],
+        [None if d.headers is None else d.headers.decode() for d in deliveries],
+        [d.created_at for d in deliveries],
+        [d.priority for d in deliveries],
+        [d.group for d in deliveries],
+        [d.attempt for d in deliveries],
+        list(leases),
+        [d.lease_deadline for d in deliveries],
+        [
+            None if d.dead_letter is None else msgspec.json.encode(dead_letter_story(d.dead_letter)).decode()
+            for d in deliveries
+        ],
+    )
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, POPPED_SCHEMA, strict=True)]
+    encoder = StreamEncoder(POPPED_SCHEMA)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=POPPED_SCHEMA)
+    return b"".join((encoder.head, encoder.encoded(batch), encoder.end))
 
 
 class StreamEncoder:

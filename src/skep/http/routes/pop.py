@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -16,13 +16,14 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import NOTHING, Answer, Call, json_answer
 from skep.http.need import POP, POP_LIST
-from skep.http.operation import Operation, Parameter
+from skep.http.operation import Media, Operation, Parameter
 from skep.http.origin import check_popper
 from skep.http.shown import dead_letter_story, json_headers, json_payload
 from skep.ids import id_text
 from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, Start, StartMode
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, lease_id
+from skep.wire.log import ARROW
 from skep.wire.messages import PoppedMessage, PopResponse
 from skep.wire.times import to_datetime
 
@@ -48,7 +49,7 @@ PARAMETERS = (
     Parameter("subscriptionFrom", str, "a time or a seq from which a new group starts"),
     Parameter("leaseSeconds", float, "how long the lease lasts; the queue's lease_seconds by default"),
 )
-_NONE = "204 when there are none."
+_NONE = f"204 when there are none. With Accept: {ARROW} they come as an Arrow stream."
 _BY_GET = f"{_NONE} A browser is answered only when it says that a page of this server asks."
 MATCHING = (
     Parameter("namespace", str, "of all queues of this namespace"),
@@ -123,7 +124,10 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         if not result.deliveries:
             return NOTHING
         count_popped(meter, result.deliveries)
-        return answer(result, lambda: undo(result))
+        in_columns = ARROW.encode() in (call.header(b"accept") or b"")
+        told = arrow_answer(result.deliveries) if in_columns else answer(result.deliveries)
+        told.undelivered = lambda: undo(result)
+        return told
 
     def give_back(result: PopResult) -> None:
         engine.give_back(result.deliveries)
@@ -131,7 +135,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     def lost(result: PopResult) -> None:
         engine.lost(result.deliveries)
 
-    answers = {200: PopResponse, 204: None}
+    answers = {200: (PopResponse, Media(ARROW)), 204: None}
     by_post = [
         Operation(
             method="POST", path="/api/v1/pop/queue/{queue}", handler=pop_queue, parameters=PARAMETERS, answers=answers,
@@ -193,11 +197,23 @@ def _start(query: dict[str, str]) -> Start:
     return Start(StartMode.TIME, parameters.time(query, "subscriptionFrom") or 0)
 
 
-def answer(result: PopResult, undelivered: Callable[[], None]) -> Answer:
-    """The deliveries; ``undelivered`` when they reach nobody."""
-    told = json_answer(PopResponse(popped_messages(result.deliveries)), HTTPStatus.OK)
-    told.undelivered = undelivered
-    return told
+def answer(deliveries: Sequence[Delivery]) -> Answer:
+    """The deliveries as JSON."""
+    return json_answer(PopResponse(popped_messages(deliveries)), HTTPStatus.OK)
+
+
+def arrow_answer(deliveries: Sequence[Delivery]) -> Answer:
+    """The deliveries as an Arrow stream of one batch."""
+    from skep.http.arrow import popped_stream
+
+    leases: list[str] = []
+    lease: tuple[object, ...] = ()
+    text = ""
+    for d in deliveries:
+        if lease != (this := (d.partition, d.queue, d.token)):
+            lease, text = this, lease_id(LeaseName(d.token, d.queue.tenant, d.queue.name, d.group, d.partition))
+        leases.append(text)
+    return Answer(HTTPStatus.OK, popped_stream(deliveries, leases), ARROW.encode())
 
 
 def count_popped(meter: Meter, deliveries: Sequence[Delivery]) -> None:
