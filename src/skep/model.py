@@ -245,9 +245,13 @@ class LogBounds(Struct, frozen=True):
 
 
 class Outcome(StrEnum):
-    """What is said of a message. RELEASE is the engine's own word: it reached nobody, so that delivery does not count."""
+    """What is said of a message. RELEASE is the engine's own word: it reached nobody, so that delivery does not count.
+
+    ACK_THROUGH is said of a lease: its messages up to a seq are done, unless the same call says something else of one of them.
+    """
 
     ACK = "ack"
+    ACK_THROUGH = "ack_through"
     NACK = "nack"
     REJECT = "reject"
     RELEASE = "release"
@@ -370,8 +374,15 @@ class PopResult(Struct, frozen=True):
     more: bool = False
 
 
+WHOLE_LEASE = Seq(2**63 - 1)
+"""The seq of an ACK_THROUGH that means all messages of the lease: no message has a greater one."""
+
+
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):
-    """One message's outcome, fenced by its lease's token. ``jitter`` in [0, 1) shortens the backoff by up to a fifth."""
+    """One message's outcome, fenced by its lease's token. ``jitter`` in [0, 1) shortens the backoff by up to a fifth.
+
+    With ACK_THROUGH it is the outcome of all messages of the lease up to ``seq`` (`WHOLE_LEASE`: of all).
+    """
 
     queue: QueueKey
     partition: str
@@ -399,7 +410,8 @@ class SettleStatus(StrEnum):
 class SettleResult(Struct, frozen=True, gc=False):
     """The answer for one settlement; REFUSED means that nothing changed (I6), ``repeated`` that it did when it was first made.
 
-    ``frees`` is false when the store knows that no other message can be had for it.
+    ``frees`` is false when the store knows that no other message can be had for it. ``messages`` is how many an ACK_THROUGH completed;
+    any other settlement is about one.
     """
 
     status: SettleStatus
@@ -409,6 +421,7 @@ class SettleResult(Struct, frozen=True, gc=False):
     operation: QueuedOperation | None = None
     repeated: bool = False
     frees: bool = True
+    messages: int = 1
 
 
 class Renewal(Struct, frozen=True, kw_only=True):

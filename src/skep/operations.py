@@ -379,8 +379,8 @@ class Result(Struct, frozen=True):
     pushed: list[PushResult] | None = None
     recorded: bytes | None = None
     settled: list[SettleResult] | None = None
-    seqs: list[int] | None = None
-    """Which messages were settled, beside ``settled``."""
+    seqs: list[int | None] | None = None
+    """Which messages were settled, beside ``settled``; None where it was a lease."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -436,7 +436,8 @@ def encode_pushed(outcome: PushOutcome) -> bytes:
 
 def encode_settled(settlements: Sequence[Settlement], results: list[SettleResult]) -> bytes:
     """The result of an ack."""
-    return _encode(Result(settled=results, seqs=[settlement.seq for settlement in settlements]))
+    seqs: list[int | None] = [None if one.outcome is Outcome.ACK_THROUGH else one.seq for one in settlements]
+    return _encode(Result(settled=results, seqs=seqs))
 
 
 def decode_result(result: bytes) -> Result:

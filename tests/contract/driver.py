@@ -12,6 +12,7 @@ from skep.clock import Instant, ManualClock, seconds
 from skep.ids import Id, IdMint
 from skep.model import (
     QUEUE_MODE_GROUP,
+    WHOLE_LEASE,
     Cleared,
     ClearScope,
     DeadLetter,
@@ -153,6 +154,11 @@ class Driver:
 
     async def ack(self, *deliveries: Delivery, **fields: Any) -> list[SettleResult]:
         return await self.settle(*(self.settlement(d, Outcome.ACK, **fields) for d in deliveries))
+
+    async def ack_leases(self, *deliveries: Delivery, through: int = WHOLE_LEASE) -> list[SettleResult]:
+        """Ack the leases of these, each as a whole or up to a seq, in the order of their partitions."""
+        leases = {(one.partition, one.token): self.settlement(one, Outcome.ACK_THROUGH) for one in deliveries}
+        return await self.settle(*(msgspec.structs.replace(leases[key], seq=Seq(through)) for key in sorted(leases)))
 
     async def nack(self, *deliveries: Delivery, **fields: Any) -> list[SettleResult]:
         """Give back for another try at once, unless told otherwise."""

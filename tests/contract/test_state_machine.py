@@ -25,6 +25,7 @@ from skep.ids import IdMint
 from skep.model import (
     FROM_BEGINNING,
     QUEUE_MODE_GROUP,
+    WHOLE_LEASE,
     ClearScope,
     DeadLetter,
     DeadLetterFilter,
@@ -371,6 +372,16 @@ class StoreMachine(RuleBasedStateMachine):
             [(n, outcome, Retry.NOW, True) for n, outcome in zip(places, itertools.cycle(outcomes), strict=False)]
         )
         self.deliveries = [d for d in self.deliveries if d.token != token]
+
+    @precondition(lambda self: self.deliveries)
+    @rule(pick=PICKS, whole=st.booleans(), others=OUTCOMES | st.just([]))
+    def ack_a_lease(self, pick: int, whole: bool, others: list[tuple[int, Outcome, Retry, bool]]) -> None:
+        """All of it or up to one of its messages; among others, which may be of the same lease."""
+        delivery = self.pick(self.deliveries, pick)
+        seq = WHOLE_LEASE if whole else delivery.seq
+        said = msgspec.structs.replace(delivery.settlement(Outcome.ACK_THROUGH), seq=seq)
+        settlements = [*self.settlements(others), said]
+        self.both(lambda store: store.settle(settlements, self.now))
 
     @precondition(lambda self: self.deliveries)
     @rule(pick=PICKS)

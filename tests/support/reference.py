@@ -167,6 +167,8 @@ class Log:
     failures: list[FailedAttempt] = field(default_factory=list)
     retention_history: list[RetentionPass] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    # What an ack of a whole lease (group, token, partition, seq) has just acked, until its answer is kept.
+    swept: dict[tuple[int, Token, str, int], list[Settlement]] = field(default_factory=dict)
 
     @property
     def settings(self) -> QueueSettings:

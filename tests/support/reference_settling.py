@@ -15,6 +15,7 @@ from skep.model import (
     Renewal,
     RenewResult,
     Retry,
+    Seq,
     Settlement,
     SettleResult,
     SettleStatus,
@@ -31,6 +32,11 @@ def _same_words(first: Settlement, second: Settlement) -> bool:
     if first.outcome is not second.outcome or first.outcome is not Outcome.NACK:
         return first.outcome is second.outcome
     return first.retry is second.retry and (first.retry is not Retry.AT or first.retry_at == second.retry_at)
+
+
+def _by_partition(log: Log, one: Settlement) -> bool:
+    """Whether the partition tells a lease from others of its token: that of an unordered queue is found by the token alone."""
+    return log.is_ordered or one.outcome is Outcome.ACK_THROUGH
 
 
 class ReferenceSettling(ReferenceViews):
@@ -56,7 +62,10 @@ class ReferenceSettling(ReferenceViews):
         """Keep what a settlement was answered that changed something."""
         if result.code is None:
             log = self.logs[one.queue]
-            log.answers.append(Answer(now, log.groups[one.group].id, one, result, fingerprint, outcome))
+            group = log.groups[one.group].id
+            log.answers.append(Answer(now, group, one, result, fingerprint, outcome))
+            for single in log.swept.pop((group, one.token, one.partition, one.seq), []):
+                log.answers.append(Answer(now, group, single, SettleResult(SettleStatus.COMPLETED)))
 
     def answers_of(self, one: Settlement, now: Instant) -> list[Answer]:
         """What was answered to settlements of that message under that token, not long ago."""
@@ -68,7 +77,7 @@ class ReferenceSettling(ReferenceViews):
             answer
             for answer in log.answers
             if (answer.group, answer.settlement.token, answer.settlement.seq) == (group.id, one.token, one.seq)
-            and (not log.is_ordered or answer.settlement.partition == one.partition)
+            and (not _by_partition(log, one) or answer.settlement.partition == one.partition)
             and answer.at + seconds(REMEMBERED_SECONDS) > now
         ]
 
@@ -103,7 +112,9 @@ class ReferenceSettling(ReferenceViews):
         group.used(now)
         leases = [lease for lease in group.leases if not log.is_ordered or lease.partition == partition]
         good: dict[int, tuple[Settlement, Lease]] = {}
-        for index, one in items:
+        single = [(index, one) for index, one in items if one.outcome is not Outcome.ACK_THROUGH]
+        whole = [(index, one) for index, one in items if one.outcome is Outcome.ACK_THROUGH]
+        for index, one in single:
             own = [lease for lease in leases if lease.token == one.token]
             holding = [lease for lease in own if one.seq in lease.held]
             if not own:
@@ -112,6 +123,8 @@ class ReferenceSettling(ReferenceViews):
                 results[index] = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
             else:
                 good[index] = (one, holding[0])
+        for index, one in whole:
+            results[index] = self._sweep(log, group, one, good)
         good = self._undo_deliveries(log, group, good, results, now)
         for index, (one, lease) in sorted(good.items(), key=lambda item: item[1][0].outcome is Outcome.NACK):
             limit = log.settings.max_attempts
@@ -145,6 +158,26 @@ class ReferenceSettling(ReferenceViews):
                 self._shrink_lease(log, group, lease, mine, now)
         self.drop_gone(log, group)
         return results
+
+    def _sweep(
+        self, log: Log, group: Group, one: Settlement, good: dict[int, tuple[Settlement, Lease]]
+    ) -> SettleResult:
+        """An ack of a lease is an ack of each of its messages that the call says nothing of."""
+        own = [lease for lease in group.leases if (lease.token, lease.partition) == (one.token, one.partition)]
+        if not own:
+            return SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
+        named = {(other.seq, owner.token) for other, owner in good.values()}
+        singles = [
+            (msgspec.structs.replace(one, seq=Seq(seq), outcome=Outcome.ACK), lease)
+            for lease in own
+            for seq in lease.held
+            if seq <= one.seq and (seq, lease.token) not in named
+        ]
+        if not singles:
+            return SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
+        good |= {-len(good) - number: single for number, single in enumerate(singles, 1)}
+        log.swept[group.id, one.token, one.partition, one.seq] = [single for single, _ in singles]
+        return SettleResult(SettleStatus.COMPLETED, messages=len(singles))
 
     def _undo_deliveries(
         self,

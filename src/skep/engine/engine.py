@@ -443,7 +443,7 @@ class Engine:
         self._dispenser.lost(deliveries)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        """Ack, nack or reject messages, each on its own merits, with a result for each in order."""
+        """Ack, nack or reject messages, each on its own merits, or ack whole leases, with a result for each in order."""
         with self._in_flight:
             settlements = list(settlements)
             key, plain = validate.check_settlements(settlements, self._limits)

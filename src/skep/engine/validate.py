@@ -285,6 +285,8 @@ def _headers_refusal(headers: bytes, limits: Limits) -> Refusal | None:
 
 # --- settle ---------------------------------------------------------------------------------------------------
 
+_ACKS = (Outcome.ACK, Outcome.ACK_THROUGH)
+
 
 def check_settlements(
     settlements: Sequence[Settlement], limits: Limits, least: int = 1
@@ -309,7 +311,7 @@ def check_settlements(
             check_partition(settlement.partition)
         if not 0 <= settlement.seq <= SEQ_MAX:
             raise SkepError(Code.INVALID_REQUEST, "a seq is out of range", seq=settlement.seq)
-        if settlement.outcome is not Outcome.ACK:
+        if settlement.outcome not in _ACKS:
             plain = False
             _check_retry(settlement)
     return None if several else queue, plain
@@ -318,7 +320,7 @@ def check_settlements(
 def completed(settlements: Sequence[Settlement], random: Random, limits: Limits) -> list[Settlement]:
     """The settlements, nacks with their jitter, and with error texts that any store can hold."""
     return [
-        settlement if settlement.outcome is Outcome.ACK else _completed(settlement, random, limits)
+        settlement if settlement.outcome in _ACKS else _completed(settlement, random, limits)
         for settlement in settlements
     ]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from http import HTTPStatus
 
+from msgspec import UNSET
+
 from skep.http.exchange import Answer, json_answer
 from skep.ids import id_text, id_texts
 from skep.model import PushResult, QueuedOperation, SettleResult
@@ -40,7 +42,8 @@ def ack_answer(acks: Sequence[Ack], settled: Sequence[SettleResult]) -> Answer:
     operations = list({one.operation.id: one.operation for one in settled if one.operation is not None}.values())
     names = _names(operations, len(settled))
     results = [
-        QueuedAckResult(ack.seq, result.status, name) for ack, result, name in zip(acks, settled, names, strict=True)
+        QueuedAckResult(None if ack.seq is UNSET else ack.seq, result.status, name)
+        for ack, result, name in zip(acks, settled, names, strict=True)
     ]
     first = operations[0]
     told = QueuedAckResponse(

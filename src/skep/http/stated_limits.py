@@ -118,7 +118,7 @@ _TEXTS: dict[str, Json] = {
     "after": SOUGHT, "subscriptionFrom": {"anyOf": [{"format": "date-time"}, {"pattern": f"^{POSITION_PATTERN}$"}]},
 }  # fmt: skip
 _NUMBERS: dict[str, Json] = {
-    "after": POSITION, "seq": SEQ, "preview": up_to(PREVIEW_BYTES_MAX, 0), "limit": up_to(PAGE_MAX),
+    "after": POSITION, "seq": SEQ, "throughSeq": SEQ, "preview": up_to(PREVIEW_BYTES_MAX, 0), "limit": up_to(PAGE_MAX),
     "expiringWithin": ANY_SECONDS, "olderThan": ANY_SECONDS, "delaySeconds": ANY_SECONDS, "leaseSeconds": LEASE_SECONDS,
     "partitions": up_to(PARTITIONS_MAX, 0), "priority": up_to(PRIORITY_MAX, PRIORITY_MIN),
     "epoch": NUMBER, "partition": NUMBER, "attempt": NUMBER, "chunk": NUMBER, "from": POSITION, "to": POSITION,

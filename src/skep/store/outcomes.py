@@ -3,11 +3,13 @@
 Whoever did not get the answer to an ack cannot know whether it happened, and says it again. The row that the lease history gets for
 every settlement has the lease's token and what was said under it, so it is as durable as the settlement itself. Only the seqs are added,
 where they are not consecutive. It is looked at only when a settlement is refused: with the same token, message and verdict it is a repeat,
-changes nothing, and gets the first answer, for a while. Anything else stays refused (I6).
+changes nothing, and gets the first answer, for a while. Anything else stays refused (I6). An ack of a whole lease leaves a mark there, by
+which its repeat is known.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -59,21 +61,41 @@ class Committed(Struct, array_like=True, frozen=True):
     pushed: list[Stored]
 
 
+class Mark(Struct, array_like=True, frozen=True, gc=False):
+    """An ack of a lease up to a seq. ``messages`` None is every message that its row of the history completed."""
+
+    through: int
+    messages: int | None = None
+
+
 class Kept(Struct, array_like=True, frozen=True):
-    """What a row of the history keeps. ``acked`` None is every seq from its first to its last."""
+    """What a row of the history keeps. ``acked`` None is every seq from its first to its last.
+
+    An ack of a whole lease leaves a mark, and its seqs as the lease had them, ``packed`` in 8 bytes each.
+    """
 
     acked: list[int] | None
     said: list[SettledMessage]
     transaction: Committed | None = None
+    marks: list[Mark] = []
+    packed: bytes | None = None
+
+
+class Swept(Struct):
+    """What acks of whole leases completed of one row: a mark for each of them, and the seqs."""
+
+    marks: list[Mark] = []
+    seqs: list[int] = []
 
 
 class EndedLease(Struct, frozen=True):
-    """A history row with one of the wanted tokens. ``acked``: its seqs, when it has no ``kept``."""
+    """A history row with one of the wanted tokens. ``acked``: its seqs, when ``kept`` has none."""
 
     token: bytes
     partition: str
     first_seq: int
     last_seq: int
+    completed: int
     acked: Sequence[int] | None
     kept: bytes | None
 
@@ -96,17 +118,25 @@ def is_run(seqs: Sequence[int]) -> bool:
     return seqs[-1] - seqs[0] == len(seqs) - 1
 
 
-def kept_acks(seqs: Sequence[int]) -> bytes | None:
+def kept_acks(seqs: Sequence[int], marks: Sequence[Mark] = ()) -> bytes | None:
     """What to keep of a settlement that was acks alone, of seqs that rise."""
-    return None if is_run(seqs) else _encode(Kept(list(seqs), []))
+    if is_run(seqs):
+        return _encode(Kept(None, [], marks=list(marks))) if marks else None
+    return _encode(Kept(list(seqs), [], marks=list(marks)))
 
 
-def kept_answers(answered: Iterable[tuple[Settlement, SettleResult]]) -> bytes | None:
-    """What to keep of a settlement of one lease; those that were refused are left out."""
-    acked: list[int] = []
+def kept_sweep(through: int, packed: bytes | None) -> bytes:
+    """What to keep of one ack of a lease up to a seq; ``packed`` are its seqs, where they have a gap."""
+    return _encode(Kept(None, [], marks=[Mark(through)], packed=packed))
+
+
+def kept_answers(answered: Iterable[tuple[Settlement, SettleResult]], swept: Swept | None = None) -> bytes | None:
+    """What to keep of a settlement of one lease; those that were refused are left out, and those of the whole are in ``swept``."""
+    marks = [] if swept is None else swept.marks
+    acked: list[int] = [] if swept is None else list(swept.seqs)
     said: list[SettledMessage] = []
     for settlement, result in answered:
-        if result.code is None:
+        if result.code is None and settlement.outcome is not Outcome.ACK_THROUGH:
             if settlement.outcome is Outcome.ACK:
                 acked.append(settlement.seq)
             else:
@@ -115,7 +145,7 @@ def kept_answers(answered: Iterable[tuple[Settlement, SettleResult]]) -> bytes |
                     SettledMessage(settlement.seq, verdict, result.status, result.retry_at, result.dead_letter_queue)
                 )
     acked.sort()
-    return _encode(Kept(acked, said)) if said else kept_acks(acked)
+    return _encode(Kept(acked, said, marks=marks)) if said else kept_acks(acked, marks)
 
 
 def with_transaction(kept: bytes | None, transaction: Transaction, outcome: TransactionOutcome) -> bytes:
@@ -125,7 +155,8 @@ def with_transaction(kept: bytes | None, transaction: Transaction, outcome: Tran
         Stored(result.status, result.id, result.seq, result.transaction_id, result.trace_id)
         for result in outcome.pushed.results
     ]
-    return _encode(Kept(before.acked, before.said, Committed(transaction.fingerprint, outcome.settled, pushed)))
+    committed = Committed(transaction.fingerprint, outcome.settled, pushed)
+    return _encode(msgspec.structs.replace(before, transaction=committed))
 
 
 def outcome_for(seq: int, outcome: str, kept: bytes | None) -> str:
@@ -146,12 +177,17 @@ class Remembered:
 
     def __init__(self, rows: Iterable[EndedLease]) -> None:
         self._said: dict[tuple[bytes, int], tuple[str, str, SettleResult]] = {}
+        self._swept: dict[tuple[bytes, str, int], int] = {}
         self._transactions: dict[tuple[bytes, bytes], Committed] = {}
         for row in rows:
-            kept = Kept(None if row.acked is None else list(row.acked), []) if row.kept is None else _decode(row.kept)
-            acked = range(row.first_seq, row.last_seq + 1) if kept.acked is None else kept.acked
-            for seq in acked:
+            kept = Kept(None, []) if row.kept is None else _decode(row.kept)
+            for seq in _acked(row, kept):
                 self._said[row.token, seq] = (row.partition, _ACK, COMPLETED_BEFORE)
+            for mark in kept.marks:
+                # In an unordered queue one lease may have several rows.
+                place = (row.token, row.partition, mark.through)
+                messages = row.completed if mark.messages is None else mark.messages
+                self._swept[place] = self._swept.get(place, 0) + messages
             for said in kept.said:
                 retry_at = None if said.retry_at is None else Instant(said.retry_at)
                 result = SettleResult(said.status, None, retry_at, said.dead_letter_queue, repeated=True, frees=False)
@@ -161,6 +197,9 @@ class Remembered:
 
     def answer(self, settlement: Settlement, ordered: bool) -> SettleResult | None:
         """What the same settlement was answered before; None when it was not made."""
+        if settlement.outcome is Outcome.ACK_THROUGH:
+            messages = self._swept.get((settlement.token, settlement.partition, settlement.seq))
+            return None if messages is None else msgspec.structs.replace(COMPLETED_BEFORE, messages=messages)
         found = self._said.get((settlement.token, settlement.seq))
         if found is None or found[1] != verdict_of(settlement):
             return None
@@ -180,6 +219,14 @@ class Remembered:
             for one in found.pushed
         ]  # fmt: skip
         return TransactionOutcome(True, found.settled, PushOutcome(pushed, {}), repeated=True)
+
+
+def _acked(row: EndedLease, kept: Kept) -> Iterable[int]:
+    if kept.acked is not None:
+        return kept.acked
+    if kept.packed is not None:
+        return array("q", kept.packed)
+    return range(row.first_seq, row.last_seq + 1) if row.acked is None else row.acked
 
 
 def is_remembered(transaction: Transaction) -> bool:

@@ -183,7 +183,11 @@ class Store(Protocol):
         ...
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
-        """Settle each message on its own merits; a refused one changes nothing and does not hinder the others."""
+        """Settle each message on its own merits; a refused one changes nothing and does not hinder the others.
+
+        ACK_THROUGH completes what a lease, that is a token in a partition, has up to a seq and the call does not name: NOT_IN_LEASE
+        when that is nothing.
+        """
         ...
 
     async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:

@@ -130,17 +130,22 @@ class AckStatus(StrEnum):
 
 
 class Ack(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """The outcome of one popped message. ``retryAt`` goes with status retry; without it the message comes at once."""
+    """The outcome of one popped message. ``retryAt`` goes with status retry; without it the message comes at once.
+
+    Without ``seq`` the whole lease is completed, or with ``throughSeq`` its messages up to that seq: all that are not settled yet,
+    and that no other acknowledgment of the request names.
+    """
 
     lease_id: str
-    seq: int
+    seq: int | UnsetType = UNSET
     status: AckStatus = AckStatus.COMPLETED
     error: str | None = None
     retry_at: datetime | None = None
+    through_seq: int | UnsetType = UNSET
 
 
 class AckBatchRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Outcomes of several messages, each on its own merits.
+    """Outcomes of several messages, or of whole leases, each on its own merits.
 
     A lease knows its group. With a ``consumerGroup`` all leases must be of that group, or nothing is settled.
     """
@@ -152,15 +157,17 @@ class AckBatchRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_d
 class AckResult(Struct, rename="camel", gc=False):
     """What an ack did; refused, with its code, means that nothing changed.
 
-    ``repeated`` is there, and true, when the same was said before: this is the answer of then, and nothing changed now.
+    ``repeated`` is there, and true, when the same was said before: this is the answer of then, and nothing changed now. ``seq`` is
+    null when a lease was acked, and ``messages`` is there, which says how many of its messages that completed.
     """
 
-    seq: int
+    seq: int | None
     status: SettleStatus
     code: Code | None = None
     retry_at: datetime | None = None
     dead_letter_queue: str | None = None
     repeated: bool | UnsetType = UNSET
+    messages: int | UnsetType = UNSET
 
 
 class AckBatchResponse(Struct):

@@ -60,9 +60,9 @@ class QueuedPushResponse(Struct, rename="camel"):
 
 
 class QueuedAckResult(Struct, rename="camel", gc=False):
-    """An ack that waits in an operation."""
+    """An ack that waits in an operation; ``seq`` is null when it is one of a lease."""
 
-    seq: int
+    seq: int | None
     status: SettleStatus
     operation_id: str
 

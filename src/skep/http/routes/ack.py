@@ -1,4 +1,4 @@
-"""`POST /api/v1/ack`, `ack/batch` and `lease/…/extend`: settling what was popped."""
+"""`POST /api/v1/ack`, `ack/batch` and `lease/…/extend`: settling what was popped, by messages or by leases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import POP
 from skep.http.operation import Operation
 from skep.keys import Verb
-from skep.model import Outcome, QueueKey, Renewal, Retry, Seq, Settlement, SettleResult, SettleStatus
+from skep.model import (
+    WHOLE_LEASE,
+    Outcome,
+    QueueKey,
+    Renewal,
+    Retry,
+    Seq,
+    Settlement,
+    SettleResult,
+    SettleStatus,
+)
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, parse_lease_id
 from skep.wire.messages import (
@@ -47,7 +57,7 @@ _OUTCOMES = {
 ACK_EXAMPLE = {"leaseId": "LEASE_ID", "seq": 1, "status": "completed"}
 _REASONS = {
     Code.STALE_LEASE: "the lease has ended, was never this one, or the message is settled already; it may be with someone else",
-    Code.NOT_IN_LEASE: "the lease is good, but this seq is not in it or was settled already",
+    Code.NOT_IN_LEASE: "the lease is good, but this seq is not in it or was settled already; if it was the throughSeq, all up to it was",
 }
 
 
@@ -82,13 +92,14 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     return [
         Operation(
             method="POST", path="/api/v1/ack", handler=ack, request=Ack,
-            answers={200: AckResult, 202: QueuedAckResponse}, summary="Settle one message",
-            description="409 with STALE_LEASE or NOT_IN_LEASE when nothing changed; 202 when it was queued.",
+            answers={200: AckResult, 202: QueuedAckResponse}, summary="Settle one message, or complete a lease",
+            description="With a leaseId alone all messages of the lease are completed, with throughSeq those up to it."
+            " 409 with STALE_LEASE or NOT_IN_LEASE when nothing changed; 202 when it was queued.",
             tag="Messages", verb="ack", access=POP, example=ACK_EXAMPLE,
         ),
         Operation(
             method="POST", path="/api/v1/ack/batch", handler=ack_batch, request=AckBatchRequest,
-            answers={200: AckBatchResponse, 202: QueuedAckResponse}, summary="Settle messages, each on its own merits",
+            answers={200: AckBatchResponse, 202: QueuedAckResponse}, summary="Settle messages or leases, each on its own merits",
             description="202 when they were queued.", tag="Messages", verb="ack", access=POP,
             example={"acknowledgments": [ACK_EXAMPLE]},
         ),
@@ -173,6 +184,14 @@ def settlements(acks: Sequence[Ack], call: Call) -> list[Settlement]:
         lease = leases.get(ack.lease_id)
         if lease is None:
             lease = leases[ack.lease_id] = _lease(ack.lease_id, call)
+        seq = ack.seq
+        if seq is UNSET:
+            meant.append(_lease_settlement(ack, lease))
+            continue
+        if ack.through_seq is not UNSET:
+            raise SkepError(
+                Code.INVALID_REQUEST, "give seq for one message or throughSeq for a lease up to it, not both"
+            )
         outcome, retry = _OUTCOMES[ack.status]
         retry_at = None
         if ack.retry_at is not None:
@@ -181,11 +200,25 @@ def settlements(acks: Sequence[Ack], call: Call) -> list[Settlement]:
             retry, retry_at = Retry.AT, to_instant(ack.retry_at)
         meant.append(
             Settlement(
-                queue=lease.key, partition=lease.partition, seq=Seq(ack.seq), token=lease.token, group=lease.group,
+                queue=lease.key, partition=lease.partition, seq=Seq(seq), token=lease.token, group=lease.group,
                 outcome=outcome, error=ack.error, retry=retry, retry_at=retry_at,
             )
         )  # fmt: skip
     return meant
+
+
+def _lease_settlement(ack: Ack, lease: LeaseName) -> Settlement:
+    """The settlement that an ack without a seq means: the lease is done, all of it or up to a seq."""
+    if ack.status is not AckStatus.COMPLETED or ack.error is not None or ack.retry_at is not None:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            "without a seq a lease is completed, and nothing else: give the seq of each message that failed, or release the lease",
+        )
+    seq = WHOLE_LEASE if ack.through_seq is UNSET else Seq(ack.through_seq)
+    return Settlement(
+        queue=lease.key, partition=lease.partition, seq=seq, token=lease.token, group=lease.group,
+        outcome=Outcome.ACK_THROUGH,
+    )  # fmt: skip
 
 
 def count_settled(meter: Meter, settled: Sequence[Settlement], done: Sequence[SettleResult]) -> None:
@@ -196,7 +229,7 @@ def count_settled(meter: Meter, settled: Sequence[Settlement], done: Sequence[Se
         counts = meter.known_queue(settlement.queue.tenant, settlement.queue.name)
         match result.status:
             case SettleStatus.COMPLETED:
-                counts.completed += 1
+                counts.completed += result.messages
             case SettleStatus.RETRYING:
                 counts.retried += 1
             case SettleStatus.DEAD | SettleStatus.DISCARDED:
@@ -211,11 +244,17 @@ def results(acks: Sequence[Ack], settled: Sequence[SettleResult]) -> list[AckRes
     """The results as the wire tells them."""
     return [
         AckResult(
-            ack.seq, result.status, result.code, None if result.retry_at is None else to_datetime(result.retry_at),
+            seq, result.status, result.code, None if result.retry_at is None else to_datetime(result.retry_at),
             result.dead_letter_queue, result.repeated or UNSET,
-        )
+        ) if (seq := ack.seq) is not UNSET else lease_result(result)
         for ack, result in zip(acks, settled, strict=True)
     ]  # fmt: skip
+
+
+def lease_result(result: SettleResult) -> AckResult:
+    """The result of an ack of a lease: it has no seq, and says how many messages were completed."""
+    messages = result.messages if result.status is SettleStatus.COMPLETED else UNSET
+    return AckResult(None, result.status, result.code, repeated=result.repeated or UNSET, messages=messages)
 
 
 def refusal(code: Code | None) -> SkepError:

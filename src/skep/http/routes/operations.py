@@ -15,6 +15,7 @@ from skep.http.need import ADMIN, POP_OR_PUSH, READ_LIST, READ_TENANT
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.pushing import pushed_messages
+from skep.http.routes.ack import lease_result
 from skep.http.shown import age_seconds, wanted_id
 from skep.ids import id_text
 from skep.keys import Verb
@@ -136,7 +137,9 @@ def _result(result: Result) -> Raw:
     """What the call would have been answered."""
     if result.settled is not None:
         acks = [
-            AckResult(seq, one.status, one.code, _time(one.retry_at), one.dead_letter_queue, one.repeated or UNSET)
+            lease_result(one)
+            if seq is None
+            else AckResult(seq, one.status, one.code, _time(one.retry_at), one.dead_letter_queue, one.repeated or UNSET)
             for seq, one in zip(result.seqs or [], result.settled, strict=True)
         ]
         return Raw(_encode(AckBatchResponse(acks)))

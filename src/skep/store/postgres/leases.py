@@ -14,6 +14,7 @@ from msgspec import Struct
 from skep.clock import Instant
 from skep.errors import Code
 from skep.model import DeadReason, Outcome, QueueSettings, Seq, Settlement, SettleResult, SettleStatus
+from skep.store.outcomes import Mark, Swept
 from skep.store.postgres.dead import Burial
 from skep.store.rules import LEASE_RAN_OUT, is_exhausted, kept_error, retry_time
 
@@ -81,7 +82,10 @@ def lease_of(row: asyncpg.Record) -> Lease:
 
 
 class Ending(Struct, frozen=True):
-    """A row for the lease history. With a ``token`` somebody was answered, and ``answer`` keeps what (`skep.store.outcomes`)."""
+    """A row for the lease history. With a ``token`` somebody was answered, and ``answer`` keeps what (`skep.store.outcomes`).
+
+    ``swept`` is what acks of the whole lease took, and becomes part of the answer.
+    """
 
     partition: str
     first_seq: int
@@ -93,6 +97,7 @@ class Ending(Struct, frozen=True):
     outcome: str
     token: bytes | None = None
     answer: bytes | None = None
+    swept: Swept | None = None
 
 
 class Effects(Struct):
@@ -126,23 +131,39 @@ def settle_lease(
     unheard = set(held)
     fates: dict[int, str] = {}
     errors: dict[int, str | None] = {}
-    results: list[SettleResult] = []
-    for item in items:
-        if item.seq not in unheard:
-            results.append(REFUSED_NOT_IN_LEASE)
+    results: list[SettleResult] = [REFUSED_NOT_IN_LEASE] * len(items)
+    for place, item in enumerate(items):
+        if item.outcome is Outcome.ACK_THROUGH or item.seq not in unheard:
             continue
         unheard.discard(item.seq)
         result, fates[item.seq] = judge(item, lease.attempts, settings, now, effects)
-        results.append(result)
+        results[place] = result
         if result.status is SettleStatus.RETRYING:
             errors[item.seq] = item.error
         if fates[item.seq] != "completed":
             effects.failures.append(lease.failure(item.seq, fates[item.seq], item.error))
+    swept = Swept()
+    for place, item in enumerate(items):
+        if item.outcome is Outcome.ACK_THROUGH:
+            results[place] = sweep(item, sorted(unheard), fates, swept, effects)
+            unheard.difference_update(swept.seqs)
     if not fates:
         return results
-    effects.endings.append(_ending(lease, held if errors else sorted(fates), fates, lease.token))
+    effects.endings.append(_ending(lease, held if errors else sorted(fates), fates, lease.token, swept))
     _take_settled(lease, {seq for seq in fates if seq not in errors}, ends=bool(errors))
     return _rest(lease, errors, results, now) if errors else results
+
+
+def sweep(item: Settlement, left: Iterable[int], fates: dict[int, str], swept: Swept, effects: Effects) -> SettleResult:
+    """What an ack of a whole lease makes of what the call has left of it: all up to a seq is done."""
+    done = [seq for seq in left if seq <= item.seq]
+    if not done:
+        return REFUSED_NOT_IN_LEASE
+    fates.update(dict.fromkeys(done, "completed"))
+    swept.seqs += done
+    swept.marks.append(Mark(item.seq, len(done)))
+    effects.completed += len(done)
+    return SettleResult(SettleStatus.COMPLETED, messages=len(done))
 
 
 def judge(
@@ -158,7 +179,7 @@ def judge(
         case Outcome.NACK if not is_exhausted(settings, attempts):
             effects.retried += 1
             return SettleResult(SettleStatus.RETRYING, None, retry_time(settings, item, attempts, now)), "retried"
-        case Outcome.NACK | Outcome.REJECT:
+        case _:
             reason = DeadReason.REJECTED if item.outcome is Outcome.REJECT else DeadReason.MAX_ATTEMPTS
             effects.burials.append(Burial(item.seq, reason, item.error, attempts))
             effects.dead += 1
@@ -194,7 +215,7 @@ def _rest(lease: Lease, errors: dict[int, str | None], results: list[SettleResul
 
 def is_whole_release(lease: Lease, items: Sequence[Settlement]) -> bool:
     """Whether a call gives back all that a lease holds; of two words on one message the first counts."""
-    words = {item.seq: item.outcome for item in reversed(items)}
+    words = {item.seq: item.outcome for item in reversed(items) if item.outcome is not Outcome.ACK_THROUGH}
     return all(words.get(Seq(seq)) is Outcome.RELEASE for seq in lease.open[: lease.leased])
 
 
@@ -206,7 +227,7 @@ def undo_delivery(
     unheard = set(held)
     results = []
     for item in items:
-        known = item.seq in unheard
+        known = item.outcome is Outcome.RELEASE and item.seq in unheard
         unheard.discard(item.seq)
         results.append(SettleResult(SettleStatus.RETRYING, None, now) if known else REFUSED_NOT_IN_LEASE)
     effects.endings.append(_ending(lease, held, dict.fromkeys(held, "released"), lease.token))
@@ -260,9 +281,15 @@ def run_out(lease: Lease, settings: QueueSettings, effects: Effects, error: str)
         lease.last_error = None
 
 
-def _ending(lease: Lease, seqs: Sequence[int], fates: Mapping[int, str], token: bytes | None = None) -> Ending:
+def _ending(
+    lease: Lease,
+    seqs: Sequence[int],
+    fates: Mapping[int, str],
+    token: bytes | None = None,
+    swept: Swept | None = None,
+) -> Ending:
     completed = sum(fate == "completed" for fate in fates.values())
     return Ending(
         lease.partition, seqs[0], seqs[-1], len(seqs), completed, lease.attempts, lease.leased_at or 0,
-        outcome_of(fates.values()), token,
+        outcome_of(fates.values()), token, swept=swept,
     )  # fmt: skip

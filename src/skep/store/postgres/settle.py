@@ -1,14 +1,15 @@
 """Settling: acks, nacks, rejections and renewals, fenced by token.
 
-Acks of ordered queues take one round trip (`settle_acks`). Everything else, and every lease that the fast way would not
-take, goes the careful way: lock the rows in ascending order, decide in Python, write back, bury, count, all in one transaction.
+Acks of ordered queues, and of whole leases, take one round trip (`settle_acks`). Everything else, and every lease that the fast way
+would not take, goes the careful way: lock the rows in ascending order, decide in Python, write back, bury, count, all in one transaction.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
+from typing import NamedTuple
 
 import asyncpg
 import msgspec
@@ -28,7 +29,7 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
-from skep.store.outcomes import COMPLETED_BEFORE, kept_answers
+from skep.store.outcomes import COMPLETED_BEFORE, Swept, kept_answers, kept_sweep
 from skep.store.postgres import dead, queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.leases import (
@@ -46,6 +47,7 @@ from skep.store.postgres.leases import (
     lease_of,
     outcome_of,
     settle_lease,
+    sweep,
     undo_delivery,
 )
 from skep.store.rules import FAILURES_KEPT, is_seq, kept_error, may_lose_messages, ready_at, wants_mark
@@ -67,38 +69,65 @@ class Account(Struct, frozen=True):
     idle: bool = False
 
 
+class AckedLease(NamedTuple):
+    """A lease, the places of what is said of it, and what is acked: these seqs, or all of it up to one."""
+
+    partition: str
+    token: bytes
+    indexes: list[int]
+    seqs: Sequence[int]
+    through: int | None
+
+
 async def settle_acks(
     connection: Connection, settlements: Sequence[Settlement], now: Instant, shard: int
 ) -> list[SettleResult | None]:
     """The fast way for acks of one queue and group: None where the careful way must decide."""
-    leases = _by_lease(settlements)
-    seqs: list[int] = []
-    starts, ends = [], []
-    for indexes in leases.values():
-        starts.append(len(seqs) + 1)
-        seqs += sorted({settlements[i].seq for i in indexes})
-        ends.append(len(seqs))
+    leases = _acked_leases(settlements)
+    ends = list(accumulate(len(lease.seqs) for lease in leases))
     first = settlements[0]
-    done = await connection.fetchval(
-        SQL["settle_acks"], first.queue.tenant, first.queue.name, first.group, [k[0] for k in leases], [k[1] for k in leases],
-        starts, ends, seqs, now, shard,
+    done = await connection.fetchrow(
+        SQL["settle_acks"], first.queue.tenant, first.queue.name, first.group,
+        [lease.partition for lease in leases], [lease.token for lease in leases],
+        [end - len(lease.seqs) + 1 for end, lease in zip(ends, leases, strict=True)], ends,
+        [seq for lease in leases for seq in lease.seqs], [lease.through for lease in leases],
+        [None if lease.through is None else kept_sweep(lease.through, None) for lease in leases], now, shard,
     )  # fmt: skip
+    assert done is not None
     results: list[SettleResult | None] = [None] * len(settlements)
-    taken = list(leases.values())
-    for number in done or ():
+    for number, messages in zip(done["o_leases"] or (), done["o_messages"] or (), strict=True):
+        lease = leases[abs(number) - 1]
+        if lease.through is not None:
+            results[lease.indexes[0]] = SettleResult(SettleStatus.COMPLETED, frees=number < 0, messages=messages)
+            continue
         heard: set[int] = set()
         completed = COMPLETED if number < 0 else COMPLETED_FREES_NONE
-        for i in taken[abs(number) - 1]:
+        for i in lease.indexes:
             results[i] = COMPLETED_BEFORE if settlements[i].seq in heard else completed
             heard.add(settlements[i].seq)
     return results
+
+
+def _acked_leases(settlements: Sequence[Settlement]) -> list[AckedLease]:
+    """The leases that the fast way may take. One that is acked as a whole is, unless the call says more of it than that."""
+    found = []
+    for (partition, token), indexes in _by_lease(settlements).items():
+        if not any(settlements[i].outcome is Outcome.ACK_THROUGH for i in indexes):
+            seqs = sorted({settlements[i].seq for i in indexes})
+            found.append(AckedLease(partition, token, indexes, seqs, None))
+        elif len(indexes) == 1:
+            found.append(AckedLease(partition, token, indexes, [], settlements[indexes[0]].seq))
+    return found
 
 
 def is_simple(settlements: Sequence[Settlement]) -> bool:
     """Whether the fast way may be tried: only acks, of one queue and group, and of messages that can be."""
     first = settlements[0]
     return all(
-        s.outcome is Outcome.ACK and s.group == first.group and s.queue == first.queue and is_seq(s.seq)
+        s.outcome in (Outcome.ACK, Outcome.ACK_THROUGH)
+        and s.group == first.group
+        and s.queue == first.queue
+        and is_seq(s.seq)
         for s in settlements
     )
 
@@ -188,6 +217,8 @@ def _answered(
     # One token may lease several partitions, and in an unordered queue several sets, whose seqs lie between each other.
     said: dict[tuple[bytes | None, str], list[tuple[Settlement, SettleResult]]] = {}
     for settlement, result in sorted(answers, key=_seq_answered):
+        if settlement.outcome is Outcome.ACK_THROUGH:
+            continue  # it is told in the ending itself
         place = settlement.token, "" if unordered else settlement.partition
         said.setdefault(place, []).append((settlement, result))
     told = []
@@ -195,7 +226,7 @@ def _answered(
         mine = said.get((ending.token, "" if unordered else ending.partition), [])
         first = bisect_left(mine, ending.first_seq, key=_seq_answered)
         end = bisect_right(mine, ending.last_seq, key=_seq_answered)
-        told.append(msgspec.structs.replace(ending, answer=kept_answers(mine[first:end])))
+        told.append(msgspec.structs.replace(ending, answer=kept_answers(mine[first:end], ending.swept)))
     return told
 
 
@@ -337,6 +368,9 @@ async def _settle_sets(
     fates: dict[int, dict[int, str]] = {}
     failed: dict[int, list[tuple[int, SettleResult, str | None]]] = {}
     for s in settlements:
+        if s.outcome is Outcome.ACK_THROUGH:
+            results.append(REFUSED_STALE)
+            continue
         row = home.pop((s.token, s.seq), None)
         if row is None:
             results.append(REFUSED_NOT_IN_LEASE if s.token in known else REFUSED_STALE)
@@ -348,6 +382,7 @@ async def _settle_sets(
             failed.setdefault(row["id"], []).append((s.seq, result, s.error))
         if fate in ("retried", "dead"):
             effects.failures.append(set_failure(row, s.seq, fate, s.error))
+    swept = _sweep_sets(settlements, results, rows, home, fates, effects)
     again = [seq for fate in fates.values() for seq, name in fate.items() if name in ("retried", "released")]
     there = await _present(connection, account, again)
     effects.expired += len(again) - len(there)
@@ -357,8 +392,37 @@ async def _settle_sets(
             await _move_out(connection, account, row["id"], left, now)
             await _take_back(connection, row["id"], fates[row["id"]], there, now)
             await _write_set(connection, row["id"], [q for q in row["seqs"] if q not in fates[row["id"]]])
-            effects.endings.append(_set_ending(row, fates[row["id"]]))
+            effects.endings.append(_set_ending(row, fates[row["id"]], swept.get(row["id"])))
     return results
+
+
+def _sweep_sets(
+    settlements: Sequence[Settlement],
+    results: list[SettleResult],
+    rows: Sequence[asyncpg.Record],
+    left: dict[tuple[bytes, int], asyncpg.Record],
+    fates: dict[int, dict[int, str]],
+    effects: Effects,
+) -> dict[int, Swept]:
+    """Ack what single messages have ``left`` of whole leases; what that took of each set."""
+    swept: dict[int, Swept] = {}
+    for place, s in enumerate(settlements):
+        if s.outcome is not Outcome.ACK_THROUGH:
+            continue
+        own = [row for row in rows if (row["token"], row["partition"]) == (s.token, s.partition)]
+        messages = 0
+        for row in own:
+            unheard = [seq for seq in row["seqs"] if seq <= s.seq and (s.token, seq) in left]
+            if unheard:
+                found = swept.setdefault(row["id"], Swept())
+                messages += sweep(s, unheard, fates.setdefault(row["id"], {}), found, effects).messages
+                for seq in unheard:
+                    del left[s.token, seq]
+        if own:
+            results[place] = (
+                SettleResult(SettleStatus.COMPLETED, messages=messages) if messages else REFUSED_NOT_IN_LEASE
+            )
+    return swept
 
 
 async def _write_set(connection: Connection, set_id: int, seqs: list[int]) -> None:
@@ -393,11 +457,11 @@ async def _take_back(connection: Connection, set_id: int, fates: dict[int, str],
         await connection.execute(SQL["insert_released"], set_id, released, now)
 
 
-def _set_ending(row: asyncpg.Record, fates: dict[int, str]) -> Ending:
+def _set_ending(row: asyncpg.Record, fates: dict[int, str], swept: Swept | None) -> Ending:
     completed = sum(fate == "completed" for fate in fates.values())
     return Ending(
         row["partition"], min(fates), max(fates), len(fates), completed, row["attempts"], row["leased_at"],
-        outcome_of(fates.values()), row["token"],
+        outcome_of(fates.values()), row["token"], swept=swept,
     )  # fmt: skip
 
 
@@ -427,7 +491,7 @@ async def bury(connection: Connection, account: Account, effects: Effects, now: 
 async def end_leases(connection: Connection, account: Account, endings: Sequence[Ending], now: Instant) -> None:
     """Write down how leases ended."""
     if endings:
-        columns = map(list, zip(*map(msgspec.structs.astuple, endings), strict=True))
+        *columns, _ = map(list, zip(*map(msgspec.structs.astuple, endings), strict=True))
         await connection.execute(SQL["end_leases"], account.queue.id, account.group_id, now, *columns)
 
 

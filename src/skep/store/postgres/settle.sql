@@ -1,6 +1,6 @@
 -- name: settle_acks
 -- functions/settle.sql
-SELECT settle_acks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+SELECT * FROM settle_acks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
 -- name: account
 -- A queue and one of its groups, by their unique indexes; the group is shared (functions/locks.sql). What was deleted while we waited for

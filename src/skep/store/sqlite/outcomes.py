@@ -67,7 +67,10 @@ def remembered(session: Session, queue: QueueRow, group: GroupRow, tokens: Itera
         statement = SQL["remembered"].format(", ".join(["?"] * size))
         padded = some + some[-1:] * (size - len(some))
         found = session.rows(statement, (first, since, queue.id, group.name, *padded))
-        rows += [EndedLease(token, partition, low, high, None, kept) for token, partition, low, high, kept in found]
+        rows += [
+            EndedLease(token, partition, low, high, completed, None, kept)
+            for token, partition, low, high, completed, kept in found
+        ]
     return Remembered(rows)
 
 

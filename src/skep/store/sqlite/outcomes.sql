@@ -9,7 +9,7 @@ SELECT position, settled_at FROM lease_history WHERE position >= ?1 ORDER BY pos
 
 -- name: remembered
 -- The table's own b-tree, from a position on to its end. The braces are the tokens.
-SELECT token, partition, first_seq, last_seq, answer FROM lease_history
+SELECT token, partition, first_seq, last_seq, completed, answer FROM lease_history
 WHERE position >= ?1 AND settled_at > ?2 AND queue_id = ?3 AND group_name = ?4 AND token IN ({})
 
 -- name: forget

@@ -1,7 +1,8 @@
 """Settling and renewing, fenced by the lease's token (I6): a stale one changes nothing and is told so.
 
 A call's settlements are taken together per lease: first all acks and rejects, then the nacks. Each message is settled
-on its own merits; a refused one does not hinder the others. What a lease's settlements were answered goes with its row of the history.
+on its own merits; a refused one does not hinder the others. An ack of the whole lease is about those that the call does not name; alone
+it goes the short way (`sweep`). What a lease's settlements were answered goes with its row of the history.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
-from skep.store.outcomes import kept_acks, kept_answers
+from skep.store.outcomes import Mark, Swept, kept_acks, kept_answers
 from skep.store.rules import is_exhausted, retry_time
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
@@ -40,11 +41,10 @@ from skep.store.sqlite.leases import (
 from skep.store.sqlite.outcomes import recall
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.settle_sets import renew_sets, settle_sets
+from skep.store.sqlite.sweep import NOT_IN_LEASE, STALE, sweep_partition, sweep_sets
 
 _COMPLETED = SettleResult(SettleStatus.COMPLETED)
 _COMPLETED_FREES_NONE = SettleResult(SettleStatus.COMPLETED, frees=False)
-_STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
-_NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
 
 Results = list[SettleResult]
 
@@ -57,22 +57,24 @@ class Item(NamedTuple):
 
 
 class Sorted(Struct):
-    """The settlements of one lease by what they ask for, those refused left out."""
+    """The settlements of one lease by what they ask for, those refused left out; and what acks of the whole lease take."""
 
     acks: list[Item]
     rejects: list[Item]
     nacks: list[Item]
     releases: list[Item]
+    swept: Swept
 
 
 class Held(Struct):
-    """The settlements of one call that concern one lease."""
+    """The settlements of one call that concern one lease: of messages, and of the whole of it."""
 
     queue: QueueRow
     group: GroupRow
     partition: str
     token: bytes
     items: list[Item]
+    whole: list[Item]
 
 
 def settle(session: Session, settlements: Sequence[Settlement], now: Instant) -> Results:
@@ -85,7 +87,7 @@ def settle(session: Session, settlements: Sequence[Settlement], now: Instant) ->
 
 def settle_new(session: Session, settlements: Sequence[Settlement], now: Instant) -> tuple[Results, list[Row]]:
     """Settle what is under a lease and refuse the rest; also the rows that the lease history is to get."""
-    results: Results = [_STALE] * len(settlements)
+    results: Results = [STALE] * len(settlements)
     changed: list[Lease] = []
     ended: list[Row] = []
     for held in _by_lease(session, settlements, now):
@@ -94,10 +96,20 @@ def settle_new(session: Session, settlements: Sequence[Settlement], now: Instant
             if lease is not None:
                 changed.append(lease)
         else:
-            items = [(item.place, item.settlement) for item in held.items]
-            ended += settle_sets(session, held.queue, held.group, held.token, items, results, now)
+            ended += _settle_sets(session, held, results, now)
     save_all(session, changed)
     return results, ended
+
+
+def _settle_sets(session: Session, held: Held, results: Results, now: Instant) -> list[Row]:
+    """Settle what one call says of one token of an unordered queue; the rows for the lease history."""
+    queue, group, token, whole = held.queue, held.group, held.token, held.whole
+    ended: list[Row] = []
+    if whole and not held.items:
+        whole = sweep_sets(session, queue, group, token, whole, results, ended, now)
+        if not whole:
+            return ended
+    return ended + settle_sets(session, queue, group, token, held.items, whole, results, now)
 
 
 def _by_lease(session: Session, settlements: Sequence[Settlement], now: Instant) -> Iterable[Held]:
@@ -115,7 +127,7 @@ def _by_lease(session: Session, settlements: Sequence[Settlement], now: Instant)
         ):
             held = _held_by(session, s, leases, now)
         if held is not None:
-            held.items.append(Item(place, s))
+            (held.whole if s.outcome is Outcome.ACK_THROUGH else held.items).append(Item(place, s))
         previous = s
     return leases.values()
 
@@ -132,17 +144,17 @@ def _held_by(session: Session, s: Settlement, leases: dict[tuple[int, str, bytes
     held = leases.get(key)
     if held is None:
         session.mark_active(group, now)
-        held = leases[key] = Held(queue, group, partition, s.token, [])
+        held = leases[key] = Held(queue, group, partition, s.token, [], [])
     return held
 
 
-def sort_items(items: list[Item], leased: set[int], results: Results) -> Sorted:
+def sort_items(held: Held, leased: set[int], results: Results) -> Sorted:
     """Sort by outcome; a message that is not in the lease, or named a second time, is refused."""
-    found = Sorted([], [], [], [])
-    for item in items:
+    found = Sorted([], [], [], [], Swept())
+    for item in held.items:
         seq = item.settlement.seq
         if seq not in leased:
-            results[item.place] = _NOT_IN_LEASE
+            results[item.place] = NOT_IN_LEASE
             continue
         leased.discard(seq)
         match item.settlement.outcome:
@@ -154,35 +166,47 @@ def sort_items(items: list[Item], leased: set[int], results: Results) -> Sorted:
                 found.nacks.append(item)
             case Outcome.RELEASE:
                 found.releases.append(item)
+    for place, said in held.whole:
+        done = sorted(seq for seq in leased if seq <= said.seq)
+        results[place] = SettleResult(SettleStatus.COMPLETED, messages=len(done)) if done else NOT_IN_LEASE
+        if done:
+            leased.difference_update(done)
+            found.swept.seqs += done
+            found.swept.marks.append(Mark(said.seq, len(done)))
     return found
 
 
 def _settle_partition(session: Session, held: Held, results: Results, ended: list[Row], now: Instant) -> Lease | None:
     """Settle what one call says of one lease; the row as it has become, or None when nothing changed."""
-    queue, group, items = held.queue, held.group, held.items
+    queue, group = held.queue, held.group
+    if not held.items and len(held.whole) == 1:
+        ((place, said),) = held.whole
+        results[place], changed = sweep_partition(session, queue, group, said, ended, now)
+        return changed
     lease = find_lease(session, group, held.partition)
     if lease is None or lease.token != held.token:
         return None
     unsettled = set(lease.open[: lease.leased])
-    found = sort_items(items, unsettled, results)
+    found = sort_items(held, unsettled, results)
     if found.releases and len(found.releases) == lease.leased:
         there = _undoable(session, queue, group, lease)
         if there is not None:
             given_back, before = lease.open[: lease.leased], (lease.attempts, lease.leased_at)
             _undo_delivery(session, queue, group, lease, there, found.releases, results, now)
-            ended.append(_ended(held, given_back, 0, *before, now, "released", _kept(held, results)))
+            ended.append(_ended(held, given_back, 0, *before, now, "released", _kept(held, results, found.swept)))
             return lease
     # A release of part of a lease is a nack: somebody got that lease.
     found.nacks += [_counted(item) for item in found.releases]
     head = lease.open[0]
-    if found.acks:
-        group.completed += len(found.acks)
+    settled: set[int] = {item.settlement.seq for item in found.acks}.union(found.swept.seqs)
+    completed = len(settled)
+    if completed:
+        group.completed += completed
         session.touch_group(group)
-    settled: set[int] = {item.settlement.seq for item in found.acks}
     retried = _bury_hopeless(session, queue, group, lease, found, settled, results, now)
     if not settled and not retried:
         return None
-    buried = len(settled) > len(found.acks)
+    buried = len(settled) > completed
     given_back = lease.open[: lease.leased] if retried else sorted(settled)
     outcome = "retried" if retried else "dead" if buried else "completed"
     before = (lease.attempts, lease.leased_at)
@@ -195,16 +219,23 @@ def _settle_partition(session: Session, held: Held, results: Results, ended: lis
         settle_down(session, queue, group, lease, now)
     elif lease.open[0] != head:
         set_leased_head(session, queue, lease)
-    completed = _COMPLETED if lease.leased == 0 and (lease.open or lease.pending) else _COMPLETED_FREES_NONE
-    for item in found.acks:
-        results[item.place] = completed
-    kept = _kept(held, results) if retried or buried else kept_acks(given_back)
-    ended.append(_ended(held, given_back, len(found.acks), *before, now, outcome, kept))
+    _tell_completed(held, found, results, frees=lease.leased == 0 and bool(lease.open or lease.pending))
+    kept = _kept(held, results, found.swept) if retried or buried else kept_acks(given_back, found.swept.marks)
+    ended.append(_ended(held, given_back, completed, *before, now, outcome, kept))
     return lease
 
 
-def _kept(held: Held, results: Results) -> bytes | None:
-    return kept_answers((item.settlement, results[item.place]) for item in held.items)
+def _tell_completed(held: Held, found: Sorted, results: Results, frees: bool) -> None:
+    """Answer acks, of messages and of the lease; ``frees`` when the next of the partition may be had for them."""
+    for item in found.acks:
+        results[item.place] = _COMPLETED if frees else _COMPLETED_FREES_NONE
+    for item in held.whole:
+        if results[item.place].code is None:
+            results[item.place] = structs.replace(results[item.place], frees=frees)
+
+
+def _kept(held: Held, results: Results, swept: Swept) -> bytes | None:
+    return kept_answers(((item.settlement, results[item.place]) for item in held.items), swept)
 
 
 def _ended(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
 
 from skep.clock import Instant
 from skep.errors import Code
 from skep.model import DeadReason, Outcome, Settlement, SettleResult, SettleStatus
-from skep.store.outcomes import kept_acks, kept_answers
+from skep.store.outcomes import Mark, Swept, kept_acks, kept_answers
 from skep.store.rules import is_exhausted, retry_time
 from skep.store.sqlite.bury import Burial, bury
 from skep.store.sqlite.leases import SQL as LEASES_SQL
@@ -24,6 +26,7 @@ from skep.store.sqlite.sets import (
 )
 
 _COMPLETED = SettleResult(SettleStatus.COMPLETED, frees=False)
+_STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
 _NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
 
 
@@ -35,6 +38,11 @@ class Touched(Struct):
     buried: set[int]
     retried: set[int]
     released: set[int]
+    swept: Swept
+
+
+Placed = Sequence[tuple[int, Settlement]]
+"""Settlements, each with its place in the call's results."""
 
 
 def settle_sets(
@@ -42,11 +50,12 @@ def settle_sets(
     queue: QueueRow,
     group: GroupRow,
     token: bytes,
-    items: list[tuple[int, Settlement]],
+    items: Placed,
+    whole: Placed,
     results: list[SettleResult],
     now: Instant,
 ) -> list[Row]:
-    """Settle what one token holds; results of a token that holds nothing stay as they are, stale.
+    """Settle what one token holds, messages and then what is left of whole leases; results of a token that holds nothing stay as they are, stale.
 
     Returns the rows that the lease history is to get.
     """
@@ -60,7 +69,7 @@ def settle_sets(
         if row is None:
             results[index] = _NOT_IN_LEASE
             continue
-        done = touched.setdefault(row.id, Touched(row, set(), set(), set(), set()))
+        done = _touch(touched, row)
         if settlement.outcome is Outcome.ACK:
             done.acked.add(settlement.seq)
             results[index] = _COMPLETED
@@ -69,7 +78,34 @@ def settle_sets(
             results[index] = SettleResult(SettleStatus.RETRYING, retry_at=now)
         else:
             results[index] = _give_back(session, queue, group, done, settlement, now)
+    for index, settlement in whole:
+        results[index] = _sweep(touched, held, row_of, settlement)
     return [_close(session, queue, group, done, token, items, results, now) for done in touched.values()]
+
+
+def _touch(touched: dict[int, Touched], row: SetLease) -> Touched:
+    return touched.setdefault(row.id, Touched(row, set(), set(), set(), set(), Swept()))
+
+
+def _sweep(
+    touched: dict[int, Touched], held: list[SetLease], left: dict[int, SetLease], said: Settlement
+) -> SettleResult:
+    """Ack what is ``left`` of one lease up to a seq."""
+    rows = [row for row in held if row.partition == said.partition]
+    if not rows:
+        return _STALE
+    messages = 0
+    for row in rows:
+        seqs = [seq for seq in row.seqs if seq <= said.seq and seq in left]
+        if seqs:
+            done = _touch(touched, row)
+            done.acked.update(seqs)
+            done.swept.seqs += seqs
+            done.swept.marks.append(Mark(said.seq, len(seqs)))
+            messages += len(seqs)
+            for seq in seqs:
+                del left[seq]
+    return structs.replace(_COMPLETED, messages=messages) if messages else _NOT_IN_LEASE
 
 
 def _give_back(
@@ -106,7 +142,7 @@ def _close(
     group: GroupRow,
     done: Touched,
     token: bytes,
-    items: list[tuple[int, Settlement]],
+    items: Placed,
     results: list[SettleResult],
     now: Instant,
 ) -> Row:
@@ -124,10 +160,10 @@ def _close(
     refresh_age(session, queue, row)
     save_set(session, row)
     if len(seqs) == len(done.acked):
-        kept = kept_acks(seqs)
+        kept = kept_acks(seqs, done.swept.marks)
     else:
         given_back = set(seqs)
-        kept = kept_answers((s, results[index]) for index, s in items if s.seq in given_back)
+        kept = kept_answers(((s, results[index]) for index, s in items if s.seq in given_back), done.swept)
     figures = (seqs[0], seqs[-1], len(seqs), len(done.acked), *before, outcome)
     return (queue.id, group.name, row.partition, *figures, token, kept)
 

@@ -215,6 +215,12 @@ async def pop_and_ack(driver: Driver) -> None:
     await driver.ack(*held)
 
 
+async def pop_and_ack_leases(driver: Driver) -> None:
+    held = await driver.pop(batch=10)
+    assert len(held) == 10
+    assert sum(result.messages for result in await driver.ack_leases(*held)) == 10
+
+
 async def pop_and_nack(driver: Driver) -> None:
     held = await driver.pop(batch=2)
     assert held

@@ -228,6 +228,11 @@ HOT = {
         "partition_lease": {"partition_lease_pkey"},
         "message": {"message_pkey", "message_by_partition"},
     },
+    "ack without names": {
+        "partition_lease": {"partition_lease_pkey"},
+        "message": {"message_pkey", "message_by_partition"},
+    },
+    "ack of an unordered lease": {"set_lease": {"set_lease_by_token", "set_lease_pkey"}},
     "ack of a part": {"partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"}},
     "nack": {
         "partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"},
@@ -353,6 +358,11 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await watch("ack of a part", lambda: driver.ack(held[0]))
     await watch("ack of a whole lease", lambda: driver.ack(held[1]))
     await watch("repeated ack", lambda: driver.ack(held[1]))
+    await driver.push("1", "2", "3", "4", partition="a")
+    for seq in (0, 2**62):
+        held = await driver.pop(partition="a", batch=2)
+        await watch("ack without names", lambda h=held, s=seq: driver.ack_leases(h[0], through=s or h[0].seq))  # type: ignore[misc]
+        await driver.ack_leases(*held)
     held = await driver.pop(partition="a", batch=1)
     await watch("reject", lambda: driver.reject(held[0]))
     await watch("replay", driver.replay)
@@ -398,6 +408,8 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await watch("renew of an unordered queue", lambda: driver.renew(held[0]))
     nack = driver.settlement(held[0], Outcome.NACK, retry=Retry.NOW)
     await watch("settle of an unordered queue", lambda: driver.settle(nack, driver.settlement(held[1])))
+    held = await driver.pop("u", batch=2)
+    await watch("ack of an unordered lease", lambda: driver.ack_leases(*held))
     await watch("expire", lambda: driver.expire("u"))
 
     await driver.create("r", retention_seconds=1, completed_retention_seconds=1, retention_ignores_groups=True)

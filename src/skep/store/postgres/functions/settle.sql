@@ -1,16 +1,55 @@
--- Acks of ordered queues, one round trip for any number of leases: the happy path of settling. Lease i is (p_partitions[i],
--- p_tokens[i]) and acks p_seqs[p_from[i] .. p_to[i]], ascending. Answers the numbers of the leases that took it whole;
+-- Acks of whole leases of an unordered queue, for settle_acks: each row of such a lease is deleted as it is. A lease of which something
+-- would stay is left alone. No row is inserted but for the history, so that the group need not be shared (docs/adr/0024).
+CREATE OR REPLACE FUNCTION settle_whole_sets(
+    p_queue integer, p_group integer, p_partitions text[], p_tokens uuid[], p_through bigint[], p_answers bytea[], p_now bigint,
+    p_shard smallint, OUT o_leases integer[], OUT o_messages integer[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_completed bigint;
+BEGIN
+    -- Sets are locked by id, like everywhere. The casts leave the planner the index on token only.
+    PERFORM 1 FROM set_lease s
+    WHERE s.token = ANY (ARRAY(SELECT x.token FROM unnest(p_tokens, p_through) x (token, through) WHERE x.through IS NOT NULL))
+      AND s.queue_id::bigint = p_queue AND s.group_id::bigint = p_group ORDER BY s.id FOR UPDATE;
+    WITH held AS MATERIALIZED (
+        SELECT x.ord, x.answer, s.*, cardinality(s.seqs) AS messages,
+               bool_and(s.seqs[cardinality(s.seqs)] <= x.through) OVER (PARTITION BY x.ord) AS whole
+        FROM unnest(p_partitions, p_tokens, p_through, p_answers) WITH ORDINALITY AS x (partition, token, through, answer, ord)
+        CROSS JOIN LATERAL (
+            SELECT s.* FROM set_lease s
+            WHERE s.token = x.token AND s.queue_id::bigint = p_queue AND s.group_id::bigint = p_group AND s.partition = x.partition) s
+        WHERE x.through IS NOT NULL
+    ), gone AS (
+        DELETE FROM set_lease s USING held h WHERE h.whole AND s.id = h.id
+    ), history AS (
+        INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
+                                   leased_at, settled_at, outcome, token, seqs, answer)
+        SELECT p_queue, p_group, h.partition, h.seqs[1], h.seqs[h.messages], h.messages, h.messages, h.attempts, h.leased_at, p_now,
+               'completed', h.token, CASE WHEN h.seqs[h.messages] - h.seqs[1] >= h.messages THEN h.seqs END, h.answer
+        FROM held h WHERE h.whole
+    )
+    SELECT array_agg(d.ord::integer), array_agg(d.messages::integer), sum(d.messages) INTO o_leases, o_messages, v_completed
+    FROM (SELECT h.ord, sum(h.messages) AS messages FROM held h WHERE h.whole GROUP BY h.ord) d;
+    IF v_completed > 0 THEN
+        PERFORM count_up(p_queue, p_group, p_shard, v_completed, 0, 0, 0, 0);
+    END IF;
+END
+$$;
+
+-- Acks, one round trip for any number of leases: the happy path of settling. Lease i is (p_partitions[i], p_tokens[i]) and acks
+-- p_seqs[p_from[i] .. p_to[i]], ascending; or, where p_through[i] is given, all that it has up to that seq, and p_answers[i] says so in the
+-- history. Answers the numbers of the leases that took it, and how many messages each completed;
 -- the others (a stale token, a seq that is not in the lease) are untouched and left to the caller's careful path,
--- as is everything (NULL) when the queue is unordered or there is no such queue or group. A number is negative when other messages may
--- be had now: the lease freed some of its partition, or some of the log were not discovered yet.
+-- as is everything (NULL) when there is no such queue or group, and single messages of an unordered queue. A number is negative when
+-- other messages may be had now: the lease freed some of its partition, or some of the log were not discovered yet.
 --
 -- The leases are given, and so locked, in ascending partition order, like everywhere. A whole lease deletes its row, or frees it for the next message.
 -- Rows are reached by what was locked and by nothing else: with the group as a parameter, PostgreSQL 18 may skip through the index.
 -- ANY (ARRAY[…]) is = without a merge join, for which the planner would walk all of the index while it takes the table to be small (ADR 0034).
 CREATE OR REPLACE FUNCTION settle_acks(
     p_tenant text, p_name text, p_group_name text, p_partitions text[], p_tokens uuid[], p_from integer[], p_to integer[], p_seqs bigint[],
-    p_now bigint, p_shard smallint)
-RETURNS integer[] LANGUAGE plpgsql AS $$
+    p_through bigint[], p_answers bytea[], p_now bigint, p_shard smallint, OUT o_leases integer[], OUT o_messages integer[])
+LANGUAGE plpgsql AS $$
 DECLARE
     c_active_every_us CONSTANT bigint := 60000000;
     q queue%ROWTYPE;
@@ -18,30 +57,42 @@ DECLARE
     v_unmarked boolean;
     v_delay bigint;
     v_window bigint;
-    v_done integer[];
     v_completed bigint;
     v_undiscovered boolean;
 BEGIN
     SELECT * INTO q FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
     SELECT g.id, g.idle OR p_now - g.active_at >= c_active_every_us INTO v_group, v_unmarked
     FROM consumer_group g WHERE g.queue_id = q.id AND g.name = p_group_name;
-    IF v_group IS NULL OR q.ordering = 'unordered' THEN
-        RETURN NULL;
+    IF v_group IS NULL OR (q.ordering = 'unordered' AND array_remove(p_through, NULL) = '{}') THEN
+        RETURN;
     END IF;
     IF v_unmarked THEN
         PERFORM mark_active(v_group, p_now);
     END IF;
+    IF q.ordering = 'unordered' THEN
+        SELECT s.o_leases, s.o_messages INTO o_leases, o_messages
+        FROM settle_whole_sets(q.id, v_group, p_partitions, p_tokens, p_through, p_answers, p_now, p_shard) s;
+        SELECT g.scan_seq < last_seq(q.id, q.floor_seq) INTO v_undiscovered FROM consumer_group g WHERE g.id = v_group;
+        IF v_undiscovered THEN
+            o_leases := ARRAY(SELECT -d.n FROM unnest(o_leases) AS d (n));
+        END IF;
+        RETURN;
+    END IF;
     v_delay := (q.delayed_processing_seconds * 1e6)::bigint;
     v_window := (q.window_buffer_seconds * 1e6)::bigint;
     WITH locked AS MATERIALIZED (
-        SELECT x.ord, p_seqs[x.from_ord:x.to_ord] AS acked, l.*
-        FROM unnest(p_partitions, p_tokens, p_from, p_to) WITH ORDINALITY AS x (partition, token, from_ord, to_ord, ord)
+        SELECT x.ord, x.answer, l.*,
+               CASE WHEN x.through IS NULL THEN p_seqs[x.from_ord:x.to_ord]
+                    WHEN x.through >= l.open[l.leased] THEN l.open[1:l.leased]
+                    ELSE ARRAY(SELECT o.seq FROM unnest(l.open[1:l.leased]) o (seq) WHERE o.seq <= x.through ORDER BY o.seq) END AS acked
+        FROM unnest(p_partitions, p_tokens, p_from, p_to, p_through, p_answers) WITH ORDINALITY
+            AS x (partition, token, from_ord, to_ord, through, answer, ord)
         CROSS JOIN LATERAL (
             SELECT l.* FROM partition_lease l
             WHERE l.partition = x.partition AND l.group_id = v_group AND l.token = x.token FOR UPDATE) l
     ), judged AS MATERIALIZED (
         SELECT k.*, k.acked = k.open[1:k.leased] AS whole, k.open[k.leased + 1:] AS left_open
-        FROM locked k WHERE (k.acked = k.open[1:k.leased] OR k.acked <@ k.open[1:k.leased])
+        FROM locked k WHERE (k.acked = k.open[1:k.leased] OR k.acked <@ k.open[1:k.leased]) AND k.acked <> '{}'
           -- What else is open may have left the log meanwhile, where that can be.
           AND NOT ((q.holds_dead_letters OR q.retention_ignores_groups OR q.group_idle_seconds > 0) AND cardinality(k.open) > k.leased)
     ), gone AS (
@@ -77,24 +128,23 @@ BEGIN
         WHERE NOT j.whole AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
     ), history AS (
         INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
-                                   leased_at, settled_at, outcome, token, seqs)
+                                   leased_at, settled_at, outcome, token, seqs, answer)
         SELECT q.id, v_group, j.partition, j.acked[1], j.acked[cardinality(j.acked)], cardinality(j.acked),
                cardinality(j.acked), j.attempts, j.leased_at, p_now, 'completed', j.token,
                -- Without a gap the first and the last of them say it all.
-               CASE WHEN j.acked[cardinality(j.acked)] - j.acked[1] >= cardinality(j.acked) THEN j.acked END
+               CASE WHEN j.acked[cardinality(j.acked)] - j.acked[1] >= cardinality(j.acked) THEN j.acked END, j.answer
         FROM judged j
     )
     SELECT array_agg(CASE WHEN j.whole AND (j.left_open <> '{}' OR j.pending > 0) THEN -j.ord ELSE j.ord END::integer),
-           coalesce(sum(cardinality(j.acked)), 0)
-    INTO v_done, v_completed FROM judged j;
+           array_agg(cardinality(j.acked)), sum(cardinality(j.acked))
+    INTO o_leases, o_messages, v_completed FROM judged j;
     IF v_completed > 0 THEN
         PERFORM count_up(q.id, v_group, p_shard, v_completed, 0, 0, 0, 0);
         SELECT g.scan_seq < last_seq(q.id, q.floor_seq) INTO v_undiscovered FROM consumer_group g WHERE g.id = v_group;
         IF v_undiscovered THEN
-            v_done := ARRAY(SELECT -abs(d.n) FROM unnest(v_done) AS d (n));
+            o_leases := ARRAY(SELECT -abs(d.n) FROM unnest(o_leases) AS d (n));
         END IF;
     END IF;
-    RETURN coalesce(v_done, '{}');
 END
 $$;
 

@@ -1,0 +1,105 @@
+"""Acks of whole leases (ACK_THROUGH), the plain case: nothing else is said of the lease in the same call.
+
+The row of the lease says which messages it has, so that nobody names them: what is done is cut off the front of its packed seqs, and
+goes to the lease history as it is. Whatever else a call says of a lease goes the way of single messages (`settle`, `settle_sets`),
+which comes to the same.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TypeVar
+
+from skep.clock import Instant
+from skep.errors import Code
+from skep.model import Settlement, SettleResult, SettleStatus
+from skep.store.outcomes import is_run, kept_sweep
+from skep.store.sqlite.leases import SQL as LEASES_SQL
+from skep.store.sqlite.leases import Lease, set_leased_head, settle_down
+from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
+from skep.store.sqlite.sets import SQL as SETS_SQL
+
+STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
+NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
+
+Placed = TypeVar("Placed", bound=tuple[int, Settlement])
+"""A settlement and its place in the call's results."""
+
+_OPEN, _LEASED, _TOKEN = 5, 6, 8
+"""Columns of a row of `partition_lease`."""
+_SET_PARTITION, _SET_SEQS, _SET_ATTEMPTS, _SET_LEASED_AT = 2, 5, 6, 8
+"""Columns of a row of `set_lease`."""
+
+
+def sweep_partition(
+    session: Session, queue: QueueRow, group: GroupRow, said: Settlement, ended: list[Row], now: Instant
+) -> tuple[SettleResult, Lease | None]:
+    """Complete a lease of a partition up to a seq: the answer, and the row as it has become when it changed."""
+    row = session.row(LEASES_SQL["lease_of_partition"], (group.id, said.partition))
+    if row is None or row[_TOKEN] != said.token:
+        return STALE, None
+    held = array("q", row[_OPEN])
+    done = held[: bisect_right(held, said.seq, 0, row[_LEASED])]
+    if not done:
+        return NOT_IN_LEASE, None
+    values = list(row)
+    values[_OPEN] = held[len(done) :].tolist()
+    lease = Lease(*values)
+    ended.append(_ended(queue, group, said, done, lease.attempts, lease.leased_at, now))
+    lease.leased -= len(done)
+    if lease.leased:
+        set_leased_head(session, queue, lease)
+    else:
+        settle_down(session, queue, group, lease, now)
+    frees = not lease.leased and bool(lease.open or lease.pending)
+    return _completed(session, group, len(done), frees), lease
+
+
+def sweep_sets(
+    session: Session,
+    queue: QueueRow,
+    group: GroupRow,
+    token: bytes,
+    whole: Sequence[Placed],
+    results: list[SettleResult],
+    ended: list[Row],
+    now: Instant,
+) -> list[Placed]:
+    """Complete leases of an unordered queue, all under one token; those of which something stays leased are left, and returned.
+
+    So is what is said of these leases later in the call.
+    """
+    leases: dict[str, list[Row]] = {}
+    for row in session.rows(SETS_SQL["sets_of_token"], (group.id, token)):
+        leases.setdefault(row[_SET_PARTITION], []).append(row)
+    left: list[Placed] = []
+    for item in whole:
+        place, said = item
+        rows = leases.get(said.partition, [])
+        held = [array("q", row[_SET_SEQS]) for row in rows]
+        if any(seqs[-1] > said.seq for seqs in held) or said.partition in {other.partition for _, other in left}:
+            left.append(item)
+            continue
+        leases[said.partition] = []
+        for row, seqs in zip(rows, held, strict=True):
+            session.db.execute(SETS_SQL["delete_set"], row[:1])
+            ended.append(_ended(queue, group, said, seqs, row[_SET_ATTEMPTS], row[_SET_LEASED_AT], now))
+        results[place] = _completed(session, group, sum(map(len, held)), False) if rows else STALE
+    return left
+
+
+def _ended(
+    queue: QueueRow, group: GroupRow, said: Settlement, seqs: array[int], attempt: int, leased_at: int, now: Instant
+) -> Row:
+    """The row of the lease history."""
+    figures = (seqs[0], seqs[-1], len(seqs), len(seqs), attempt, leased_at, now, "completed")
+    kept = kept_sweep(said.seq, None if is_run(seqs) else seqs.tobytes())
+    return (queue.id, group.name, said.partition, *figures, said.token, kept)
+
+
+def _completed(session: Session, group: GroupRow, messages: int, frees: bool) -> SettleResult:
+    group.completed += messages
+    session.touch_group(group)
+    return SettleResult(SettleStatus.COMPLETED, frees=frees, messages=messages)
