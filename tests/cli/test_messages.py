@@ -79,6 +79,28 @@ def test_what_is_popped_can_be_settled_by_what_was_printed(command: Command, cli
     assert json.loads(stale.out)[0]["status"] == "refused"
 
 
+def test_a_lease_is_completed_as_a_whole_or_up_to_a_seq(command: Command, client: skep.Client) -> None:
+    client.push("orders", [1, 2, 3, 4, 5], partition="p")
+    popped = command("pop", "orders", "--batch", "5", "-o", "ndjson").lines()
+    lease = popped[0]["leaseId"]
+    [first] = command("ack", lease, "--through", str(popped[1]["seq"])).json()
+    [rest] = command("ack", lease, "--whole").json()
+    assert [(one["status"], one["messages"]) for one in (first, rest)] == [("completed", 2), ("completed", 3)]
+    assert client.stats("orders").groups[0].completed == 5
+    stale = command("ack", lease, "--through", str(popped[0]["seq"]))
+    assert stale.code == 1
+    assert "STALE_LEASE: the lease was not settled" in stale.err
+
+
+@pytest.mark.parametrize(
+    "said", [(), ("1", "--whole"), ("--whole", "--through", "1"), ("--whole", "--status", "dlq"), ("--through", "1", "--error", "no")]
+)  # fmt: skip
+def test_an_ack_says_what_it_is_of_in_one_way(command: Command, said: tuple[str, ...]) -> None:
+    ended = command("ack", "LEASE", *said)
+    assert ended.code == 1
+    assert ended.err.startswith("skep: INVALID_REQUEST: ")
+
+
 def test_pop_acks_what_it_printed_and_says_when_there_is_nothing(command: Command, client: skep.Client) -> None:
     client.push("orders", [1, 2])
     assert len(command("pop", "orders", "--ack", "--batch", "5").json()) == 2

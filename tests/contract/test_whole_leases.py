@@ -306,8 +306,8 @@ async def test_what_the_call_says_of_a_message_goes_before_what_it_says_of_the_l
     assert [one.status for one in told] == [Status.COMPLETED, Status.RETRYING, Status.DEAD]
     assert told[0].messages == 2
     assert (await driver.stats()).completed == 2
-    assert [msgspec.structs.replace(one, repeated=True) for one in told] == await settle(driver, 
-        whole(driver, lease[0]), nack, reject
+    assert [msgspec.structs.replace(one, repeated=True) for one in told] == await settle(
+        driver, whole(driver, lease[0]), nack, reject
     )
     driver.clock.advance(2)
     again = {one.seq for one in await pop_till_empty(driver)} & {one.seq for one in lease}

@@ -22,11 +22,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import apsw
+from msgspec import structs
 
 from skep.clock import Instant, ManualClock
 from skep.ids import Id, IdMint
 from skep.model import (
     FROM_NOW,
+    WHOLE_LEASE,
     ClearScope,
     DeadLetterFilter,
     Delivery,
@@ -107,9 +109,9 @@ class Script:
     def steps(self) -> list[Callable[[], Awaitable[object]]]:
         return [
             self.create, self.push, self.push_to_several, self.push_again, self.schedule, self.schedule_some, self.change_schedule,
-            self.pop, self.ack_one, self.nack_one, self.pop, self.reject_one, self.renew, self.transact,
+            self.pop, self.ack_one, self.ack_lease, self.nack_one, self.pop, self.reject_one, self.renew, self.transact,
             self.push_once, self.pop, self.command, self.command_again, self.push_once, self.pop, self.command,
-            self.pop_unordered, self.settle_unordered, self.release, self.let_leases_run_out, self.pop, self.let_leases_run_out, self.pop,
+            self.pop_unordered, self.ack_lease, self.pop_unordered, self.settle_unordered, self.release, self.let_leases_run_out, self.pop, self.let_leases_run_out, self.pop,
             self.expire, self.promote, self.replay, self.purge, self.auto_ack, self.seek, self.update, self.clear,
             self.push_poison, self.pop_poison, self.delete_message,
             self.retain, self.forget_group, self.delete, self.keep_house, self.push, self.pop, self.ack_one,
@@ -175,6 +177,14 @@ class Script:
 
     async def ack_one(self) -> None:
         await self.settle(Outcome.ACK)
+
+    async def ack_lease(self) -> None:
+        """The whole lease of the oldest message that is held."""
+        if self.held:
+            said = structs.replace(settlement(self.held[0], Outcome.ACK_THROUGH), seq=WHOLE_LEASE)
+            place = (said.queue, said.partition, said.token)
+            self.held = [one for one in self.held if (one.queue, one.partition, one.token) != place]
+            await self.recorder.settle([said], self.now)
 
     async def nack_one(self) -> None:
         await self.settle(Outcome.NACK)

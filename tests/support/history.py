@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from msgspec import structs
+
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import (
@@ -23,6 +25,7 @@ from skep.model import (
     MessageFilter,
     NewMessage,
     Ordering,
+    Outcome,
     PopRequest,
     PopResult,
     PushBatch,
@@ -41,6 +44,7 @@ from skep.model import (
     SettleStatus,
     Start,
     StoredMessage,
+    Token,
 )
 from skep.store.protocol import Store
 from skep.transactions import Transaction, TransactionOutcome
@@ -190,16 +194,40 @@ class History:
 
     @cached_property
     def settles(self) -> list[Settled]:
-        found = []
+        found: list[Settled] = []
         for call in self.calls:
             if call.verb == "settle":
                 results: Sequence[SettleResult | None] = call.answer or [None] * len(call.request)
-                found += [Settled(call, one, result) for one, result in zip(call.request, results, strict=True)]
+                found += self._by_message(
+                    [Settled(call, one, result) for one, result in zip(call.request, results, strict=True)], found
+                )
             elif call.verb == "transact":
                 answers: Sequence[TransactionOutcome | None] = call.answer or [None] * len(call.request)
                 for transaction, answer in zip(call.request, answers, strict=True):
                     found += _settled(call, transaction, answer)
         return found
+
+    def _by_message(self, settles: list[Settled], before: Sequence[Settled]) -> list[Settled]:
+        """What one call settled, an ack of a lease as acks of those of its messages that neither the call nor one before it named."""
+        named = [s for s in settles if s.settlement.outcome is not Outcome.ACK_THROUGH]
+        whole = [s for s in settles if s.settlement.outcome is Outcome.ACK_THROUGH]
+        if not whole:
+            return named
+        known = {(s.settlement.token, s.settlement.seq) for s in (*before, *named) if s.took_effect}
+        for settled in whole:
+            said = settled.settlement
+            held = [
+                given.delivery.seq
+                for given in self.gives_under.get(said.token, ())
+                if (given.delivery.partition, given.group) == (said.partition, settled.group)
+                and given.delivery.seq <= said.seq
+                and (said.token, given.delivery.seq) not in known
+            ]
+            named += [
+                Settled(settled.call, structs.replace(said, seq=seq, outcome=Outcome.ACK), settled.result)
+                for seq in held
+            ]
+        return named
 
     @cached_property
     def settles_of(self) -> dict[tuple[GroupKey, int], list[Settled]]:
@@ -214,6 +242,14 @@ class History:
         index: dict[tuple[GroupKey, int], list[Given]] = defaultdict(list)
         for given in self.gives:
             index[given.group, given.delivery.seq].append(given)
+        return index
+
+    @cached_property
+    def gives_under(self) -> dict[Token, list[Given]]:
+        """All deliveries under a token."""
+        index = defaultdict(list)
+        for given in self.gives:
+            index[given.delivery.token].append(given)
         return index
 
     @cached_property

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import structs
+
 from skep.clock import Clock, Instant, SystemClock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import (
+    WHOLE_LEASE,
     Delivery,
     NewMessage,
     Ordering,
@@ -130,11 +133,19 @@ async def _pop(load: Load, recorder: Recorder, group: str, chance: random.Random
         fate = chance.random()
         if fate < 0.1:
             forgotten += result.deliveries
+        elif fate < 0.4:
+            await _ack_leases(recorder, result.deliveries, clock)
         else:
             await _settle(recorder, result.deliveries, chance, clock)
         if forgotten and chance.random() < 0.2:
             await _settle(recorder, forgotten[:20], chance, clock)
             del forgotten[:20]
+
+
+async def _ack_leases(recorder: Recorder, deliveries: list[Delivery], clock: Clock) -> None:
+    leases = {(one.queue, one.partition): one.settlement(Outcome.ACK_THROUGH) for one in deliveries}
+    settlements = [structs.replace(lease, seq=WHOLE_LEASE) for lease in leases.values()]
+    await _unless_busy(recorder.settle(settlements, clock.now()))
 
 
 async def _settle(recorder: Recorder, deliveries: list[Delivery], chance: random.Random, clock: Clock) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from skep.cli.connection import Connection
+from skep.cli.connection import Connection, Flag
 from skep.cli.exits import OK, USER, note
 from skep.cli.output import Columns, print_lines, print_one, print_rows
 from skep.cli.when import deadline
@@ -20,9 +20,11 @@ Status = Literal["completed", "failed", "retry", "dlq"]
 
 def ack(
     lease: str,
-    seqs: Annotated[list[int], Parameter(negative="")],
+    seqs: Annotated[list[int] | None, Parameter(negative="")] = None,
     /,
     *,
+    whole: Flag = False,
+    through: int | None = None,
     status: Status = "completed",
     error: str | None = None,
     retry_at: str | None = None,
@@ -30,13 +32,15 @@ def ack(
 ) -> int:
     """Say what became of popped messages.
 
-    They are named by their lease and seq, as `skep pop` prints them.
-    Exit code 1 when one was refused: then its lease has ended, or it is
-    settled already.
+    They are named by their lease and seq, as `skep pop` prints them; or
+    the whole lease is completed. Exit code 1 when one was refused: then
+    its lease has ended, or it is settled already.
 
     For example:
         skep ack LEASE 17 18
         skep ack LEASE 17 --status failed --error 'the bank is closed'
+        skep ack LEASE --whole
+        skep ack LEASE --through 17
 
     Parameters
     ----------
@@ -44,6 +48,10 @@ def ack(
         The id of the lease.
     seqs
         The seqs of the messages.
+    whole
+        Complete all messages of the lease.
+    through
+        Complete the messages of the lease up to this seq.
     status
         Completed, failed (again after the queue's backoff), retry (again at once or at --retry-at), or dlq (given up).
     error
@@ -51,18 +59,30 @@ def ack(
     retry_at
         When it is to come again, 2026-01-31T12:00:00Z, or 10m for in ten minutes; with status retry.
     """
+    from msgspec import UNSET
+
     from skep.wire.messages import Ack, AckStatus
 
     to = to or Connection()
     if retry_at is not None and status != "retry":
         raise SkepError(Code.INVALID_REQUEST, "--retry-at goes with --status retry")
+    if bool(seqs) + whole + (through is not None) != 1:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            "name the messages by their seqs, or say --whole for the lease or --through for it up to a seq",
+        )
+    if not seqs and (status != "completed" or error is not None):
+        raise SkepError(
+            Code.INVALID_REQUEST, "a lease can only be completed: give the seqs of the messages that failed"
+        )
     again_at = None if retry_at is None else deadline(retry_at)
+    acks = [Ack(lease, seq, AckStatus(status), error, again_at) for seq in seqs or ()]
     with to.open() as client:
-        results = client.settle([Ack(lease, seq, AckStatus(status), error, again_at) for seq in seqs])
-    print_rows(to, results, COLUMNS)
+        results = client.settle(acks or [Ack(lease, through_seq=UNSET if through is None else through)])
+    print_rows(to, results, COLUMNS if seqs else LEASE_COLUMNS)
     refused = [result for result in results if result.code is not None]
     for result in refused:
-        note(f"{result.code}: seq {result.seq} was not settled")
+        note(f"{result.code}: {'the lease' if result.seq is None else f'seq {result.seq}'} was not settled")
     return USER if refused else OK
 
 
@@ -90,6 +110,11 @@ def release(lease: str, /, *, to: Connection | None = None) -> None:
     )
 
 
+LEASE_COLUMNS: Columns[AckResult] = {
+    "status": lambda one: one.status,
+    "code": lambda one: one.code,
+    "messages": lambda one: one.messages or None,
+}
 COLUMNS: Columns[AckResult] = {
     "seq": lambda one: one.seq,
     "status": lambda one: one.status,

@@ -63,6 +63,7 @@ def pop(
         Settle them as completed once they are printed.
     """
     from skep.client import calls
+    from skep.client.lease_acks import leases_of, shortened
     from skep.wire.messages import Ack
 
     to = to or Connection()
@@ -81,7 +82,8 @@ def pop(
             _hint(to, messages)
             return OK
         sys.stdout.flush()  # a message that nobody got to read must not be settled
-        refused = [result for result in client.settle([Ack(one.lease_id, one.seq) for one in messages]) if result.code]
+        short = shortened([Ack(one.lease_id, one.seq) for one in messages], leases_of(messages))
+        refused = [result for result in short.results(client.settle(short.sent)) if result.code]
     for result in refused:
         note(f"{result.code}: seq {result.seq} was not settled and comes again")
     return USER if refused else OK

@@ -40,8 +40,9 @@ from skep.client.settings import (
 from skep.client.spelling import spelled_out
 from skep.client.transport import AsyncTransport
 from skep.clock import Clock, SystemClock, seconds
-from skep.errors import SkepError
+from skep.errors import Code, SkepError
 from skep.ids import IdMint
+from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult, Extended
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
-        return [AsyncMessage.of(one, self) for one in await popped(self, queue, calls.pop(queue, options))]
+        return AsyncMessage.all_of(await popped(self, queue, calls.pop(queue, options)), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:
@@ -126,7 +127,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
     ) -> list[AsyncMessage]:
         """Lease messages of all queues of a namespace, a task or both, higher priority first."""
         call = calls.pop_matching(namespace, task, options)
-        return [AsyncMessage.of(one, self) for one in await popped(self, namespace or task or "*", call)]
+        return AsyncMessage.all_of(await popped(self, namespace or task or "*", call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:
@@ -134,8 +135,22 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
         return self.queue(queue).consume(**options)
 
     async def ack(self, *messages: Delivered) -> list[AckResult]:
-        """These are done. Each stands for itself: a refused one is in the results and hinders no other."""
+        """These are done. Each stands for itself: a refused one is in the results and hinders no other.
+
+        Where they are all that is left of a lease, the server is told of the lease and not of each message.
+        """
         return await self._say([(message, delivered.completed(message)) for message in messages])
+
+    async def ack_lease(self, lease_id: str, *, through_seq: int | None = None) -> AckResult:
+        """All messages of a lease are done, or those up to a seq; its ``messages`` says how many that were.
+
+        STALE_LEASE is raised when the lease has ended, NOT_IN_LEASE when nothing up to that seq is left of it.
+        """
+        one = Ack(lease_id, through_seq=msgspec.UNSET if through_seq is None else through_seq)
+        [result] = await self.said(calls.ack(one))
+        if result.status is SettleStatus.REFUSED:  # it was queued, and came too late
+            raise SkepError(result.code or Code.STALE_LEASE, "the lease has ended, or nothing of it was left")
+        return result
 
     async def nack(
         self,
@@ -237,7 +252,8 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
 
     async def _say(self, said: list[tuple[Delivered, Ack]]) -> list[AckResult]:
         with delivered.traced(said) as span:
-            return delivered.noted(said, await self.settle([ack for _, ack in said]), span)
+            short = delivered.short(said)
+            return delivered.noted(said, short.results(await self.settle(short.sent)), span)
 
     async def _awaited(self, pushed: Pushed) -> Pushed:
         """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""

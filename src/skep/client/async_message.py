@@ -61,7 +61,7 @@ class AsyncMessage(Delivered):
             [result] = await self.client.said(calls.ack(ack))
         if result.status is SettleStatus.REFUSED:  # it was queued, and came too late
             raise SkepError(result.code or Code.STALE_LEASE, "the lease has ended, or the message was settled already")
-        self.settled = ack.status
+        delivered.mark(self, ack, result.status)
         return result
 
     async def __aenter__(self) -> Self:

@@ -42,8 +42,9 @@ from skep.client.spelling import spelled_out
 from skep.client.transaction import Transaction
 from skep.client.transport import SyncTransport
 from skep.clock import Clock, SystemClock, seconds
-from skep.errors import SkepError
+from skep.errors import Code, SkepError
 from skep.ids import IdMint
+from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult, Extended
 
 T = TypeVar("T")
@@ -112,7 +113,7 @@ class Client(Looking, Following):
     @spelled_out(PopOptions, POP_DEFAULTS)
     def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[Message]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
-        return [Message.of(one, self) for one in popped(self, queue, calls.pop(queue, options))]
+        return Message.all_of(popped(self, queue, calls.pop(queue, options)), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:
@@ -128,7 +129,7 @@ class Client(Looking, Following):
     ) -> list[Message]:
         """Lease messages of all queues of a namespace, a task or both, higher priority first."""
         call = calls.pop_matching(namespace, task, options)
-        return [Message.of(one, self) for one in popped(self, namespace or task or "*", call)]
+        return Message.all_of(popped(self, namespace or task or "*", call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> Iterator[Message]:
@@ -136,8 +137,22 @@ class Client(Looking, Following):
         return self.queue(queue).consume(**options)
 
     def ack(self, *messages: Delivered) -> list[AckResult]:
-        """These are done. Each stands for itself: a refused one is in the results and hinders no other."""
+        """These are done. Each stands for itself: a refused one is in the results and hinders no other.
+
+        Where they are all that is left of a lease, the server is told of the lease and not of each message.
+        """
         return self._say([(message, delivered.completed(message)) for message in messages])
+
+    def ack_lease(self, lease_id: str, *, through_seq: int | None = None) -> AckResult:
+        """All messages of a lease are done, or those up to a seq; its ``messages`` says how many that were.
+
+        STALE_LEASE is raised when the lease has ended, NOT_IN_LEASE when nothing up to that seq is left of it.
+        """
+        one = Ack(lease_id, through_seq=msgspec.UNSET if through_seq is None else through_seq)
+        [result] = self.said(calls.ack(one))
+        if result.status is SettleStatus.REFUSED:  # it was queued, and came too late
+            raise SkepError(result.code or Code.STALE_LEASE, "the lease has ended, or nothing of it was left")
+        return result
 
     def nack(
         self,
@@ -239,7 +254,8 @@ class Client(Looking, Following):
 
     def _say(self, said: list[tuple[Delivered, Ack]]) -> list[AckResult]:
         with delivered.traced(said) as span:
-            return delivered.noted(said, self.settle([ack for _, ack in said]), span)
+            short = delivered.short(said)
+            return delivered.noted(said, short.results(self.settle(short.sent)), span)
 
     def _awaited(self, pushed: Pushed) -> Pushed:
         """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""

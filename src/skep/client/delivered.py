@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, Struct
 
 from skep.client.decoding import decode_json
 from skep.client.error_texts import writable
+from skep.client.lease_acks import Left, Shortened, leases_of, settled, shortened
 from skep.client.tracing import failed as failed_span
 from skep.client.tracing import settling_popped
 from skep.clock import Clock, seconds
@@ -56,6 +57,17 @@ class Delivered(Struct, eq=False):
     """What was said of it through this object; None while nothing was."""
     work: AbstractContextManager[object] = nullcontext()
     """The span of working on it, in a ``with`` block."""
+    left: Left | None = None
+    """What is left of its lease, shared by all messages of that; None when it is not known."""
+
+    @classmethod
+    def all_of(cls, popped: Sequence[PoppedMessage], client: object) -> list[Self]:
+        """The messages of a pop, which know what else is in their leases."""
+        leases = leases_of(popped)
+        messages = [cls.of(one, client) for one in popped]
+        for message in messages:
+            message.left = leases[message.lease_id]
+        return messages
 
     @classmethod
     def of(cls, popped: PoppedMessage, client: object) -> Self:
@@ -151,9 +163,22 @@ def noted(said: Sequence[tuple[Delivered, Ack]], results: list[AckResult], span:
     """The results, after each message that was settled has been marked so."""
     for (message, ack), result in zip(said, results, strict=True):
         if result.status is not SettleStatus.REFUSED:
-            message.settled = ack.status
+            mark(message, ack, result.status)
     refused(span, results)
     return results
+
+
+def mark(message: Delivered, ack: Ack, status: SettleStatus) -> None:
+    """The server has taken what was said of a message."""
+    message.settled = ack.status
+    if message.left is not None:
+        settled(message.left, message.seq, ack.status, status)
+
+
+def short(said: Sequence[tuple[Delivered, Ack]]) -> Shortened:
+    """What is said of messages in one request, in as few words as it takes."""
+    leases = {message.lease_id: message.left for message, _ in said if message.left is not None}
+    return shortened([ack for _, ack in said], leases)
 
 
 def refused(span: Span | None, results: Sequence[AckResult | None]) -> None:

@@ -63,7 +63,7 @@ class Message(Delivered):
             [result] = self.client.said(calls.ack(ack))
         if result.status is SettleStatus.REFUSED:  # it was queued, and came too late
             raise SkepError(result.code or Code.STALE_LEASE, "the lease has ended, or the message was settled already")
-        self.settled = ack.status
+        delivered.mark(self, ack, result.status)
         return result
 
     def __enter__(self) -> Self:

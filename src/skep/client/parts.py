@@ -7,9 +7,12 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
+from msgspec import structs
+
 from skep.client import calls, delivered, record_calls, tracing
 from skep.client.delivered import Delivered
 from skep.client.exchange import Call
+from skep.client.lease_acks import Shortened
 from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, listed, written_items
 from skep.client.spelling import spelled_out
 from skep.clock import Clock
@@ -29,6 +32,8 @@ class Parts:
         self._clock = clock
         self._mint = mint
         self._acks: list[tuple[Delivered, Ack]] = []
+        self._short = Shortened([], [], [])
+        """The same as it is sent."""
         self._items: list[PushItem] = []
         self._effects: list[EffectItem] = []
         self._receipts: list[ReceiptItem] = []
@@ -101,13 +106,14 @@ class Parts:
         self._open()
         if not (self._acks or self._items or self._effects or self._receipts):
             return None
-        return calls.transaction([ack for _, ack in self._acks], self._items, self._effects, self._receipts)
+        self._short = delivered.short(self._acks)
+        return calls.transaction(self._short.sent, self._items, self._effects, self._receipts)
 
     def done(self, response: TransactionResponse) -> None:
         """It is committed."""
-        self.committed = response
-        for message, ack in self._acks:
-            message.settled = ack.status
+        self.committed = structs.replace(response, results=self._short.results(response.results))
+        for (message, ack), result in zip(self._acks, self.committed.results, strict=True):
+            delivered.mark(message, ack, result.status)
 
     def traced(self) -> AbstractContextManager[object]:
         """A span around committing what is said of messages."""

@@ -9,6 +9,7 @@ from skep.client.async_client import AsyncClient
 from skep.client.async_popping import popped
 from skep.client.calls import PopOptions
 from skep.client.client import Client
+from skep.client.lease_acks import Left, leases_of
 from skep.client.worker.failing import Failure
 from skep.client.worker.keeping import Keeping
 from skep.client.worker.settling import Settling
@@ -36,6 +37,8 @@ class Access:
         self.busy = 0
         """Chains under way."""
         self.keeping = Keeping(client, lease_seconds)
+        self.leases: dict[str, Left] = {}
+        """What is left of the leases that are worked under."""
         self._settling = Settling(client)
         self._lease_seconds = lease_seconds
         self._keeper: asyncio.Task[None] | None = None
@@ -50,6 +53,7 @@ class Access:
             "wait_seconds": wait_seconds,
         }
         found = await popped(self.client, self.queue, calls.pop(self.queue, options))
+        self.leases |= leases_of(found)
         if found and self._keeper is None:
             self._keeper = asyncio.create_task(self.keeping.run())
         return found
@@ -58,7 +62,17 @@ class Access:
         self, message: PoppedMessage, ack: Ack, failure: Failure | None = None
     ) -> asyncio.Future[AckResult | None]:
         """Say this of a message, soon and together with others; why it failed is logged."""
-        return self._settling.settle(message, ack, failure)
+        return self._settling.settle(message, ack, failure, self.leases.get(message.lease_id))
+
+    def hold(self, lease_id: str) -> None:
+        """Keep a lease from now on."""
+        self.keeping.hold(lease_id)
+
+    def release(self, lease_id: str) -> None:
+        """A lease need not be kept for whoever held it, and is forgotten when nobody else does."""
+        self.keeping.release(lease_id)
+        if not self.keeping.holds(lease_id):
+            self.leases.pop(lease_id, None)
 
     def blocking(self) -> Client:
         """A client for functions that run in threads."""

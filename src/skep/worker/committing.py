@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from skep.client.delivered import word_of
 from skep.client.exchange import Call, Request
+from skep.client.lease_acks import settled, shortened
 from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.client.tracing import begin_publishing, sent, settling_popped, working_on_all
@@ -32,7 +33,14 @@ from skep.wire.entities import (
     EventItem,
     ReceiptItem,
 )
-from skep.wire.messages import AckStatus, PoppedMessage, PushItem, TransactionRequest, TransactionResponse
+from skep.wire.messages import (
+    AckResult,
+    AckStatus,
+    PoppedMessage,
+    PushItem,
+    TransactionRequest,
+    TransactionResponse,
+)
 from skep.worker.access import LOST, Access, completed, given_up, is_hopeless, refused
 from skep.worker.claims import Claims
 from skep.worker.duty import Duty
@@ -127,8 +135,8 @@ class Committing:
                 try:
                     decided = await off_loop_in_turns(deciding, is_large=len(prepared) > MANY)
                     with settling_popped(word_of(decided.acknowledgments), [one.message for one in prepared]):
-                        answer = await access.client.run(_transaction(decided))
-                    _tell(prepared, decided, answer)
+                        results = await _committed_results(access, decided)
+                    _tell(prepared, decided, results)
                     return
                 except SkepError as error:
                     if error.code not in _CHANGED or not left:
@@ -233,9 +241,22 @@ class Committing:
         return effect, receipt, items
 
 
-def _tell(prepared: Sequence[Prepared], decided: TransactionRequest, answer: TransactionResponse) -> None:
+async def _committed_results(access: Access, decided: TransactionRequest) -> list[AckResult]:
+    """Commit it, with leases acked as wholes where it names all that is left of them; a result for each message."""
+    acks = decided.acknowledgments
+    short = shortened(acks, access.leases)
+    answer = await access.client.run(_transaction(structs.replace(decided, acknowledgments=short.sent)))
+    results = short.results(answer.results)
+    for ack, result in zip(acks, results, strict=True):
+        left = access.leases.get(ack.lease_id)
+        if left is not None and result.seq is not None:
+            settled(left, result.seq, ack.status, result.status)
+    return results
+
+
+def _tell(prepared: Sequence[Prepared], decided: TransactionRequest, results: Sequence[AckResult]) -> None:
     """Log which messages were given up, and why. Acks are in the order of the messages."""
-    for one, ack, result in zip(prepared, decided.acknowledgments, answer.results, strict=False):
+    for one, ack, result in zip(prepared, decided.acknowledgments, results, strict=False):
         if ack.status is AckStatus.DLQ:
             Failure(one.message, ack.error or "").log(result)
 

@@ -176,7 +176,7 @@ class Runner:
     async def _guarded(self, access: Access, chain: list[PoppedMessage]) -> None:
         leases = list(dict.fromkeys(one.lease_id for one in chain))
         for lease in leases:
-            access.keeping.hold(lease)
+            access.hold(lease)
         try:
             if self._whole:
                 await self._all_at_once(access, chain)
@@ -188,7 +188,7 @@ class Runner:
             log.exception("%d messages of %s come again", len(chain), self.duty.queue)
         finally:
             for lease in leases:
-                access.keeping.release(lease)
+                access.release(lease)
             access.busy -= 1
             self._places.give_back()
 

@@ -121,16 +121,16 @@ class Consumer:
 
     def _grouped(self, popped: Sequence[PoppedMessage]) -> Iterable[list[Delivered]]:
         chains: dict[object, list[Delivered]] = {}
-        for one in popped:
+        for one in self._messages(popped):
             key = one.lease_id if self._subscription.ordered else (one.lease_id, one.seq)
-            chains.setdefault(key, []).append(self._message(one))
+            chains.setdefault(key, []).append(one)
         return chains.values()
 
-    def _message(self, popped: PoppedMessage) -> Delivered:
+    def _messages(self, popped: Sequence[PoppedMessage]) -> Sequence[Delivered]:
         """What the function gets: something it can settle by itself if it wants to."""
         if self._subscription.is_async:
-            return AsyncMessage.of(popped, self._client)
-        return Message.of(popped, self._blocking)
+            return AsyncMessage.all_of(popped, self._client)
+        return Message.all_of(popped, self._blocking)
 
     async def _work_through(self, chain: list[Delivered]) -> None:
         lease_id = chain[0].lease_id
@@ -178,9 +178,10 @@ class Consumer:
         if message.settled is None:
             ack = verdict(message, self._client.clock, error)
             message.settled = ack.status
-            told.append(self._settling.settle(message, ack, failure))
+            told.append(self._settling.settle(message, ack, failure, message.left))
         elif failure is not None:
             failure.log_settled(message.settled)
 
     def _give_back(self, message: Delivered) -> asyncio.Future[AckResult | None]:
-        return self._settling.settle(message, delivered.failed(message, self._client.clock, delay=0))
+        ack = delivered.failed(message, self._client.clock, delay=0)
+        return self._settling.settle(message, ack, left=message.left)

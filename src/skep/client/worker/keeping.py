@@ -36,6 +36,10 @@ class Keeping:
             del self._held[lease_id]
             self._lost.discard(lease_id)
 
+    def holds(self, lease_id: str) -> bool:
+        """Whether anybody still holds it."""
+        return lease_id in self._held
+
     def lost(self, lease_id: str) -> bool:
         """Whether somebody else has it now."""
         return lease_id in self._lost

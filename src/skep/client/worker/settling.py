@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+from typing import NamedTuple
 
 from skep.client.async_client import AsyncClient
 from skep.client.delivered import Delivered, refused, word_of
+from skep.client.lease_acks import Left, settled, shortened
 from skep.client.tracing import settling_popped
 from skep.client.worker.failing import Failure
 from skep.errors import SkepError
@@ -22,21 +24,34 @@ MAX_ACKS = 1_000
 log = logging.getLogger("skep.worker")
 
 
+class Waiting(NamedTuple):
+    """An ack that waits to be sent."""
+
+    ack: Ack
+    message: Settled
+    failure: Failure | None
+    told: asyncio.Future[AckResult | None]
+    left: Left | None
+
+
 class Settling:
     """Sends acks in the order they came in, one request at a time."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
-        self._waiting: list[tuple[Ack, Settled, Failure | None, asyncio.Future[AckResult | None]]] = []
+        self._waiting: list[Waiting] = []
         self._sending: asyncio.Task[None] | None = None
 
-    def settle(self, message: Settled, ack: Ack, failure: Failure | None = None) -> asyncio.Future[AckResult | None]:
+    def settle(
+        self, message: Settled, ack: Ack, failure: Failure | None = None, left: Left | None = None
+    ) -> asyncio.Future[AckResult | None]:
         """Say this of a message. The result is None when it could not be said: then the lease runs out instead.
 
-        A ``failure`` is logged when the server has answered.
+        A ``failure`` is logged when the server has answered. With what is ``left`` of the lease, messages that are all of that are acked
+        with the lease.
         """
         told: asyncio.Future[AckResult | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((ack, message, failure, told))
+        self._waiting.append(Waiting(ack, message, failure, told, left))
         if self._sending is None:
             # In a context of its own: acks of many messages are in the trace of none.
             self._sending = asyncio.create_task(self._send(), context=contextvars.Context())
@@ -46,18 +61,21 @@ class Settling:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MAX_ACKS], self._waiting[MAX_ACKS:]
-                results = await self._results([ack for ack, _, _, _ in batch], [one for _, one, _, _ in batch])
-                for (ack, _, failure, told), result in zip(batch, results, strict=True):
-                    _log(ack, failure, result)
-                    if not told.done():
-                        told.set_result(result)
+                for one, result in zip(batch, await self._results(batch), strict=True):
+                    if result is not None and one.left is not None:
+                        settled(one.left, one.message.seq, one.ack.status, result.status)
+                    _log(one.ack, one.failure, result)
+                    if not one.told.done():
+                        one.told.set_result(result)
         finally:
             self._sending = None
 
-    async def _results(self, acks: list[Ack], messages: list[Settled]) -> list[AckResult] | list[None]:
+    async def _results(self, batch: list[Waiting]) -> list[AckResult] | list[None]:
+        acks = [one.ack for one in batch]
+        short = shortened(acks, {one.ack.lease_id: one.left for one in batch if one.left is not None})
         try:
-            with settling_popped(word_of(acks), messages) as span:
-                results = await self._client.settle(acks)
+            with settling_popped(word_of(acks), [one.message for one in batch]) as span:
+                results = short.results(await self._client.settle(short.sent))
                 refused(span, results)
             return results
         except SkepError as error:

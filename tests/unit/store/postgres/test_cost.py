@@ -216,7 +216,8 @@ async def pop_and_ack(driver: Driver) -> None:
 
 
 async def pop_and_ack_leases(driver: Driver) -> None:
-    held = await driver.pop(batch=10)
+    """By a group that nothing else happened to."""
+    held = await driver.pop(batch=10, group="leases")
     assert len(held) == 10
     assert sum(result.messages for result in await driver.ack_leases(*held)) == 10
 
@@ -293,8 +294,8 @@ async def trace(driver: Driver) -> None:
 Preparation = Callable[[Driver, int], Awaitable[None]]
 CASES: dict[Preparation, list[Work]] = {
     many_partitions: [push, push_with_keys, pop, pop_one_partition, pop_and_ack, pop_and_nack, pop_and_renew, expire, sweep],
-    few_partitions: [push, push_with_keys, pop_and_ack, pop_and_nack, pop_one_partition],
-    unordered: [push, pop_and_ack, pop_and_nack, pop, pop_and_renew],
+    few_partitions: [push, push_with_keys, pop_and_ack, pop_and_nack, pop_one_partition, pop_and_ack_leases],
+    unordered: [push, pop_and_ack, pop_and_nack, pop, pop_and_renew, pop_and_ack_leases],
     settled: [push, pop_and_ack, pop_and_nack, pop_and_renew, pop],
     settled_unordered: [push, pop_and_ack, pop_and_nack, pop_and_renew, pop],
     many_queues: [push_pop_and_ack, push_with_keys, watch],

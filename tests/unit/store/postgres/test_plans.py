@@ -232,7 +232,7 @@ HOT = {
         "partition_lease": {"partition_lease_pkey"},
         "message": {"message_pkey", "message_by_partition"},
     },
-    "ack of an unordered lease": {"set_lease": {"set_lease_by_token", "set_lease_pkey"}},
+    "ack of an unordered lease": {"set_lease": {"set_lease_by_token", "set_lease_pkey"}, "message": {"message_pkey"}},
     "ack of a part": {"partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"}},
     "nack": {
         "partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"},

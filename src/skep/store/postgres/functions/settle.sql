@@ -5,22 +5,23 @@ CREATE OR REPLACE FUNCTION settle_whole_sets(
     p_shard smallint, OUT o_leases integer[], OUT o_messages integer[])
 LANGUAGE plpgsql AS $$
 DECLARE
+    v_tokens uuid[] := ARRAY(SELECT x.token FROM unnest(p_tokens, p_through) x (token, through) WHERE x.through IS NOT NULL);
     v_completed bigint;
 BEGIN
     -- Sets are locked by id, like everywhere. The casts leave the planner the index on token only.
     PERFORM 1 FROM set_lease s
-    WHERE s.token = ANY (ARRAY(SELECT x.token FROM unnest(p_tokens, p_through) x (token, through) WHERE x.through IS NOT NULL))
-      AND s.queue_id::bigint = p_queue AND s.group_id::bigint = p_group ORDER BY s.id FOR UPDATE;
+    WHERE s.token = ANY (v_tokens) AND s.queue_id::bigint = p_queue AND s.group_id::bigint = p_group ORDER BY s.id + 0 FOR UPDATE;
     WITH held AS MATERIALIZED (
         SELECT x.ord, x.answer, s.*, cardinality(s.seqs) AS messages,
                bool_and(s.seqs[cardinality(s.seqs)] <= x.through) OVER (PARTITION BY x.ord) AS whole
         FROM unnest(p_partitions, p_tokens, p_through, p_answers) WITH ORDINALITY AS x (partition, token, through, answer, ord)
         CROSS JOIN LATERAL (
             SELECT s.* FROM set_lease s
-            WHERE s.token = x.token AND s.queue_id::bigint = p_queue AND s.group_id::bigint = p_group AND s.partition = x.partition) s
+            WHERE s.token = x.token AND s.queue_id::bigint = p_queue AND s.group_id::bigint = p_group AND s.partition = x.partition
+            OFFSET 0) s
         WHERE x.through IS NOT NULL
     ), gone AS (
-        DELETE FROM set_lease s USING held h WHERE h.whole AND s.id = h.id
+        DELETE FROM set_lease s USING held h WHERE h.whole AND s.id = ANY (ARRAY[h.id])
     ), history AS (
         INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
                                    leased_at, settled_at, outcome, token, seqs, answer)
