@@ -109,7 +109,7 @@ class Script:
     def steps(self) -> list[Callable[[], Awaitable[object]]]:
         return [
             self.create, self.push, self.push_to_several, self.push_again, self.schedule, self.schedule_some, self.change_schedule,
-            self.pop, self.ack_one, self.ack_lease, self.nack_one, self.pop, self.reject_one, self.renew, self.transact,
+            self.pop, self.ack_one, self.ack_lease, self.nack_one, self.pop, self.reject_one, self.renew, self.push_to_who_waits, self.transact,
             self.push_once, self.pop, self.command, self.command_again, self.push_once, self.pop, self.command,
             self.pop_unordered, self.ack_lease, self.pop_unordered, self.settle_unordered, self.release, self.let_leases_run_out, self.pop, self.let_leases_run_out, self.pop,
             self.expire, self.promote, self.replay, self.purge, self.auto_ack, self.seek, self.update, self.clear,
@@ -168,6 +168,13 @@ class Script:
 
     async def pop(self) -> None:
         self.held += await self.take(Q, 4)
+
+    async def push_to_who_waits(self) -> None:
+        """A message of a partition of its own, claimed by the push that brings it."""
+        batch = PushBatch([message(Q, "awaited", partition="w")], self.mint.mint_many(1))
+        request = PopRequest(queue=Q, token=Token(bytes(self.mint.mint())), group="g", batch=4)
+        _, (result,) = await self.recorder.push_and_pop([batch], [request], self.now)
+        self.held += result.deliveries if result is not None else []
 
     async def settle(self, *outcomes: Outcome) -> None:
         chosen = [self.held.pop(0) for _ in outcomes if self.held]

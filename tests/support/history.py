@@ -7,6 +7,7 @@ perhaps not at all. `check` reports only what no order of those moments could ex
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -363,6 +364,25 @@ class Recorder:
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         answer: list[PopResult] = await self._record("pop", now, requests, self.store.pop(requests, now))
         return answer
+
+    async def push_and_pop(
+        self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant
+    ) -> tuple[list[PushOutcome], list[PopResult | None]]:
+        """A push that claims for who waits, noted as the push and the pop that it stands for."""
+        begun: list[asyncio.Future[tuple[list[PushOutcome], list[PopResult | None]]]] = []
+
+        async def push() -> list[PushOutcome]:
+            begun.append(asyncio.ensure_future(self.store.push_and_pop(batches, requests, now)))
+            return (await begun[0])[0]
+
+        async def pop() -> list[PopResult | None]:
+            return (await begun[0])[1]
+
+        # The push is noted first and begins the call, which takes its first step once the pop is noted, too.
+        outcomes, popped = await asyncio.gather(
+            self._record("push", now, batches, push()), self._record("pop", now, requests, pop())
+        )
+        return outcomes, popped
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
         call = self.store.settle(settlements, now)

@@ -91,6 +91,25 @@ async def _push(load: Load, recorder: Recorder, number: int, chance: random.Rand
     for n in range(load.pushes):
         messages = [_message(load, number, n, i, chance) for i in range(load.batch)]
         await _unless_busy(recorder.push([PushBatch(messages, mint.mint_many(len(messages)))], clock.now()))
+        await _push_to_who_waits(load, recorder, f"{number}/{n}", chance, clock, mint)
+
+
+async def _push_to_who_waits(
+    load: Load, recorder: Recorder, payload: str, chance: random.Random, clock: Clock, mint: IdMint
+) -> None:
+    """One message, often to a partition that others work on, and what is ready with it claimed in the same transaction."""
+    partition = chance.choice((f"p{chance.randrange(load.partitions)}", f"own {payload}"))
+    batch = PushBatch([NewMessage(queue=ORDERED, payload=payload.encode(), partition=partition)], mint.mint_many(1))
+    request = PopRequest(
+        queue=ORDERED,
+        token=Token(bytes(mint.mint())),
+        group=chance.choice(GROUPS),
+        batch=chance.choice((1, 10)),
+        lease_seconds=load.lease_seconds,
+    )
+    answer = await _unless_busy(recorder.push_and_pop([batch], [request], clock.now()))
+    if answer is not None and answer[1][0] is not None:
+        await _settle(recorder, answer[1][0].deliveries, chance, clock)
 
 
 def _message(load: Load, number: int, n: int, i: int, chance: random.Random) -> NewMessage:
