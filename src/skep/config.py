@@ -92,15 +92,16 @@ class AdmissionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     push_load: Annotated[
         float,
         Meta(
-            gt=0, description="the load from which on pushes are queued as operations (1 is a wait of backlog_seconds)"
+            ge=0,
+            description="the load from which on pushes are queued as operations (1 is a wait of backlog_seconds, 0 queues them all)",
         ),
     ] = 0.7
     push_operations: Annotated[int, Meta(ge=1, description="queued operations from which on pushes are refused")] = (
         10_000
     )
-    ack_load: Annotated[float, Meta(gt=0, description="the load from which on acks are queued as operations")] = 0.8
+    ack_load: Annotated[float, Meta(ge=0, description="the load from which on acks are queued as operations")] = 0.8
     ack_operations: Annotated[int, Meta(ge=1, description="queued operations from which on acks are refused")] = 50_000
-    pop_load: Annotated[float, Meta(gt=0, description="the load from which on pops are refused; they never queue")] = (
+    pop_load: Annotated[float, Meta(ge=0, description="the load from which on pops are refused; they never queue")] = (
         0.95
     )
     release: Annotated[

@@ -21,8 +21,8 @@ from tests.support.serving import ServeProcess, serving
 
 PATIENCE_SECONDS = 60.0
 LOG_LOCK = 1936418160
-BUSY = ("--set", "admission.push_load=0.000000001", "--set", "admission.release=0.49")
-"""What makes a server take itself for busy from its first use of the store on, for ever."""
+BUSY = ("--set", "admission.push_load=0")
+"""What makes a server take itself for busy, for ever."""
 NEVER_BUSY = ("--set", "admission.enabled=false")
 PERFORMS_NOTHING = ("--set", "operations.drain=false")
 
@@ -65,10 +65,6 @@ class Server:
     def operation(self, id_: str) -> Any:
         return self.call("GET", f"/api/v1/operations/{id_}")[1]
 
-    def make_busy(self) -> None:
-        """Use the store, so that its load is not nothing."""
-        assert self.call("GET", "/api/v1/resources/queues")[0] == 200
-
 
 @contextmanager
 def server(dsn: str, folder: Path, *settings: str) -> Iterator[Server]:
@@ -91,10 +87,8 @@ def test_000_order_under_load(dsn: str, tmp_path: Path) -> None:
         server(dsn, tmp_path, *BUSY, *PERFORMS_NOTHING) as busy,
     ):
         first, _, _ = calm.push("1a", "1b")
-        busy.make_busy()
         second, told, _ = busy.push("2a", "2b")
         third, behind, _ = busy.push("3a", "3b")
-        busy.make_busy()
         with server(dsn, tmp_path, *NEVER_BUSY) as performs:
             fourth, _, _ = performs.push("4a")
             until(lambda: performs.operation(behind["operationId"])["status"] == "completed")
@@ -113,7 +107,6 @@ def test_000_crash_recovery(dsn: str, tmp_path: Path) -> None:
     with server(dsn, tmp_path, *NEVER_BUSY, *PERFORMS_NOTHING) as calm:
         calm.push("0")
         with server(dsn, tmp_path, *BUSY, *timeout) as doomed:
-            doomed.make_busy()
             asyncio.run(_die_while_performing(dsn, doomed))
         # Asked of the one that performs nothing: the heir may have taken it over before it can be asked.
         [operation] = calm.call("GET", "/api/v1/operations")[1]["operations"]
@@ -129,25 +122,28 @@ def test_000_crash_recovery(dsn: str, tmp_path: Path) -> None:
 async def _die_while_performing(dsn: str, doomed: Server) -> None:
     """Kill a server that has claimed a push and is about to append it, which it cannot while the log's lock is ours."""
     connection = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})
-    queue = await connection.fetchval("SELECT id FROM queue WHERE name = 'q' AND deleted_at IS NULL")
-    async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1::integer, $2::integer)", LOG_LOCK, queue)
-        status, _, _ = await asyncio.to_thread(doomed.push, "1")
-        assert status == 202
-        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid::integer = $1"
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await connection.fetchval(waiting, queue):  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.01)
-        doomed.process.signal(signal.SIGKILL)
-        await asyncio.to_thread(doomed.process.ended)
-    await connection.close()
+    try:
+        queue = await connection.fetchval("SELECT id FROM queue WHERE name = 'q' AND deleted_at IS NULL")
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1::integer, $2::integer)", LOG_LOCK, queue)
+            status, _, _ = await asyncio.to_thread(doomed.push, "1")
+            assert status == 202
+            waiting = (
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid::integer = $1"
+            )
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not await connection.fetchval(waiting, queue):  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+            doomed.process.signal(signal.SIGKILL)
+            await asyncio.to_thread(doomed.process.ended)
+    finally:
+        await connection.close()
 
 
 @pytest.mark.slow
 def test_000_queue_full(dsn: str, tmp_path: Path) -> None:
     few = ("--set", "admission.push_operations=5", "--set", "operations.look_seconds=0.1")
     with server(dsn, tmp_path, *BUSY, *few, *PERFORMS_NOTHING) as busy:
-        busy.make_busy()
         answers = [busy.push(n, partition=f"P{n}") for n in range(8)]
         statuses = [status for status, _, _ in answers]
         accepted = [n for n, status in enumerate(statuses) if status in (201, 202)]
