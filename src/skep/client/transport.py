@@ -47,33 +47,36 @@ class SyncTransport:
     def __init__(
         self,
         settings: ClientSettings,
-        shared: SyncClient | None = None,
+        shared: SyncTransport | None = None,
         *,
         time_left: Callable[[], float | None] | None = None,
         silence_seconds: float | None = None,
     ) -> None:
-        """With ``shared``, over those connections: then the tenant is said with each request.
+        """With ``shared``, over its connections: then the tenant is said with each request.
 
         ``time_left`` says at each request how many seconds are left for it, where that is less than usual. A body that is read while
         it comes may be silent for ``silence_seconds``.
         """
         self._settings = settings
-        self._is_shared = shared is not None
+        self._owner = self if shared is None else shared
+        self.closed = False
         self._time_left = time_left
         builder = SyncClientBuilder()
         if silence_seconds is not None:
             builder = builder.read_timeout(timedelta(seconds=silence_seconds))
-        self._client = shared or _configured(builder, settings).build()
+        self.client: SyncClient = _configured(builder, settings).build() if shared is None else shared.client
 
     def for_tenant(self, settings: ClientSettings) -> SyncTransport:
         """The same connections for another tenant; closing it lets go of none of them."""
-        return SyncTransport(settings, self._client)
+        return SyncTransport(settings, self._owner)
 
     def send(self, url: str, request: Request) -> Answer | UnreachableError:
         """The server's answer, or why there is none."""
+        if self._owner.closed:
+            return ClosedError()
         try:
-            builder = self._client.request(request.method, url + request.target)
-            prepared = _prepared(builder, request, self._settings, self._is_shared)
+            builder = self.client.request(request.method, url + request.target)
+            prepared = _prepared(builder, request, self._settings, self._owner is not self)
             left = None if self._time_left is None else self._time_left()
             if left is not None:
                 usual = min(self._settings.timeout_seconds, max(left, LEAST_SECONDS))
@@ -88,12 +91,15 @@ class SyncTransport:
     @contextmanager
     def opened(self, url: str, request: Request) -> Iterator[Answer | Body | UnreachableError]:
         """The server's answer with a body to be read while it comes, or whole when it tells of an error."""
+        if self._owner.closed:
+            yield ClosedError()
+            return
         with ExitStack() as stack:
             try:
-                builder = self._client.request(request.method, url + request.target)
-                streamed = _prepared(builder, request, self._settings, self._is_shared).streamed_read_buffer_limit(
-                    READ_AHEAD_BYTES
-                )
+                builder = self.client.request(request.method, url + request.target)
+                streamed = _prepared(
+                    builder, request, self._settings, self._owner is not self
+                ).streamed_read_buffer_limit(READ_AHEAD_BYTES)
                 response = stack.enter_context(streamed.build_streamed())
                 if response.status < ERRORS:
                     body: Answer | Body | UnreachableError = Body(url, response.body_reader)
@@ -106,9 +112,10 @@ class SyncTransport:
             yield body
 
     def close(self) -> None:
-        """Let go of all connections that are its own."""
-        if not self._is_shared:
-            self._client.close()
+        """Let go of all connections that are its own; pyreqwest may take more requests for a moment, and so we remember it."""
+        if self._owner is self:
+            self.closed = True
+            self.client.close()
 
 
 class Body:
@@ -142,22 +149,25 @@ class Body:
 class AsyncTransport:
     """Sends and waits in the running event loop."""
 
-    def __init__(self, settings: ClientSettings, shared: Client | None = None) -> None:
-        """With ``shared``, over those connections: then the tenant is said with each request."""
+    def __init__(self, settings: ClientSettings, shared: AsyncTransport | None = None) -> None:
+        """With ``shared``, over its connections: then the tenant is said with each request."""
         self._settings = settings
-        self._is_shared = shared is not None
-        self._client = shared or _configured(ClientBuilder(), settings).build()
+        self._owner = self if shared is None else shared
+        self.closed = False
+        self.client: Client = _configured(ClientBuilder(), settings).build() if shared is None else shared.client
         _settle_at_exit()
 
     def for_tenant(self, settings: ClientSettings) -> AsyncTransport:
         """The same connections for another tenant; closing it lets go of none of them."""
-        return AsyncTransport(settings, self._client)
+        return AsyncTransport(settings, self._owner)
 
     async def send(self, url: str, request: Request) -> Answer | UnreachableError:
         """The server's answer, or why there is none."""
+        if self._owner.closed:
+            return ClosedError()
         try:
-            builder = self._client.request(request.method, url + request.target)
-            response = await _prepared(builder, request, self._settings, self._is_shared).build().send()
+            builder = self.client.request(request.method, url + request.target)
+            response = await _prepared(builder, request, self._settings, self._owner is not self).build().send()
             return _answer(response, (await response.bytes()).to_bytes())
         except RequestError as error:
             return _unreachable(url, error)
@@ -166,8 +176,9 @@ class AsyncTransport:
 
     async def close(self) -> None:
         """Let go of all connections that are its own."""
-        if not self._is_shared:
-            await self._client.close()
+        if self._owner is self:
+            self.closed = True
+            await self.client.close()
 
 
 @lru_cache(maxsize=1)
