@@ -328,6 +328,14 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "been slow for the longest is cut off",
         ),
     ] = 256 * MEBIBYTE
+    answers_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="payloads and headers in answers that are being made or not taken yet, all together, per process; beyond "
+            "it pops and reads wait, and are answered 503 when there is no room in time",
+        ),
+    ] = 256 * MEBIBYTE
     max_connections: Annotated[
         int, Meta(ge=1, description="open connections per process; one more is answered 503")
     ] = 16_384

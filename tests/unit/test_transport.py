@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from skep.engine.answers import Room
 from skep.http.transport import JOINED_BYTES, ClosingInOrder
 
 
@@ -37,6 +38,9 @@ class Reader:
     is_lost = False
 
     def linger(self) -> None: ...
+
+    def hold_until_taken(self, room: Room) -> bool:
+        return False
 
     def closing(self) -> None: ...
 

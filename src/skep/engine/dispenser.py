@@ -13,18 +13,18 @@ import structlog
 
 from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
 from skep.config import EngineSettings
+from skep.engine.answers import Room, bytes_of, most_of_pop
 from skep.engine.batching import Lane
 from skep.engine.inflight import InFlight
 from skep.engine.logical import LogicalQueue
 from skep.engine.matching import Match, Matching
 from skep.engine.polls import Poll, Waiters
 from skep.engine.timers import Timer, Timers
+from skep.engine.want import Order, Want
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import (
-    FROM_BEGINNING,
     NO_GROUP,
-    QUEUE_MODE_GROUP,
     Delivery,
     LogBounds,
     Outcome,
@@ -33,7 +33,6 @@ from skep.model import (
     QueueKey,
     Seq,
     Settlement,
-    Start,
     Token,
 )
 from skep.store.protocol import Store
@@ -45,53 +44,6 @@ FOLLOWS = 0
 GIVEN_BACK = "the consumer went away before it got the message"
 
 log = structlog.get_logger("skep.engine")
-
-
-class Want:
-    """What a caller wants of whichever queue."""
-
-    __slots__ = (
-        "auto_ack", "batch", "consumer", "group", "lease_seconds", "matching", "max_partitions", "partition", "start",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        group: str = QUEUE_MODE_GROUP,
-        batch: int = 1,
-        partition: str | None = None,
-        max_partitions: int = 0,
-        lease_seconds: float | None = None,
-        auto_ack: bool = False,
-        start: Start = FROM_BEGINNING,
-        matching: bool = False,
-        consumer: str | None = None,
-    ) -> None:
-        """``matching`` when it is not one queue that is meant but all that match; ``consumer`` is who wants it."""
-        self.consumer = consumer
-        self.matching = matching
-        self.group = group
-        self.batch = batch
-        self.partition = partition
-        self.max_partitions = max_partitions
-        self.lease_seconds = lease_seconds
-        self.auto_ack = auto_ack
-        self.start = start
-
-    def of(self, queue: QueueKey, token: Token, batch: int, max_bytes: int) -> PopRequest:
-        """The request to one queue."""
-        return PopRequest(
-            queue=queue,
-            token=token,
-            group=self.group,
-            batch=batch,
-            max_bytes=max_bytes,
-            partition=self.partition,
-            max_partitions=self.max_partitions,
-            lease_seconds=self.lease_seconds,
-            auto_ack=self.auto_ack,
-            start=self.start,
-            consumer=self.consumer,
-        )
 
 
 class Dispenser:
@@ -116,6 +68,7 @@ class Dispenser:
         self._queue_of = queue_of
         self._matching = Matching(store, clock, settings)
         self._polls: dict[Poll[LogicalQueue], bool] = {}
+        self._rooms_waited_for: set[Room] = set()
         self._watch_lane: Lane[QueueKey, None] = Lane("watch", self._watch_all, settings.limits)
 
     @property
@@ -128,7 +81,7 @@ class Dispenser:
         queues = [self._queue_of(key)]
         if not wait_seconds:
             return await self._take(queues, want)
-        return await self._wait(queues, want, self._deadline(wait_seconds))
+        return await self._wait(queues, want, self._deadline(wait_seconds), wait_seconds)
 
     async def pop_matching(
         self,
@@ -147,7 +100,7 @@ class Dispenser:
             # Woken at the latest when the list of queues is no longer believed, it looks at that again.
             left = (over_at - self._clock.steady()) / MICROS_PER_SECOND
             until = self._deadline(min(left, self._settings.matching_seconds))
-            result = await self._wait(queues, want, until)
+            result = await self._wait(queues, want, until, left)
             if result.deliveries or self._in_flight.closed or self._clock.steady() >= over_at:
                 return result
 
@@ -181,6 +134,8 @@ class Dispenser:
         """Answer everyone who waits."""
         for poll in self._polls:
             poll.end()
+        for room in self._rooms_waited_for:
+            room.end_wait()
 
     def abandoned(self, request: PopRequest, result: PopResult) -> None:
         """The caller of a pop has gone before it took the answer."""
@@ -199,12 +154,11 @@ class Dispenser:
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Let messages that reached nobody be delivered again at once; this delivery does not count."""
-        by_queue: dict[QueueKey, list[Settlement]] = {}
+        by_queue: dict[QueueKey, list[Delivery]] = {}
         for delivery in deliveries:
-            settlement = delivery.settlement(Outcome.RELEASE, error=GIVEN_BACK)
-            by_queue.setdefault(delivery.queue, []).append(settlement)
-        for key, settlements in by_queue.items():
-            self._in_flight.spawn(self._release(key, settlements), "give messages back")
+            by_queue.setdefault(delivery.queue, []).append(delivery)
+        for key, theirs in by_queue.items():
+            self._in_flight.spawn(self._release(key, released(theirs)), "give messages back")
 
     async def _release(self, key: QueueKey, settlements: list[Settlement]) -> None:
         await self._queue_of(key).settle(settlements)
@@ -213,15 +167,15 @@ class Dispenser:
     def _deadline(self, wait_seconds: float) -> Instant:
         return Instant(self._clock.now() + seconds(wait_seconds))
 
-    async def _wait(self, queues: list[LogicalQueue], want: Want, deadline: Instant) -> PopResult:
-        request = None if len(queues) != 1 else self._request_of(queues[0], want)
-        poll: Poll[LogicalQueue] = Poll(want.group, want.partition, want.batch, request)
+    async def _wait(self, queues: list[LogicalQueue], want: Want, deadline: Instant, room_seconds: float) -> PopResult:
+        order = None if len(queues) != 1 else Order(queues[0], want, self._ids, self._settings.limits)
+        poll: Poll[LogicalQueue] = Poll(want.group, want.partition, want.batch, order)
         timer: Timer | None = None
         poll.places = self._park(poll, queues, want.matching)
         look = [] if poll.need_not_look else queues
         try:
             while True:
-                result = await self._take(look, want, poll)
+                result = await self._take(look, want, poll, room_seconds)
                 if result.deliveries or (poll.over and not poll.signals):
                     return result
                 for queue in queues:
@@ -239,11 +193,6 @@ class Dispenser:
                 timer.cancel()
             self._leave(poll, queues)
 
-    def _request_of(self, queue: LogicalQueue, want: Want) -> Callable[[], PopRequest]:
-        """What a push claims for a poll that waits for one queue."""
-        limits = self._settings.limits
-        return lambda: want.of(queue.key, Token(self._ids.mint()), want.batch, limits.pop_bytes)
-
     def _park(
         self, poll: Poll[LogicalQueue], queues: Sequence[LogicalQueue], matching: bool
     ) -> dict[LogicalQueue, Waiters[LogicalQueue]]:
@@ -259,8 +208,14 @@ class Dispenser:
         for queue in queues:
             queue.parking.leave(poll, pass_on=queue in poll.signals)
 
-    async def _take(self, queues: list[LogicalQueue], want: Want, poll: Poll[LogicalQueue] | None = None) -> PopResult:
-        """What the queues have ready, in their order, up to the batch."""
+    async def _take(
+        self,
+        queues: list[LogicalQueue],
+        want: Want,
+        poll: Poll[LogicalQueue] | None = None,
+        room_seconds: float = 0.0,
+    ) -> PopResult:
+        """What the queues have ready, in their order, up to the batch. It waits so long for room, or as long as any call may."""
         limits = self._settings.limits
         token = Token(self._ids.mint())
         taken: list[Delivery] = []
@@ -271,8 +226,8 @@ class Dispenser:
             for queue in queues:
                 if poll is not None:
                     poll.look(queue)
-                request = want.of(queue.key, token, want.batch - len(taken), room_bytes)
-                result = await self._take_one(queue, request, want)
+                left = want.batch - len(taken)
+                result = await self._take_into(queue, want, token, left, room_bytes, room_seconds)
                 if poll is not None:
                     poll.looked(queue, result)
                 if len(queues) == 1:
@@ -297,6 +252,42 @@ class Dispenser:
                 raise
             log.warning("a pop over several queues ended early", error=str(error), messages=len(taken))
         return PopResult(taken, next_ready_at, more)
+
+    async def _take_into(
+        self, queue: LogicalQueue, want: Want, token: Token, batch: int, max_bytes: int, seconds: float
+    ) -> PopResult:
+        """As `_take_one`, with room taken first; what there proves to be no room for is given back, and taken with more."""
+        room, limits = want.room, self._settings.limits
+        if room is None:
+            return await self._take_one(queue, want.of(queue.key, token, batch, max_bytes), want)
+        size = want.room_bytes(queue, batch, limits)
+        while True:
+            if not room.try_take(size):
+                if room.held_bytes:  # who holds something does not wait for more: others may do the same
+                    return PopResult([], next_ready_at=self._clock.now(), more=True)
+                await self._wait_for(room, size, seconds)
+            try:
+                result = await self._take_one(queue, want.of(queue.key, token, batch, min(size, max_bytes)), want)
+            except BaseException:
+                room.shrink(size)
+                raise
+            if not result.deliveries:
+                room.shrink(size)
+                return result
+            total, largest = bytes_of(result.deliveries)
+            queue.gave(largest)
+            whole = room.of.most_bytes
+            if room.keep(size, total, at_any_rate=want.auto_ack or size >= whole):
+                return result
+            await self._release(queue.key, released(result.deliveries))
+            size = next(more for more in (min(most_of_pop(batch, limits), room.of.largest), whole) if more > size)
+
+    async def _wait_for(self, room: Room, size: int, seconds: float) -> None:
+        self._rooms_waited_for.add(room)
+        try:
+            await room.take(size, seconds)
+        finally:
+            self._rooms_waited_for.discard(room)
 
     async def _take_one(self, queue: LogicalQueue, request: PopRequest, want: Want) -> PopResult:
         try:
@@ -335,3 +326,8 @@ class Dispenser:
     async def _watch_all(self, keys: list[QueueKey]) -> list[None]:
         await self._store.watch(keys, self._deadline(self._settings.watch_seconds))
         return [None] * len(keys)
+
+
+def released(deliveries: Sequence[Delivery]) -> list[Settlement]:
+    """The settlements that give messages back."""
+    return [delivery.settlement(Outcome.RELEASE, error=GIVEN_BACK) for delivery in deliveries]

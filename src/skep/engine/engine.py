@@ -21,6 +21,7 @@ from skep.engine.access import Access
 from skep.engine.across import AcrossQueues
 from skep.engine.admission import Admission, Decision, Recent
 from skep.engine.announcer import Announcer
+from skep.engine.answers import Room
 from skep.engine.buffer import Buffer
 from skep.engine.caches import Caches
 from skep.engine.clearing import would_clear
@@ -28,7 +29,7 @@ from skep.engine.consumers import Consumers
 from skep.engine.consumers import Place as Asking
 from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
-from skep.engine.dispenser import Dispenser, Want
+from skep.engine.dispenser import Dispenser
 from skep.engine.encryption import Encryption
 from skep.engine.entrance import Entrance
 from skep.engine.groups import Groups
@@ -51,6 +52,7 @@ from skep.engine.spooling.spool import Spool
 from skep.engine.staging import Staging
 from skep.engine.system_events import Follower
 from skep.engine.timers import Timers
+from skep.engine.want import Want
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import (
@@ -381,11 +383,12 @@ class Engine:
         start: Start = FROM_BEGINNING,
         wait_seconds: float = 0,
         consumer: str | None = None,
+        room: Room | None = None,
     ) -> PopResult:
         """Lease messages of one queue; with ``wait_seconds`` wait that long for the first of them.
 
         A caller who is cancelled meanwhile loses nothing: what was leased for it is given back. ``consumer`` says who asks, in the
-        form of `skep.consumers.said`.
+        form of `skep.consumers.said`. What is popped is held in ``room``, which its owner lets go when the answer was taken.
         """
         with self._in_flight:
             validate.check_key(queue)
@@ -393,7 +396,7 @@ class Engine:
                 group, batch, partition, max_partitions, lease_seconds, start, wait_seconds, self._limits
             )
             self.admission.decide(self.admission.pop, self._registry.get(queue).pop_wait_seconds)
-            want = Want(group, batch, partition, max_partitions, lease_seconds, auto_ack, start, consumer=consumer)
+            want = Want(group, batch, partition, max_partitions, lease_seconds, auto_ack, start, False, consumer, room)
             with self.consumers.asking(Asking(queue, group, consumer), waits=wait_seconds > 0):
                 return await self._dispenser.pop(queue, want, wait_seconds)
 
@@ -412,6 +415,7 @@ class Engine:
         wait_seconds: float = 0,
         allowed: Callable[[QueueKey], bool] | None = None,
         consumer: str | None = None,
+        room: Room | None = None,
     ) -> PopResult:
         """Lease messages of all queues of a namespace, a task or both; those of higher priority come first.
 
@@ -423,9 +427,7 @@ class Engine:
                 raise SkepError(Code.INVALID_REQUEST, "a pop over several queues names a namespace, a task or both")
             validate.check_pop(group, batch, None, max_partitions, lease_seconds, start, wait_seconds, self._limits)
             self.admission.decide(self.admission.pop)
-            want = Want(
-                group, batch, None, max_partitions, lease_seconds, auto_ack, start, matching=True, consumer=consumer
-            )
+            want = Want(group, batch, None, max_partitions, lease_seconds, auto_ack, start, True, consumer, room)
             with self.consumers.asking(Asking(QueueKey("", tenant), group, consumer), waits=wait_seconds > 0):
                 return await self._dispenser.pop_matching(Match(tenant, namespace, task), want, wait_seconds, allowed)
 

@@ -75,6 +75,7 @@ class LogicalQueue:
         "_settle_lane",
         "_shared",
         "key",
+        "message_bytes",
         "parking",
         "used_at",
         "watched_until",
@@ -83,6 +84,8 @@ class LogicalQueue:
     def __init__(self, key: QueueKey, shared: Surroundings) -> None:
         limits = shared.settings.limits
         self.key = key
+        self.message_bytes = 0
+        """What the largest message lately had; 0 when none was popped."""
         self.used_at = shared.clock.now()
         self.watched_until = Instant(0)
         self._shared = shared
@@ -143,6 +146,10 @@ class LogicalQueue:
         """Keep leases of this queue."""
         return await self._renew_lane.submit(renewals, len(renewals))
 
+    def gave(self, largest_bytes: int) -> None:
+        """Note the largest message of a pop; smaller ones make that forgotten little by little."""
+        self.message_bytes = max(largest_bytes, self.message_bytes * 7 // 8, 1)
+
     def pushed(self, batches: Sequence[PushBatch], served: Collection[Line] = ()) -> None:
         """Messages came in: wake those who wait for them, but for lines that were ``served`` with the push."""
         messages = [message for batch in batches for message in batch.messages if message.queue == self.key]
@@ -163,29 +170,31 @@ class LogicalQueue:
         shared = self._shared
         now = shared.clock.now()
         batches = [batch for batch, _ in requests]
-        polls = self._offered(batches)
+        claims = self._offered(batches)
         served: Collection[Line] = ()
-        if polls:
-            outcomes, served = await self._push_to(polls, batches, now)
+        if claims:
+            outcomes, served = await self._push_to(claims, batches, now)
         else:
             outcomes = await shared.store.push(batches, now, shared.settings.create_queues_on_push)
         self._lifecycle.pushed(self.key, now, earliest(deliver_at for _, deliver_at in requests))
         self.pushed(batches, served)
         return outcomes
 
-    def _offered(self, batches: Sequence[PushBatch]) -> list[Poll[LogicalQueue]]:
-        """Those who wait for what is pushed: it is claimed for them in the push's own transaction."""
+    def _offered(self, batches: Sequence[PushBatch]) -> list[tuple[Poll[LogicalQueue], PopRequest]]:
+        """Those who wait for what is pushed, and what is claimed for them in the push's own transaction."""
         if not self.parking:
             return []
         partitions = [m.partition for batch in batches for m in batch.messages if m.deliver_at is None]
-        return self.parking.offered(len(partitions), set(partitions)) if partitions else []
+        polls = self.parking.offered(len(partitions), set(partitions)) if partitions else []
+        return [(poll, request) for poll in polls if (request := poll.claim()) is not None]
 
     async def _push_to(
-        self, polls: list[Poll[LogicalQueue]], batches: list[PushBatch], now: Instant
+        self, claims: list[tuple[Poll[LogicalQueue], PopRequest]], batches: list[PushBatch], now: Instant
     ) -> tuple[list[PushOutcome], Collection[Line]]:
-        """Push, and claim for these polls what they wait for; the lines for which that was done."""
+        """Push, and claim for polls what they wait for; the lines for which that was done."""
         shared = self._shared
-        requests = [poll.claim() for poll in polls]
+        polls = [poll for poll, _ in claims]
+        requests = [request for _, request in claims]
         popped: Sequence[PopResult | None] = [None] * len(polls)
         try:
             outcomes, popped = await shared.store.push_and_pop(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from skep.clock import MICROS_PER_MS, Clock, Instant
 from skep.engine.timers import Timer, Timers
@@ -23,21 +23,32 @@ SOONEST_REPOLL = 20 * MICROS_PER_MS
 """When the store says that something is ready but could not hand it out (another server holds it), look again after this."""
 
 
+class Order(Protocol):
+    """What is claimed for a poll that waits for a single queue."""
+
+    def request(self) -> PopRequest | None:
+        """What to claim; None when there is no room for it now."""
+
+    def fits(self, found: PopResult | None) -> bool:
+        """Whether there is room for what was claimed."""
+
+
 class Poll(Generic[Place]):
     """One caller that waits. ``signals`` are the places that may have work for it, in the order they said so.
 
-    One that waits for a single queue has a ``request``: a push claims for it in its own transaction, while it sleeps.
+    One that waits for a single queue has an ``order``: a push claims for it in its own transaction, while it sleeps.
     """
 
-    __slots__ = ("_claiming", "_stirs", "_wake", "batch", "group", "over", "partition", "places", "request", "signals")
+    __slots__ = (
+        "_asked", "_claiming", "_stirs", "_wake", "batch", "group", "order", "over", "partition", "places", "signals",
+    )  # fmt: skip
 
-    def __init__(
-        self, group: str, partition: str | None, batch: int, request: Callable[[], PopRequest] | None = None
-    ) -> None:
+    def __init__(self, group: str, partition: str | None, batch: int, order: Order | None = None) -> None:
         self.group = group
         self.partition = partition
         self.batch = batch
-        self.request = request
+        self.order = order
+        self._asked: PopRequest | None = None
         self.places: dict[Place, Waiters[Place]] = {}
         self.signals: dict[Place, None] = {}
         self.over = False
@@ -69,17 +80,25 @@ class Poll(Generic[Place]):
         else:
             waiters.ready_at(found.next_ready_at)
 
-    def claim(self) -> PopRequest:
-        """What somebody else is about to claim for it; until `claimed` it is told of nothing else."""
-        assert self.request is not None
-        for place in self.places:
-            self.look(place)
-        self._claiming = True
-        return self.request()
+    def claim(self) -> PopRequest | None:
+        """What somebody else is about to claim for it, if it can take it now; until `claimed` it is told of nothing else."""
+        assert self.order is not None
+        self._asked = self.order.request()
+        if self._asked is not None:
+            for place in self.places:
+                self.look(place)
+            self._claiming = True
+        return self._asked
 
     def claimed(self, found: PopResult | None) -> bool:
         """What was claimed for it, None when nobody looked; whether it takes that: it may have gone meanwhile."""
         self._claiming = False
+        assert self.order is not None
+        if not self.order.fits(found):
+            for place in self.places:  # it looks for itself, once there is room
+                self.signals[place] = None
+            self.rouse()
+            return False
         if self._wake is None or self._wake.done():
             return False
         if found is not None:
@@ -119,8 +138,8 @@ class Poll(Generic[Place]):
             return await wake
         except asyncio.CancelledError:
             found = wake.result() if wake.done() and not wake.cancelled() else None
-            if found is not None and self.request is not None:
-                abandoned(self.request(), found)
+            if found is not None and self._asked is not None:
+                abandoned(self._asked, found)
             raise
         finally:
             self._wake = None
@@ -166,7 +185,7 @@ class Waiters(Generic[Place]):
         """The sleeping polls that ``messages`` can be claimed for, first come first."""
         found = []
         for poll in self.polls:
-            if messages <= 0 or (poll.asleep and poll.request is None):
+            if messages <= 0 or (poll.asleep and poll.order is None):
                 break
             if poll.asleep:
                 found.append(poll)

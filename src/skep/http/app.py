@@ -11,6 +11,7 @@ from skep.access.gate import Gate
 from skep.apps.catalogue import Catalogue
 from skep.config import AccessSettings, HttpLimits
 from skep.engine import Engine
+from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http.auditing import audited, is_audited
 from skep.http.bodies import LOGIN_BODIES_BYTES, STRANGER_SHARE, Bodies
@@ -80,21 +81,22 @@ def all_operations(
     limits: HttpLimits,
     total: Callable[[], Meter],
     functions: FunctionsByName | None,
+    answers: Answers,
 ) -> list[Operation]:
-    """Every operation of the API."""
+    """Every operation of the API. ``answers`` is the room that payloads in them take."""
     return [
         *push.operations(engine, meter),
-        *pop.operations(engine, meter),
+        *pop.operations(engine, meter, answers),
         *ack.operations(engine, meter),
         *transaction.operations(engine, meter),
         *operations.operations(engine),
-        *log.operations(engine),
+        *log.operations(engine, answers),
         *staging.operations(engine, meter),
         *pipelines.operations(engine),
         *tables.operations(engine),
         *queues.operations(engine),
         *overview.operations(engine, total),
-        *messages.operations(engine),
+        *messages.operations(engine, answers),
         *deletions.operations(engine),
         *traces.operations(engine),
         *groups.operations(engine),
@@ -113,7 +115,7 @@ def all_operations(
         *access.operations(engine),
         *admin.operations(engine),
         *health.operations(engine),
-        *metrics.operations(engine, total, limits),
+        *metrics.operations(engine, total, limits, answers),
     ]
 
 
@@ -173,11 +175,13 @@ class App:
         self.bodies = Bodies(limits.bodies_bytes, peers)
         self.open_bodies = Bodies(limits.open_bodies_bytes, peers, STRANGER_SHARE)
         self.login_bodies = Bodies(LOGIN_BODIES_BYTES, peers, STRANGER_SHARE)
+        wait_seconds = engine.settings.admission.backlog_seconds
+        self.answers = Answers(limits.answers_bytes, limits.reader_seconds, wait_seconds)
         self.tally = tally
         self.holder_secret: str | None = None
         """What the server wrote into the file beside its database."""
         self.operations = [
-            *all_operations(engine, catalogue, self.meter, limits, self._total, functions),
+            *all_operations(engine, catalogue, self.meter, limits, self._total, functions, self.answers),
             *holder.operations(lambda: self.holder_secret),
             *reference.operations(lambda: self.operations, engine.settings.limits),
         ]

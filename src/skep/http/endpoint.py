@@ -96,24 +96,33 @@ class Endpoint:
         except SkepError as error:
             answer = self._failed(error, call)
         except ClientGone:
+            call.answered()
             return
         except Exception as error:
             # As text: a renderer that shows locals would put payloads into the log.
             path = scope["raw_path"].decode("ascii")  # quoted, so that nobody writes control characters into a terminal
             log.error("a request failed unexpectedly", path=path, traceback=traceback.format_exc(limit=-8))
             answer = self._failed(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"), call)
+        except BaseException:
+            call.answered()
+            raise
         finally:
             self._bodies.give_back(call.body_bytes)
         self._meter.answered(answer.status, perf_counter() - started, call.waits)
-        if isinstance(answer.body, bytes):
-            # Checked after the write, so no client can leave between check and write. A write to a client that has left is dropped.
-            await send_answer(scope, send, answer)
-            if answer.undelivered is not None and call.is_gone:
-                answer.undelivered()
-        else:
-            await _send_pieces(call, send, answer, answer.body)
+        try:
+            if isinstance(answer.body, bytes):
+                # Checked after the write, so no client can leave between check and write. A write to a client that has left is dropped.
+                await send_answer(scope, send, answer)
+                if answer.undelivered is not None and call.is_gone:
+                    answer.undelivered()
+            else:
+                await _send_pieces(call, send, answer, answer.body)
+        finally:
+            if call.room is not None:
+                call.answered()
 
     def _failed(self, error: SkepError, call: Call) -> Answer:
+        call.answered()
         if self._note is not None:
             self._note(error, call)
         return self._tell(error, call)

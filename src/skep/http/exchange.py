@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from skep.access.principal import Principal, ended
 from skep.config import HttpLimits
+from skep.engine.answers import Answers, Room
 from skep.errors import Code, SkepError
 from skep.http.bodies import Bodies
 from skep.http.transport import TRANSPORT
@@ -80,7 +81,7 @@ class Call:
 
     __slots__ = (
         "_bodies", "_limits", "_pairs", "_query", "_receive", "_repeatable", "_tenant", "_verb", "body_bytes", "checked", "deed",
-        "is_guarded", "principal", "scope", "tenant_in", "touched", "waits",
+        "is_guarded", "principal", "room", "scope", "tenant_in", "touched", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +104,8 @@ class Call:
         self.body_bytes = 0
         """How much of the body was read; `Bodies` wants so much back."""
         self._query: dict[str, str] | None = None
+        self.room: Room | None = None
+        """Where its answer is held until the client has taken it, when it has payloads."""
         self.waits = False
         """Whether it is a long poll, whose time says nothing of how fast the server is."""
         self.principal: Principal | None = None
@@ -344,6 +347,20 @@ class Call:
                 event = await self._receive()
         finally:
             bodies.finish_of(peer, self.body_bytes)
+
+    async def hold(self, answers: Answers, size: int) -> Room:
+        """Take room for so much of the answer, before it is read; SERVER_BUSY when there is none in time."""
+        self.room = room = answers.room()
+        await room.take(min(size, answers.largest))
+        return room
+
+    def answered(self) -> None:
+        """The answer is written, or there is none: let its room go, at once or when the client has taken it."""
+        room, self.room = self.room, None
+        if room is not None:
+            transport = self.scope.get(TRANSPORT)
+            if transport is None or not transport.hold_until_taken(room):
+                room.let_go()
 
     async def unless_gone(self, work: Awaitable[T], undo: Callable[[T], None] | None = None) -> T:
         """The result of ``work``, which is cancelled when the client goes away first, or when its key counts no longer.

@@ -9,11 +9,12 @@ import msgspec
 from skep.clock import Instant, seconds
 from skep.config import HttpLimits
 from skep.engine import Engine
+from skep.engine.answers import Answers
 from skep.engine.spooling.spool import SpoolFigures
 from skep.errors import SkepError
 from skep.http.shown import held_by
 from skep.http.survey import Surveyed, survey
-from skep.observe.exposition import Gauges, GroupGauges, OperationGauges, QueueGauges
+from skep.observe.exposition import AnswerGauges, Gauges, GroupGauges, OperationGauges, QueueGauges
 
 GROUPS_PER_QUEUE = 5
 """Groups that have figures of their own: this many times the queues that have."""
@@ -25,8 +26,9 @@ TENANTS = 100
 class GaugeReader:
     """Reads how queues and groups stand."""
 
-    def __init__(self, engine: Engine, limits: HttpLimits) -> None:
+    def __init__(self, engine: Engine, limits: HttpLimits, answers: Answers) -> None:
         self._engine = engine
+        self._answers = answers
         self._queues = limits.metrics_queues
         self._keep = seconds(limits.metrics_seconds)
         self._read_at: Instant | None = None
@@ -47,6 +49,7 @@ class GaugeReader:
             connections_active=connections.active,
             connections_idle=connections.idle,
             operations=_operations(self._engine),
+            answers=_answers(self._answers),
             **_buffered(self._engine),
         )
 
@@ -102,6 +105,13 @@ def _operations(engine: Engine) -> OperationGauges:
         0.0 if kept.oldest_at is None else max(0, engine.now() - kept.oldest_at) / 1_000_000,
         kept.stuck,
         kept.blocked,
+    )
+
+
+def _answers(held: Answers) -> AnswerGauges:
+    """What this process holds of answers."""
+    return AnswerGauges(
+        held.held_bytes, held.peak_bytes, held.most_bytes, held.waiting, held.waited, held.refused, held.cut_off
     )
 
 

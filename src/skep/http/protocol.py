@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from skep.config import HttpLimits
+from skep.engine.answers import Room
 from skep.errors import Code
 from skep.http.hosts import Hosts, check_target
 from skep.http.origin import BROWSER, TOLD_BY_BROWSERS
@@ -70,6 +71,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: TimerHandle | None = None
         self._reader_timer: TimerHandle | None = None
         self._unread_bytes = 0
+        self._room: Room | None = None
         self._in_head = True
         self._head_bytes = 0
         self._wire_bytes = 0
@@ -111,6 +113,7 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self._crowd.leave(self._peer)
         self._unsent.let_go(self)
+        self._let_room_go()
         self._stop_timer()
         self._stop_reader_timer()
         if self._running is not None and not self._running.response_complete:
@@ -284,6 +287,20 @@ class LimitedProtocol(HttpToolsProtocol):
         super().resume_writing()
         self._stop_reader_timer()
         self._unsent.let_go(self)
+        self._let_room_go()
+
+    def hold_until_taken(self, room: Room) -> bool:
+        """Hold the room of an answer while the client takes it; False when all but a little is taken, or it has gone."""
+        if self.is_lost or not self.flow.write_paused:
+            return False
+        self._room = room
+        room.read_by(self)
+        return True
+
+    def _let_room_go(self) -> None:
+        if self._room is not None:
+            room, self._room = self._room, None
+            room.let_go()
 
     def _watch_reader(self) -> None:
         self._unread_bytes = self.unsent_bytes

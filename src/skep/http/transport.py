@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
+from skep.engine.answers import Room
+
 Data = bytes | bytearray | memoryview
 Write = Callable[[Data], None]
 TRANSPORT = "skep.transport"
@@ -32,6 +34,9 @@ class Closable(Protocol):
 
     def linger(self) -> None:
         """Finish, and wait a little."""
+
+    def hold_until_taken(self, room: Room) -> bool:
+        """Let the room of an answer go when the client has taken it, or has gone; False when there is nothing to wait for."""
 
     def closing(self) -> None:
         """The connection is being closed."""
@@ -73,6 +78,10 @@ class ClosingInOrder:
             self._transport.writelines((self._held, data))
         else:
             self._transport_write(b"".join((self._held, data)))
+
+    def hold_until_taken(self, room: Room) -> bool:
+        """Hold the room of what was written until the client has taken it; False when it has."""
+        return self._protocol.hold_until_taken(room)
 
     def is_closing(self) -> bool:
         """Whether nothing more is to be written."""

@@ -55,6 +55,18 @@ class OperationGauges(Struct, frozen=True):
     blocked: int = 0
 
 
+class AnswerGauges(Struct, frozen=True):
+    """The room for payloads in answers, and those who had to wait for it."""
+
+    held_bytes: int = 0
+    peak_bytes: int = 0
+    most_bytes: int = 0
+    waiting: int = 0
+    waited: int = 0
+    refused: int = 0
+    cut_off: int = 0
+
+
 class Gauges(Struct, frozen=True, kw_only=True):
     """What is read when someone asks; ``complete`` says whether all queues and groups are in it."""
 
@@ -74,6 +86,7 @@ class Gauges(Struct, frozen=True, kw_only=True):
     buffer_flushed: int = 0
     buffer_lost: int = 0
     operations: OperationGauges = OperationGauges()
+    answers: AnswerGauges = AnswerGauges()
 
 
 class Exposition:
@@ -114,6 +127,7 @@ class _Source(Collector):
         yield from _operation_gauges(self.gauges.operations)
         yield from _server_gauges(self.gauges)
         yield from _buffer_gauges(self.gauges)
+        yield from _answer_gauges(self.gauges.answers)
 
     def _message_counters(self) -> Iterator[Metric]:
         for name, attribute, meaning in (
@@ -204,6 +218,20 @@ def _buffer_gauges(gauges: Gauges) -> Iterator[Metric]:
         (GaugeMetricFamily, "skep_buffer_pending_messages", gauges.buffer_pending, "Messages of QoS 0 in memory"),
         (CounterMetricFamily, "skep_buffer_flushed_messages", gauges.buffer_flushed, "Messages of QoS 0 stored"),
         (CounterMetricFamily, "skep_buffer_lost_messages", gauges.buffer_lost, "Messages of QoS 0 given up"),
+    ):
+        yield kind(name, meaning, value=value)
+
+
+def _answer_gauges(answers: AnswerGauges) -> Iterator[Metric]:
+    """What this process holds of payloads for clients that have not taken them."""
+    for kind, name, value, meaning in (
+        (GaugeMetricFamily, "skep_answers_bytes", answers.held_bytes, "Payloads and headers in answers under way"),
+        (GaugeMetricFamily, "skep_answers_peak_bytes", answers.peak_bytes, "The most there ever was of them"),
+        (GaugeMetricFamily, "skep_answers_limit_bytes", answers.most_bytes, "The room there is for them"),
+        (GaugeMetricFamily, "skep_answers_waiting", answers.waiting, "Answers that wait for room"),
+        (CounterMetricFamily, "skep_answers_waited", answers.waited, "Answers that had to wait for room"),
+        (CounterMetricFamily, "skep_answers_refused", answers.refused, "Answers for which there was no room in time"),
+        (CounterMetricFamily, "skep_answers_cut_off", answers.cut_off, "Clients cut off as others waited for room"),
     ):
         yield kind(name, meaning, value=value)
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from skep.engine import Engine
+from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
@@ -62,8 +63,8 @@ _ARROW_ONLY = ("columns", "partition", "compression")
 _decode_queues = msgspec.json.Decoder(LogsBoundsRequest)
 
 
-def operations(engine: Engine) -> list[Operation]:
-    """The raw log."""
+def operations(engine: Engine, answers: Answers) -> list[Operation]:
+    """The raw log. What is read as JSON is held in the room of ``answers``."""
 
     async def read(call: Call) -> Answer:
         key = call.queue(call.path("queue"))
@@ -82,7 +83,9 @@ def operations(engine: Engine) -> list[Operation]:
         sizes = [one.payload_bytes for one in (await engine.look.messages(wanted)).messages if one.seq <= last]
         if not sizes:
             return json_answer(LogResponse([]))
-        page = await engine.look.messages(structs.replace(wanted, limit=fitting(sizes, JSON_BYTES), preview_bytes=None))
+        count = fitting(sizes, JSON_BYTES)
+        await call.hold(answers, sum(sizes[:count]))
+        page = await engine.look.messages(structs.replace(wanted, limit=count, preview_bytes=None))
         return json_answer(LogResponse([_told(message) for message in page.messages if message.seq <= last]))
 
     async def read_arrow(call: Call, key: QueueKey, first: int, last: int) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skep.engine import Engine
+from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.histories import Journey
 from skep.http import parameters
@@ -41,16 +42,23 @@ LIST_PARAMETERS = (
 )
 
 
-def operations(engine: Engine) -> list[Operation]:
-    """Browsing."""
+def operations(engine: Engine, answers: Answers) -> list[Operation]:
+    """Browsing. What is shown of payloads is held in the room of ``answers``."""
+    limits = engine.settings.limits
+    largest = limits.payload_bytes + limits.headers_bytes
 
     async def browse(call: Call) -> Answer:
-        page = await engine.look.messages(_filter(call))
+        wanted = _filter(call)
+        taken = min(wanted.limit * (wanted.preview_bytes or 0), answers.largest)
+        room = await call.hold(answers, taken)
+        page = await engine.look.messages(wanted)
+        room.keep(taken, sum(len(message.payload) for message in page.messages), at_any_rate=True)
         return json_answer(MessagesResponse([browsed_message(message) for message in page.messages], page.after))
 
     async def by_transaction_id(call: Call) -> Answer:
         key = call.queue(parameters.needed(call.query, "queue"))
         partition, transaction_id = call.path("partition"), call.path("transactionId")
+        await call.hold(answers, largest)
         message = await newest(engine, key, partition, transaction_id)
         if message is None:
             wanted = ScheduledFilter(
@@ -64,8 +72,9 @@ def operations(engine: Engine) -> list[Operation]:
 
     async def by_seq(call: Call) -> Answer:
         seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
-        message = await engine.look.message(call.queue(call.path("queue")), Seq(seq))
-        return json_answer(browsed_message(message))
+        key = call.queue(call.path("queue"))
+        await call.hold(answers, largest)
+        return json_answer(browsed_message(await engine.look.message(key, Seq(seq))))
 
     async def attempts(call: Call) -> Answer:
         key = call.queue(call.path("queue"))

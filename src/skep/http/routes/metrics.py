@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from skep.config import HttpLimits
 from skep.engine import Engine
+from skep.engine.answers import Answers
 from skep.http.exchange import JSON, Answer, Call, json_answer
 from skep.http.gauges import GaugeReader
 from skep.http.need import READ_SERVER
@@ -21,9 +22,9 @@ TOTALS = {"push": ("pushed", "duplicate"), "pop": ("popped",), "ack": ("complete
 MS_PER_SECOND = 1_000
 
 
-def operations(engine: Engine, total: Callable[[], Meter], limits: HttpLimits) -> list[Operation]:
+def operations(engine: Engine, total: Callable[[], Meter], limits: HttpLimits, answers: Answers) -> list[Operation]:
     """Metrics. ``total`` gives the counters: those of this process, or of all that share its port."""
-    gauges = GaugeReader(engine, limits)
+    gauges = GaugeReader(engine, limits, answers)
     exposition = Exposition()
     throughput = Throughput(engine.now())
 

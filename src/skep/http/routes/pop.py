@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from skep import consumers
 from skep.engine import Engine
+from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import NOTHING, Answer, Call, json_answer
@@ -69,8 +70,8 @@ class Wish(NamedTuple):
     wait_seconds: float
 
 
-def operations(engine: Engine, meter: Meter) -> list[Operation]:
-    """Popping."""
+def operations(engine: Engine, meter: Meter, answers: Answers) -> list[Operation]:
+    """Popping; what is popped is held in the room of ``answers``."""
 
     async def pop_queue(call: Call) -> Answer:
         return await pop(call, None)
@@ -81,6 +82,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     async def pop(call: Call, partition: str | None) -> Answer:
         check(call)
         wish = read(call.query)
+        call.room = answers.room()
         taking = engine.pop(
             call.queue(call.path("queue")),
             group=wish.group,
@@ -92,12 +94,14 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             start=wish.start,
             wait_seconds=wish.wait_seconds,
             consumer=consumers.said(call.header(consumers.HEADER)),
+            room=call.room,
         )
         return await taken(call, taking, wish)
 
     async def pop_matching(call: Call) -> Answer:
         check(call)
         wish = read(call.query)
+        call.room = answers.room()
         taking = engine.pop_matching(
             tenant=call.tenant,
             namespace=call.query.get("namespace"),
@@ -111,6 +115,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             wait_seconds=wish.wait_seconds,
             allowed=call.visible,
             consumer=consumers.said(call.header(consumers.HEADER)),
+            room=call.room,
         )
         return await taken(call, taking, wish)
 
@@ -125,9 +130,9 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             return NOTHING
         count_popped(meter, result.deliveries)
         in_columns = ARROW.encode() in (call.header(b"accept") or b"")
-        told = arrow_answer(result.deliveries) if in_columns else answer(result.deliveries)
-        told.undelivered = lambda: undo(result)
-        return told
+        made = arrow_answer(result.deliveries) if in_columns else answer(result.deliveries)
+        made.undelivered = lambda: undo(result)
+        return made
 
     def give_back(result: PopResult) -> None:
         engine.give_back(result.deliveries)
@@ -135,19 +140,19 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     def lost(result: PopResult) -> None:
         engine.lost(result.deliveries)
 
-    answers = {200: (PopResponse, Media(ARROW)), 204: None}
+    told = {200: (PopResponse, Media(ARROW)), 204: None}
     by_post = [
         Operation(
-            method="POST", path="/api/v1/pop/queue/{queue}", handler=pop_queue, parameters=PARAMETERS, answers=answers,
+            method="POST", path="/api/v1/pop/queue/{queue}", handler=pop_queue, parameters=PARAMETERS, answers=told,
             summary="Lease messages of a queue", description=_NONE, tag="Messages", verb="pop", access=POP,
         ),
         Operation(
             method="POST", path="/api/v1/pop/queue/{queue}/partition/{partition}", handler=pop_partition,
-            parameters=PARAMETERS, answers=answers, summary="Lease messages of one partition", description=_NONE,
+            parameters=PARAMETERS, answers=told, summary="Lease messages of one partition", description=_NONE,
             tag="Messages", verb="pop", access=POP,
         ),
         Operation(
-            method="POST", path="/api/v1/pop", access=POP_LIST, handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=answers,
+            method="POST", path="/api/v1/pop", access=POP_LIST, handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=told,
             summary="Lease messages of all queues of a namespace, a task or both, higher priority first",
             description=_NONE, tag="Messages", verb="pop",
         ),
