@@ -16,7 +16,6 @@ NO_CONTENT = 204
 
 class _Message(msgspec.Struct, gc=False):
     leaseId: str  # noqa: N815 - as it is on the wire
-    seq: int
     payload: msgspec.Raw
 
 
@@ -42,7 +41,7 @@ class SkepLine:
         filled = body % tuple(range(way.batch))
         self._push = request("POST", "/api/v1/push", filled).removesuffix(filled) + body
         self._pop = request("GET", f"/api/v1/pop/queue/{way.queue}?batch={way.batch}&wait=true")
-        self._acks: list[dict[str, object]] = []
+        self._acks: list[dict[str, str]] = []
 
     @classmethod
     async def open(cls, way: Way) -> Self:
@@ -63,7 +62,7 @@ class SkepLine:
             return []
         expect(200, status, body)
         found = _popped(body).messages
-        self._acks = [{"leaseId": message.leaseId, "seq": message.seq} for message in found]
+        self._acks = [{"leaseId": lease} for lease in dict.fromkeys(message.leaseId for message in found)]
         return [number_of(bytes(message.payload)) for message in found]
 
     async def ack(self) -> None:

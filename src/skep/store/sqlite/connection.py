@@ -89,8 +89,7 @@ def open_writer(path: str, knobs: Knobs) -> apsw.Connection:
     """The one connection that writes."""
     if path != MEMORY:
         make_file(Path(path))  # SQLite gives its log and its index of that the same mode
-    db = apsw.Connection(path, statementcachesize=_STATEMENT_CACHE)
-    db.set_busy_timeout(knobs.busy_timeout_ms)
+    db = _open(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, knobs)
     if db.pragma("page_count") == 0:
         # It counts before anything is written, and for files that are written anew (ADR 0035).
         allow_shrinking(db)
@@ -111,10 +110,21 @@ def open_writer(path: str, knobs: Knobs) -> apsw.Connection:
 
 def open_reader(path: str, knobs: Knobs) -> apsw.Connection:
     """A connection that cannot write; it sees committed snapshots and never delays the writer."""
-    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=_STATEMENT_CACHE)
-    db.set_busy_timeout(knobs.busy_timeout_ms)
+    db = _open(path, apsw.SQLITE_OPEN_READONLY, knobs)
     _pragma(db, "mmap_size", knobs.mmap_bytes)
     _pragma(db, "temp_store", "MEMORY")
+    return db
+
+
+def _open(path: str, flags: int, knobs: Knobs) -> apsw.Connection:
+    """A connection whose statements are planned once, and not anew for each value of a parameter.
+
+    SQLite would do that for every parameter that an index is searched by, in case statistics tell of it. There are none, and it took
+    five times as long as to read the next messages of a partition (36 against 7 µs).
+    """
+    db = apsw.Connection(path, flags=flags, statementcachesize=_STATEMENT_CACHE)
+    db.set_busy_timeout(knobs.busy_timeout_ms)
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return db
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from skep.clock import ManualClock
 from skep.ids import IdMint
-from skep.model import NewMessage, PushBatch, QueueKey, QueueSettings
+from skep.model import NewMessage, Outcome, PopRequest, PushBatch, QueueKey, QueueSettings, Token
 from skep.store.sqlite import SqliteStore, writer
 from skep.store.sqlite import store as store_module
 from skep.store.sqlite.checkpoints import Checkpoints
@@ -143,3 +143,24 @@ async def test_the_write_ahead_log_begins_anew_however_steadily_is_written(
             await asyncio.gather(*(store.push([batch(b"x" * 4_000)], NOW) for _ in range(3)))
             begins += ended > before and checkpoints._log_pages < max(pages, 20)
     await store.close()
+
+
+async def test_statements_are_planned_once_and_not_for_every_value(store: SqliteStore) -> None:
+    planned: list[str | None] = []
+
+    def may(action: int, *about: str | None) -> int:  # noqa: ARG001 - asked while a statement is planned, and only then
+        planned.append(about[0])
+        return apsw.SQLITE_OK
+
+    async def cycle() -> None:
+        await store.push([batch(b"1", b"2", b"3")], NOW, True)
+        [result] = await store.pop([PopRequest(queue=KEY, token=Token(bytes(MINT.mint())), batch=3)], NOW)
+        await store.settle([one.settlement(Outcome.ACK) for one in result.deliveries], NOW)
+
+    session_of(store).db.authorizer = may
+    await cycle()
+    assert "message" in planned
+    planned.clear()
+    await cycle()
+
+    assert planned == []
