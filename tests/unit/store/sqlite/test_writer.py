@@ -148,7 +148,8 @@ async def test_the_write_ahead_log_begins_anew_however_steadily_is_written(
 async def test_statements_are_planned_once_and_not_for_every_value(store: SqliteStore) -> None:
     planned: list[str | None] = []
 
-    def may(action: int, *about: str | None) -> int:  # noqa: ARG001 - asked while a statement is planned, and only then
+    def may(action: int, *about: str | None) -> int:
+        """Asked while a statement is planned, and only then."""
         planned.append(about[0])
         return apsw.SQLITE_OK
 
