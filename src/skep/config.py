@@ -77,11 +77,19 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     matching_queues: Annotated[int, Meta(ge=1, description="queues that a pop over a namespace or task looks at")] = (
         1_000
     )
-    replay_batch: Annotated[int, Meta(ge=1, description="dead letters that one transaction replays or purges")] = 500
+    replay_batch: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="dead letters that one transaction replays or purges, at the most: fewer where that takes long",
+        ),
+    ] = 500
     replays_listed: Annotated[
         int, Meta(ge=1, description="replayed messages that the answer names; the count is always whole")
     ] = 1_000
-    chore_rows: Annotated[int, Meta(ge=1, description="rows that one pass of a chore touches")] = 1_000
+    chore_rows: Annotated[
+        int, Meta(ge=1, description="rows that one pass of a chore touches, at the most: fewer where that takes long")
+    ] = 1_000
     chores_in_flight: Annotated[int, Meta(ge=1, description="chores that run at once")] = 4
 
 

@@ -142,9 +142,9 @@ async def test_purged_dead_letters_are_overwritten_where_they_are_in_sqlite(
         await engine.settle([settlement(popped, Outcome.REJECT)])
         assert sqlite_disk.found(CARDS[:1])
 
-        assert await engine.dead_letters.purge(DeadLetterFilter(queue=QueueKey("payments.dead"))) == 1
         clock.advance(10)
         await engine._store.retain(PAYMENTS, engine.now(), 100)
+        assert await engine.dead_letters.purge(DeadLetterFilter(queue=QueueKey("payments.dead"))) == 1
         await swept(engine)
 
         assert sqlite_disk.found(CARDS[:1]) == []

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import apsw
 
@@ -20,14 +20,25 @@ from skep.store.sqlite.session import Session
 
 T = TypeVar("T")
 Work = Callable[[Session], T]
+Piece = Callable[[Session, int], T]
+"""A piece of a chore, which touches at most so many messages."""
+
+
+class Pieced(Protocol):
+    """What runs pieces of chores: of a kind, with at most so many messages; the last argument tells whether there is more to do."""
+
+    def __call__(self, kind: str, work: Piece[T], most: int, more: Callable[[T], bool], /) -> Awaitable[T]:
+        """Wait for what the work returns."""
+        ...
 
 
 class Call(NamedTuple):
-    """Something to do and whom to tell. ``bare`` work runs outside a transaction."""
+    """Something to do and whom to tell. ``bare`` work runs outside a transaction, and ``long`` work in the thread."""
 
     work: Work[Any]
     future: asyncio.Future[Any]
     bare: bool = False
+    long: bool = False
 
 
 class Answer(NamedTuple):

@@ -7,12 +7,13 @@ ages out. A look is made of many short transactions, so that callers come in bet
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from skep.clock import Instant, seconds
 from skep.model import QueueKey
 from skep.store.rules import KEPT_SAMPLES_SECONDS, KEYFRAME_SECONDS, SAMPLE_EVERY_SECONDS, birth, is_new
+from skep.store.sqlite.calls import Pieced
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.stats import group_counters, queue_counters
 from skep.store.statements import load_statements
@@ -20,7 +21,7 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "sampling")
 
 PIECE = 100
-"""Queues that one transaction looks at; or tenants."""
+"""Queues that one transaction looks at, at the most; or tenants."""
 MINUTE = seconds(60)
 _WHOLE_TENANT = 0
 _QUEUE_ITSELF = 0
@@ -30,7 +31,6 @@ SampleKey = tuple[int, int]
 """Queue and group."""
 PastKey = tuple[str, int]
 """Tenant and queue."""
-Write = Callable[[Callable[[Session], "Piece"]], Awaitable["Piece"]]
 
 
 class Noted(NamedTuple):
@@ -47,7 +47,7 @@ class Tenant(NamedTuple):
     created_at: int
 
 
-class Piece(NamedTuple):
+class Seen(NamedTuple):
     """What one transaction saw: the newest rows now, what tenants have of it, and the last queue; None when there is no other."""
 
     samples: dict[SampleKey, Noted]
@@ -64,27 +64,29 @@ class Sampling:
         self._past: dict[PastKey, Noted] = {}
         self._looked_at: Instant | None = None
 
-    async def look(self, write: Write, now: Instant) -> None:
-        """Look at everything once. ``write`` runs a piece in a transaction; only what was committed is remembered."""
+    async def look(self, run: Pieced, now: Instant) -> None:
+        """Look at everything once. ``run`` does a piece in a transaction; only what was committed is remembered."""
         samples: dict[SampleKey, Noted] = {}
         past: dict[PastKey, Noted] = {}
         tenants: dict[str, Tenant] = {}
         after: int | None = 0
         while after is not None:
-            piece = await write(lambda session, after=after: self._look_at_queues(session, after, now))  # type: ignore[misc]
-            samples |= piece.samples
-            past |= piece.past
-            for name, tenant in piece.tenants.items():
+            seen = await run("sample", partial(self._look_at_queues, after, now), PIECE, _has_more)
+            samples |= seen.samples
+            past |= seen.past
+            for name, tenant in seen.tenants.items():
                 tenants[name] = _together(tenants.get(name), tenant)
-            after = piece.last_id
-        for names in _in_pieces(list(tenants)):
-            wanted = {name: tenants[name] for name in names}
-            past |= (await write(lambda session, wanted=wanted: self._look_at_tenants(session, wanted, now))).past  # type: ignore[misc]
+            after = seen.last_id
+        left = list(tenants.items())
+        while left:
+            seen = await run("sample tenants", partial(self._look_at_tenants, left, now), PIECE, _has_more)
+            past |= seen.past
+            del left[: len(seen.past)]
         # Those that are gone are forgotten with the old memory.
         self._samples, self._past, self._looked_at = samples, past, now
 
-    def _look_at_queues(self, session: Session, after: int, now: Instant) -> Piece:
-        found = session.rows(SQL["queues_after"], (after, PIECE))
+    def _look_at_queues(self, after: int, now: Instant, session: Session, size: int) -> Seen:
+        found = session.rows(SQL["queues_after"], (after, size))
         samples, past = (
             Samples(session, self._samples, self._held_at(now), now),
             Past(session, self._past, self._held_at(now), now),
@@ -102,14 +104,14 @@ class Sampling:
                 tenants[tenant] = _together(tenants.get(tenant), Tenant(figures, queue.created_at))
         samples.write()
         past.write()
-        return Piece(samples.newest, past.newest, tenants, found[-1][0] if len(found) == PIECE else None)
+        return Seen(samples.newest, past.newest, tenants, found[-1][0] if len(found) == size else None)
 
-    def _look_at_tenants(self, session: Session, tenants: dict[str, Tenant], now: Instant) -> Piece:
+    def _look_at_tenants(self, tenants: list[tuple[str, Tenant]], now: Instant, session: Session, size: int) -> Seen:
         past = Past(session, self._past, self._held_at(now), now)
-        for name, tenant in tenants.items():
+        for name, tenant in tenants[:size]:
             past.see((name, _WHOLE_TENANT), tenant.figures, tenant.created_at)
         past.write()
-        return Piece({}, past.newest, {}, None)
+        return Seen({}, past.newest, {}, None)
 
     def _held_at(self, now: Instant) -> int:
         """Until when what has changed now is known to have been as noted. Nothing changes while there is no server."""
@@ -195,5 +197,5 @@ def _together(one: Tenant | None, other: Tenant) -> Tenant:
     return Tenant(sums, min(one.created_at, other.created_at))
 
 
-def _in_pieces(names: list[str]) -> Iterator[list[str]]:
-    return (names[start : start + PIECE] for start in range(0, len(names), PIECE))
+def _has_more(seen: Seen) -> bool:
+    return seen.last_id is not None

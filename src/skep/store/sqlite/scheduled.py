@@ -27,6 +27,7 @@ from skep.scheduled import (
     walk_rows,
 )
 from skep.store.sqlite.access import Running
+from skep.store.sqlite.calls import Pieced
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, next_place
 from skep.store.sqlite.session import QueueRow, Row, Session
@@ -38,8 +39,8 @@ SQL = load_statements(__package__, "scheduled")
 class SqliteScheduled:
     """Implements `skep.store.scheduled.ScheduledStore` with the store's own threads."""
 
-    def __init__(self, write: Running, read: Running) -> None:
-        self._write = write
+    def __init__(self, piece: Pieced, read: Running) -> None:
+        self._piece = piece
         self._read = read
 
     async def page(
@@ -66,7 +67,12 @@ class SqliteScheduled:
         now: Instant,
     ) -> ScheduledChange:
         """Change at most so many of those that fit."""
-        return await self._write(lambda session: change(session, wanted, what, deliver_at, after, limit, now))
+        return await self._piece(
+            f"{what} scheduled",
+            lambda session, size: change(session, wanted, what, deliver_at, after, size, now),
+            limit,
+            lambda step: step.after is not None,
+        )
 
 
 def page(

@@ -83,6 +83,7 @@ from skep.operations import (
 from skep.records import Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
+from skep.store.pieces import Pieces
 from skep.store.records import RecordStore
 from skep.store.refusals import RefusalStore
 from skep.store.scheduled import ScheduledStore
@@ -109,7 +110,7 @@ from skep.store.sqlite import (
     vacuum,
 )
 from skep.store.sqlite.access import SqliteAccess
-from skep.store.sqlite.calls import Reader, Work
+from skep.store.sqlite.calls import Piece, Reader, Work
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.delete import delete_message
@@ -130,6 +131,8 @@ T = TypeVar("T")
 
 MANY_MESSAGES = 2_000
 """A call that touches so many messages would keep the event loop from its other callers, and is made in a thread."""
+PIECE_SECONDS = 0.002
+"""How long a piece of a chore may work before it is committed, about: others wait that long for it."""
 
 
 class SqliteStore:
@@ -145,12 +148,13 @@ class SqliteStore:
         self._bulk_readers: list[Reader] = []
         self._bulk_start = asyncio.Lock()
         self._bulk_turn = 0
+        self._pieces = Pieces(PIECE_SECONDS)
         self._sampling = Sampling()
         self._shrinking = vacuum.Shrinking()
         self.access: AccessStore = SqliteAccess(self._write, self._read)
         self.refusals: RefusalStore = SqliteRefusals(self._write, self._read)
         self.records: RecordStore = SqliteRecords(self._write, self._read)
-        self.scheduled: ScheduledStore = SqliteScheduled(self._write, self._read)
+        self.scheduled: ScheduledStore = SqliteScheduled(self._piece, self._read)
 
     @property
     def commits(self) -> int:
@@ -211,6 +215,22 @@ class SqliteStore:
         if self._writer is None:
             raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
         return await self._writer.call(work, short=messages < MANY_MESSAGES)
+
+    async def _piece(self, kind: str, work: Piece[T], most: int, more: Callable[[T], bool]) -> T:
+        """Write a piece of a chore, behind all callers: ``work`` is told how many messages it may touch, at most ``most``.
+
+        ``more`` tells from what it returns whether there is more to do.
+        """
+        if self._writer is None:
+            raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
+        pieces = self._pieces
+        return await self._writer.piece(
+            lambda session: pieces.measured(kind, most, lambda size: work(session, size), more),
+            long=pieces.is_long(kind),
+        )
+
+    async def _chore(self, kind: str, work: Piece[Chore], most: int) -> Chore:
+        return await self._piece(kind, work, most, lambda chore: chore.more)
 
     async def _destroy(self, work: Work[T], done: str) -> T:
         """Write, and leave nothing of what was before in the write-ahead log."""
@@ -430,7 +450,12 @@ class SqliteStore:
         after: Seq | None = None,
     ) -> ReplayStep:
         """Move the oldest matches back to their source queues."""
-        return await self._write(lambda session: dead.replay(session, wanted, ids, until, now, edited, after))
+        return await self._piece(
+            "replay",
+            lambda session, size: dead.replay(session, wanted, ids[:size], until, now, edited, after),
+            len(ids),
+            lambda step: step.after is not None,
+        )
 
     async def replays(
         self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
@@ -440,7 +465,12 @@ class SqliteStore:
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
         """Delete matches."""
-        return await self._write(lambda session: dead.purge(session, wanted, limit, now, after))
+        return await self._piece(
+            "purge",
+            lambda session, size: dead.purge(session, wanted, size, now, after),
+            limit,
+            lambda step: step.after is not None,
+        )
 
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
@@ -609,26 +639,26 @@ class SqliteStore:
 
     async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         """Let scheduled messages that are due enter the log."""
-        return await self._write(lambda session: chores.promote(session, key, now, limit))
+        return await self._chore("promote", lambda session, size: chores.promote(session, key, now, size), limit)
 
     async def expire(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         """Settle what is too old, and bury what ran out of attempts."""
-        return await self._write(lambda session: chores.expire(session, key, now, limit))
+        return await self._chore("expire", lambda session, size: chores.expire(session, key, now, size), limit)
 
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         """Delete from the head of the log what retention and clearing allow."""
-        return await self._write(lambda session: retain.retain(session, key, now, limit))
+        return await self._chore("retain", lambda session, size: retain.retain(session, key, now, size), limit)
 
     async def put_right(self, now: Instant, limit: int) -> Chore:
         return await self._write(lambda session: put_right.put_right(session, now, limit))
 
     async def sample(self, now: Instant) -> None:
         """Note which counters changed, in pieces."""
-        await self._sampling.look(self._write, now)
+        await self._sampling.look(self._piece, now)
 
     async def sweep(self, now: Instant, limit: int) -> Chore:
         """Remove what has aged out, and the data of deleted queues."""
-        return await self._write(lambda session: chores.sweep(session, now, limit))
+        return await self._chore("sweep", lambda session, size: chores.sweep(session, now, size), limit)
 
     async def maintain(self) -> None:
         """Copy the write-ahead log into the database and cut it; give back room that the file has to spare."""
@@ -636,7 +666,7 @@ class SqliteStore:
             return
         await self._writer.call(chores.maintain, bare=True)
         for _ in range(vacuum.STEPS):
-            if not await self._writer.call(self._shrinking.step, bare=True):
+            if not await self._writer.piece(self._shrinking.step, bare=True):
                 return
 
     def connections(self) -> Connections:

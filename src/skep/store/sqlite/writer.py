@@ -7,6 +7,9 @@ Short calls run on the event loop's own thread. In another thread each of their 
 to get it back, which costs many times what the statement does. Long ones, and commits where the disk is slow, run in a thread; short
 ones wait for it, since the connection is in one place at a time. Checkpoints have a thread and a connection of their own: nobody
 waits for them.
+
+Chores come last. A piece of one is a transaction of its own, on the event loop, since it is short. It runs when no caller waits, or
+once all who waited have been served. While callers come and go, the next piece waits twice as long as the last one took.
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ SLOW_COMMIT_SECONDS = 0.001
 """A disk that takes longer for a commit is waited for in the thread, while the event loop goes on."""
 NEWEST_SHARE = 0.2
 """What the latest commit counts for in how long commits take."""
+CALLERS_SECONDS = 0.1
+"""A caller who came within this time is followed by others, who should not meet a chore each time."""
+REST = 2.0
+"""So many times as long as a piece of a chore took is left to such callers."""
 
 log = structlog.get_logger("skep.store.sqlite")
 
@@ -51,8 +58,14 @@ class Writer:
         self._max_together = max_together
         self._short: deque[Call] = deque()
         self._long: deque[Call] = deque()
-        self._long_next = False
+        self._pieces: deque[Call] = deque()
+        self._turns = deque((self._serve_short, self._serve_long, self._serve_piece))
         self._planned = False
+        self._called_at = -CALLERS_SECONDS
+        self._piece_begun_at: float | None = None
+        """When the piece of a chore began that is under way."""
+        self._rest_ends_at = 0.0
+        self._resting: asyncio.TimerHandle | None = None
         self._away = False
         """Whether the thread has the connection."""
         self._commit_seconds = 0.0
@@ -80,6 +93,8 @@ class Writer:
     async def stop(self) -> None:
         """Finish what waits, then close the connection."""
         self._stopping = True
+        if self._pieces:
+            self._plan()
         await self._idle.wait()
         if self._connected:
             self._connected = False
@@ -88,11 +103,19 @@ class Writer:
 
     async def call(self, work: Work[T], *, short: bool = False, bare: bool = False) -> T:
         """Run ``work``; its result once it is committed. ``short`` is what may run on the event loop."""
+        self._called_at = time.perf_counter()
+        return await self._ask(self._short if short else self._long, work, bare)
+
+    async def piece(self, work: Work[T], *, long: bool = False, bare: bool = False) -> T:
+        """Run ``work``, which is a piece of a chore, behind all callers. A ``long`` one runs in the thread."""
+        return await self._ask(self._pieces, work, bare, long)
+
+    async def _ask(self, waiting: deque[Call], work: Work[T], bare: bool, long: bool = False) -> T:
         async with self._room:
             if self._stopping:
                 raise SkepError(Code.STOPPING, f"{self._path} is being closed")
             future: asyncio.Future[T] = self._loop.create_future()
-            (self._short if short else self._long).append(Call(work, future, bare))
+            waiting.append(Call(work, future, bare, long))
             self._plan()
             return await future
 
@@ -116,23 +139,67 @@ class Writer:
             self._loop.call_soon(self._pass)
 
     def _pass(self) -> None:
-        """Serve what waits: the short calls and the long ones by turns."""
+        """Serve what waits: the short calls, the long ones and a piece of a chore by turns."""
         self._planned = False
-        if self._short and not (self._long and self._long_next):
-            self._long_next = True
-            self._serve_here(self._take(self._short))
-        elif self._long:
-            self._long_next = False
-            self._hand_over(self._served, self._take(self._long))
+        for _ in range(len(self._turns)):
+            serve = self._turns[0]
+            self._turns.rotate(-1)
+            if serve():
+                break
         self._go_on()
+
+    def _serve_short(self) -> bool:
+        if self._short:
+            self._serve_here(self._take(self._short))
+            return True
+        return False
+
+    def _serve_long(self) -> bool:
+        if self._long:
+            self._hand_over(self._served, self._take(self._long))
+            return True
+        return False
+
+    def _serve_piece(self) -> bool:
+        if not self._pieces or self._rest_left() > 0:
+            return False
+        call = self._pieces.popleft()
+        self._piece_begun_at = time.perf_counter()
+        if call.bare or call.long:
+            self._hand_over(self._served, [call])
+        else:
+            self._serve_here([call])
+        return True
 
     def _go_on(self) -> None:
         if self._away:
             return
-        if self._short or self._long:
+        self._end_piece()
+        if self._short or self._long or (self._pieces and self._rest_left() <= 0):
             self._plan()
+        elif self._pieces:
+            self._rest()
         else:
             self._idle.set()
+
+    def _end_piece(self) -> None:
+        """After a piece of a chore the next one waits, if callers are about."""
+        if self._piece_begun_at is not None:
+            now = time.perf_counter()
+            took, self._piece_begun_at = now - self._piece_begun_at, None
+            callers = now - self._called_at < CALLERS_SECONDS + took
+            self._rest_ends_at = now + REST * took if callers else now
+
+    def _rest_left(self) -> float:
+        return 0.0 if self._stopping else self._rest_ends_at - time.perf_counter()
+
+    def _rest(self) -> None:
+        if self._resting is None:
+            self._resting = self._loop.call_later(self._rest_left(), self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        self._plan()
 
     def _take(self, waiting: deque[Call]) -> list[Call]:
         return [waiting.popleft() for _ in range(min(len(waiting), self._max_together))]

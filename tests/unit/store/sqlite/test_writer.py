@@ -6,14 +6,16 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
-from skep.clock import ManualClock
+from skep.clock import Instant, ManualClock
 from skep.ids import IdMint
-from skep.model import NewMessage, Outcome, PopRequest, PushBatch, QueueKey, QueueSettings, Token
-from skep.store.sqlite import SqliteStore, writer
+from skep.model import NewMessage, Outcome, PopRequest, PushBatch, QueueChanges, QueueKey, QueueSettings, Token
+from skep.store import pieces
+from skep.store.sqlite import SqliteStore, receipts, retain, writer
 from skep.store.sqlite import store as store_module
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.session import Session
@@ -22,6 +24,7 @@ KEY = QueueKey("orders")
 CLOCK = ManualClock()
 MINT = IdMint(CLOCK)
 NOW = CLOCK.now()
+LATER = Instant(NOW + 10_000_000)
 
 
 def batch(*payloads: bytes) -> PushBatch:
@@ -165,3 +168,113 @@ async def test_statements_are_planned_once_and_not_for_every_value(store: Sqlite
     await cycle()
 
     assert planned == []
+
+
+@pytest.fixture
+async def doomed(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> SqliteStore:
+    """A store in which retention has 40 messages to delete, in pieces of 4."""
+    monkeypatch.setattr(pieces, "FIRST", 4)
+    monkeypatch.setattr(store._pieces, "took", lambda *_: None)
+    await store.push([batch(*[b"x"] * 40)], NOW)
+    await store.update_queue(KEY, QueueChanges(retention_seconds=1.0, retention_ignores_groups=True), NOW)
+    return store
+
+
+async def retained(store: SqliteStore) -> int:
+    """Let retention run to its end; how many pieces it took."""
+    count = 1
+    while (await store.retain(KEY, LATER, 1_000)).more:
+        count += 1
+    return count
+
+
+async def test_callers_come_between_the_pieces_of_a_chore(doomed: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    pushing: list[asyncio.Task[object]] = []
+    delete, push = retain.retain, receipts.push
+
+    def a_piece(*args: Any) -> Any:
+        order.append("piece")
+        pushing.append(asyncio.get_running_loop().create_task(doomed.push([batch(b"y")], LATER)))
+        return delete(*args)
+
+    def a_push(*args: Any) -> Any:
+        order.append("push")
+        return push(*args)
+
+    monkeypatch.setattr(retain, "retain", a_piece)
+    monkeypatch.setattr(receipts, "push", a_push)
+    waiting = [asyncio.create_task(doomed.retain(KEY, LATER, 1_000)) for _ in range(4)]
+
+    await asyncio.gather(*waiting)
+    await asyncio.gather(*pushing)
+
+    assert order == ["piece", "push"] * 4, "who came during a piece is served before the next, however many wait"
+
+
+async def test_a_chore_comes_to_its_end_though_callers_always_wait(doomed: SqliteStore) -> None:
+    done = asyncio.Event()
+
+    async def push_on() -> None:
+        while not done.is_set():
+            await doomed.push([batch(b"y")], LATER)
+
+    callers = [asyncio.create_task(push_on()) for _ in range(3)]
+    async with asyncio.timeout(60):
+        count = await retained(doomed)
+    done.set()
+    await asyncio.gather(*callers)
+
+    assert count == 10
+
+
+async def test_while_callers_are_about_the_next_piece_leaves_them_time(
+    doomed: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "CALLERS_SECONDS", 1e9)
+    monkeypatch.setattr(writer, "REST", 1e9)
+    await doomed.retain(KEY, LATER, 1_000)
+    second = asyncio.create_task(doomed.retain(KEY, LATER, 1_000))
+
+    for _ in range(10):
+        await doomed.push([batch(b"y")], LATER)
+    assert not second.done()
+
+    await doomed.close()
+    assert (await second).done == 4, "nothing rests when the store is closed"
+
+
+async def test_with_nobody_about_pieces_follow_each_other_at_once(
+    doomed: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "CALLERS_SECONDS", -1e9)
+    monkeypatch.setattr(writer, "REST", 1e9)
+
+    async with asyncio.timeout(60):
+        assert await retained(doomed) == 10
+
+
+async def test_a_piece_runs_on_the_loop_unless_its_kind_takes_long(
+    doomed: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SLOW_COMMIT_SECONDS", 60)
+    monkeypatch.setattr(writer, "REST", 0)
+    threads = committing_threads(doomed)
+    await doomed.retain(KEY, LATER, 1_000)
+    assert threads == [threading.get_ident()]
+
+    doomed._pieces._long.add("retain")
+    await doomed.retain(KEY, LATER, 1_000)
+    assert threads[1:]
+    assert threading.get_ident() not in threads[1:]
+
+
+async def test_what_a_piece_did_is_there_when_the_store_is_opened_again(doomed: SqliteStore, tmp_path: Path) -> None:
+    await doomed.retain(KEY, LATER, 1_000)
+    await doomed.retain(KEY, LATER, 1_000)
+    await doomed.close()
+
+    again = SqliteStore(tmp_path / "skep.db")
+    await again.open()
+    assert (await again.log_bounds(KEY)).first_seq == 9
+    await again.close()
