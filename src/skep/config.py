@@ -230,7 +230,12 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = False
     safety_poll_seconds: Annotated[
-        float, Meta(gt=0, description="a parked pop looks again after this long, though nothing woke it")
+        float,
+        Meta(
+            gt=0,
+            description="a parked pop looks again after this long at the latest, though nothing woke it; where no other server "
+            "uses the store, after 50 seconds",
+        ),
     ] = 5.0
     watch_seconds: Annotated[
         float, Meta(gt=0, description="how long other servers are asked to announce pushes, each time")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import cast
 
 import pytest
 
@@ -157,6 +158,51 @@ class TestBounded:
             await driver.push("1", queue=QueueKey(f"q{number}"))
 
         assert driver.engine.logical_queues <= 3
+
+
+def looked_at(driver: EngineDriver, chore: str) -> list[QueueKey]:
+    """The queues that a chore has looked at, by name."""
+    return sorted(cast("list[QueueKey]", driver.store.calls[chore]))
+
+
+class TestSharedStore:
+    @pytest.fixture
+    def settings(self) -> EngineSettings:
+        return EngineSettings(shared=True)
+
+    async def test_each_queue_is_looked_at_once_a_minute_but_not_all_of_them_at_one_moment(
+        self, driver: EngineDriver
+    ) -> None:
+        """What a server that died had planned is found by the others."""
+        keys = [QueueKey(f"q{number}") for number in range(40)]
+        for key in keys:
+            await driver.engine.create_queue(key)
+        await calm(driver, keys[-1])
+        for _ in range(61):  # the first look at all of them, which gives each its turn
+            await driver.advance(1)
+        driver.store.calls.clear()
+        together = []
+        for _ in range(60):
+            before = len(driver.store.calls["promote"])
+            await driver.advance(1)
+            together.append(len(driver.store.calls["promote"]) - before)
+
+        for chore in ("promote", "expire", "retain"):
+            assert looked_at(driver, chore) == sorted(keys)
+        assert max(together) < len(keys) / 4
+
+    async def test_all_queues_are_looked_at_at_once_when_changes_were_missed(self, driver: EngineDriver) -> None:
+        keys = [QueueKey(f"q{number}") for number in range(10)]
+        for key in keys:
+            await driver.engine.create_queue(key)
+        await calm(driver, keys[-1])
+        driver.store.calls.clear()
+        driver.store.fail_next("list_queues", SkepError(Code.STORE_BUSY, "busy"))
+        driver.engine.caches.missed()
+        await driver.quiet()
+        await driver.advance(1)
+
+        assert looked_at(driver, "promote") == sorted(keys), "also after a look that failed"
 
 
 async def test_a_push_to_a_queue_made_by_it_learns_its_settings(driver: EngineDriver) -> None:

@@ -8,9 +8,22 @@ import pytest
 
 from skep.clock import Instant, seconds
 from skep.config import EngineSettings, Limits
+from skep.engine.polls import ALONE_SECONDS, SPREAD
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
-from skep.model import FROM_NOW, ClearScope, DeadLetterFilter, Outcome, PushBatch, QueueKey, QueueSettings, Retry, Start
+from skep.model import (
+    FROM_NOW,
+    ClearScope,
+    DeadLetterFilter,
+    Outcome,
+    PopResult,
+    PushBatch,
+    QueueKey,
+    QueueSettings,
+    Retry,
+    Start,
+)
+from skep.store.rules import ACTIVE_EVERY_MICROS
 from tests.engine.driver import ORDERS, EngineDriver, answer, message, settlement, until
 
 
@@ -258,29 +271,6 @@ async def test_what_is_scheduled_is_claimed_for_nobody(driver: EngineDriver) -> 
     poll.cancel()
 
 
-async def test_the_safety_poll_finds_what_nobody_announced(driver: EngineDriver) -> None:
-    poll = await driver.polling()
-    looks = len(driver.store.calls["pop"])
-    now = driver.clock.now()
-    await driver.store.inner.push([PushBatch([message("1")], IdMint(driver.clock).mint_many(1))], now)
-    driver.clock.advance(4.9)
-    assert len(driver.store.calls["pop"]) == looks
-    driver.clock.advance(0.1)
-
-    assert await answer(poll) == ["1"]
-
-
-async def test_an_idle_poll_looks_only_when_the_safety_poll_is_due(driver: EngineDriver) -> None:
-    poll = await driver.polling(wait_seconds=21)
-    for look in range(1, 5):
-        assert len(driver.store.calls["pop"]) == look
-        await driver.advance(5)
-        await until(lambda: driver.engine.parked_polls == 1)
-    driver.clock.advance(1)
-
-    assert await answer(poll) == []
-
-
 async def test_a_store_error_reaches_a_poll_that_waits(driver: EngineDriver) -> None:
     poll = await driver.polling()
     driver.store.fail_next("pop", SkepError(Code.STORE_UNAVAILABLE, "gone"))
@@ -311,10 +301,79 @@ class TestBound:
         assert sorted([await answer(poll) for poll in polls]) == [["1"], ["2"]]
 
 
+async def test_where_nobody_else_writes_a_poll_looks_once_a_minute_and_only_so_that_its_group_is_in_use(
+    driver: EngineDriver,
+) -> None:
+    await driver.push("1")
+    await driver.ack(await driver.pop())
+    poll = await driver.polling(wait_seconds=300)
+    looks, unused = len(driver.store.calls["pop"]), list[float]()
+    for _ in range(600):
+        await driver.advance(0.5)
+        await until(lambda: driver.engine.parked_polls == 1 or poll.done())
+        unused.append((await driver.engine.look.queue_stats(ORDERS)).groups[0].inactive_seconds)
+
+    assert await answer(poll) == []
+    assert 300 / ALONE_SECONDS <= len(driver.store.calls["pop"]) - looks <= 300 / ALONE_SECONDS / (1 - SPREAD) + 1
+    assert max(unused) < 120, "else it could be idle, and retention would no longer wait for it"
+    assert seconds(ALONE_SECONDS) < ACTIVE_EVERY_MICROS, "however the looks fall"
+
+
+async def test_a_server_with_waiting_polls_asks_nothing_of_its_store_but_to_note_the_time_and_figures(
+    driver: EngineDriver,
+) -> None:
+    polls = []
+    for key in (QueueKey(f"q{number}") for number in range(3)):
+        await driver.engine.create_queue(key)
+        polls.append(await driver.polling(key, wait_seconds=300))
+    await driver.quiet()
+    driver.store.calls.clear()
+    for _ in range(20):
+        await driver.advance(1)
+
+    assert set(driver.store.calls) <= {"put_right", "sample", "maintain", "waiting_operations"}
+    for poll in polls:
+        poll.cancel()
+
+
 class TestSharedStore:
     @pytest.fixture
     def settings(self) -> EngineSettings:
-        return EngineSettings(shared=True)
+        return EngineSettings(shared=True, watch_seconds=10_000)
+
+    async def test_the_safety_poll_finds_what_nobody_announced(self, driver: EngineDriver) -> None:
+        poll = await self.waiting(driver)
+        looks = len(driver.store.calls["pop"])
+        now = driver.clock.now()
+        await driver.store.inner.push([PushBatch([message("1")], IdMint(driver.clock).mint_many(1))], now)
+        await driver.advance(2.4)
+        assert len(driver.store.calls["pop"]) == looks
+        driver.clock.advance(2.6)
+
+        assert await answer(poll) == ["1"]
+
+    async def test_safety_polls_of_many_lines_do_not_come_together(self, driver: EngineDriver) -> None:
+        polls, looks = [], []
+        for key in (QueueKey(f"q{number}") for number in range(50)):
+            await driver.engine.create_queue(key)
+            polls.append(await self.waiting(driver, key))
+        for _ in range(50):
+            before = len(driver.store.calls["pop"])
+            await driver.advance(0.1)
+            await until(lambda: driver.engine.parked_polls == len(polls))
+            looks.append(len(driver.store.calls["pop"]) - before)
+
+        assert sum(looks) >= len(polls), "each looked"
+        assert max(looks) < len(polls) / 4
+        for poll in polls:
+            poll.cancel()
+
+    async def waiting(self, driver: EngineDriver, queue: QueueKey = ORDERS) -> asyncio.Task[PopResult]:
+        """A pop that has looked for the last time before it sleeps: other servers know that it waits."""
+        parked = driver.engine.parked_polls
+        poll = asyncio.ensure_future(driver.engine.pop(queue, wait_seconds=300))
+        await until(lambda: driver.engine.parked_polls > parked and not driver.engine._in_flight._background)
+        return poll
 
     async def test_other_servers_are_told_and_then_one_more_look_is_taken(self, driver: EngineDriver) -> None:
         poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60))
@@ -344,3 +403,36 @@ class TestWithoutSafetyPoll:
             got.append(await answer(poll))
 
         assert got == [["0"], ["1"], ["2"]]
+
+    async def test_a_poll_is_woken_when_a_retry_is_due(self, driver: EngineDriver) -> None:
+        await driver.push("1")
+        await driver.nack((await driver.pop())[0], Retry.BACKOFF)
+        poll = await driver.polling()
+        driver.clock.advance(59)
+
+        assert await answer(poll) == ["1"]
+
+    async def test_a_poll_is_woken_when_a_scheduled_message_is_due(self, driver: EngineDriver) -> None:
+        poll = await driver.polling()
+        await driver.push("1", deliver_at=Instant(driver.clock.now() + seconds(33)))
+        driver.clock.advance(33)
+
+        assert await answer(poll) == ["1"]
+
+    async def test_who_waits_for_dead_letters_is_woken_whoever_buries_them(self, driver: EngineDriver) -> None:
+        """The lease runs out with its last attempt, and a pop that waits comes to it before the chore does."""
+        dead = QueueKey("orders.dead")
+        await driver.engine.create_queue(dead)
+        await driver.push("1")
+        await driver.nack((await driver.pop())[0])
+        await driver.pop(lease_seconds=33)
+        driver.store.hold("expire")
+        poll, letters = await driver.polling(), await driver.polling(dead)
+        looks = len(driver.store.calls["pop"])
+        driver.clock.advance(33)
+        await until(lambda: len(driver.store.calls["pop"]) > looks and driver.engine.parked_polls == 2)
+        assert not letters.done()
+        driver.store.let_go("expire")
+
+        assert await answer(letters) == ["1"]
+        poll.cancel()

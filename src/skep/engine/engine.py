@@ -41,6 +41,7 @@ from skep.engine.matching import Match
 from skep.engine.opening import OpeningStore
 from skep.engine.operations import Operations
 from skep.engine.past import Past
+from skep.engine.polls import Safety
 from skep.engine.reading import Logs
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.engine.records import Records
@@ -125,13 +126,28 @@ class Engine:
         self._in_flight = InFlight()
         self._timers = Timers(clock)
         self._lifecycle = Lifecycle(
-            store, clock, self._timers, self.settings, self._wake, self._queue_found, self._tick, self.encryption.learn
+            store,
+            clock,
+            random,
+            self._timers,
+            self.settings,
+            self._wake,
+            self._queue_found,
+            self._tick,
+            self.encryption.learn,
         )
         self._registry = Registry(self._make_queue, clock, self.settings)
         self._dispenser = Dispenser(store, clock, ids, self._timers, self._in_flight, self.settings, self._registry.get)
         self._announcer = Announcer(clock, self._lifecycle, self._registry)
         self._surroundings = Surroundings(
-            store, clock, self._timers, self._lifecycle, self.settings, self._dispenser.abandoned, self._announcer.died
+            store,
+            clock,
+            self._timers,
+            self._lifecycle,
+            self.settings,
+            self._dispenser.abandoned,
+            self._announcer.died,
+            Safety(random, self.settings),
         )
         self.access = Access(store, clock, self._in_flight)
         self.refusals = Refusals(store, clock, self._timers, self._in_flight)

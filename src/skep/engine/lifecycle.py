@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import structlog
 
@@ -56,30 +57,38 @@ class Plan:
         "expire",
         "expire_after",
         "looks_after_leases",
+        "phase",
         "promote",
-        "queue_id",
+        "queue",
         "retain",
         "retain_after",
         "settled_after",
     )
 
-    def __init__(self, promote: Timed, expire: Timed, retain: Timed) -> None:
+    def __init__(self, promote: Timed, expire: Timed, retain: Timed, phase: float) -> None:
+        """``phase`` (0 to 1) is its turn when all queues are looked at: so they are not looked at together."""
+        self.phase = phase
         self.promote = promote
         self.expire = expire
         self.retain = retain
         self.dead_letters: QueueKey | None = None
-        self.queue_id = 0
+        self.queue: Queue | None = None
         self.looks_after_leases = True
         self.expire_after: int | None = None
         self.retain_after: int | None = None
         self.settled_after: int | None = None
+
+    @property
+    def chores(self) -> tuple[Timed, Timed, Timed]:
+        """All of them."""
+        return self.promote, self.expire, self.retain
 
     def learn(self, queue: Queue) -> None:
         """Take over a queue's settings."""
         settings = queue.settings
         name = dead_letter_target(queue.key.name, settings, queue.holds_dead_letters)
         self.dead_letters = None if name is None else QueueKey(name, queue.key.tenant)
-        self.queue_id = queue.id
+        self.queue = queue
         self.looks_after_leases = settings.max_attempts > 0 or may_lose_messages(settings, queue.holds_dead_letters)
         self.expire_after = _shortest(settings.max_age_seconds, settings.max_wait_seconds)
         # Also by age: the queue may have become a dead-letter queue since.
@@ -95,6 +104,7 @@ class Lifecycle:
         self,
         store: Store,
         clock: Clock,
+        random: Random,
         timers: Timers,
         settings: EngineSettings,
         on_ready: Callable[[QueueKey], None],
@@ -108,6 +118,7 @@ class Lifecycle:
         """
         self._store = store
         self._clock = clock
+        self._random = random
         self._timers = timers
         self._settings = settings
         self._limit = settings.limits.chore_rows
@@ -122,6 +133,8 @@ class Lifecycle:
         self._at_work = 0
         self._stopping = False
         self._discovery = Timed("discover", self._discover)
+        self._anew = True
+        """Whether the next look at all queues lets all their chores look at once; else each has its turn until the look after that."""
 
     def start(self) -> None:
         """Set the first timers: everything is looked at once now."""
@@ -185,17 +198,18 @@ class Lifecycle:
         """A queue was made, or its settings changed: all its chores look anew."""
         key = queue.key
         plan = self._plans.get(key)
-        fresh = plan is None or plan.queue_id != queue.id
+        fresh = plan is None or plan.queue is None or plan.queue.id != queue.id
         if plan is None:
             plan = self._plans[key] = Plan(
                 Timed("promote", lambda now: self._store.promote(key, now, self._limit), key),
                 Timed("expire", lambda now: self._store.expire(key, now, self._limit), key),
                 Timed("retain", lambda now: self._store.retain(key, now, self._limit), key),
+                self._random.random(),
             )
         plan.learn(queue)
         self._on_settings(queue)
         now = self._clock.now()
-        for timed in (plan.promote, plan.expire, plan.retain):
+        for timed in plan.chores:
             self._due(timed, now)
         if fresh:
             self._on_queue(queue)
@@ -204,13 +218,14 @@ class Lifecycle:
         """The queue is gone."""
         plan = self._plans.pop(key, None)
         if plan is not None:
-            for timed in (plan.promote, plan.expire, plan.retain):
+            for timed in plan.chores:
                 timed.live = False
                 if timed.timer is not None:
                     timed.timer.cancel()
 
     def look_anew(self) -> None:
         """Something may have changed of which nothing was heard: look at every queue."""
+        self._anew = True
         self._due(self._discovery, self._clock.now())
 
     def inspect(self, key: QueueKey) -> None:
@@ -290,18 +305,26 @@ class Lifecycle:
             )
             return Instant(self._clock.now() + backoff)
         timed.failures = 0
-        if chore.done and timed.key is not None:
-            self._on_ready(timed.key)
-            plan = self._plans.get(timed.key)
-            if plan is not None and timed is plan.expire and plan.dead_letters is not None:
-                self.pushed(plan.dead_letters, now)
-                self._on_ready(plan.dead_letters)
+        self._tell(timed, chore, now)
         if chore.more:
             return now
         if chore.next_at is not None and chore.next_at <= now:
             # A store that says "due already, but nothing to be had" must not make this loop spin.
             return Instant(now + FIRST_BACKOFF)
         return chore.next_at
+
+    def _tell(self, timed: Timed, chore: Chore, now: Instant) -> None:
+        """Wake who may have something of what a chore did."""
+        if timed.key is None:
+            return
+        if chore.done:
+            self._on_ready(timed.key)
+        plan = self._plans.get(timed.key)
+        if plan is not None and timed is plan.expire and plan.dead_letters is not None:
+            if chore.done:
+                self.pushed(plan.dead_letters, now)
+            # Also when there was nothing to do: a pop that came first may have buried what ran out, and tells nobody.
+            self._on_ready(plan.dead_letters)
 
     async def _inspect(self, key: QueueKey) -> Chore:
         try:
@@ -316,6 +339,21 @@ class Lifecycle:
 
     async def _discover(self, now: Instant) -> Chore:
         """Look at every queue there is; with other servers about, again and again."""
+        at_once, self._anew = self._anew, False
+        try:
+            unseen = await self._look_at_all(now, at_once)
+        except BaseException:
+            self._anew = self._anew or at_once
+            raise
+        for key in unseen:
+            # Deleted by another server, or made anew behind our back as we walked: a look of its own tells.
+            self.inspect(key)
+        if not self._settings.shared:
+            return Chore()
+        return Chore(next_at=Instant(now + seconds(self._settings.discover_seconds)))
+
+    async def _look_at_all(self, now: Instant, at_once: bool) -> set[QueueKey]:
+        """Look at the queues there are; those that were known and are not among them."""
         unseen = set(self._plans)
         tenant = ""
         while tenants := await self._store.tenants(after=tenant, limit=PAGE):
@@ -324,14 +362,19 @@ class Lifecycle:
                 while queues := await self._store.list_queues(tenant, after=name, limit=PAGE):
                     for queue in queues:
                         unseen.discard(queue.key)
-                        self.changed(queue)
+                        self._seen(queue, now, at_once)
                     name = queues[-1].key.name
-        for key in unseen:
-            # Deleted by another server, or made anew behind our back as we walked: a look of its own tells.
-            self.inspect(key)
-        if not self._settings.shared:
-            return Chore()
-        return Chore(next_at=Instant(now + seconds(self._settings.discover_seconds)))
+        return unseen
+
+    def _seen(self, queue: Queue, now: Instant, at_once: bool) -> None:
+        """A queue is there. Of one that is known only a server that has died can have left something: that has time until its turn."""
+        plan = self._plans.get(queue.key)
+        if at_once or plan is None or plan.queue != queue:
+            self.changed(queue)
+            return
+        at = Instant(now + seconds(self._settings.discover_seconds * plan.phase))
+        for timed in plan.chores:
+            self._due(timed, at)
 
     async def _put_right(self, now: Instant) -> Chore:
         done = await self._store.put_right(now, self._limit)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from skep.clock import Clock, Instant, seconds
+from skep.clock import Clock, Instant
 from skep.config import EngineSettings
 from skep.engine.batching import Lane, split
 from skep.engine.lifecycle import Lifecycle
-from skep.engine.polls import Line, Parking, Poll, Waiters
+from skep.engine.polls import Line, Parking, Poll, Safety, Waiters
 from skep.engine.timers import Timers
 from skep.model import (
     PopRequest,
@@ -43,7 +43,7 @@ class Settlements(NamedTuple):
 class Surroundings:
     """What every logical queue of an engine shares."""
 
-    __slots__ = ("clock", "give_back", "lifecycle", "on_dead", "settings", "store", "timers")
+    __slots__ = ("clock", "give_back", "lifecycle", "on_dead", "safety", "settings", "store", "timers")
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Surroundings:
         settings: EngineSettings,
         give_back: GiveBack,
         on_dead: OnDead,
+        safety: Safety,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -62,6 +63,7 @@ class Surroundings:
         self.settings = settings
         self.give_back = give_back
         self.on_dead = on_dead
+        self.safety = safety
 
 
 class LogicalQueue:
@@ -94,9 +96,8 @@ class LogicalQueue:
         self._pop_lane: Lane[PopRequest, PopResult] = Lane("pop", self._pop, limits, abandoned=shared.give_back)
         self._settle_lane: Lane[Settlements, list[SettleResult]] = Lane("settle", self._settle, limits)
         self._renew_lane: Lane[list[Renewal], list[RenewResult]] = Lane("renew", self._renew, limits)
-        safety = seconds(shared.settings.safety_poll_seconds)
         self.parking: Parking[LogicalQueue] = Parking(
-            lambda: Waiters(self, self._shared.clock, self._shared.timers, safety)
+            lambda: Waiters(self, self._shared.clock, self._shared.timers, self._shared.safety)
         )
 
     @property

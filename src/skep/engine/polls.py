@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from random import Random
 from typing import Generic, Protocol, TypeVar
 
-from skep.clock import MICROS_PER_MS, Clock, Instant
+from skep.clock import MICROS_PER_MS, Clock, Instant, seconds
+from skep.config import EngineSettings
 from skep.engine.timers import Timer, Timers
 from skep.model import PopRequest, PopResult
 
@@ -21,6 +23,26 @@ Line = tuple[str, str | None]
 
 SOONEST_REPOLL = 20 * MICROS_PER_MS
 """When the store says that something is ready but could not hand it out (another server holds it), look again after this."""
+ALONE_SECONDS = 50.0
+"""Where nobody else writes to the store no signal is lost. A look once in this time tells the store that the group is in use, which
+it wants to hear each minute (`ACTIVE_EVERY_MICROS`)."""
+SPREAD = 0.5
+"""By up to this share a safety poll comes early, so that those of many lines do not come together."""
+
+
+class Safety:
+    """How long a line waits until it looks again though nothing was signalled: a net for signals that were lost."""
+
+    __slots__ = ("_longest", "_random")
+
+    def __init__(self, random: Random, settings: EngineSettings) -> None:
+        longest = settings.safety_poll_seconds
+        self._longest = seconds(longest if settings.shared else max(longest, ALONE_SECONDS))
+        self._random = random
+
+    def next(self) -> int:
+        """Until the next look, in microseconds."""
+        return round(self._longest * (1 - SPREAD * self._random.random()))
 
 
 class Order(Protocol):
@@ -153,7 +175,7 @@ class Waiters(Generic[Place]):
 
     __slots__ = ("_clock", "_place", "_safety", "_timer", "_timers", "polls", "quiet", "stirs")
 
-    def __init__(self, place: Place, clock: Clock, timers: Timers, safety: int) -> None:
+    def __init__(self, place: Place, clock: Clock, timers: Timers, safety: Safety) -> None:
         self._place = place
         self._clock = clock
         self._timers = timers
@@ -195,7 +217,7 @@ class Waiters(Generic[Place]):
     def ready_at(self, instant: Instant | None) -> None:
         """Something may be ready at ``instant``. Look again then, or when the safety poll is due."""
         now = self._clock.now()
-        deadline = Instant(now + self._safety)
+        deadline = Instant(now + self._safety.next())
         if instant is not None:
             deadline = min(deadline, max(instant, Instant(now + SOONEST_REPOLL)))
         if self._timer is not None:
