@@ -48,8 +48,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="states or events of entities in one answer together: a page ends with the one that reaches it, "
-            "and entities that are more are not read at once",
+            description="states or events of entities, or payloads of dead letters, that are read for one answer together: a page "
+            "ends with the one that reaches it, and entities that are more are not read at once",
         ),
     ] = 16 * MEBIBYTE
     # A nack must not fail for what it has to say, so its error text is cut and not refused.

@@ -142,6 +142,21 @@ async def test_dead_letters_come_in_order_and_in_pages(driver: Driver) -> None:
     assert [letter.payload for letter in rest] == [b"c"]
 
 
+async def test_a_page_of_dead_letters_ends_with_the_one_that_reaches_its_bytes(driver: Driver) -> None:
+    await bury(driver, "a", "bcd", "e", "f")
+
+    async def page(max_bytes: int, after: Seq | None = None, limit: int = 10) -> list[bytes]:
+        found = await driver.store.dead_letters(driver.dead_filter(), after, limit, max_bytes)
+        return [letter.payload for letter in found]
+
+    assert await page(1) == [b"a"], "always one"
+    assert await page(3) == [b"a", b"bcd"]
+    assert await page(4) == [b"a", b"bcd"]
+    assert await page(5) == [b"a", b"bcd", b"e"]
+    assert await page(100, limit=2) == [b"a", b"bcd"]
+    assert await page(2, after=(await driver.dead())[1].seq) == [b"e", b"f"]
+
+
 async def test_every_filter_narrows(driver: Driver) -> None:
     await bury(driver, "a", partition="1", group="g", error="timeout at 100%")
     middle = driver.later(1)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from skep.config import AdmissionSettings, EngineSettings, HttpLimits
+from skep.config import AdmissionSettings, EngineSettings, HttpLimits, Limits
 from skep.testing.server import RunningServer, running_server
 from tests.support.serving import serving
 from tests.support.wire import RawReply, Wire
@@ -253,3 +253,22 @@ def test_what_is_pushed_for_one_who_waits_waits_with_it_for_room(server: Running
 
         assert attempts(waiting.reply()) == [1]
     assert server.app.answers.peak_bytes <= ROOM
+
+
+@pytest.mark.parametrize("path", ["/api/v1/dlq?queue=q&preview=10", "/admin/queues/q/dlq?limit=100"])
+def test_pages_of_dead_letters_are_bounded_in_bytes_and_name_all(path: str) -> None:
+    settings = EngineSettings(limits=Limits(page_bytes=250_000, payload_bytes=1_000_000))
+    with running_server(limits=LIMITS, settings=settings) as server, Wire(server.port) as wire:
+        push(server.port, "q", *[100_000] * 7, partitions=True)
+        for message in pop(server.port, "q?batch=10").json["messages"]:
+            body = {"leaseId": message["leaseId"], "seq": message["seq"], "status": "dlq"}
+            wire.request("POST", "/api/v1/ack", json.dumps(body).encode()).reply()
+        pages = []
+        after: int | None = 0
+        while after is not None:
+            reply = wire.request("GET", f"{path}&after={after}").reply().json
+            pages.append(len(next(value for value in reply.values() if isinstance(value, list))))
+            after = reply.get("after")
+
+        assert pages == [3, 3, 1]
+        assert 0 < server.app.answers.peak_bytes <= ROOM

@@ -24,6 +24,7 @@ from skep.model import (
     Seq,
     StoredMessage,
 )
+from skep.records import MAX_BYTES
 from tests.support.reference import Entry, Group, Log, Reference
 
 NEVER = Instant(0)
@@ -277,8 +278,15 @@ class ReferenceViews(Reference):
             raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"{wanted.queue.name} is no dead-letter queue")
         return [letter for _, letter in sorted(self.log(wanted.queue).dead.items()) if _letter_matches(letter, wanted)]
 
-    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
-        return [letter for letter in self._matching(wanted) if after is None or letter.seq > after][:limit]
+    async def dead_letters(
+        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
+    ) -> list[DeadLetter]:
+        found, room = [], max_bytes
+        for letter in [letter for letter in self._matching(wanted) if after is None or letter.seq > after][:limit]:
+            if room > 0:
+                found.append(letter)
+            room -= len(letter.payload)
+        return found
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
         return len(self._matching(wanted))

@@ -13,7 +13,7 @@ from skep.errors import Code, SkepError
 from skep.histories import ReplayRecord
 from skep.ids import Id, IdMint
 from skep.model import DeadLetter, DeadLetterFilter, Edited, MessageState, NewMessage, QueueKey, Seq
-from skep.records import Buried, ReceiptKey, Unfit
+from skep.records import MAX_BYTES, Buried, ReceiptKey, Unfit
 from skep.store.protocol import Store
 
 BURIALS = "burials"
@@ -65,12 +65,14 @@ class DeadLetters:
                 self._announce(QueueKey(told.dead_letter_queue, key.tenant), now)
             return told
 
-    async def page(self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100) -> list[DeadLetter]:
-        """A page of dead letters in the order of their queue, those after ``after``."""
+    async def page(
+        self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100, max_bytes: int = MAX_BYTES
+    ) -> list[DeadLetter]:
+        """A page of dead letters in the order of their queue, those after ``after``; it ends with the one that reaches ``max_bytes``."""
         with self._in_flight:
             _check(wanted)
             validate.check_page(limit, self._limits)
-            return await self._store.dead_letters(wanted, after, limit)
+            return await self._store.dead_letters(wanted, after, limit, max_bytes)
 
     async def mark(self, key: QueueKey) -> Seq:
         """The newest seq of a dead-letter queue: what a dry run saw is up to this, and what comes later is beyond it."""

@@ -38,6 +38,7 @@ from skep.model import (
     Settlement,
     StoredMessage,
 )
+from skep.records import MAX_BYTES
 from skep.store.protocol import Store
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
@@ -179,10 +180,12 @@ class OpeningStore:
             one, payload=payload[:preview_bytes], payload_bytes=len(payload), content_type=content_type, state=state
         )
 
-    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+    async def dead_letters(
+        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
+    ) -> list[DeadLetter]:
         """Dead letters in the order of their queue."""
         letters = []
-        found = await self._store.dead_letters(wanted, after, limit)
+        found = await self._store.dead_letters(wanted, after, limit, max_bytes)
         await self._encryption.load_missing(found)
         for one in found:
             payload, content_type = self._opened_or_nothing(one, one.source_queue)

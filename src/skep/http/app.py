@@ -101,7 +101,7 @@ def all_operations(
         *traces.operations(engine),
         *groups.operations(engine),
         *scheduled.operations(engine),
-        *dead_letters.operations(engine),
+        *dead_letters.operations(engine, answers),
         *replays.operations(engine),
         *status.operations(engine, total),
         *leases.operations(engine),
@@ -113,7 +113,7 @@ def all_operations(
         *endpoints.operations(engine),
         *encryption.operations(engine),
         *access.operations(engine),
-        *admin.operations(engine),
+        *admin.operations(engine, answers),
         *health.operations(engine),
         *metrics.operations(engine, total, limits, answers),
     ]

@@ -77,15 +77,30 @@ async def resolved(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter
 
 async def found(
     engine: Engine, wanted: DeadLetterFilter, after: Seq | None, limit: int, call: Call
-) -> list[DeadLetter]:
-    """A page of the dead letters that are meant."""
+) -> tuple[list[DeadLetter], Seq | None]:
+    """A page of the dead letters that are meant, and where the next one starts: a page of large ones is short."""
     filter_ = await meant(engine, wanted, call)
-    return [] if filter_ is None else await engine.dead_letters.page(filter_, after=after, limit=limit)
+    if filter_ is None:
+        return [], None
+    most = engine.settings.limits.page_bytes
+    letters = await engine.dead_letters.page(filter_, after=after, limit=limit, max_bytes=most)
+    if not letters:
+        return [], None
+    last = letters[-1].seq
+    # How many bytes they were in the store cannot be told from payloads that were sealed there.
+    is_last = len(letters) < limit and not await engine.dead_letters.page(filter_, after=last, limit=1)
+    return letters, None if is_last else last
+
+
+def page_bytes(engine: Engine) -> int:
+    """What a page of dead letters may hold: the last one may be large, and the one after it is looked at."""
+    limits = engine.settings.limits
+    return limits.page_bytes + 2 * limits.payload_bytes
 
 
 async def one(engine: Engine, key: QueueKey, name: str, call: Call) -> DeadLetter:
     """The dead letter with this seq or id; MESSAGE_NOT_FOUND when there is none."""
-    letters = await found(engine, named(key, name), None, 1, call)
+    letters, _ = await found(engine, named(key, name), None, 1, call)
     if not letters:
         raise missing(key, name)
     return letters[0]

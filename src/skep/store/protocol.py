@@ -76,7 +76,7 @@ from skep.operations import (
     Performed,
     Waiting,
 )
-from skep.records import Buried, Receipt, ReceiptKey, Unfit
+from skep.records import MAX_BYTES, Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.records import RecordStore
@@ -335,8 +335,10 @@ class Store(Protocol):
 
     # dead letters
 
-    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
-        """Dead letters in the order of their queue, those after ``after``."""
+    async def dead_letters(
+        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
+    ) -> list[DeadLetter]:
+        """Dead letters in the order of their queue, those after ``after``; they end with the one whose payload reaches ``max_bytes``."""
         ...
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:

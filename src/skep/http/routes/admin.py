@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from skep.clock import MICROS_PER_SECOND
 from skep.engine import Engine
+from skep.engine.answers import Answers
 from skep.http import dead_letters, parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import ADMIN, READ, READ_LIST
@@ -33,7 +34,7 @@ NAME = Parameter("name", str, "the queue whose dead letters are meant, or the de
 ID = Parameter("id", str, "the dead letter's id")
 
 
-def operations(engine: Engine) -> list[Operation]:
+def operations(engine: Engine, answers: Answers) -> list[Operation]:
     """Administration."""
 
     async def queues(call: Call) -> Answer:
@@ -46,9 +47,9 @@ def operations(engine: Engine) -> list[Operation]:
         limit = page_limit(call.query)
         after = parameters.position(call.query, "after")
         wanted = DeadLetterFilter(queue=_key(call))
-        found = await dead_letters.found(engine, wanted, None if after is None else Seq(after), limit, call)
-        shown = [_letter(letter) for letter in found]
-        return json_answer(AdminDeadLetters(shown, next_after(found, limit, lambda letter: letter.seq)))
+        await call.hold(answers, dead_letters.page_bytes(engine))
+        found, follows = await dead_letters.found(engine, wanted, None if after is None else Seq(after), limit, call)
+        return json_answer(AdminDeadLetters([_letter(letter) for letter in found], follows))
 
     async def replay(call: Call) -> Answer:
         wanted = await dead_letters.meant(engine, _named(call), call)

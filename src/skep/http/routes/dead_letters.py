@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from skep.engine import Engine
+from skep.engine.answers import Answers
 from skep.http import dead_letters, parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import ADMIN, PUSH, READ
 from skep.http.operation import Operation, Parameter
-from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
+from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.routes.messages import PREVIEW, preview_bytes
 from skep.http.shown import dead_letter_view
 from skep.model import DeadReason, QueueKey, Seq
@@ -46,21 +47,23 @@ _decode_burial = msgspec.json.Decoder(BuryRequest)
 _decode_selection = msgspec.json.Decoder(DeadLetterSelection)
 
 
-def operations(engine: Engine) -> list[Operation]:
-    """Dead letters."""
+def operations(engine: Engine, answers: Answers) -> list[Operation]:
+    """Dead letters. What is shown of payloads is held in the room of ``answers``."""
+    limits = engine.settings.limits
+    largest = limits.payload_bytes + limits.headers_bytes
 
     async def list_letters(call: Call) -> Answer:
         query = call.query
         limit, preview = page_limit(query), preview_bytes(query)
         after = parameters.position(query, "after")
-        letters = await dead_letters.found(
-            engine, dead_letters.of_query(query, call.tenant), None if after is None else Seq(after), limit, call
-        )
-        shown = [dead_letter_view(letter, preview) for letter in letters]
-        return json_answer(DeadLettersResponse(shown, next_after(letters, limit, lambda letter: letter.seq)))
+        wanted = dead_letters.of_query(query, call.tenant)
+        await call.hold(answers, dead_letters.page_bytes(engine))
+        letters, follows = await dead_letters.found(engine, wanted, None if after is None else Seq(after), limit, call)
+        return json_answer(DeadLettersResponse([dead_letter_view(letter, preview) for letter in letters], follows))
 
     async def show(call: Call) -> Answer:
         key = QueueKey(call.path("queue"), call.tenant)
+        await call.hold(answers, largest)
         return json_answer(dead_letter_view(await dead_letters.one(engine, key, call.path("letter"), call)))
 
     async def bury(call: Call) -> Answer:
@@ -85,6 +88,7 @@ def operations(engine: Engine) -> list[Operation]:
         Operation(
             method="GET", path="/api/v1/dlq", access=READ, handler=list_letters, tag=TAG, parameters=LIST_PARAMETERS,
             answers={200: DeadLettersResponse}, summary="List dead letters in the order of dying",
+            description="A page ends with the letter whose payload reaches `page_bytes`, so it may be short with `after` set.",
         ),
         Operation(
             method="GET", path="/api/v1/dlq/{queue}/{letter}", access=READ, handler=show, tag=TAG,

@@ -200,11 +200,13 @@ async def _dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
     return queue
 
 
-async def browse(connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
-    """Matching dead letters in the order of their queue."""
+async def browse(
+    connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int
+) -> list[DeadLetter]:
+    """Matching dead letters in the order of their queue, up to the one that reaches ``max_bytes``."""
     queue = await _dead_letter_queue(connection, wanted.queue)
     rows = await connection.fetch(
-        SQL["browse"], *_arguments(queue, wanted), min(after or 0, SEQ_MAX), limit, wanted.up_to
+        SQL["browse"], *_arguments(queue, wanted), min(after or 0, SEQ_MAX), limit, wanted.up_to, max_bytes
     )
     return [dead_letter_of(row, wanted.queue) for row in rows]
 

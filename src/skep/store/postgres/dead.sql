@@ -39,7 +39,9 @@ CROSS JOIN LATERAL (SELECT d.seq, d.source_queue, d.source_seq, d.partition, d.g
                     FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = k.seq ORDER BY d.queue_id, d.seq LIMIT 1) d
 
 -- name: browse
--- Rides the primary key of dead_letter; the payload comes with the message.
+-- Rides the primary key of dead_letter; the payload comes with the message. Up to the one that reaches $14 bytes: what comes after it is
+-- counted and not read.
+SELECT p.* FROM (SELECT l.*, sum(octet_length(l.payload)) OVER (ORDER BY l.seq ROWS UNBOUNDED PRECEDING) AS upto FROM (
 SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, m.payload
 FROM dead_letter d
 CROSS JOIN LATERAL (SELECT m.* FROM message m WHERE (m.queue_id, m.seq) BETWEEN (d.queue_id, d.seq) AND (d.queue_id, d.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
@@ -50,7 +52,8 @@ WHERE d.queue_id = $1
   AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
   AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
   AND d.seq > $11 AND ($13::bigint IS NULL OR d.seq <= $13)
-ORDER BY d.queue_id, d.seq LIMIT $12
+ORDER BY d.queue_id, d.seq LIMIT $12) l) p
+WHERE p.upto - octet_length(p.payload) < $14::bigint ORDER BY p.seq
 
 -- name: count
 SELECT count(*) FROM dead_letter d

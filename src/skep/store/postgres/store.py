@@ -76,7 +76,7 @@ from skep.operations import (
     Performed,
     Waiting,
 )
-from skep.records import Buried, Receipt, ReceiptKey, Unfit
+from skep.records import MAX_BYTES, Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.postgres import (
@@ -416,9 +416,11 @@ class PostgresStore:
 
     # dead letters
 
-    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+    async def dead_letters(
+        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
+    ) -> list[DeadLetter]:
         async with self._pool.connection() as connection:
-            return await dead.browse(connection, wanted, after, limit)
+            return await dead.browse(connection, wanted, after, limit, max_bytes)
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
         async with self._pool.connection() as connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -37,10 +37,18 @@ SQL = load_statements(__package__, "dead")
 _NO_LIMIT = -1
 
 
-def dead_letters(session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
-    """Dead letters in the order of their queue."""
+def dead_letters(
+    session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int
+) -> list[DeadLetter]:
+    """Dead letters in the order of their queue, up to the one that reaches ``max_bytes``; no more than that are ever in memory."""
     queue = _dead_queue(session, wanted.queue)
-    return [_dead_letter(queue, row) for row in _find(session, queue, wanted, (after or 0) + 1, MAX_SEQ, limit)]
+    letters: list[DeadLetter] = []
+    for row in _found(session, queue, wanted, (after or 0) + 1, MAX_SEQ, limit):
+        letters.append(_dead_letter(queue, row))
+        max_bytes -= len(letters[-1].payload)
+        if max_bytes <= 0:
+            break
+    return letters
 
 
 def count_dead_letters(session: Session, wanted: DeadLetterFilter) -> int:
@@ -123,8 +131,25 @@ def _find(
     limit: int,
     looked: int = _NO_LIMIT,
 ) -> list[Row]:
+    return list(_found(session, queue, wanted, first, last, limit, looked))
+
+
+def _found(
+    session: Session,
+    queue: QueueRow,
+    wanted: DeadLetterFilter,
+    first: int,
+    last: int,
+    limit: int,
+    looked: int = _NO_LIMIT,
+) -> Iterator[Row]:
+    """Rows as they are read, one by one."""
     parameters = _parameters(queue, wanted, first, last, limit) | {"looked": looked}
-    return list(session.db.execute(SQL["find_dead"], parameters))
+    cursor = session.db.execute(SQL["find_dead"], parameters)
+    try:
+        yield from cursor
+    finally:
+        cursor.close()
 
 
 def _parameters(queue: QueueRow, wanted: DeadLetterFilter, first: int, last: int, limit: int) -> dict[str, Any]:

@@ -80,7 +80,7 @@ from skep.operations import (
     Performed,
     Waiting,
 )
-from skep.records import Buried, Receipt, ReceiptKey, Unfit
+from skep.records import MAX_BYTES, Buried, Receipt, ReceiptKey, Unfit
 from skep.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.access import AccessStore
 from skep.store.pieces import Pieces
@@ -432,9 +432,11 @@ class SqliteStore:
 
     # dead letters
 
-    async def dead_letters(self, wanted: DeadLetterFilter, after: Seq | None, limit: int) -> list[DeadLetter]:
+    async def dead_letters(
+        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
+    ) -> list[DeadLetter]:
         """Dead letters in the order of their queue."""
-        return await self._read(lambda session: dead.dead_letters(session, wanted, after, limit))
+        return await self._read(lambda session: dead.dead_letters(session, wanted, after, limit, max_bytes))
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
         """How many match."""
