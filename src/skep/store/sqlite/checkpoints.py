@@ -71,11 +71,15 @@ class Checkpoints:
         """Something was destroyed that the log may still hold: the next upkeep cuts it."""
         self._cut_due = True
 
-    def cut_if_due(self) -> None:
-        """Cut the log when it may hold what was destroyed, or has outgrown its checkpoints: a reader was in their way."""
+    @property
+    def wants_cut(self) -> bool:
+        """Whether the log may hold what was destroyed, or has outgrown its checkpoints: a reader was in their way."""
         log = Path(self._db.filename_wal)
-        if self._cut_due or (log.is_file() and log.stat().st_size >= CUT_LOG_BYTES):
-            self.cut()
+        return self._cut_due or (log.is_file() and log.stat().st_size >= CUT_LOG_BYTES)
+
+    def move_ahead(self) -> Future[None]:
+        """Move what is there now beside the writer, so that the cut which follows has little left to move."""
+        return self._thread.submit(self._move)
 
     def cut(self) -> bool:
         """Move the whole log into the database and leave nothing of it; False while someone reads what is in it."""

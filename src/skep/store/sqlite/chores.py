@@ -236,9 +236,3 @@ def _delete(session: Session, statement: str, argument: int, limit: int) -> int:
         return 0
     session.db.execute(SQL[statement], (argument, limit))
     return session.db.changes()
-
-
-def maintain(session: Session) -> None:
-    """Cut the write-ahead log where that is due."""
-    if session.checkpoints is not None:
-        session.checkpoints.cut_if_due()

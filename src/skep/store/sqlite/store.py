@@ -666,7 +666,7 @@ class SqliteStore:
         """Copy the write-ahead log into the database and cut it; give back room that the file has to spare."""
         if self._writer is None or self._path == MEMORY:
             return
-        await self._writer.call(chores.maintain, bare=True)
+        await self._writer.cut_log_if_due()
         for _ in range(vacuum.STEPS):
             if not await self._writer.piece(self._shrinking.step, bare=True):
                 return

@@ -119,6 +119,13 @@ class Writer:
             self._plan()
             return await future
 
+    async def cut_log_if_due(self) -> None:
+        """Leave nothing in the write-ahead log if it holds what it must not, or is very long. Callers wait for the end of that only."""
+        checkpoints = self._session.checkpoints
+        if checkpoints is not None and checkpoints.wants_cut:
+            await asyncio.wrap_future(checkpoints.move_ahead())
+            await self.call(_cut, bare=True)
+
     async def cut_log(self, done: str) -> None:
         """Leave nothing in the write-ahead log; STORE_BUSY, with what was ``done``, when someone keeps reading it."""
         for _ in range(CUT_TRIES):

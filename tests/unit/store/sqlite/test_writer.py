@@ -278,3 +278,27 @@ async def test_what_a_piece_did_is_there_when_the_store_is_opened_again(doomed: 
     await again.open()
     assert (await again.log_bounds(KEY)).first_seq == 9
     await again.close()
+
+
+async def test_callers_do_not_wait_while_the_log_is_moved_that_is_about_to_be_cut(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves, goes_on = threading.Event(), threading.Event()
+    move = Checkpoints._move
+
+    def moved(checkpoints: Checkpoints) -> None:
+        moves.set()
+        goes_on.wait(30)
+        move(checkpoints)
+
+    monkeypatch.setattr(Checkpoints, "_move", moved)
+    session_of(store).cut_log_soon()
+    upkeep = asyncio.create_task(store.maintain())
+    assert await asyncio.to_thread(moves.wait, 30)
+    async with asyncio.timeout(20):
+        await store.push([batch(b"x")], NOW)
+    assert not upkeep.done()
+
+    goes_on.set()
+    await upkeep
+    assert (tmp_path / "skep.db-wal").stat().st_size == 0
