@@ -9,6 +9,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from skep.store import pieces
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
 
 TOGETHER = ("tests/spark/", "tests/browser/", "tests/unit/store/postgres/test_plans.py")
@@ -45,7 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let generated examples be the same in every run, so that a failure is the commit's; with --all they are new each time."""
+    """Let generated examples be the same in every run, so that a failure is the commit's; with --all they are new each time.
+
+    And let a piece of a chore touch as many messages as it is asked to: how many these are else goes by the time that pieces take.
+    """
+    pieces.LEAST = 1_000_000
     hypothesis.settings.register_profile("same", derandomize=True)
     hypothesis.settings.register_profile("new", derandomize=False)
     hypothesis.settings.load_profile("new" if config.getoption("--all") else "same")

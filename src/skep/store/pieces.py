@@ -14,8 +14,12 @@ T = TypeVar("T")
 
 FIRST = 100
 """Messages of the first piece of a kind, before anything is known."""
+LEAST = 20
+"""Messages that a piece touches whatever they take: with fewer a piece would cost more than its messages."""
 TOO_LONG = 10
-"""A piece that took so many times as long as it should cannot be made short: something else than its messages takes the time."""
+"""A piece that took so many times as long as it should is long."""
+HELPED = 2 / 3
+"""A piece of at most half the size that took more than this share of the time took it for something else than its messages."""
 
 
 class Pieces:
@@ -25,11 +29,12 @@ class Pieces:
         """A piece should take about so many ``seconds``."""
         self._seconds = seconds
         self._sizes: dict[str, int] = {}
+        self._last: dict[str, tuple[int, float]] = {}
         self._long: set[str] = set()
 
     def size(self, kind: str, most: int) -> int:
         """How many messages the next piece may touch, at most ``most``."""
-        return max(1, min(most, self._sizes.get(kind, FIRST)))
+        return min(most, max(LEAST, self._sizes.get(kind, FIRST)))
 
     def is_long(self, kind: str) -> bool:
         """Whether the last piece took far too long."""
@@ -44,11 +49,19 @@ class Pieces:
         return done
 
     def took(self, kind: str, size: int, seconds: float, more: bool) -> None:
-        """Make the next piece smaller when this one took too long; larger when it was short, and there is ``more`` to do."""
-        if seconds > self._seconds:
-            self._sizes[kind] = max(1, int(size * self._seconds / seconds))
-        elif more and seconds * 2 < self._seconds:
-            self._sizes[kind] = size * 2
+        """Make the next piece smaller when this one took too long; larger when it was short, and there is ``more`` to do.
+
+        Larger also when a much smaller piece took hardly less: then a piece costs much by itself, and few of them should be made.
+        """
+        last_size, last_seconds = self._last.get(kind, (size, seconds))
+        self._last[kind] = (size, seconds)
+        if seconds <= self._seconds:
+            if more and seconds * 2 < self._seconds:
+                self._sizes[kind] = size * 2
+        elif last_size >= size * 2 and seconds > last_seconds * HELPED:
+            self._sizes[kind] = last_size * 2
+        else:
+            self._sizes[kind] = int(size * self._seconds / seconds)
         if seconds > self._seconds * TOO_LONG:
             self._long.add(kind)
         else:

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from skep.errors import Code, SkepError
+from skep.store.pieces import Pieces
 from skep.store.postgres.demand import Demand
 from skep.upkeep import Connections
 
@@ -32,6 +33,8 @@ TRIES = 5
 RETRY_WAIT_SECONDS = 0.005
 STATEMENT_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 5_000
+PIECE_SECONDS = 0.01
+"""How long a piece of a chore may work before it is committed, about: it holds locks, and a share of the machine."""
 PROBE_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
 LEAVE_SECONDS = 5.0
@@ -128,6 +131,7 @@ class Pool:
         self._max = max_connections
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._random = random.Random()
+        self._pieces = Pieces(PIECE_SECONDS)
         self._demand = Demand()
         self.name = f"skep {secrets.token_hex(6)}"
         """What its sessions are called, of whatever generation."""
@@ -292,6 +296,23 @@ class Pool:
                 return await work(connection)
 
         return await self._tried(inside)
+
+    async def piece(
+        self, kind: str, work: Callable[[Connection, int], Awaitable[T]], most: int, more: Callable[[T], bool]
+    ) -> T:
+        """Run a piece of a chore in one transaction: ``work`` is told how many messages it may touch, at most ``most``.
+
+        ``more`` tells from what it returns whether there is more to do.
+        """
+        size = self._pieces.size(kind, most)
+
+        async def timed(connection: Connection) -> tuple[T, float]:
+            begun = time.perf_counter()
+            return await work(connection, size), time.perf_counter() - begun
+
+        done, seconds = await self.transaction(timed)
+        self._pieces.took(kind, size, seconds, more(done))
+        return done
 
     async def _tried(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         for attempt in range(1, TRIES + 1):

@@ -73,8 +73,11 @@ class PostgresScheduled:
         now: Instant,
     ) -> ScheduledChange:
         """Change at most so many of those that fit."""
-        done, watched = await self._pool.transaction(
-            lambda connection: _change(connection, wanted, what, deliver_at, after, limit, now)
+        done, watched = await self._pool.piece(
+            f"{what} scheduled",
+            lambda connection, size: _change(connection, wanted, what, deliver_at, after, size, now),
+            limit,
+            lambda changed: changed[0].after is not None,
         )
         self._announce(watched)
         return done

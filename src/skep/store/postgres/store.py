@@ -435,8 +435,11 @@ class PostgresStore:
         edited: Edited | None = None,
         after: Seq | None = None,
     ) -> ReplayStep:
-        step, watched = await self._pool.transaction(
-            lambda c: dead.replay(c, wanted, ids, until, now, self._shard, edited, after)
+        step, watched = await self._pool.piece(
+            "replay",
+            lambda c, size: dead.replay(c, wanted, ids[:size], until, now, self._shard, edited, after),
+            len(ids),
+            lambda done: done[0].after is not None,
         )
         self._news.announce(watched)
         return step
@@ -448,7 +451,12 @@ class PostgresStore:
             return await dead.replays(connection, key, source_queue, before, limit)
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
-        return await self._pool.transaction(lambda c: dead.purge(c, wanted, limit, now, self._shard, after))
+        return await self._pool.piece(
+            "purge",
+            lambda c, size: dead.purge(c, wanted, size, now, self._shard, after),
+            limit,
+            lambda step: step.after is not None,
+        )
 
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
@@ -623,17 +631,19 @@ class PostgresStore:
     # chores
 
     async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
-        done, watched = await self._pool.transaction(lambda c: chores.promote(c, key, now, limit))
+        done, watched = await self._pool.piece(
+            "promote", lambda c, size: chores.promote(c, key, now, size), limit, lambda promoted: promoted[0].more
+        )
         self._news.announce(watched)
         return done
 
     async def expire(self, key: QueueKey, now: Instant, limit: int) -> Chore:
-        return await self._pool.transaction(lambda c: chores.expire(c, key, now, limit, self._shard))
+        return await self._chore("expire", lambda c, size: chores.expire(c, key, now, size, self._shard), limit)
 
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         idle_too = self._attendance.may_mark_idle(now)
         await self._pool.transaction(lambda c: chores.mark_idle(c, key, now, idle_too))
-        return await self._pool.transaction(lambda c: chores.retain(c, key, now, limit, self._shard))
+        return await self._chore("retain", lambda c, size: chores.retain(c, key, now, size, self._shard), limit)
 
     async def put_right(self, now: Instant, limit: int) -> Chore:
         return await self._pool.transaction(lambda c: put_right.put_right(c, now, limit))
@@ -643,7 +653,10 @@ class PostgresStore:
         await self._sampling.look(self._pool.transaction, now)
 
     async def sweep(self, now: Instant, limit: int) -> Chore:
-        return await self._pool.transaction(lambda c: chores.sweep(c, now, limit))
+        return await self._chore("sweep", lambda c, size: chores.sweep(c, now, size), limit)
+
+    async def _chore(self, kind: str, work: Callable[[Connection, int], Awaitable[Chore]], most: int) -> Chore:
+        return await self._pool.piece(kind, work, most, lambda chore: chore.more)
 
     def connections(self) -> Connections:
         """How busy the pool is."""

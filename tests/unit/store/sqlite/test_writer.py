@@ -174,6 +174,7 @@ async def test_statements_are_planned_once_and_not_for_every_value(store: Sqlite
 async def doomed(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> SqliteStore:
     """A store in which retention has 40 messages to delete, in pieces of 4."""
     monkeypatch.setattr(pieces, "FIRST", 4)
+    monkeypatch.setattr(pieces, "LEAST", 1)
     monkeypatch.setattr(store._pieces, "took", lambda *_: None)
     await store.push([batch(*[b"x"] * 40)], NOW)
     await store.update_queue(KEY, QueueChanges(retention_seconds=1.0, retention_ignores_groups=True), NOW)
