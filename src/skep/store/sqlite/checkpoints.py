@@ -27,6 +27,7 @@ class Checkpoints:
         self._db = db
         self._after_pages = after_pages
         self._connect = connect
+        self._log = Path(db.filename_wal)  # the connection itself may be in a thread when somebody asks
         self._log_pages = 0
         self._cut_due = False
         self._thread = ThreadPoolExecutor(1, "skep-sqlite-checkpoint")
@@ -74,8 +75,7 @@ class Checkpoints:
     @property
     def wants_cut(self) -> bool:
         """Whether the log may hold what was destroyed, or has outgrown its checkpoints: a reader was in their way."""
-        log = Path(self._db.filename_wal)
-        return self._cut_due or (log.is_file() and log.stat().st_size >= CUT_LOG_BYTES)
+        return self._cut_due or (self._log.is_file() and self._log.stat().st_size >= CUT_LOG_BYTES)
 
     def move_ahead(self) -> Future[None]:
         """Move what is there now beside the writer, so that the cut which follows has little left to move."""

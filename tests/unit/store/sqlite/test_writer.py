@@ -303,3 +303,22 @@ async def test_callers_do_not_wait_while_the_log_is_moved_that_is_about_to_be_cu
     goes_on.set()
     await upkeep
     assert (tmp_path / "skep.db-wal").stat().st_size == 0
+
+
+async def test_upkeep_asks_nothing_of_a_connection_that_is_at_work_in_the_thread(store: SqliteStore) -> None:
+    assert store._writer is not None
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def pause(*_: object) -> int:
+        begun.set()
+        goes_on.wait(30)
+        return 0
+
+    session_of(store).db.create_scalar_function("pause", pause)
+    at_work = asyncio.create_task(store._writer.call(lambda session: session.row("SELECT pause()")))
+    assert await asyncio.to_thread(begun.wait, 30)
+
+    await store._writer.cut_log_if_due()
+
+    goes_on.set()
+    await at_work
