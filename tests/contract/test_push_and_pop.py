@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skep.model import Ordering, PopRequest, PopResult, PushBatch, PushOutcome, PushStatus
+from skep.model import Ordering, PopRequest, PopResult, PushBatch, PushOutcome, PushStatus, Seq
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver, payloads
 from tests.support.reference_store import ReferenceStore
@@ -80,6 +80,47 @@ async def test_I4_what_was_there_before_comes_first(driver: Driver) -> None:
     assert together.index("a") < together.index("c")
 
 
+async def test_what_is_ready_comes_before_what_is_pushed(driver: Driver) -> None:
+    await driver.push("a", partition="p")
+    await driver.push("b", partition="q")
+    assert payloads(await driver.pop(batch=1)) == ["a"]
+
+    _, popped = await push_and_pop(driver, driver.batch(driver.message("c", partition="r")), driver.request(batch=1))
+
+    assert given(popped) in ([["b"]], [None])
+    assert sorted([*(given(popped)[0] or []), *payloads(await driver.pop(batch=2))]) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"delayed_processing_seconds": 5}, {"window_buffer_seconds": 5}, {"paused": True}], ids=str
+)
+async def test_who_waits_for_a_queue_that_holds_back_gets_nothing_early(
+    driver: Driver, settings: dict[str, Any]
+) -> None:
+    await driver.create(**settings)
+    await driver.pop()
+
+    _, popped = await push_and_pop(driver, driver.batch(driver.message("a")), driver.request())
+
+    assert given(popped) in ([[]], [None])
+
+
+async def test_what_was_given_with_its_push_comes_again_once_its_lease_ran_out(driver: Driver) -> None:
+    await driver.create(lease_seconds=30)
+    await driver.pop()
+    _, popped = await push_and_pop(driver, driver.batch(driver.message("a", priority=3)), driver.request())
+    first = [] if popped[0] is None else popped[0].deliveries or await driver.pop()
+    await driver.push("b")
+
+    driver.clock.advance(31)
+    [again] = await driver.pop()
+    await driver.ack(again)
+
+    [one] = first
+    assert (one.payload, one.attempt, again.payload, again.attempt, again.priority) == (b"a", 1, b"a", 2, 3)
+    assert payloads(await driver.pop()) == ["b"]
+
+
 async def test_a_partition_asked_for_is_the_only_one_that_is_given(driver: Driver) -> None:
     await driver.pop_after_creating()
 
@@ -90,6 +131,38 @@ async def test_a_partition_asked_for_is_the_only_one_that_is_given(driver: Drive
     )
 
     assert given(popped) == [["a"]]
+
+
+async def test_one_message_of_another_partition_is_not_given(driver: Driver) -> None:
+    await driver.pop_after_creating()
+
+    _, popped = await push_and_pop(
+        driver, driver.batch(driver.message("a", partition="theirs")), driver.request(partition="mine")
+    )
+
+    assert given(popped) in ([[]], [None])
+    assert payloads(await driver.pop(partition="theirs")) == ["a"]
+
+
+async def test_a_group_that_is_given_something_is_in_use(driver: Driver) -> None:
+    await driver.create(lease_seconds=30)
+    await driver.pop(group="g")
+    driver.clock.advance(120)
+
+    _, [result] = await push_and_pop(driver, driver.batch(driver.message("a")), driver.request(group="g"))
+
+    if result is not None:
+        assert payloads(result.deliveries) == ["a"]
+        assert (await driver.stats(group="g")).active_at == driver.now
+
+
+async def test_nobody_is_given_anything_for_an_external_group(driver: Driver) -> None:
+    await driver.push("a")
+    await driver.store.report_progress(driver.key(), "g", Seq(1), driver.now)
+
+    _, popped = await push_and_pop(driver, driver.batch(driver.message("b")), driver.request(group="g"))
+
+    assert given(popped) in ([[]], [None])
 
 
 async def test_I14_who_waits_for_another_group_has_his_own(driver: Driver) -> None:

@@ -205,7 +205,10 @@ class ReferenceStore(
         self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
     ) -> tuple[list[PushOutcome], list[PopResult | None]]:
         outcomes = await self.push(batches, now, create_queues)
-        return outcomes, list(await self.pop(requests, now))
+        try:
+            return outcomes, list(await self.pop(requests, now))
+        except SkepError:  # who waits in vain finds out by itself
+            return outcomes, [None] * len(requests)
 
     def _push_behind(
         self, behind: set[tuple[QueueKey, str]], batch: PushBatch, now: Instant, create_queues: bool

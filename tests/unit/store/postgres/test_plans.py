@@ -247,10 +247,12 @@ HOT = {
         "set_lease": {"set_lease_by_ready", "set_lease_pkey"},
         "message": {"message_pkey"},
     },
-    "repeated ack": {
-        "partition_lease": {"partition_lease_pkey"}, "message": {"message_by_partition", "message_pkey"},
-        "lease_history": {"lease_history_pkey"},
+    "ack of a lease that was the last": {"partition_lease": {"partition_lease_pkey", "TIDSCAN"}, "message": {"message_pkey"}},
+    "push to who waits": {
+        "partition_lease": {"partition_lease_pkey", "partition_lease_by_ready"}, "message": {"message_pkey"},
+        "operation": {"operation_by_partition"},
     },
+    "repeated ack": {"partition_lease": {"partition_lease_pkey"}, "lease_history": {"lease_history_pkey"}},
     "settle of an unordered queue": {"set_lease": {"set_lease_by_token", "set_lease_pkey"}, "message": {"message_pkey"}},
     "renew of an unordered queue": {
         "partition_lease": {"partition_lease_pkey"},
@@ -312,6 +314,24 @@ async def _nothing() -> None:
     return None
 
 
+async def push_to_who_waits(
+    driver: Driver, watch: Callable[[str, Callable[[], Awaitable[object]]], Awaitable[None]]
+) -> None:
+    """A message that comes to a queue where nothing else is ready, and the ack of it."""
+    await driver.create("quiet")
+    await driver.pop("quiet")
+    held: list[Delivery] = []
+
+    async def push() -> None:
+        batch = driver.batch(driver.message("1", queue="quiet"))
+        _, [result] = await driver.store.push_and_pop([batch], [driver.request("quiet")], driver.now)
+        assert result is not None
+        held[:] = result.deliveries
+
+    await watch("push to who waits", push)
+    await watch("ack of a lease that was the last", lambda: driver.ack(*held))
+
+
 async def every_verb_of_scheduled(
     driver: Driver, watch: Callable[[str, Callable[[], Awaitable[object]]], Awaitable[None]]
 ) -> None:
@@ -363,6 +383,7 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
         held = await driver.pop(partition="a", batch=2)
         await watch("ack without names", lambda h=held, s=seq: driver.ack_leases(h[0], through=s or h[0].seq))  # type: ignore[misc]
         await driver.ack_leases(*held)
+    await push_to_who_waits(driver, watch)
     held = await driver.pop(partition="a", batch=1)
     await watch("reject", lambda: driver.reject(held[0]))
     await watch("replay", driver.replay)

@@ -37,6 +37,74 @@ BEGIN
 END
 $$;
 
+-- The same for leases, locked by the caller, of which something is left: their partition has more to do, or some of their messages are not acked.
+-- A whole lease frees its row for the next message. Rows are reached by what was locked and by nothing else: with the group as a parameter,
+-- PostgreSQL 18 may skip through the index. ANY (ARRAY[…]) is = without a merge join, for which the planner would walk all of the index while it
+-- takes the table to be small (ADR 0034).
+CREATE OR REPLACE FUNCTION settle_parts(
+    q queue, p_group integer, p_partitions text[], p_tokens uuid[], p_from integer[], p_to integer[], p_seqs bigint[],
+    p_through bigint[], p_answers bytea[], p_now bigint, OUT o_leases integer[], OUT o_messages integer[], OUT o_completed bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_delay CONSTANT bigint := (q.delayed_processing_seconds * 1e6)::bigint;
+    v_window CONSTANT bigint := (q.window_buffer_seconds * 1e6)::bigint;
+BEGIN
+    WITH locked AS MATERIALIZED (
+        SELECT x.ord, x.answer, l.*,
+               CASE WHEN x.through IS NULL THEN p_seqs[x.from_ord:x.to_ord]
+                    WHEN x.through >= l.open[l.leased] THEN l.open[1:l.leased]
+                    ELSE ARRAY(SELECT o.seq FROM unnest(l.open[1:l.leased]) o (seq) WHERE o.seq <= x.through ORDER BY o.seq) END AS acked
+        FROM unnest(p_partitions, p_tokens, p_from, p_to, p_through, p_answers) WITH ORDINALITY
+            AS x (partition, token, from_ord, to_ord, through, answer, ord)
+        CROSS JOIN LATERAL (
+            SELECT l.* FROM partition_lease l
+            WHERE l.partition = x.partition AND l.group_id = p_group AND l.token = x.token FOR UPDATE) l
+    ), judged AS MATERIALIZED (
+        SELECT k.*, k.acked = k.open[1:k.leased] AS whole, k.open[k.leased + 1:] AS left_open
+        FROM locked k WHERE (k.acked = k.open[1:k.leased] OR k.acked <@ k.open[1:k.leased]) AND k.acked <> '{}'
+          -- What else is open may have left the log meanwhile, where that can be.
+          AND NOT ((q.holds_dead_letters OR q.retention_ignores_groups OR q.group_idle_seconds > 0) AND cardinality(k.open) > k.leased)
+    ), freed AS (
+        UPDATE partition_lease l SET
+            token = NULL, leased_at = NULL, leased = 0, open = j.left_open, attempts = least(cardinality(j.left_open), 1),
+            -- Up to the next message everything here is settled: with that the group's progress is exact.
+            delivered_seq = coalesce(fresh.seq - 1, j.delivered_seq),
+            last_error = NULL, oldest_at = coalesce(n.created_at, least(j.newest_at, p_now)),
+            -- Ready when its messages' times say so, but not at times from ahead of a clock that was put back.
+            ready_at = CASE WHEN j.left_open = '{}'
+                            THEN ready_time(coalesce(n.created_at, least(j.newest_at, p_now)), least(j.newest_at, p_now), v_delay, v_window)
+                            ELSE coalesce(n.created_at, least(j.oldest_at, p_now)) END
+        FROM judged j LEFT JOIN LATERAL (
+            SELECT m.seq, least(m.created_at, p_now) AS created_at FROM message m
+            WHERE j.left_open = '{}' AND m.partition = j.partition AND m.queue_id = q.id AND m.seq > j.delivered_seq
+              AND (m.audience IS NULL OR m.audience = p_group)
+            ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) fresh ON true
+        LEFT JOIN LATERAL (
+            SELECT coalesce(fresh.created_at, (SELECT least(m.created_at, p_now) FROM message m
+                WHERE (m.queue_id, m.seq) BETWEEN (q.id, j.left_open[1]) AND (q.id, j.left_open[1]) ORDER BY m.queue_id, m.seq LIMIT 1)) AS created_at) n ON true
+        WHERE j.whole AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
+    ), shrunk AS (
+        UPDATE partition_lease l SET
+            leased = l.leased - cardinality(j.acked), open = n.open,
+            oldest_at = coalesce((SELECT least(m.created_at, p_now) FROM message m WHERE (m.queue_id, m.seq) BETWEEN (q.id, n.open[1]) AND (q.id, n.open[1]) ORDER BY m.queue_id, m.seq LIMIT 1), l.oldest_at)
+        FROM judged j CROSS JOIN LATERAL (
+            SELECT array_agg(o.seq ORDER BY o.seq) AS open FROM unnest(j.open) o (seq) WHERE o.seq <> ALL (j.acked)) n
+        WHERE NOT j.whole AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
+    ), history AS (
+        INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
+                                   leased_at, settled_at, outcome, token, seqs, answer)
+        SELECT q.id, p_group, j.partition, j.acked[1], j.acked[cardinality(j.acked)], cardinality(j.acked),
+               cardinality(j.acked), j.attempts, j.leased_at, p_now, 'completed', j.token,
+               -- Without a gap the first and the last of them say it all.
+               CASE WHEN j.acked[cardinality(j.acked)] - j.acked[1] >= cardinality(j.acked) THEN j.acked END, j.answer
+        FROM judged j
+    )
+    SELECT array_agg(CASE WHEN j.whole THEN -j.ord ELSE j.ord END::integer),
+           array_agg(cardinality(j.acked)), sum(cardinality(j.acked))
+    INTO o_leases, o_messages, o_completed FROM judged j;
+END
+$$;
+
 -- Acks, one round trip for any number of leases: the happy path of settling. Lease i is (p_partitions[i], p_tokens[i]) and acks
 -- p_seqs[p_from[i] .. p_to[i]], ascending; or, where p_through[i] is given, all that it has up to that seq, and p_answers[i] says so in the
 -- history. Answers the numbers of the leases that took it, and how many messages each completed;
@@ -44,9 +112,7 @@ $$;
 -- as is everything (NULL) when there is no such queue or group, and single messages of an unordered queue. A number is negative when
 -- other messages may be had now: the lease freed some of its partition, or some of the log were not discovered yet.
 --
--- The leases are given, and so locked, in ascending partition order, like everywhere. A whole lease deletes its row, or frees it for the next message.
--- Rows are reached by what was locked and by nothing else: with the group as a parameter, PostgreSQL 18 may skip through the index.
--- ANY (ARRAY[…]) is = without a merge join, for which the planner would walk all of the index while it takes the table to be small (ADR 0034).
+-- The leases are given, and so locked, in ascending partition order, like everywhere.
 CREATE OR REPLACE FUNCTION settle_acks(
     p_tenant text, p_name text, p_group_name text, p_partitions text[], p_tokens uuid[], p_from integer[], p_to integer[], p_seqs bigint[],
     p_through bigint[], p_answers bytea[], p_now bigint, p_shard smallint, OUT o_leases integer[], OUT o_messages integer[])
@@ -56,8 +122,9 @@ DECLARE
     q queue%ROWTYPE;
     v_group integer;
     v_unmarked boolean;
-    v_delay bigint;
-    v_window bigint;
+    v_found integer;
+    v_tids tid[];
+    v_ords integer[];
     v_completed bigint;
     v_undiscovered boolean;
 BEGIN
@@ -79,66 +146,33 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    v_delay := (q.delayed_processing_seconds * 1e6)::bigint;
-    v_window := (q.window_buffer_seconds * 1e6)::bigint;
-    WITH locked AS MATERIALIZED (
-        SELECT x.ord, x.answer, l.*,
-               CASE WHEN x.through IS NULL THEN p_seqs[x.from_ord:x.to_ord]
-                    WHEN x.through >= l.open[l.leased] THEN l.open[1:l.leased]
-                    ELSE ARRAY(SELECT o.seq FROM unnest(l.open[1:l.leased]) o (seq) WHERE o.seq <= x.through ORDER BY o.seq) END AS acked
-        FROM unnest(p_partitions, p_tokens, p_from, p_to, p_through, p_answers) WITH ORDINALITY
-            AS x (partition, token, from_ord, to_ord, through, answer, ord)
-        CROSS JOIN LATERAL (
-            SELECT l.* FROM partition_lease l
-            WHERE l.partition = x.partition AND l.group_id = v_group AND l.token = x.token FOR UPDATE) l
-    ), judged AS MATERIALIZED (
-        SELECT k.*, k.acked = k.open[1:k.leased] AS whole, k.open[k.leased + 1:] AS left_open
-        FROM locked k WHERE (k.acked = k.open[1:k.leased] OR k.acked <@ k.open[1:k.leased]) AND k.acked <> '{}'
-          -- What else is open may have left the log meanwhile, where that can be.
-          AND NOT ((q.holds_dead_letters OR q.retention_ignores_groups OR q.group_idle_seconds > 0) AND cardinality(k.open) > k.leased)
-    ), gone AS (
-        DELETE FROM partition_lease l USING judged j
-        WHERE j.whole AND j.left_open = '{}' AND j.pending = 0
-          AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
-    ), freed AS (
-        UPDATE partition_lease l SET
-            token = NULL, leased_at = NULL, leased = 0, open = j.left_open, attempts = least(cardinality(j.left_open), 1),
-            -- Up to the next message everything here is settled: with that the group's progress is exact.
-            delivered_seq = coalesce(fresh.seq - 1, j.delivered_seq),
-            last_error = NULL, oldest_at = coalesce(n.created_at, least(j.newest_at, p_now)),
-            -- Ready when its messages' times say so, but not at times from ahead of a clock that was put back.
-            ready_at = CASE WHEN j.left_open = '{}'
-                            THEN ready_time(coalesce(n.created_at, least(j.newest_at, p_now)), least(j.newest_at, p_now), v_delay, v_window)
-                            ELSE coalesce(n.created_at, least(j.oldest_at, p_now)) END
-        FROM judged j LEFT JOIN LATERAL (
-            SELECT m.seq, least(m.created_at, p_now) AS created_at FROM message m
-            WHERE j.left_open = '{}' AND m.partition = j.partition AND m.queue_id = q.id AND m.seq > j.delivered_seq
-              AND (m.audience IS NULL OR m.audience = v_group)
-            ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) fresh ON true
-        LEFT JOIN LATERAL (
-            SELECT coalesce(fresh.created_at, (SELECT least(m.created_at, p_now) FROM message m
-                WHERE (m.queue_id, m.seq) BETWEEN (q.id, j.left_open[1]) AND (q.id, j.left_open[1]) ORDER BY m.queue_id, m.seq LIMIT 1)) AS created_at) n ON true
-        WHERE j.whole AND (j.left_open <> '{}' OR j.pending > 0)
-          AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
-    ), shrunk AS (
-        UPDATE partition_lease l SET
-            leased = l.leased - cardinality(j.acked), open = n.open,
-            oldest_at = coalesce((SELECT least(m.created_at, p_now) FROM message m WHERE (m.queue_id, m.seq) BETWEEN (q.id, n.open[1]) AND (q.id, n.open[1]) ORDER BY m.queue_id, m.seq LIMIT 1), l.oldest_at)
-        FROM judged j CROSS JOIN LATERAL (
-            SELECT array_agg(o.seq ORDER BY o.seq) AS open FROM unnest(j.open) o (seq) WHERE o.seq <> ALL (j.acked)) n
-        WHERE NOT j.whole AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
-    ), history AS (
-        INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
-                                   leased_at, settled_at, outcome, token, seqs, answer)
-        SELECT q.id, v_group, j.partition, j.acked[1], j.acked[cardinality(j.acked)], cardinality(j.acked),
-               cardinality(j.acked), j.attempts, j.leased_at, p_now, 'completed', j.token,
-               -- Without a gap the first and the last of them say it all.
-               CASE WHEN j.acked[cardinality(j.acked)] - j.acked[1] >= cardinality(j.acked) THEN j.acked END, j.answer
-        FROM judged j
-    )
-    SELECT array_agg(CASE WHEN j.whole AND (j.left_open <> '{}' OR j.pending > 0) THEN -j.ord ELSE j.ord END::integer),
-           array_agg(cardinality(j.acked)), sum(cardinality(j.acked))
-    INTO o_leases, o_messages, v_completed FROM judged j;
+    -- All are locked first, and in their order. What has nothing left to do is most of it, and needs the least.
+    SELECT count(*), array_agg(l.tid) FILTER (WHERE l.ends), array_agg(x.ord::integer) FILTER (WHERE l.ends) INTO v_found, v_tids, v_ords
+    FROM unnest(p_partitions, p_tokens, p_from, p_to, p_through) WITH ORDINALITY AS x (partition, token, from_ord, to_ord, through, ord)
+    CROSS JOIN LATERAL (
+        SELECT l.ctid AS tid, l.pending = 0 AND l.leased = cardinality(l.open)
+               AND coalesce(x.through >= l.open[l.leased], p_seqs[x.from_ord:x.to_ord] = l.open) AS ends
+        FROM partition_lease l
+        WHERE l.partition = x.partition AND l.group_id = v_group AND l.token = x.token FOR UPDATE) l;
+    IF v_tids IS NOT NULL THEN
+        WITH gone AS (
+            DELETE FROM partition_lease l USING unnest(v_tids, v_ords) AS k (tid, ord) WHERE l.ctid = k.tid
+            RETURNING k.ord, l.partition, l.open, l.leased, l.attempts, l.leased_at, l.token
+        ), history AS (
+            INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
+                                       leased_at, settled_at, outcome, token, seqs, answer)
+            SELECT q.id, v_group, d.partition, d.open[1], d.open[d.leased], d.leased, d.leased, d.attempts, d.leased_at, p_now, 'completed', d.token,
+                   -- Without a gap the first and the last of them say it all.
+                   CASE WHEN d.open[d.leased] - d.open[1] >= d.leased THEN d.open END, p_answers[d.ord]
+            FROM gone d
+        )
+        SELECT array_agg(d.ord), array_agg(d.leased), sum(d.leased) INTO o_leases, o_messages, v_completed FROM gone d;
+    END IF;
+    IF v_found > coalesce(cardinality(v_tids), 0) THEN
+        SELECT o_leases || s.leases, o_messages || s.messages, coalesce(v_completed, 0) + coalesce(s.completed, 0)
+        INTO o_leases, o_messages, v_completed
+        FROM settle_parts(q, v_group, p_partitions, p_tokens, p_from, p_to, p_seqs, p_through, p_answers, p_now) AS s (leases, messages, completed);
+    END IF;
     IF v_completed > 0 THEN
         PERFORM count_up(q.id, v_group, p_shard, v_completed, 0, 0, 0, 0);
         SELECT g.scan_seq < last_seq(q.id, q.floor_seq) INTO v_undiscovered FROM consumer_group g WHERE g.id = v_group;
