@@ -15,6 +15,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from skep.config import AdmissionSettings, EngineSettings, HttpLimits, Limits
+from skep.engine.answers import Answers
+from skep.errors import Code, SkepError
+from skep.http.bodies import Bodies
+from skep.http.endpoint import Endpoint
+from skep.http.exchange import Answer, Call, ClientGone, Event
+from skep.http.peers import Peers
+from skep.observe.metrics import Meter
 from skep.testing.server import RunningServer, running_server
 from tests.support.serving import serving
 from tests.support.wire import RawReply, Wire
@@ -91,11 +98,14 @@ def metric(port: int, name: str) -> int:
     return int(float(next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name} "))))
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["unknown sizes", "thought to be small"])
-@pytest.mark.parametrize("accept", ["application/json", "application/vnd.apache.arrow.stream"], ids=["json", "arrow"])
+@pytest.mark.parametrize(
+    ("accept", "known"),
+    [("application/json", False), ("application/vnd.apache.arrow.stream", True)],
+    ids=["JSON, unknown sizes", "Arrow, thought to be small"],
+)
 def test_many_poppers_of_large_messages_stay_within_the_bound(tmp_path: Path, accept: str, known: bool) -> None:
     environ = {"SKEP_HTTP_ANSWERS_BYTES": str(ROOM)}
-    messages, poppers = 36, 12
+    messages, poppers = 24, 12
     with serving("--store", ":memory:", folder=tmp_path, environ=environ) as process:
         port = process.listening()
         if known:
@@ -163,7 +173,7 @@ def test_a_pop_that_waits_waits_for_room_too_and_gets_it_when_a_client_has_gone(
     with Wire(impatient.port) as waiting:
         with lazy(impatient):
             waiting.request("POST", f"{POP}q?wait=true&timeout=60")
-            wait_until(impatient, lambda: impatient.app.answers.waiting == 1)
+            wait_until(impatient, lambda: len(impatient.app.answers.line) == 1)
 
         assert attempts(waiting.reply()) == [1]
     assert impatient.app.answers.refused == 0
@@ -174,7 +184,7 @@ def test_room_is_given_back_when_the_client_has_taken_its_answer(server: Running
     push(server.port, "q", LARGE)
     with lazy(server) as slow, Wire(server.port) as waiting:
         waiting.request("POST", f"{POP}q?wait=true&timeout=60")
-        wait_until(server, lambda: server.app.answers.waiting == 1)
+        wait_until(server, lambda: len(server.app.answers.line) == 1)
 
         assert attempts(slow.reply()) == [1]
         assert attempts(waiting.reply()) == [1]
@@ -186,7 +196,7 @@ def test_who_waits_for_room_and_goes_leaves_its_place_and_the_message(server: Ru
     with lazy(server):
         with Wire(server.port) as waiting:
             waiting.request("POST", f"{POP}q?wait=true&timeout=60")
-            wait_until(server, lambda: server.app.answers.waiting == 1)
+            wait_until(server, lambda: len(server.app.answers.line) == 1)
         wait_until(server, lambda: server.engine.parked_polls == 0 and server.connections == 1)
     wait_until(server, lambda: server.app.answers.held_bytes == 0)
 
@@ -231,10 +241,10 @@ def test_small_answers_do_not_stand_behind_large_ones(server: RunningServer) -> 
     push(server.port, "q", LARGE)
     with lazy(server), Wire(server.port) as waiting:
         waiting.request("POST", f"{POP}q?wait=true&timeout=60")
-        wait_until(server, lambda: server.app.answers.waiting == 1)
+        wait_until(server, lambda: len(server.app.answers.line) == 1)
 
         assert attempts(pop(server.port, "small?batch=10")) == [1]
-        assert server.app.answers.waiting == 1
+        assert len(server.app.answers.line) == 1
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown sizes", "thought to be small"])
@@ -248,7 +258,7 @@ def test_what_is_pushed_for_one_who_waits_waits_with_it_for_room(server: Running
         wait_until(server, lambda: server.engine.parked_polls == 1)
         with lazy(server):
             push(server.port, "q", LARGE)
-            wait_until(server, lambda: server.app.answers.waiting == 1)
+            wait_until(server, lambda: len(server.app.answers.line) == 1)
             assert server.app.answers.held_bytes == LARGE
 
         assert attempts(waiting.reply()) == [1]
@@ -272,3 +282,29 @@ def test_pages_of_dead_letters_are_bounded_in_bytes_and_name_all(path: str) -> N
 
         assert pages == [3, 3, 1]
         assert 0 < server.app.answers.peak_bytes <= ROOM
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [ClientGone(), SkepError(Code.QUEUE_FULL, "full"), RuntimeError("a bug"), asyncio.CancelledError()],
+    ids=repr,
+)
+async def test_an_answer_that_does_not_come_gives_its_room_back(trouble: BaseException) -> None:
+    answers = Answers(ROOM)
+
+    async def handler(call: Call) -> Answer:
+        await call.hold(answers, LARGE)
+        raise trouble
+
+    async def receive() -> Event:
+        return {"type": "http.disconnect"}
+
+    async def send(event: Event) -> None:
+        assert answers.held_bytes == 0, f"given back before {event['type']}"
+
+    endpoint = Endpoint(handler, HttpLimits(), Bodies(1, Peers("")), None, Meter().route("GET", "/", ""))
+    scope = {"type": "http", "method": "GET", "raw_path": b"/", "query_string": b"", "headers": []}
+    with contextlib.suppress(asyncio.CancelledError):
+        await endpoint(scope, receive, send)
+
+    assert (answers.held_bytes, answers.peak_bytes) == (0, LARGE)

@@ -42,7 +42,10 @@ class Reader(Protocol):
 class Answers:
     """The room that all answers of a process share. What an answer needs that is alone it may have, whatever the bound."""
 
-    __slots__ = ("_is_full", "_large_most", "_line", "_readers", "_small", "cut_off", "held_bytes", "late_seconds", "most_bytes", "peak_bytes", "refused", "wait_seconds", "waited")  # fmt: skip
+    __slots__ = (
+        "_is_full", "_readers", "_small", "cut_off", "held_bytes", "largest", "late_seconds", "least", "line", "most_bytes",
+        "peak_bytes", "refused", "wait_seconds", "waited",
+    )  # fmt: skip
 
     def __init__(self, most_bytes: int, late_seconds: float = 60.0, wait_seconds: float = 2.0) -> None:
         """An answer waits for room for ``wait_seconds``. While others wait, a client has ``late_seconds`` to take its own."""
@@ -50,8 +53,11 @@ class Answers:
         self.wait_seconds = wait_seconds
         self.late_seconds = late_seconds
         self._small = most_bytes // SMALL_ANSWERS
-        self._large_most = most_bytes - int(most_bytes * SMALL_SHARE)
-        self._line: deque[tuple[Room, int, asyncio.Future[bool]]] = deque()
+        self.least = min(LEAST_BYTES, self._small)
+        """What a pop takes of a queue whose messages are small."""
+        self.largest = most_bytes - int(most_bytes * SMALL_SHARE)
+        """The most that one answer takes beside others; who needs more waits until there is none but its own."""
+        self.line: deque[tuple[Room, int, asyncio.Future[bool]]] = deque()
         self._readers: dict[Room, float] = {}
         self._is_full = False
         self.held_bytes = 0
@@ -67,30 +73,15 @@ class Answers:
         """A place for one answer, which holds nothing yet."""
         return Room(self)
 
-    @property
-    def largest(self) -> int:
-        """The most that one answer takes beside others; who needs more waits until there is none but its own."""
-        return self._large_most
-
-    @property
-    def least(self) -> int:
-        """What a pop takes of a queue whose messages are small."""
-        return min(LEAST_BYTES, self._small)
-
-    @property
-    def waiting(self) -> int:
-        """How many answers wait for room."""
-        return len(self._line)
-
-    def may_pass(self, size: int) -> bool:
-        """Whether one who wants so much need not stand behind those who wait."""
-        line = self._line
-        return not line or (size <= self._small and line[0][1] <= self._large_most)
+    def takes(self, size: int) -> bool:
+        """Whether there is room for so much, and one who wants no more need not stand behind those who wait."""
+        line = self.line
+        return self.has(size) and (not line or (size <= self._small and line[0][1] <= self.largest))
 
     def has(self, size: int, mine: int = 0) -> bool:
         """Whether there is room for so much more, for one who holds ``mine`` already."""
         held = self.held_bytes
-        return held + size <= (self.most_bytes if size <= self._small else self._large_most) or held == mine
+        return held + size <= (self.most_bytes if size <= self._small else self.largest) or held == mine
 
     def add(self, size: int) -> None:
         """Count what is taken."""
@@ -101,11 +92,11 @@ class Answers:
     def subtract(self, size: int) -> None:
         """Count what is given back, and let in those who wait."""
         self.held_bytes -= size
-        if self._line:
+        if self.line:
             self._let_in()
 
     def _let_in(self) -> None:
-        line = self._line
+        line = self.line
         while line and (line[0][2].done() or self.has(line[0][1])):
             room, size, turn = line.popleft()
             if not turn.done():
@@ -123,7 +114,7 @@ class Answers:
         self.waited += 1
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[bool] = loop.create_future()
-        self._line.append((room, size, turn))
+        self.line.append((room, size, turn))
         room.turn = turn
         self._hurry(loop.time())
         timer = loop.call_later(seconds, _give_up, turn)
@@ -136,7 +127,7 @@ class Answers:
         finally:
             timer.cancel()
             room.turn = None
-            if self._line:  # this one may have stood before one for whom there is room
+            if self.line:  # this one may have stood before one for whom there is room
                 self._let_in()
         if not let_in:
             self.refused += 1
@@ -167,39 +158,40 @@ class Answers:
 class Room:
     """What one answer has taken."""
 
-    __slots__ = ("_answers", "_is_over", "_reader", "held_bytes", "turn")
+    __slots__ = ("_is_over", "_reader", "held_bytes", "of", "turn")
 
     def __init__(self, answers: Answers) -> None:
-        self._answers = answers
+        self.of = answers
+        """What it is a part of."""
         self._reader: Reader | None = None
         self._is_over = False
         self.held_bytes = 0
         self.turn: asyncio.Future[bool] | None = None
         """What it waits for in line."""
 
-    @property
-    def of(self) -> Answers:
-        """What it is a part of."""
-        return self._answers
-
     def try_take(self, size: int) -> bool:
         """Take so much more, if there is room now and nobody is before this one."""
-        if self._is_over or not self._answers.has(size) or not self._answers.may_pass(size):
+        answers = self.of
+        held = answers.held_bytes + size
+        if self._is_over or ((answers.line or held > answers.largest) and not answers.takes(size)):
             return False
-        self.grow(size)
+        self.held_bytes += size
+        answers.held_bytes = held
+        if held > answers.peak_bytes:
+            answers.peak_bytes = held
         return True
 
     async def take(self, size: int, seconds: float = 0.0) -> None:
         """Take so much more, now or when it is this one's turn: so many seconds later, or as any answer waits, if that is longer."""
         if not self.try_take(size):
-            await self._answers.wait(self, size, max(seconds, self._answers.wait_seconds))
+            await self.of.wait(self, size, max(seconds, self.of.wait_seconds))
 
     def keep(self, taken: int, size: int, *, at_any_rate: bool = False) -> bool:
         """Hold ``size`` in place of what was taken for it, or nothing when there is no room for that."""
         if self._is_over:
             return True
         more = size - taken
-        if more > 0 and not at_any_rate and not self._answers.has(more, self.held_bytes):
+        if more > 0 and not at_any_rate and not self.of.has(more, self.held_bytes):
             self.shrink(taken)
             return False
         if more > 0:
@@ -211,12 +203,12 @@ class Room:
     def grow(self, size: int) -> None:
         """Hold so much more."""
         self.held_bytes += size
-        self._answers.add(size)
+        self.of.add(size)
 
     def shrink(self, size: int) -> None:
         """Hold so much less."""
         self.held_bytes -= size
-        self._answers.subtract(size)
+        self.of.subtract(size)
 
     def end_wait(self) -> None:
         """Wait no longer for one's turn."""
@@ -226,7 +218,7 @@ class Room:
     def read_by(self, reader: Reader) -> None:
         """The answer is written, and its client has not taken all of it."""
         self._reader = reader
-        self._answers.reading(self)
+        self.of.reading(self)
 
     def cut_off(self) -> None:
         """End the connection of a client that takes too long."""
@@ -237,7 +229,7 @@ class Room:
     def let_go(self) -> None:
         """The answer is taken, or nobody will take it."""
         self._is_over = True
-        self._answers.left(self)
+        self.of.left(self)
         if self.held_bytes:
             self.shrink(self.held_bytes)
 
@@ -260,7 +252,11 @@ def likely_bytes(batch: int, message_bytes: int, least: int, most: int) -> int:
     """
     if not message_bytes:
         return most
-    return min(most, max(least, 1 << (LIKELY * batch * message_bytes - 1).bit_length()))
+    size = LIKELY * batch * message_bytes
+    if size <= least:
+        return least
+    size = 1 << (size - 1).bit_length()
+    return min(most, size)
 
 
 def bytes_of(deliveries: Sequence[Delivery]) -> tuple[int, int]:

@@ -149,7 +149,8 @@ class LogicalQueue:
 
     def gave(self, largest_bytes: int) -> None:
         """Note the largest message of a pop; smaller ones make that forgotten little by little."""
-        self.message_bytes = max(largest_bytes, self.message_bytes * 7 // 8, 1)
+        known = self.message_bytes * 7 // 8
+        self.message_bytes = largest_bytes if largest_bytes > known else known or 1
 
     def pushed(self, batches: Sequence[PushBatch], served: Collection[Line] = ()) -> None:
         """Messages came in: wake those who wait for them, but for lines that were ``served`` with the push."""

@@ -111,7 +111,7 @@ def _operations(engine: Engine) -> OperationGauges:
 def _answers(held: Answers) -> AnswerGauges:
     """What this process holds of answers."""
     return AnswerGauges(
-        held.held_bytes, held.peak_bytes, held.most_bytes, held.waiting, held.waited, held.refused, held.cut_off
+        held.held_bytes, held.peak_bytes, held.most_bytes, len(held.line), held.waited, held.refused, held.cut_off
     )
 
 
