@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from itertools import accumulate
 
 import msgspec
 
@@ -38,7 +37,7 @@ _ESCAPED = re.compile(rb"\\u00(?:22|3[aA])")
 _BRACKETS = b"[]{}"
 _OTHERS = bytes(byte for byte in range(256) if byte not in _BRACKETS + b'"')
 _NO_MARKS = _OTHERS.replace(b"\\", b"")
-_STEPS = bytes.maketrans(_BRACKETS, b"\x01\xff\x01\xff")
+_ALIKE = bytes.maketrans(b"[]", b"{}")
 
 
 def why_no_json(error: Exception) -> str:
@@ -76,15 +75,18 @@ async def check_unique_keys(body: bytes, value: object = msgspec.UNSET) -> None:
 
 
 async def check_depth_of_body(body: bytes, limit: int, levels_above: int = 0) -> None:
-    """`check_depth`, in a thread where it takes long.
-
-    Measured on a quiet machine: the loop is held for 0.7 ms by a push of 1,000 messages of 300 bytes, and for 1.6 ms by the worst body that
-    is checked at once. A pair of brackets takes about 80 ns.
-    """
-    if len(body) > QUICK_BYTES and (len(body) > LENGTHY_BYTES or len(body.translate(None, _NO_MARKS)) > LENGTHY_MARKS):
+    """`check_depth`, in a thread where it takes long."""
+    if len(body) > LENGTHY_BYTES:
         await asyncio.to_thread(check_depth, body, limit, levels_above)
-    else:
-        check_depth(body, limit, levels_above)
+        return
+    if len(body) > QUICK_BYTES:
+        marks = body.translate(None, _NO_MARKS)
+        if len(marks) > LENGTHY_MARKS:
+            await asyncio.to_thread(check_depth, body, limit, levels_above)
+            return
+        if b"\\" not in marks:  # nothing is escaped, and then these tell it all
+            body = marks
+    check_depth(body, limit, levels_above)
 
 
 def check_depth(text: bytes, limit: int, levels_above: int = 0) -> None:
@@ -167,6 +169,10 @@ def is_deeper(text: bytes, limit: int) -> bool:
     brackets = marks.replace(b'""', b"")
     if b'"' in brackets:
         brackets = b"".join(marks.split(b'"')[::2])
-    # An opening bracket is 1 and a closing one -1, so the sum of all so far is how deep it is here.
-    levels = memoryview(brackets.translate(_STEPS)).cast("b")
-    return max(accumulate(levels), default=0) > limit
+    # Each round takes away all brackets that have nothing in them, so there are as many rounds as levels.
+    left = brackets.translate(_ALIKE)
+    for _ in range(limit):
+        if not left:
+            return False
+        left = left.replace(b"{}", b"")
+    return bool(left)

@@ -16,6 +16,7 @@ from skep.strictness import (
     LARGE_BYTES,
     LENGTHY_BYTES,
     LENGTHY_MARKS,
+    QUICK_BYTES,
     check_depth_of_body,
     check_unique_keys,
     find_repeated_key,
@@ -205,3 +206,12 @@ async def test_only_a_body_that_takes_long_is_checked_in_a_thread(
     assert json.loads(body)
     await check_depth_of_body(body, 100)
     assert hops == threads
+
+
+async def test_the_depth_of_a_long_body_is_that_of_its_structure_though_some_is_escaped() -> None:
+    flat = json.dumps(["\n", "[[[[[[", "x" * QUICK_BYTES]).encode()
+    deep = json.dumps(["\n", "x" * QUICK_BYTES, [[[[]]]]]).encode()
+
+    await check_depth_of_body(flat, 3)
+    with pytest.raises(SkepError):
+        await check_depth_of_body(deep, 3)
