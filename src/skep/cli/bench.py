@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 bench_app = App(name="bench", help="Measure Skep on this machine; ratios are within one run.")
 
 
-Quick = Annotated[bool, Parameter(help="End within 60 seconds, with fewer rounds and one row of the matrix.")]
+Quick = Annotated[bool, Parameter(help="A short run: fewer rounds, and one row of the matrix.")]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON object and nothing else on stdout.")]
 Messages = Annotated[int, Parameter(help="How many messages; 5,000,000, or 200,000 with --quick, when not given.")]
 Systems = Annotated[
