@@ -92,7 +92,7 @@ class Unpacked:
         self.queue = None if named is None else QueueKey(named.decode(), tenant)
         """The one queue of columns; None for messages."""
 
-    def rows(self, first_id: int) -> NewRows:
+    def rows(self, first_id: Id) -> NewRows:
         """The columns, with ids from this one on."""
         return NewRows(self._batch.column("partition"), self._batch.column("payload"), first_id, self._headers)
 
@@ -101,8 +101,3 @@ class Unpacked:
         keys = {name: QueueKey(name, self._tenant) for name in self._batch.column("queue").unique().to_pylist()}
         columns = [column.to_pylist() for column in self._batch.columns]
         return [NewMessage(keys[name], *rest) for name, *rest in zip(*columns, strict=True)]
-
-
-def ids_from(first_id: int, count: int) -> list[Id]:
-    """Ids one after the other."""
-    return [Id(number.to_bytes(16, "big")) for number in range(first_id, first_id + count)]

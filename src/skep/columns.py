@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
+from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Seq
 
 LOG_SCHEMA = pa.schema(
@@ -61,7 +62,7 @@ class NewRows(Struct, frozen=True):
 
     partition: pa.LargeBinaryArray
     payload: pa.LargeBinaryArray
-    first_id: int
+    first_id: Id
     headers: bytes | None = None
 
     def __len__(self) -> int:
@@ -69,7 +70,7 @@ class NewRows(Struct, frozen=True):
 
     def ids(self) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
         """The ids as rows of 16 bytes."""
-        high, low = self.first_id >> 64, self.first_id & (2**64 - 1)
+        high, low = (int.from_bytes(half, "big") for half in (self.first_id[:8], self.first_id[8:]))
         pairs = np.empty((len(self), 2), ">u8")
         pairs[:, 0] = high
         pairs[:, 1] = np.arange(len(self), dtype=np.uint64) + np.uint64(low)

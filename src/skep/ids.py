@@ -26,6 +26,18 @@ _COUNTER_MAX = (1 << _RANDOM_BITS) - 1
 _RESEED_MASK = (1 << (_RANDOM_BITS - 1)) - 1
 
 
+def ids_from(first: Id, count: int) -> list[Id]:
+    """``count`` ids from the first one on."""
+    number = int.from_bytes(first, "big")
+    # Cast as a whole: making an Id of each costs as much as minting it.
+    return cast(list[Id], [one.to_bytes(16, "big") for one in range(number, number + count)])
+
+
+def id_after(first: Id, count: int) -> Id:
+    """The id that comes ``count`` after another one."""
+    return Id((int.from_bytes(first, "big") + count).to_bytes(16, "big"))
+
+
 class IdMint:
     """Mints UUIDv7s: 48 bits of Unix milliseconds, then a 74-bit counter that starts random each millisecond."""
 
@@ -41,17 +53,15 @@ class IdMint:
 
     def mint_many(self, count: int) -> list[Id]:
         """``count`` new ids, rising."""
-        first = self.mint_range(count)
-        # Cast as a whole: making an Id of each costs as much as minting it.
-        return cast(list[Id], [number.to_bytes(16, "big") for number in range(first, first + count)])
+        return ids_from(self.mint_range(count), count)
 
-    def mint_range(self, count: int) -> int:
-        """The first of ``count`` new ids as a number; the others are the numbers that follow it."""
+    def mint_range(self, count: int) -> Id:
+        """The first of ``count`` new ids; the others are the numbers that follow it (`ids_from`)."""
         while True:
             high, first = self._take(count)
             low = first & _LOW_MASK
             if low + count <= _LOW_MASK:  # else a carry would run into the variant's bits: take the next ones
-                return high | (first >> _LOW_BITS) << 64 | low
+                return Id((high | (first >> _LOW_BITS) << 64 | low).to_bytes(16, "big"))
 
     def _take(self, count: int) -> tuple[int, int]:
         """The fixed bits of ``count`` new ids, and the first value of their counter."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 
-from skep.chunks import Unpacked, ids_from
+from skep.chunks import Unpacked
 from skep.clock import Instant
-from skep.ids import Id
+from skep.ids import Id, id_after, ids_from
 from skep.model import NewMessage, PushBatch, PushOutcome
 from skep.records import PipelineRun, Receipt
 from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
@@ -47,7 +47,7 @@ class ReferenceStaging(ReferenceRecords):
         self,
         epoch: EpochKey,
         attempts: list[Attempt],
-        first_id: int,
+        first_id: Id,
         expires_at: Instant,
         now: Instant,
         create_queues: bool = True,
@@ -62,7 +62,7 @@ class ReferenceStaging(ReferenceRecords):
                 for at in sorted(self.chunks):
                     if at[:3] == (epoch, one.partition, one.attempt):
                         self._publish_chunk(self.chunks[at], first_id, tally, now, create_queues)
-                        first_id += self.chunks[at].messages
+                        first_id = id_after(first_id, self.chunks[at].messages)
         except BaseException:
             self.logs = before
             raise
@@ -71,7 +71,7 @@ class ReferenceStaging(ReferenceRecords):
         await self.abort(epoch)
         return published
 
-    def _publish_chunk(self, chunk: Chunk, first_id: int, tally: Tally, now: Instant, create_queues: bool) -> None:
+    def _publish_chunk(self, chunk: Chunk, first_id: Id, tally: Tally, now: Instant, create_queues: bool) -> None:
         unpacked = Unpacked(chunk.data, chunk.epoch.tenant)
         if unpacked.queue is None:
             messages, ids = unpacked.messages(), ids_from(first_id, chunk.messages)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from skep.chunks import SAMPLE_BYTES, SAMPLES, Unpacked, plain_chunk
+from skep.ids import Id
 
 HEX = "0123456789abcdef"
 ALIKE = [json.dumps({"order": number, "state": "open", "country": "Switzerland"}).encode() for number in range(5_000)]
@@ -31,7 +32,7 @@ def test_only_what_shrinks_is_compressed(payloads: list[bytes], shrinks: bool) -
 
     size = sum(map(len, payloads))
     assert (len(chunk) < 0.5 * size) == shrinks
-    rows = Unpacked(chunk, "tenant").rows(1)
+    rows = Unpacked(chunk, "tenant").rows(Id((1).to_bytes(16, "big")))
     assert (rows.partition.to_pylist(), rows.payload.to_pylist()) == (partitions, payloads)
 
 
@@ -42,4 +43,4 @@ def test_the_sample_is_of_the_rows_that_are_written() -> None:
     chunk = plain_chunk("orders", texts([b"p"] * len(RANDOM)), whole.slice(1))
 
     assert len(chunk) > sum(map(len, RANDOM))
-    assert Unpacked(chunk, "tenant").rows(1).payload.to_pylist() == RANDOM
+    assert Unpacked(chunk, "tenant").rows(Id((1).to_bytes(16, "big"))).payload.to_pylist() == RANDOM

@@ -312,7 +312,7 @@ class Store(Protocol):
         self,
         epoch: EpochKey,
         attempts: list[Attempt],
-        first_id: int,
+        first_id: Id,
         expires_at: Instant,
         now: Instant,
         create_queues: bool = True,

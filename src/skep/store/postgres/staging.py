@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from skep.clock import Instant
+from skep.ids import Id, id_after, ids_from
 from skep.model import PushBatch, QueueKey
 from skep.operations import operations_ahead
 from skep.records import Receipt
@@ -49,7 +50,7 @@ async def publish(
     connection: Connection,
     epoch: EpochKey,
     wanted: list[Attempt],
-    first_id: int,
+    first_id: Id,
     expires_at: Instant,
     now: Instant,
     ensure_queue: EnsureQueue | None,
@@ -73,7 +74,7 @@ async def publish(
     for one, row in chunks:
         data = await connection.fetchval(SQL["data"], *_key(epoch), one.partition, one.attempt, row["number"])
         watched |= set(await _append(connection, epoch, data, first_id, tally, now, ensure_queue))
-        first_id += row["messages"]
+        first_id = id_after(first_id, row["messages"])
     published = tally.published()
     taken.keep(Receipt(epoch.receipt, published.answer, expires_at))
     await taken.write(connection)
@@ -100,13 +101,13 @@ async def _append(
     connection: Connection,
     epoch: EpochKey,
     data: bytes,
-    first_id: int,
+    first_id: Id,
     tally: Tally,
     now: Instant,
     ensure_queue: EnsureQueue | None,
 ) -> list[int]:
     """One chunk, so that no more than one is in memory."""
-    from skep.chunks import Unpacked, ids_from
+    from skep.chunks import Unpacked
     from skep.store.postgres import bulk
 
     chunk = await asyncio.to_thread(Unpacked, data, epoch.tenant)

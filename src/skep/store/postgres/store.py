@@ -398,7 +398,7 @@ class PostgresStore:
         self,
         epoch: EpochKey,
         attempts: list[Attempt],
-        first_id: int,
+        first_id: Id,
         expires_at: Instant,
         now: Instant,
         create_queues: bool = True,

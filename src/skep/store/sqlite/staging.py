@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from skep.clock import Instant
+from skep.ids import Id, id_after, ids_from
 from skep.model import PushBatch, QueueKey
 from skep.records import Receipt
 from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
@@ -58,7 +59,7 @@ def publish(
     session: Session,
     epoch: EpochKey,
     wanted: list[Attempt],
-    first_id: int,
+    first_id: Id,
     expires_at: Instant,
     now: Instant,
     create_queues: bool,
@@ -80,7 +81,7 @@ def publish(
 
 
 def _prepared(
-    session: Session, epoch: EpochKey, wanted: list[Attempt], first_id: int
+    session: Session, epoch: EpochKey, wanted: list[Attempt], first_id: Id
 ) -> Generator[_Prepared, None, None]:
     """The chunks, in order. Another thread prepares the next while one is appended; no more than these two are in memory."""
     ahead: Future[_Prepared] | None = None
@@ -91,15 +92,15 @@ def _prepared(
                 row = session.row(SQL["data"], (rowid,))
                 assert row is not None
                 ahead = thread.submit(_prepare, row[0], epoch.tenant, first_id)
-                first_id += messages
+                first_id = id_after(first_id, messages)
                 if ready:
                     yield ready.pop()
         if ahead is not None:
             yield ahead.result()
 
 
-def _prepare(data: bytes, tenant: str, first_id: int) -> _Prepared:
-    from skep.chunks import Unpacked, ids_from
+def _prepare(data: bytes, tenant: str, first_id: Id) -> _Prepared:
+    from skep.chunks import Unpacked
     from skep.store.sqlite import bulk
 
     chunk = Unpacked(data, tenant)

@@ -416,7 +416,7 @@ class SqliteStore:
         self,
         epoch: EpochKey,
         attempts: list[Attempt],
-        first_id: int,
+        first_id: Id,
         expires_at: Instant,
         now: Instant,
         create_queues: bool = True,
