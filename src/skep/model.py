@@ -41,7 +41,7 @@ class Ordering(StrEnum):
     UNORDERED = "unordered"
 
 
-class QueueKey(Struct, frozen=True, order=True):
+class QueueKey(Struct, frozen=True, order=True, array_like=True):
     """What a queue is known by; the tenant is part of its identity."""
 
     name: str
@@ -124,7 +124,7 @@ SEALED_ERROR = "\x1fsealed:"
 """What the error of a message of an encrypted queue begins with where it is stored; an envelope in Base64 follows."""
 
 
-class NewMessage(Struct, frozen=True, gc=False):
+class NewMessage(Struct, frozen=True, gc=False, array_like=True):
     """A message as it is pushed. ``content_type`` None is JSON; ``headers`` is a JSON object of strings, as bytes."""
 
     queue: QueueKey
@@ -328,7 +328,7 @@ class DeadLetterOrigin(Struct, frozen=True, gc=False):
     failed_at: Instant
 
 
-class Delivery(Struct, frozen=True, gc=False):
+class Delivery(Struct, frozen=True, gc=False, array_like=True):
     """A message handed out under a lease: settle it with its token before the deadline.
 
     ``dead_letter`` is there only when it died in another queue.
@@ -378,7 +378,7 @@ WHOLE_LEASE = Seq(2**63 - 1)
 """The seq of an ACK_THROUGH that means all messages of the lease: no message has a greater one."""
 
 
-class Settlement(Struct, frozen=True, kw_only=True, gc=False):
+class Settlement(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """One message's outcome, fenced by its lease's token. ``jitter`` in [0, 1) shortens the backoff by up to a fifth.
 
     With ACK_THROUGH it is the outcome of all messages of the lease up to ``seq`` (`WHOLE_LEASE`: of all).

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 
 from skep.errors import Code
-from skep.model import NewMessage, PushBatch, PushOutcome, Settlement, SettleResult
+from skep.model import NewMessage, PushBatch, PushOutcome, QueueKey, Settlement, SettleResult
 from skep.records import Effect, Receipt
 
 FINGERPRINT_BYTES = 16
@@ -56,10 +56,16 @@ def fingerprint_of(
     Left out is what a try is given on its way: jitter, when a receipt expires, and headers, which have the trace of the request.
     """
     said = [
-        (s.queue, s.group, s.partition, s.seq, s.token, s.outcome, s.error, s.retry, s.retry_at) for s in settlements
+        (_named(s.queue), s.group, s.partition, s.seq, s.token, s.outcome, s.error, s.retry, s.retry_at)
+        for s in settlements
     ]
     pushed = [
-        (m.queue, m.partition, m.transaction_id, m.content_type, m.deliver_at, m.priority, m.payload) for m in messages
+        (_named(m.queue), m.partition, m.transaction_id, m.content_type, m.deliver_at, m.priority, m.payload)
+        for m in messages
     ]
     recorded = [(receipt.key, receipt.answer) for receipt in receipts]
     return blake2b(_encode((said, pushed, list(effects), recorded)), digest_size=FINGERPRINT_BYTES).digest()
+
+
+def _named(key: QueueKey) -> dict[str, str]:
+    return {"name": key.name, "tenant": key.tenant}

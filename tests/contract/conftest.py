@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import asyncpg
 import pytest
@@ -19,13 +20,20 @@ from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.contract.driver import Driver
 from tests.contract.queueing import Ops
+from tests.support.owned_store import OwnedStore
 from tests.support.postgres import PostgresServer
 from tests.support.reference_store import ReferenceStore
 
 TENANTS = (f"tenant-{number}" for number in itertools.count(1))
 FOLDER = Path(__file__).parent
-STORES = ["reference", pytest.param("sqlite-memory", marks=pytest.mark.slow), "sqlite-file", "postgres"]
-"""In memory SQLite does the same as in a file."""
+STORES = [
+    "reference",
+    pytest.param("sqlite-memory", marks=pytest.mark.slow),
+    "sqlite-file",
+    pytest.param("sqlite-workers", marks=pytest.mark.slow),
+    "postgres",
+]
+"""In memory SQLite does the same as in a file, and so it does for the process that has the file for workers."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,6 +58,8 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], S
             return lambda: SqliteStore(":memory:")
         case "sqlite-file":
             return lambda: SqliteStore(tmp_path / "skep.db")
+        case "sqlite-workers":
+            return lambda: cast(Store, OwnedStore(tmp_path / "skep.db", ManualClock()))
         case "postgres":
             dsn = request.getfixturevalue("shared_dsn")
             return lambda: PostgresStore(dsn)

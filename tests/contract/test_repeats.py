@@ -33,6 +33,7 @@ from skep.store.sqlite import SqliteStore
 from skep.transactions import Transaction, fingerprint_of
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops
+from tests.support.owned_store import OwnedStore
 
 OK = SettleStatus.COMPLETED
 ORDERINGS = [Ordering.PER_KEY, Ordering.UNORDERED]
@@ -253,7 +254,7 @@ async def test_a_server_that_starts_anew_still_knows(
     first = await driver.ack(*leased)
     if isinstance(driver.store, SqliteStore) and driver.store._path == ":memory:":
         return  # which has nothing to start anew from
-    if isinstance(driver.store, SqliteStore):
+    if isinstance(driver.store, SqliteStore | OwnedStore):
         await driver.store.close()
         await driver.store.open()
         assert await driver.ack(*leased) == again(first)

@@ -1,0 +1,44 @@
+"""Changes that workers tell each other, kept by the owner for as long as it lives: after that each looks at everything anew."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+
+from skep.model import QueueKey
+from skep.store.protocol import Store
+from skep.system_events import EventPosition, SystemEvent, SystemEventKind, SystemEvents
+
+KEPT = 10_000
+"""Changes that are kept. Workers read every second; who has missed more looks at everything."""
+
+
+class Events:
+    """The latest changes, numbered from 1 on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._log = secrets.token_hex(8)
+        """Tells the changes of this owner from those of another that had the same numbers."""
+        self._last = 0
+        self._kept: deque[tuple[SystemEventKind, QueueKey]] = deque(maxlen=KEPT)
+
+    def note(self, kind: SystemEventKind, key: QueueKey) -> None:
+        """Something changed."""
+        self._last += 1
+        self._kept.append((kind, key))
+
+    async def after(self, position: EventPosition | None) -> SystemEvents:
+        """As `Store.system_events`."""
+        here = EventPosition(self._last, mark=self._log)
+        if position is None:
+            return SystemEvents(here, [])
+        missed = self._last - position.number
+        if position.mark != self._log or not 0 <= missed <= len(self._kept):
+            return SystemEvents(here, [], complete=False)
+        fresh = list(self._kept)[len(self._kept) - missed :]
+        return SystemEvents(here, [await self._event(kind, key) for kind, key in fresh])
+
+    async def _event(self, kind: SystemEventKind, key: QueueKey) -> SystemEvent:
+        queue = await self._store.get_queue(key) if kind is SystemEventKind.QUEUE else None
+        return SystemEvent(kind, key, queue)

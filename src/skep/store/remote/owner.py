@@ -1,0 +1,168 @@
+"""The one process that has an SQLite file, for the workers that share it: it does what they ask, and tells each what the others did.
+
+It takes all calls that are there, from all workers, and its store commits them together; each is answered after its commit (I1).
+What becomes ready through one worker is told to the others that wait for it, in the same pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import msgspec
+import structlog
+
+from skep.clock import Clock, Instant
+from skep.errors import Code, SkepError
+from skep.model import QueueKey
+from skep.store.protocol import Store
+from skep.store.remote.events import Events
+from skep.store.remote.frames import ANNOUNCE, FAILED, HELLO, NEWS, OPERATIONS, RESULT, BadFrameError, Frames
+from skep.store.remote.news import CHANGED, READY
+from skep.store.remote.verbs import VERBS, VERSION, Verb, encode, failure_of
+from skep.store.remote.watched import Watched
+from skep.upkeep import Chore
+
+LED: dict[str, Chore | None] = {"put_right": Chore(), "sample": None, "sweep": Chore(), "maintain": None}
+"""Chores of the whole store. They are done for the worker that came first; the others are told that there was nothing to do."""
+
+log = structlog.get_logger("skep.store.owner")
+
+
+class Worker:
+    """A worker's connection: what it waits for, and what it is to be told."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.frames = Frames(self._received, lambda: owner.left(self))
+        self.watched = Watched()
+        self._owner = owner
+        self._is_known = False
+        self._news: set[QueueKey] = set()
+
+    def tell(self, key: QueueKey) -> None:
+        """Something is ready there, told once in this pass."""
+        if not self._news:
+            asyncio.get_running_loop().call_soon(self._tell_all)
+        self._news.add(key)
+
+    def _tell_all(self) -> None:
+        news, self._news = self._news, set()
+        self.frames.send(0, NEWS, encode(list(news)))
+
+    def _received(self, number: int, kind: int, payload: memoryview) -> None:
+        if not self._is_known:
+            self._greeted(number, kind, payload)
+        elif kind == ANNOUNCE:
+            self._owner.announce_operations(self)
+        elif kind < len(VERBS):
+            self._owner.take(self, number, VERBS[kind], payload)
+        else:
+            log.warning("a worker asked for something unknown, and its connection is closed", kind=kind)
+            raise BadFrameError
+
+    def _greeted(self, number: int, kind: int, payload: memoryview) -> None:
+        if kind != HELLO:
+            raise BadFrameError
+        if payload != VERSION:
+            message = "this worker is of another version than the process that has the store: start the server anew"
+            self.frames.send(number, FAILED, failure_of(SkepError(Code.STORE_UNAVAILABLE, message)))
+            return
+        self._is_known = True
+        self._owner.joined(self)
+        self.frames.send(number, RESULT, b"")
+
+
+class Owner:
+    """Serves a store that is open to the workers that connect."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._events = Events(store)
+        self._workers: dict[Worker, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._left = asyncio.Event()
+
+    async def listen(self, listening: socket.socket) -> None:
+        """Take connections from this socket on."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: Worker(self).frames, sock=listening)
+
+    async def idle(self) -> None:
+        """Return once no worker is connected and all that they asked for is done."""
+        while self._workers:
+            self._left.clear()
+            await self._left.wait()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Take no more connections, end those there are, and finish what is under way."""
+        if self._server is not None:
+            self._server.close()
+        for worker in list(self._workers):
+            worker.frames.close()
+        await self.idle()
+
+    def joined(self, worker: Worker) -> None:
+        """A worker has connected."""
+        self._workers[worker] = None
+
+    def left(self, worker: Worker) -> None:
+        """A worker has gone. What it asked for is done all the same, and its leases run out as any."""
+        self._workers.pop(worker, None)
+        self._left.set()
+
+    def take(self, worker: Worker, number: int, verb: Verb, payload: memoryview) -> None:
+        """Begin to do what a worker asks for."""
+        try:
+            arguments = verb.decode_arguments(payload)
+        except msgspec.DecodeError as error:
+            refusal = SkepError(Code.INTERNAL, f"the store was asked for {verb} with what it does not take: {error}")
+            worker.frames.send(number, FAILED, failure_of(refusal))
+            return
+        task = asyncio.get_running_loop().create_task(self._do(worker, number, verb, arguments))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _do(self, worker: Worker, number: int, verb: Verb, arguments: Any) -> None:
+        try:
+            result = await self._done(worker, verb, arguments)
+            kind, answer = RESULT, encode(result)
+        except SkepError as error:
+            kind, answer = FAILED, failure_of(error)
+        except Exception as error:
+            log.exception("a call of a worker failed", verb=str(verb))
+            kind, answer = FAILED, failure_of(SkepError(Code.INTERNAL, f"{type(error).__name__}: {error}"))
+        worker.frames.send(number, kind, answer)
+
+    async def _done(self, worker: Worker, verb: Verb, arguments: Any) -> Any:
+        name = str(verb)
+        if name == "watch":
+            keys, until = arguments
+            return worker.watched.add(keys, until, self._clock.now())
+        if name == "system_events":
+            return await self._events.after(*arguments)
+        if name in LED and worker is not next(iter(self._workers), worker):
+            return LED[name]
+        result = await verb.called(self._store, arguments)
+        if name in READY and len(self._workers) > 1:
+            self._tell(worker, set(READY[name](arguments, result)), self._clock.now())
+        if name in CHANGED and (noted := CHANGED[name](arguments, result)) is not None:
+            self._events.note(*noted)
+        return result
+
+    def _tell(self, worker: Worker, keys: set[QueueKey], now: Instant) -> None:
+        for other in self._workers:
+            if other is not worker:
+                for key in keys:
+                    if other.watched.has(key, now):
+                        other.tell(key)
+
+    def announce_operations(self, worker: Worker) -> None:
+        """Tell the other workers that operations wait."""
+        for other in self._workers:
+            if other is not worker:
+                other.frames.send(0, OPERATIONS, b"")

@@ -1,0 +1,216 @@
+"""The store as a worker sees it: every verb of the protocol is a call to the process that has the file.
+
+When that process goes away, the calls under way fail with STORE_UNAVAILABLE, and whether they took effect is not known, as with any
+store that is lost during a commit. The next call connects again. Nothing here knows what a verb means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from skep.clock import Clock, Instant
+from skep.errors import Code, SkepError
+from skep.model import QueueKey
+from skep.store.protocol import Store
+from skep.store.remote.frames import ANNOUNCE, FAILED, HELLO, NEWS, OPERATIONS, RESULT, BadFrameError, Frames
+from skep.store.remote.verbs import PARTS, VERBS, VERSION, Verb, decoder, error_of
+from skep.store.remote.watched import Watched
+from skep.upkeep import Connections
+
+PATIENCE_SECONDS = 10.0
+"""How long the owner may take to answer a new connection: it is perhaps just being started again."""
+NUMBER_MAX = 2**32 - 1
+CALLS_MAX = 1_024
+"""Calls of one worker that are under way; those beyond wait here."""
+AWAY = (
+    "the process that has the SQLite file does not answer: it is being started again; if this stays so, the server's log says "
+    "why it cannot be"
+)
+
+Read: TypeAlias = Callable[[memoryview], Any]
+
+_decode_keys = decoder(list[QueueKey])
+
+
+class Line:
+    """One connection to the owner, and the calls that wait for its answers."""
+
+    def __init__(self, on_news: Callable[[QueueKey], None], on_operations: Callable[[], None]) -> None:
+        self.frames = Frames(self._received, self._lost)
+        self._on_news = on_news
+        self._on_operations = on_operations
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[asyncio.Future[Any], Read]] = {}
+
+    def ask(self, kind: int, payload: bytes, read: Read) -> asyncio.Future[Any]:
+        """Make a call; its answer is read by ``read``."""
+        future = asyncio.get_running_loop().create_future()
+        if self.frames.closed:
+            future.set_exception(SkepError(Code.STORE_UNAVAILABLE, AWAY))
+            return future
+        number = next(self._numbers) & NUMBER_MAX
+        self._waiting[number] = future, read
+        self.frames.send(number, kind, payload)
+        return future
+
+    def _received(self, number: int, kind: int, payload: memoryview) -> None:
+        if kind == NEWS:
+            for key in _decode_keys(payload):
+                self._on_news(key)
+        elif kind == OPERATIONS:
+            self._on_operations()
+        elif kind in (RESULT, FAILED) and number in self._waiting:
+            self._answered(*self._waiting.pop(number), kind, payload)
+        else:
+            raise BadFrameError
+
+    def _answered(self, future: asyncio.Future[Any], read: Read, kind: int, payload: memoryview) -> None:
+        if future.done():  # its caller was cancelled
+            return
+        try:
+            if kind == FAILED:
+                future.set_exception(error_of(payload))
+            else:
+                future.set_result(read(payload))
+        except msgspec.DecodeError as error:
+            future.set_exception(SkepError(Code.INTERNAL, f"the store's answer cannot be read: {error}"))
+
+    def _lost(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for future, _ in waiting.values():
+            if not future.done():
+                future.set_exception(SkepError(Code.STORE_UNAVAILABLE, AWAY))
+
+
+class RemoteStore:
+    """Calls to the owner of a store. Made by `remote_store`, which gives it the type that it has."""
+
+    def __init__(self, socket: Path, clock: Clock) -> None:
+        self._socket = socket
+        self._clock = clock
+        self._line: Line | None = None
+        self._connecting = asyncio.Lock()
+        self._room = asyncio.Semaphore(CALLS_MAX)
+        self._watched = Watched()
+        self._on_news: Callable[[QueueKey], None] = lambda _: None
+        self._on_operations: Callable[[], None] = lambda: None
+        self._closed = False
+        parts: dict[str, Any] = {part: SimpleNamespace() if part else self for part in PARTS}
+        self.access, self.refusals, self.records, self.scheduled = (
+            parts[part] for part in ("access", "refusals", "records", "scheduled")
+        )
+        for verb in VERBS:
+            setattr(parts[verb.part], verb.name, self._calling(verb))
+        self._tell_watched: Callable[[list[QueueKey], Instant], Awaitable[None]] = parts[""].watch
+        self.watch = self._watch
+
+    async def open(self) -> None:
+        """Connect; STORE_UNAVAILABLE when nobody is there."""
+        self._closed = False
+        await self._connected()
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        self._closed = True
+        if self._line is not None:
+            self._line.frames.close()
+
+    def _calling(self, verb: Verb) -> Callable[..., Awaitable[Any]]:
+        async def call(*given: object, **named: object) -> Any:
+            payload = verb.arguments(given, named)
+            async with self._room:
+                line = self._line
+                if line is None or line.frames.closed:
+                    line = await self._connected()
+                return await line.ask(verb.number, payload, verb.decode_result)
+
+        return call
+
+    async def _connected(self) -> Line:
+        async with self._connecting:
+            if self._closed:
+                raise SkepError(Code.STOPPING, "the store is being closed")
+            if self._line is not None and not self._line.frames.closed:
+                return self._line
+            line = self._line = await self._connect()
+        await self._watch_again()
+        return line
+
+    async def _connect(self) -> Line:
+        line = Line(lambda key: self._on_news(key), lambda: self._on_operations())
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                loop = asyncio.get_running_loop()
+                await loop.create_unix_connection(lambda: line.frames, str(self._socket))
+                await line.ask(HELLO, VERSION, bytes)
+        except BaseException as error:
+            line.frames.close()
+            if isinstance(error, OSError | TimeoutError):
+                raise SkepError(Code.STORE_UNAVAILABLE, AWAY) from None
+            raise
+        return line
+
+    async def _watch_again(self) -> None:
+        """An owner that was started anew knows of nobody who waits, and what was pushed meanwhile was told to nobody."""
+        watched = self._watched.live(self._clock.now())
+        for until in set(watched.values()):
+            await self._tell_watched([key for key, then in watched.items() if then == until], until)
+        for key in watched:
+            self._on_news(key)
+
+    # what is not a call
+
+    @property
+    def session(self) -> str:
+        """There is none: the owner is the only one who writes."""
+        return ""
+
+    def connections(self) -> Connections:
+        """There is one: nothing to count."""
+        return Connections()
+
+    def waited_seconds(self) -> float:
+        """Nobody is kept waiting by a file."""
+        return 0.0
+
+    def suspend(self) -> None:
+        """There is nothing to give up."""
+
+    async def resume(self) -> None:
+        """There is nothing to open."""
+
+    async def fence(self, sessions: Sequence[str]) -> None:
+        """There is nobody to keep out: what the owner has not done when it goes, nobody does."""
+
+    # other workers
+
+    async def _watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
+        """Hear of messages of these queues; after the owner was started anew, too."""
+        self._watched.add(keys, until, self._clock.now())
+        await self._tell_watched(list(keys), until)
+
+    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
+        """Call ``callback`` when another worker made something ready in a watched queue."""
+        self._on_news = callback
+
+    def announce_operations(self) -> None:
+        """Tell the other workers that operations wait."""
+        if self._line is not None:
+            self._line.frames.send(0, ANNOUNCE, b"")
+
+    def on_operations(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when another worker announced operations."""
+        self._on_operations = callback
+
+
+def remote_store(socket: Path, clock: Clock) -> Store:
+    """A store that is reached by a socket, not opened yet."""
+    # Its verbs are made from the protocol, which the type checker does not see.
+    return cast(Store, RemoteStore(socket, clock))

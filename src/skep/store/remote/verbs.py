@@ -1,0 +1,181 @@
+"""The verbs of the store protocol as they go over a socket: MessagePack, by encoders and decoders that are made from their type hints.
+
+Both ends make the same table from the same protocol. What cannot be decoded as the type that the protocol names is refused, so no
+struct of the model is written down twice, and nothing but data is ever decoded.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+import skep
+from skep.errors import Code, SkepError
+from skep.store.access import AccessStore
+from skep.store.protocol import Store
+from skep.store.records import RecordStore
+from skep.store.refusals import RefusalStore
+from skep.store.scheduled import ScheduledStore
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+PARTS: dict[str, type] = {
+    "": Store,
+    "access": AccessStore,
+    "refusals": RefusalStore,
+    "records": RecordStore,
+    "scheduled": ScheduledStore,
+}
+"""The protocols, by the name under which a store has them."""
+OF_ONE_END = frozenset({"open", "close", "resume", "fence"})
+"""What each end does for itself: nobody can be cut off from a file of the same machine and come back unnoticed."""
+
+
+LEAST, GREATEST = -(2**63), 2**64 - 1
+"""The numbers that MessagePack has."""
+
+
+class Verb:
+    """One verb: its place in the table, and how its arguments and its result are written."""
+
+    def __init__(self, number: int, part: str, name: str) -> None:
+        self.number = number
+        self.part = part
+        self.name = name
+        self._called = f"{part}.{name}" if part else name
+        self._function = getattr(PARTS[part], name)
+        parameters = list(inspect.signature(self._function).parameters.values())[1:]
+        self._names = [parameter.name for parameter in parameters]
+        self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        named_only = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        self._named_only = named_only
+        self._positional = len(parameters) - len(named_only)
+
+    def __str__(self) -> str:
+        return self._called
+
+    def arguments(self, given: tuple[object, ...], named: Mapping[str, object]) -> bytes:
+        """A call's arguments, all of them and in order."""
+        if named or len(given) != len(self._names):
+            missing = self._names[len(given) :]
+            given = (*given, *(named[name] if name in named else self._defaults[name] for name in missing))
+        try:
+            return encode(given)
+        except OverflowError:
+            plain = msgspec.to_builtins(given, builtin_types=(bytes,), enc_hook=_to_plain)
+            return encode(_within_bounds(plain))
+
+    def called(self, store: object, arguments: list[Any]) -> Any:
+        """The call on a store that has the verb."""
+        function = getattr(getattr(store, self.part) if self.part else store, self.name)
+        if not self._named_only:
+            return function(*arguments)
+        named = dict(zip(self._named_only, arguments[self._positional :], strict=True))
+        return function(*arguments[: self._positional], **named)
+
+    @functools.cached_property
+    def decode_arguments(self) -> Callable[[memoryview], Any]:
+        """Reads a call's arguments, as a tuple."""
+        return decoder(GenericAlias(tuple, tuple(self._hints[name] for name in self._names)))
+
+    @functools.cached_property
+    def decode_result(self) -> Callable[[memoryview], Any]:
+        """Reads a call's result."""
+        return decoder(self._hints["return"])
+
+    @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        try:
+            return get_type_hints(self._function)
+        except NameError:  # a verb of the log in bulk, which is called only where Arrow is installed
+            from skep import columns
+
+            return get_type_hints(self._function, vars(inspect.getmodule(self._function)) | vars(columns))
+
+
+def _within_bounds(value: Any) -> Any:
+    """Numbers that no message has stay such: MessagePack ends where the stores' own numbers do, or a little later."""
+    if isinstance(value, dict):
+        return {name: _within_bounds(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_within_bounds(one) for one in value]
+    return max(LEAST, min(value, GREATEST)) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _table() -> list[Verb]:
+    names = [
+        (part, name)
+        for part, protocol in PARTS.items()
+        for name, member in vars(protocol).items()
+        if inspect.iscoroutinefunction(member) and not name.startswith("_") and name not in OF_ONE_END
+    ]
+    return [Verb(number, part, name) for number, (part, name) in enumerate(names)]
+
+
+VERBS = _table()
+VERSION = hashlib.blake2b(
+    f"{skep.__version__} {[(verb.part, verb.name) for verb in VERBS]}".encode(), digest_size=16
+).digest()
+"""What both ends must have in common: a worker that is started after an upgrade would speak of other structs."""
+
+
+class Failure(Struct, array_like=True):
+    """A `SkepError` on its way."""
+
+    code: Code
+    message: str
+    details: dict[str, Any]
+
+
+def failure_of(error: SkepError) -> bytes:
+    """An error as bytes; of its details what can be told."""
+    try:
+        return encode(Failure(error.code, error.message, error.details))
+    except (TypeError, ValueError, OverflowError):
+        return encode(Failure(error.code, error.message, {name: str(value) for name, value in error.details.items()}))
+
+
+def error_of(payload: memoryview) -> SkepError:
+    """The error again."""
+    failure = _decode_failure(payload)
+    return SkepError(failure.code, failure.message, **failure.details)
+
+
+def decoder(kind: Any) -> Callable[[memoryview], Any]:
+    """Reads one type."""
+    return msgspec.msgpack.Decoder(kind, dec_hook=_from_plain).decode
+
+
+def _to_plain(value: object) -> bytes:
+    """Arrow's columns as an Arrow stream: nothing else is no struct."""
+    import pyarrow as pa
+
+    if isinstance(value, pa.Array):
+        value = pa.record_batch([value], names=["column"])
+    if not isinstance(value, pa.RecordBatch):
+        raise NotImplementedError(type(value).__name__)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, value.schema) as stream:
+        stream.write_batch(value)
+    return bytes(sink.getvalue())
+
+
+def _from_plain(kind: type[T], value: bytes) -> pa.RecordBatch | pa.Array:
+    import pyarrow as pa
+
+    batch = pa.ipc.open_stream(value).read_next_batch()
+    return batch if kind is pa.RecordBatch else batch.column(0)
+
+
+encode = msgspec.msgpack.Encoder(enc_hook=_to_plain).encode
+_decode_failure = decoder(Failure)
