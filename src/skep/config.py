@@ -462,7 +462,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         bool, Meta(description="refuse to start while the environment lacks a secret that an applied app names")
     ] = True
     workers: Annotated[
-        int, Meta(ge=1, le=256, description="processes that share the port; more than 1 needs PostgreSQL")
+        int, Meta(ge=1, le=256, description="processes that share the port; more than 1 needs PostgreSQL or a file")
     ] = 1
     drain_seconds: Annotated[float, Meta(ge=0, description="how long a stop waits for requests that are under way")] = (
         30.0

@@ -37,6 +37,7 @@ from skep.observe.tally import NOTE_SECONDS, Tally
 from skep.private import account, make_folder, opened_to_others
 from skep.settings import check_postgres_url
 from skep.store.protocol import Store
+from skep.store.remote.store import remote_store
 from skep.webhooks.functions import FunctionsByName
 
 if TYPE_CHECKING:  # the extra `access` need not be installed
@@ -169,17 +170,19 @@ async def open_engine(
     log_cache_bytes: int | None = None,
     spool_folder: Path | None = None,
     masters: MasterKeys | None = None,
+    owner: Path | None = None,
 ) -> AsyncIterator[Engine]:
     """A started engine on a store; leaving it stops the engine first, then closes the store.
 
     ``connections`` bounds those to PostgreSQL, and ``log_cache_bytes`` what is kept of its logs in memory; pushes are kept in
-    ``spool_folder`` while it is away. ``masters`` wrap the keys of encrypted queues.
+    ``spool_folder`` while it is away. ``masters`` wrap the keys of encrypted queues. ``owner`` is the socket of the process that has the
+    SQLite file, where several share it.
     """
     clock = clock or SystemClock()
     settings = settings or EngineSettings()
-    if is_shared(url) and not settings.shared:
+    if (is_shared(url) or owner is not None) and not settings.shared:
         settings = msgspec.structs.replace(settings, shared=True)
-    store = open_store(url, clock, connections, log_cache_bytes)
+    store = open_store(url, clock, connections, log_cache_bytes) if owner is None else remote_store(owner, clock)
     await store.open()
     try:
         engine = Engine(store, clock, IdMint(clock), random or SystemRandom(), settings, spool_folder, masters)
@@ -190,6 +193,13 @@ async def open_engine(
             await engine.stop()
     finally:
         await store.close()
+
+
+class Owned(msgspec.Struct):
+    """An SQLite file that another process has: by which socket it is reached, and what beside it tells where all of them listen."""
+
+    socket: str
+    presence: presence.Presence | None
 
 
 class Opened(NamedTuple):
@@ -212,6 +222,7 @@ async def open_server(
     require_secrets: bool = True,
     spool_folder: Path | None = None,
     masters: MasterKeys | None = None,
+    owner: Path | None = None,
 ) -> AsyncIterator[Opened]:
     """An engine with the applied apps of its store, their types, and their schedules.
 
@@ -226,6 +237,7 @@ async def open_server(
         log_cache_bytes=log_cache_bytes,
         spool_folder=spool_folder,
         masters=masters,
+        owner=owner,
     ) as engine:
         catalogue = Catalogue(engine, clock, os.environ if environment is None else environment)
         await catalogue.load()
@@ -323,11 +335,12 @@ async def serve(
     tally: Tally | None = None,
     functions: FunctionsByName | None = None,
     own_token: str | None = None,
+    owned: Owned | None = None,
 ) -> None:
     """Serve a store over HTTP until ``stop`` is set; then answer who waits, finish, and let go.
 
     The order matters: no client comes before the store is open, and none is left when the engine stops. Whoever shows
-    ``own_token`` may do anything.
+    ``own_token`` may do anything. With ``owned`` another process has the SQLite file, and others serve it too.
     """
     url = store_url(settings)
     clock = SystemClock()
@@ -342,6 +355,7 @@ async def serve(
         require_secrets=settings.require_secrets,
         spool_folder=spool_folder(settings),
         masters=masters,
+        owner=None if owned is None else Path(owned.socket),
     ) as (engine, catalogue, _):
         _warn_of_loose_files(settings, catalogue)
         gate = await open_gate(
@@ -364,7 +378,10 @@ async def serve(
         )
 
         def tell() -> None:
-            _announce(app, gate, sockets, database)
+            if owned is not None:
+                _trust(app, gate, owned.presence)
+            elif database is not None and (here := announce(sockets, database)) is not None:
+                _trust(app, gate, here)
             listening()
             if gate is None:
                 _warn_of_open_access()
@@ -376,7 +393,7 @@ async def serve(
         try:
             await listener.listen()
         finally:
-            if app.holder_secret is not None and database is not None:
+            if owned is None and app.holder_secret is not None and database is not None:
                 presence.withdraw(presence.file_of(database))
             for task in beside:
                 task.cancel()
@@ -384,16 +401,21 @@ async def serve(
                 tally.note(app.meter)
 
 
-def _announce(app: App, gate: Gate | None, sockets: Sequence[socket.socket], database: Path | None) -> None:
-    """Let `skep key` find this server by the file that it holds, and trust it: who can read that can open the database, too."""
-    if database is None:
-        return
+def announce(sockets: Sequence[socket.socket], database: Path) -> presence.Presence | None:
+    """Let `skep key` find the server by the file that it holds; None when that cannot be written."""
     here = presence.new_presence(local_url(sockets[0]))
     path = presence.file_of(database)
     try:
         presence.announce(path, here)
     except OSError as error:
         log.warning("skep key will not find this server", path=str(path), error=error.strerror)
+        return None
+    return here
+
+
+def _trust(app: App, gate: Gate | None, here: presence.Presence | None) -> None:
+    """Let in who knows the secret beside the database: who can read that can open the database, too."""
+    if here is None:
         return
     app.holder_secret = here.secret
     if gate is not None:

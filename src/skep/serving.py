@@ -26,7 +26,7 @@ from skep.http.address import bind, check_exposure, resolve, url_of
 from skep.logs import configure_logs
 from skep.loop import run
 from skep.observe.tally import Tally
-from skep.server import is_shared, serve
+from skep.server import MEMORY, Owned, is_shared, serve
 from skep.settings import hide_password, without_password
 from skep.signals import stop_signals
 
@@ -45,12 +45,16 @@ log = structlog.get_logger("skep.server")
 
 
 class Order(Struct):
-    """What a worker is told: settings, the numbers of the sockets it inherits, its name, and where all note their counters."""
+    """What a worker is told: settings, the numbers of the sockets it inherits, its name, and where all note their counters.
+
+    ``owned`` is there when the store is an SQLite file.
+    """
 
     settings: ServerSettings
     sockets: list[int]
     name: str
     tally_folder: str
+    owned: Owned | None = None
 
 
 def exit_status(error: SkepError) -> int:
@@ -60,10 +64,10 @@ def exit_status(error: SkepError) -> int:
 
 def open_sockets(settings: ServerSettings) -> list[socket.socket]:
     """The sockets that the settings ask for, if they may."""
-    if settings.workers > 1 and not is_shared(settings.store or ""):
+    if settings.workers > 1 and settings.store == MEMORY:
         raise SkepError(
             Code.INVALID_SETTING,
-            f"an SQLite file belongs to one process, so it cannot have {settings.workers} workers: use "
+            f"what is in memory belongs to one process, so it cannot have {settings.workers} workers: use a file, "
             "--store postgresql://…, or one worker",
         )
     addresses = resolve(settings.host, settings.port)
@@ -85,18 +89,20 @@ def describe(settings: ServerSettings, sockets: list[socket.socket]) -> dict[str
 
 
 async def serve_here(
-    settings: ServerSettings, sockets: list[socket.socket], listening: Callable[[], None], tally: Tally | None = None
+    settings: ServerSettings,
+    sockets: list[socket.socket],
+    listening: Callable[[], None],
+    tally: Tally | None = None,
+    owned: Owned | None = None,
 ) -> None:
     """Serve in this process until a signal comes; one of several, which ``tally`` tells, also until stdin ends."""
     stop = asyncio.Event()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    gc.freeze()
-    gc.set_threshold(GARBAGE_OBJECTS, GARBAGE_ROUNDS, GARBAGE_ROUNDS)
+    tune_interpreter()
     with stop_signals(stop.set):
         if tally is not None:
-            asyncio.get_running_loop().add_reader(0, _look_at_stdin, stop)
+            stop_with_supervisor(stop)
         try:
-            await serve(with_room(settings), sockets, stop, listening, tally)
+            await serve(with_room(settings), sockets, stop, listening, tally, owned=owned)
         except SkepError as error:
             raise SkepError(error.code, hide_password(error.message, settings.store or "")) from error
         log.info("stopped", pid=os.getpid())
@@ -123,6 +129,24 @@ def with_room(settings: ServerSettings) -> ServerSettings:
     return msgspec.structs.replace(settings, http=msgspec.structs.replace(settings.http, max_connections=room))
 
 
+def tune_interpreter() -> None:
+    """Let threads and the collector of cycles disturb as little as they can."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS, GARBAGE_ROUNDS, GARBAGE_ROUNDS)
+
+
+def tell_ready() -> None:
+    """Tell the supervisor. When it has gone meanwhile, stdin has ended as well, and that is what counts."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, READY)
+
+
+def stop_with_supervisor(stop: asyncio.Event) -> None:
+    """Stop when stdin ends: the supervisor has gone."""
+    asyncio.get_running_loop().add_reader(0, _look_at_stdin, stop)
+
+
 def _look_at_stdin(stop: asyncio.Event) -> None:
     if not os.read(0, 1):
         asyncio.get_running_loop().remove_reader(0)
@@ -138,10 +162,10 @@ def main() -> int:
 
     def listening() -> None:
         log.info("worker listening", pid=os.getpid())
-        os.write(1, READY)
+        tell_ready()
 
     try:
-        run(serve_here(settings, sockets, listening, Tally(Path(order.tally_folder), order.name)))
+        run(serve_here(settings, sockets, listening, Tally(Path(order.tally_folder), order.name), order.owned))
     except SkepError as error:
         sys.stderr.write(f"skep: {error}\n")
         return exit_status(error)

@@ -1,10 +1,12 @@
-"""Two engines on one PostgreSQL: on a frozen clock only news from the other server can wake a poll."""
+"""Two engines on one PostgreSQL, or on one SQLite file and its owner: on a frozen clock only news from the other can wake a poll."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -17,12 +19,27 @@ from skep.model import DeadLetterFilter, Delivery, Outcome, PopResult, QueueChan
 from skep.operations import Kind, OperationStatus
 from skep.server import open_engine
 from tests.engine.driver import ORDERS, answer, message, settlement, until
+from tests.support.owned_store import owned
+
+Opening = Callable[..., AbstractAsyncContextManager[Engine]]
+ON_POSTGRES = pytest.mark.parametrize("opening", ["postgres"], indirect=True)
+ON_SQLITE = pytest.mark.parametrize("opening", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+async def opening(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> AsyncIterator[Opening]:
+    """Opens a server of one and the same store."""
+    if request.param == "postgres":
+        yield partial(open_engine, request.getfixturevalue("postgres_dsn"), clock=clock)
+        return
+    async with owned(tmp_path / "skep.db", clock) as socket:
+        yield partial(open_engine, "skep.db", clock=clock, owner=socket)
 
 
 @pytest.fixture
-async def servers(postgres_dsn: str, clock: ManualClock) -> AsyncIterator[tuple[Engine, Engine]]:
+async def servers(opening: Opening) -> AsyncIterator[tuple[Engine, Engine]]:
     async with AsyncExitStack() as stack:
-        here, there = [await stack.enter_async_context(open_engine(postgres_dsn, clock=clock)) for _ in range(2)]
+        here, there = [await stack.enter_async_context(opening()) for _ in range(2)]
         await here.create_queue(ORDERS, QueueSettings(lease_seconds=30))
         yield here, there
 
@@ -130,13 +147,13 @@ async def test_a_queue_that_changes_there_is_heard_of_here(servers: tuple[Engine
 
 
 async def test_operations_that_one_does_not_get_done_are_heard_of_and_performed_by_the_other(
-    postgres_dsn: str, clock: ManualClock
+    opening: Opening, clock: ManualClock
 ) -> None:
     """The clock stands still where the other one would look by itself: it is told."""
     settings = EngineSettings(operations=OperationSettings(drain=False))
     async with (
-        open_engine(postgres_dsn, settings, clock=clock) as slow,
-        open_engine(postgres_dsn, clock=clock) as other,
+        opening(settings) as slow,
+        opening() as other,
     ):
         await until(lambda: slow.is_quiet and other.is_quiet)
         slow.admission.push.load = 0.0
@@ -151,6 +168,20 @@ async def test_operations_that_one_does_not_get_done_are_heard_of_and_performed_
         assert [delivery.payload for delivery in (await other.pop(ORDERS)).deliveries] == [b"1"]
 
 
+@ON_SQLITE
+async def test_an_ack_there_wakes_a_poll_here_that_waits_for_the_next_of_the_partition(
+    servers: tuple[Engine, Engine],
+) -> None:
+    here, there = servers
+    await there.push([message("1"), message("2")])
+    (held,) = (await there.pop(ORDERS, batch=1)).deliveries
+    poll = await looked_and_waiting(here)
+    await there.settle([settlement(held)])
+
+    assert await answer(poll) == ["2"]
+
+
+@ON_POSTGRES
 async def test_a_server_that_was_cut_off_catches_up(
     servers: tuple[Engine, Engine], postgres_dsn: str, clock: ManualClock
 ) -> None:
@@ -170,6 +201,7 @@ async def test_a_server_that_was_cut_off_catches_up(
         await until(lambda: here.is_quiet)
 
 
+@ON_POSTGRES
 async def test_a_server_that_missed_what_aged_out_looks_at_everything(
     servers: tuple[Engine, Engine], postgres_dsn: str, clock: ManualClock
 ) -> None:

@@ -132,7 +132,7 @@ def test_it_does_not_start_without_the_secrets_of_its_apps(tmp_path: Path) -> No
         (["--host", "::", *OPEN], ":: can be reached from other machines"),
         (["--host", "", *OPEN], "can be reached from other machines"),
         (["--host", "no-such-host.invalid"], "means no address"),
-        (["--workers", "2"], "an SQLite file belongs to one process"),
+        (["--workers", "2", "--store", ":memory:"], "what is in memory belongs to one process"),
         (["--set", "limits.pages=1"], "the nearest is limits.page"),
         (["--store", "mysql://host/db"], "a store is sqlite:///path"),
         (["--store", "sqlite:orders.db"], "a store is sqlite:///path"),

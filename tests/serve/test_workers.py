@@ -11,19 +11,38 @@ import psutil
 import pytest
 
 from tests.serve.client import Producer, get, stored
+from tests.support.process import run_skep
 from tests.support.serving import WAIT_SECONDS, ServeProcess, serving
 from tests.support.wire import Wire
 
+PUSH = b'{"items": [{"queue": "q", "payload": 1}]}'
+ON_SQLITE = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def store(request: pytest.FixtureRequest) -> str:
+    """What they share."""
+    return "skep.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_dsn"))
+
 
 @pytest.fixture
-def server(tmp_path: Path, postgres_dsn: str) -> Iterator[ServeProcess]:
+def server(tmp_path: Path, store: str) -> Iterator[ServeProcess]:
     """Two workers, and one process above them."""
-    with serving("--store", postgres_dsn, "--workers", "2", folder=tmp_path) as server:
+    with serving("--store", store, "--workers", "2", folder=tmp_path) as server:
         yield server
 
 
 def workers_of(server: ServeProcess) -> list[psutil.Process]:
-    return [child for child in server.system.children() if "skep.serving" in " ".join(child.cmdline())]
+    return children(server, "skep.serving")
+
+
+def owner_of(server: ServeProcess) -> psutil.Process:
+    [owner] = children(server, "skep.owning")
+    return owner
+
+
+def children(server: ServeProcess, module: str) -> list[psutil.Process]:
+    return [child for child in server.system.children() if module in " ".join(child.cmdline())]
 
 
 def test_all_workers_serve_one_port(server: ServeProcess) -> None:
@@ -57,11 +76,9 @@ def test_a_worker_that_dies_is_replaced(server: ServeProcess) -> None:
     assert get(port, "/ready")[0] == 200
 
 
-def test_I1_a_stop_reaches_all_workers_and_loses_nothing(
-    server: ServeProcess, tmp_path: Path, postgres_dsn: str
-) -> None:
+def test_I1_a_stop_reaches_all_workers_and_loses_nothing(server: ServeProcess, tmp_path: Path, store: str) -> None:
     port = server.listening()
-    workers = workers_of(server)
+    workers = server.system.children()
     producers = [Producer(port, f"p{number}") for number in range(6)]
     for producer in producers:
         producer.start()
@@ -75,19 +92,126 @@ def test_I1_a_stop_reaches_all_workers_and_loses_nothing(
     for producer in producers:
         producer.join(WAIT_SECONDS)
     answered = {text for producer in producers for text in producer.answered}
-    with serving("--store", postgres_dsn, folder=tmp_path) as again:
+    with serving("--store", store, folder=tmp_path) as again:
         assert answered <= set(stored(again.listening()))
+
+
+@ON_SQLITE
+def test_I1_an_owner_that_is_killed_loses_nothing_and_is_replaced(server: ServeProcess) -> None:
+    port = server.listening()
+    before = owner_of(server)
+    producers = [Producer(port, f"p{number}") for number in range(4)]
+    for producer in producers:
+        producer.start()
+    for producer in producers:
+        assert producer.under_way.wait(WAIT_SECONDS)
+
+    before.kill()
+
+    assert server.event("the owner of the store ended and is replaced")["pid"] == before.pid
+    assert server.event("owner of the store listening")["pid"] != before.pid
+    with Wire(port) as wire:
+        # 202 while the worker is still careful: it has just seen its store fail.
+        assert wire.request("POST", "/api/v1/push", PUSH).reply().status in (201, 202)
+    for worker in workers_of(server):  # those who push on go on until the server is gone
+        worker.kill()
+    for producer in producers:
+        producer.join(WAIT_SECONDS)
+    server.event("worker listening")
+    assert {text for producer in producers for text in producer.answered} <= set(stored(port))
+
+
+@ON_SQLITE
+def test_what_is_pushed_through_one_worker_wakes_who_waits_at_the_other(server: ServeProcess) -> None:
+    port = server.listening()
+    with contextlib.ExitStack() as stack:
+        waiting, pushing = wires_to_both(server, port, stack)
+        made = b'{"queue": "q", "settings": {}}'
+        assert pushing.request("POST", "/api/v1/configure", made).reply().status == 200
+        waiting.request("GET", "/api/v1/pop/queue/q?wait=true&timeout=60")
+        while not somebody_waits(port):
+            pass
+        assert pushing.request("POST", "/api/v1/push", PUSH).reply().status == 201
+
+        assert waiting.reply().status == 200
+
+
+@ON_SQLITE
+def test_I9_what_a_killed_worker_held_comes_again_from_the_other(server: ServeProcess) -> None:
+    port = server.listening()
+    with contextlib.ExitStack() as stack:
+        doomed, other = wires_to_both(server, port, stack)
+        assert doomed.request("POST", "/api/v1/push", PUSH).reply().status == 201
+        pop = "/api/v1/pop/queue/q?leaseSeconds=1&wait=true&timeout=60"
+        assert doomed.request("GET", pop).reply().status == 200
+        holder_of(server, doomed, port).kill()
+
+        assert other.request("GET", pop).reply().status == 200
+
+
+@ON_SQLITE
+def test_skep_key_finds_the_server_of_several_workers(server: ServeProcess, tmp_path: Path) -> None:
+    server.listening()
+    for _ in range(4):  # whichever worker answers
+        listed = run_skep("key", "list", "--store", "skep.db", cwd=tmp_path, timeout=WAIT_SECONDS)
+        assert listed.returncode == 0, listed.stderr
+
+
+@ON_SQLITE
+def test_a_second_server_is_kept_out_by_the_owner(server: ServeProcess, tmp_path: Path) -> None:
+    server.listening()
+    with serving("--store", "skep.db", "--workers", "2", folder=tmp_path) as second:
+        assert second.ended() == 2
+        [line] = second.lines
+
+    assert "skep.db is in use by another server" in line
+
+
+@ON_SQLITE
+def test_nobody_else_can_reach_the_owner(server: ServeProcess) -> None:
+    server.listening()
+    sockets = [c.laddr for c in owner_of(server).net_connections("unix") if "skep-owner-" in str(c.laddr)]
+    [path] = {Path(str(name)) for name in sockets}
+
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def wires_to_both(server: ServeProcess, port: int, stack: contextlib.ExitStack) -> list[Wire]:
+    """A connection to each of the two workers."""
+    found: dict[int, Wire] = {}
+    while len(found) < 2:
+        wire = stack.enter_context(Wire(port))
+        assert wire.request("GET", "/health").reply().status == 200
+        found[holder_of(server, wire, port).pid] = wire
+    return list(found.values())
+
+
+def holder_of(server: ServeProcess, wire: Wire, port: int) -> psutil.Process:
+    """The worker that took a connection."""
+    mine = wire.socket.getsockname()[1]
+    [holder] = [
+        worker
+        for worker in workers_of(server)
+        if any((c.laddr.port, *c.raddr[1:]) == (port, mine) for c in worker.net_connections("tcp"))
+    ]
+    return holder
+
+
+def somebody_waits(port: int) -> bool:
+    """Whether the worker that answers has a pop that waits."""
+    with Wire(port) as wire:
+        return b"skep_parked_polls 1.0" in wire.request("GET", "/metrics").reply().body
 
 
 @pytest.mark.slow
 def test_workers_whose_supervisor_was_killed_stop_in_order(server: ServeProcess) -> None:
     server.listening()
-    workers = workers_of(server)
+    workers = server.system.children()
 
     server.signal(signal.SIGKILL)
 
-    gone, left = psutil.wait_procs(workers, timeout=WAIT_SECONDS)
-    assert (len(gone), left) == (2, [])
+    _, left = psutil.wait_procs(workers, timeout=WAIT_SECONDS)
+    assert left == []
 
 
 def test_a_store_that_cannot_be_opened_is_told_once(tmp_path: Path) -> None:
@@ -107,8 +231,7 @@ def test_a_scrape_tells_of_all_workers_and_of_those_that_ended(server: ServeProc
     with contextlib.ExitStack() as stack:
         # Connections go to either worker, and stay there.
         for wire in [stack.enter_context(Wire(port)) for _ in range(20)]:
-            body = b'{"items": [{"queue": "q", "payload": 1}]}'
-            assert wire.request("POST", "/api/v1/push", body).reply().status == 201
+            assert wire.request("POST", "/api/v1/push", PUSH).reply().status == 201
         scrapes_say(port, 20)
         workers_of(server)[0].terminate()
         server.event("worker listening")

@@ -47,12 +47,13 @@ Starter = Callable[[Path], AbstractContextManager[Running]]
 
 
 @contextmanager
-def skep_on_sqlite(folder: Path) -> Iterator[Running]:
+def skep_on_sqlite(folder: Path, workers: int = 1) -> Iterator[Running]:
     """Skep with a file."""
-    with serving(f"{folder}/skep.db", folder, ALL_IT_CAN) as (port, pid):
-        yield Running(
-            "sqlite", "skep", f"127.0.0.1:{port}", (pid,), f"Skep {__version__}, SQLite", "WAL, synchronous=FULL"
-        )
+    environment = {**ALL_IT_CAN, "SKEP_WORKERS": str(workers)}
+    with serving(f"{folder}/skep.db", folder, environment) as (port, pid):
+        name, more = ("sqlite", "") if workers == 1 else ("sqlite_workers", f", {workers} workers")
+        version = f"Skep {__version__}, SQLite{more}"
+        yield Running(name, "skep", f"127.0.0.1:{port}", (pid,), version, "WAL, synchronous=FULL")
 
 
 @contextmanager
@@ -169,7 +170,8 @@ def postgres_settings(server: PostgresServer) -> str:
 
 
 STARTERS: dict[str, Starter] = {
-    "sqlite": skep_on_sqlite, "postgres": skep_on_postgres, "postgres_workers": partial(skep_on_postgres, workers=2), "redis": redis, "rabbitmq": rabbitmq, "nats": nats, "pgmq": pgmq,
+    "sqlite": skep_on_sqlite, "sqlite_workers": partial(skep_on_sqlite, workers=2),
+    "postgres": skep_on_postgres, "postgres_workers": partial(skep_on_postgres, workers=2), "redis": redis, "rabbitmq": rabbitmq, "nats": nats, "pgmq": pgmq,
     "table": table,
 }  # fmt: skip
 

@@ -1,0 +1,72 @@
+"""The process that has the SQLite file for the workers of a server: it serves the store's verbs to them, and nothing to anybody else.
+
+It is started by `skep.supervisor` before the workers: its order comes on stdin, and when stdin ends, the supervisor has gone. Told to
+stop, it stays until the last worker has left, since each of them finishes first what it has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from skep.clock import SystemClock
+from skep.config import ServerSettings
+from skep.errors import SkepError
+from skep.logs import configure_logs
+from skep.loop import run
+from skep.server import open_store, store_url
+from skep.serving import exit_status, stop_with_supervisor, tell_ready, tune_interpreter
+from skep.signals import stop_signals
+from skep.store.remote.owner import Owner
+
+log = structlog.get_logger("skep.server")
+
+
+class OwnerOrder(Struct):
+    """What the owner is told: settings, and the number of the socket that it inherits."""
+
+    settings: ServerSettings
+    socket: int
+
+
+async def own(settings: ServerSettings, listening: socket.socket) -> None:
+    """Have the store until a signal comes, or stdin ends."""
+    stop = asyncio.Event()
+    tune_interpreter()
+    with stop_signals(stop.set):
+        stop_with_supervisor(stop)
+        clock = SystemClock()
+        store = open_store(store_url(settings), clock)
+        await store.open()
+        try:
+            owner = Owner(store, clock)
+            await owner.listen(listening)
+            log.info("owner of the store listening", pid=os.getpid())
+            tell_ready()
+            await stop.wait()
+            await owner.idle()
+            await owner.close()
+        finally:
+            await store.close()
+
+
+def main() -> int:
+    """Be the owner."""
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=OwnerOrder)
+    configure_logs(order.settings.log_level, order.settings.log_format)
+    try:
+        run(own(order.settings, socket.socket(fileno=order.socket)))
+    except SkepError as error:
+        sys.stderr.write(f"skep: {error}\n")
+        return exit_status(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
