@@ -27,7 +27,7 @@ class Pieces:
 
     def __init__(self, seconds: float) -> None:
         """A piece should take about so many ``seconds``."""
-        self._seconds = seconds
+        self.seconds = seconds
         self._sizes: dict[str, int] = {}
         self._last: dict[str, tuple[int, float]] = {}
         self._long: set[str] = set()
@@ -55,14 +55,14 @@ class Pieces:
         """
         last_size, last_seconds = self._last.get(kind, (size, seconds))
         self._last[kind] = (size, seconds)
-        if seconds <= self._seconds:
-            if more and seconds * 2 < self._seconds:
+        if seconds <= self.seconds:
+            if more and seconds * 2 < self.seconds:
                 self._sizes[kind] = size * 2
         elif last_size >= size * 2 and seconds > last_seconds * HELPED:
             self._sizes[kind] = last_size * 2
         else:
-            self._sizes[kind] = int(size * self._seconds / seconds)
-        if seconds > self._seconds * TOO_LONG:
+            self._sizes[kind] = int(size * self.seconds / seconds)
+        if seconds > self.seconds * TOO_LONG:
             self._long.add(kind)
         else:
             self._long.discard(kind)

@@ -119,7 +119,7 @@ from skep.store.sqlite.refusals import SqliteRefusals
 from skep.store.sqlite.sampling import Sampling
 from skep.store.sqlite.scheduled import SqliteScheduled
 from skep.store.sqlite.session import Session
-from skep.store.sqlite.writer import Writer
+from skep.store.sqlite.writer import PIECE_SECONDS, Writer
 from skep.system_events import EventPosition, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
@@ -131,8 +131,6 @@ T = TypeVar("T")
 
 MANY_MESSAGES = 2_000
 """A call that touches so many messages would keep the event loop from its other callers, and is made in a thread."""
-PIECE_SECONDS = 0.002
-"""How long a piece of a chore may work before it is committed, about: others wait that long for it."""
 
 
 class SqliteStore:
@@ -223,11 +221,13 @@ class SqliteStore:
         """
         if self._writer is None:
             raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
-        pieces = self._pieces
-        return await self._writer.piece(
-            lambda session: pieces.measured(kind, most, lambda size: work(session, size), more),
-            long=pieces.is_long(kind),
-        )
+        writer, pieces = self._writer, self._pieces
+
+        def piece(session: Session) -> T:
+            pieces.seconds = writer.piece_seconds
+            return pieces.measured(kind, most, lambda size: work(session, size), more)
+
+        return await writer.piece(piece, long=pieces.is_long(kind))
 
     async def _chore(self, kind: str, work: Piece[Chore], most: int) -> Chore:
         return await self._piece(kind, work, most, lambda chore: chore.more)

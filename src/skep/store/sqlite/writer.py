@@ -39,7 +39,11 @@ NEWEST_SHARE = 0.2
 CALLERS_SECONDS = 0.1
 """A caller who came within this time is followed by others, who should not meet a chore each time."""
 REST = 2.0
-"""So many times as long as a piece of a chore took is left to such callers."""
+"""So many times as long as a piece of a chore took is left to such callers: a third of the time is for chores."""
+PIECE_SECONDS = 0.002
+"""How long a piece of a chore may work before it is committed, about: others wait that long for it."""
+LONGEST_PIECE_SECONDS = 0.01
+"""The same where callers have so much to do that they wait for each other far longer."""
 
 log = structlog.get_logger("skep.store.sqlite")
 
@@ -62,8 +66,10 @@ class Writer:
         self._turns = deque((self._serve_short, self._serve_long, self._serve_piece))
         self._planned = False
         self._called_at = -CALLERS_SECONDS
-        self._piece_begun_at: float | None = None
-        """When the piece of a chore began that is under way."""
+        self._begun_at = 0.0
+        self._at_a_piece = False
+        self._callers_seconds = 0.0
+        """How long the last calls took that were served together."""
         self._rest_ends_at = 0.0
         self._resting: asyncio.TimerHandle | None = None
         self._away = False
@@ -105,6 +111,11 @@ class Writer:
         """Run ``work``; its result once it is committed. ``short`` is what may run on the event loop."""
         self._called_at = time.perf_counter()
         return await self._ask(self._short if short else self._long, work, bare)
+
+    @property
+    def piece_seconds(self) -> float:
+        """How long the next piece of a chore may work, about: longer where callers take long, so that chores keep up with them."""
+        return min(LONGEST_PIECE_SECONDS, max(PIECE_SECONDS, self._callers_seconds / REST))
 
     async def piece(self, work: Work[T], *, long: bool = False, bare: bool = False) -> T:
         """Run ``work``, which is a piece of a chore, behind all callers. A ``long`` one runs in the thread."""
@@ -157,12 +168,14 @@ class Writer:
 
     def _serve_short(self) -> bool:
         if self._short:
+            self._begin(a_piece=False)
             self._serve_here(self._take(self._short))
             return True
         return False
 
     def _serve_long(self) -> bool:
         if self._long:
+            self._begin(a_piece=False)
             self._hand_over(self._served, self._take(self._long))
             return True
         return False
@@ -171,17 +184,20 @@ class Writer:
         if not self._pieces or self._rest_left() > 0:
             return False
         call = self._pieces.popleft()
-        self._piece_begun_at = time.perf_counter()
+        self._begin(a_piece=True)
         if call.bare or call.long:
             self._hand_over(self._served, [call])
         else:
             self._serve_here([call])
         return True
 
+    def _begin(self, *, a_piece: bool) -> None:
+        self._begun_at, self._at_a_piece = time.perf_counter(), a_piece
+
     def _go_on(self) -> None:
         if self._away:
             return
-        self._end_piece()
+        self._end()
         if self._short or self._long or (self._pieces and self._rest_left() <= 0):
             self._plan()
         elif self._pieces:
@@ -189,13 +205,17 @@ class Writer:
         else:
             self._idle.set()
 
-    def _end_piece(self) -> None:
-        """After a piece of a chore the next one waits, if callers are about."""
-        if self._piece_begun_at is not None:
-            now = time.perf_counter()
-            took, self._piece_begun_at = now - self._piece_begun_at, None
+    def _end(self) -> None:
+        """What was begun is done. After a piece of a chore the next one waits, if callers are about."""
+        if not self._begun_at:
+            return
+        now = time.perf_counter()
+        took, self._begun_at = now - self._begun_at, 0.0
+        if self._at_a_piece:
             callers = now - self._called_at < CALLERS_SECONDS + took
             self._rest_ends_at = now + REST * took if callers else now
+        else:
+            self._callers_seconds = took
 
     def _rest_left(self) -> float:
         return 0.0 if self._stopping else self._rest_ends_at - time.perf_counter()

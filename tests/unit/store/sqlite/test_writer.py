@@ -245,6 +245,27 @@ async def test_while_callers_are_about_the_next_piece_leaves_them_time(
     assert (await second).done == 4, "nothing rests when the store is closed"
 
 
+async def test_where_callers_take_long_a_piece_may_take_longer_so_that_chores_keep_up(doomed: SqliteStore) -> None:
+    assert doomed._writer is not None
+    told = []
+    doomed._pieces.took = lambda *_: told.append(doomed._pieces.seconds)  # type: ignore[method-assign]
+    for callers_seconds in (0.0, 0.008, 1.0):
+        doomed._writer._callers_seconds = callers_seconds
+        await doomed.retain(KEY, LATER, 1_000)
+
+    assert told == [writer.PIECE_SECONDS, 0.004, writer.LONGEST_PIECE_SECONDS]
+
+
+async def test_only_callers_say_how_long_callers_take(doomed: SqliteStore) -> None:
+    assert doomed._writer is not None
+    doomed._writer._callers_seconds = -1.0
+    await doomed.retain(KEY, LATER, 1_000)
+    assert doomed._writer._callers_seconds == -1.0
+
+    await doomed.push([batch(b"y")], LATER)
+    assert doomed._writer._callers_seconds > 0
+
+
 async def test_with_nobody_about_pieces_follow_each_other_at_once(
     doomed: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +280,7 @@ async def test_a_piece_runs_on_the_loop_unless_its_kind_takes_long(
     doomed: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "SLOW_COMMIT_SECONDS", 60)
-    monkeypatch.setattr(writer, "REST", 0)
+    monkeypatch.setattr(writer, "CALLERS_SECONDS", -1e9)
     threads = committing_threads(doomed)
     await doomed.retain(KEY, LATER, 1_000)
     assert threads == [threading.get_ident()]
