@@ -203,6 +203,21 @@ def test_who_waits_for_room_and_goes_leaves_its_place_and_the_message(server: Ru
     assert attempts(pop(server.port, "q")) == [1]
 
 
+def test_a_server_that_stops_answers_those_who_wait_for_room(server: RunningServer) -> None:
+    push(server.port, "q", LARGE)
+
+    async def end_polls() -> None:
+        server.engine.end_polls()
+
+    with lazy(server), Wire(server.port) as waiting:
+        waiting.request("POST", f"{POP}q?wait=true&timeout=60")
+        wait_until(server, lambda: len(server.app.answers.line) == 1)
+        server.run(end_polls())
+
+        assert waiting.reply().code == "SERVER_BUSY"
+        assert len(server.app.answers.line) == 0
+
+
 def test_a_client_that_takes_too_long_is_cut_off_while_others_wait(server: RunningServer) -> None:
     push(server.port, "q", LARGE)
     server.app.answers.late_seconds = 0
