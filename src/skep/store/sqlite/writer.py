@@ -69,7 +69,7 @@ class Writer:
         self._begun_at = 0.0
         self._at_a_piece = False
         self._callers_seconds = 0.0
-        """How long the last calls took that were served together."""
+        """How long the last calls took that were served together, before they were committed: a slow disk is no reason to write more."""
         self._rest_ends_at = 0.0
         self._resting: asyncio.TimerHandle | None = None
         self._away = False
@@ -214,8 +214,6 @@ class Writer:
         if self._at_a_piece:
             callers = now - self._called_at < CALLERS_SECONDS + took
             self._rest_ends_at = now + REST * took if callers else now
-        else:
-            self._callers_seconds = took
 
     def _rest_left(self) -> float:
         return 0.0 if self._stopping else self._rest_ends_at - time.perf_counter()
@@ -309,9 +307,11 @@ class Writer:
     def _worked(self, calls: list[Call]) -> list[Answer]:
         if self.refused is not None:
             self._changes_before = self._session.db.total_changes()
-        if len(calls) == 1:
-            return [_run(self._session, calls[0])]
-        return [self._isolated(call) for call in calls]
+        begun = time.perf_counter()
+        answers = [_run(self._session, calls[0])] if len(calls) == 1 else [self._isolated(call) for call in calls]
+        if not self._at_a_piece:
+            self._callers_seconds = time.perf_counter() - begun
+        return answers
 
     def _ended(self, calls: list[Call], answers: list[Answer]) -> list[Answer]:
         """Commit, and note how long that took."""
