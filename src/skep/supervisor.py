@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import signal
 import socket
 import sys
 import tempfile
@@ -90,9 +89,8 @@ class Supervisor:
         finally:
             presence.withdraw(presence.file_of(database))
             self._stopping.set()
-            # Not by a signal: whoever stops all processes of a service at once has sent it one already, and a second one means "now".
-            if self._owner is not None and self._owner.process.stdin is not None:
-                self._owner.process.stdin.close()
+            if self._owner is not None:
+                _stop_in_order(self._owner)
             await keeping
 
     async def _run_workers(self) -> int:
@@ -134,7 +132,7 @@ class Supervisor:
         order = Order(self._settings, numbers, name, str(self._tally_folder), self._owned)
         worker = self._workers[name] = await _started(name, "skep.serving", numbers, order)
         if self._stopping.is_set():
-            _signal(worker, signal.SIGTERM)
+            _stop_in_order(worker)
         return worker
 
     async def _start_owner(self) -> Worker:
@@ -155,13 +153,12 @@ class Supervisor:
         for bound in self._sockets:
             bound.close()
         for worker in self._workers.values():
-            _signal(worker, signal.SIGTERM)
+            _stop_in_order(worker)
 
     def _kill(self) -> None:
-        for worker in list(self._workers.values()):
-            _signal(worker, signal.SIGKILL)
-        if self._owner is not None:
-            _signal(self._owner, signal.SIGKILL)
+        for worker in (*self._workers.values(), self._owner):
+            if worker is not None:
+                _kill(worker)
 
 
 async def _started(name: str, module: str, sockets: list[int], order: Order | OwnerOrder) -> Worker:
@@ -181,10 +178,16 @@ async def _is_ready(worker: Worker) -> bool:
     return bool(await worker.process.stdout.readline())
 
 
-def _signal(worker: Worker, number: int) -> None:
+def _stop_in_order(worker: Worker) -> None:
+    # Not by a signal: whoever stops all processes of a service at once has sent it one already, and a second one means "now".
+    assert worker.process.stdin is not None
+    worker.process.stdin.close()
+
+
+def _kill(worker: Worker) -> None:
     # Through the process, which knows when it was waited for; its number may then be another's.
     with contextlib.suppress(ProcessLookupError):
-        worker.process.send_signal(number)
+        worker.process.kill()
 
 
 class ToOwner(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,6 +95,19 @@ def test_I1_a_stop_reaches_all_workers_and_loses_nothing(server: ServeProcess, t
     answered = {text for producer in producers for text in producer.answered}
     with serving("--store", store, folder=tmp_path) as again:
         assert answered <= set(stored(again.listening()))
+
+
+def test_a_signal_to_all_processes_at_once_stops_them_in_order(server: ServeProcess) -> None:
+    """As systemd stops a service, unless it is told otherwise."""
+    server.listening()
+    workers = workers_of(server)
+
+    for process in (*server.system.children(), server.system):
+        process.send_signal(signal.SIGTERM)
+
+    assert server.ended() == 0
+    ended = {event["pid"] for line in server.lines if (event := json.loads(line))["event"] == "stopped"}
+    assert ended >= {worker.pid for worker in workers}
 
 
 @ON_SQLITE
