@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import hypothesis
@@ -83,11 +84,17 @@ def blank_dsn(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(dsn)
 
 
+def with_tables(dsn: str) -> None:
+    """Make the tables of a database, in a thread of its own: an asynchronous fixture may be the first to ask for them."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(make_tables(dsn))).result()
+
+
 @pytest.fixture(scope="session")
 def tables_to_copy(postgres_server: PostgresServer) -> str:
     """The name of a database with empty tables, to which nobody is connected."""
     dsn = postgres_server.create_database()
-    asyncio.run(make_tables(dsn))
+    with_tables(dsn)
     return urlsplit(dsn).path.removeprefix("/")
 
 
@@ -102,7 +109,7 @@ def postgres_dsn(postgres_server: PostgresServer, tables_to_copy: str) -> Iterat
 @pytest.fixture(scope="session")
 def database_with_tables(postgres_server: PostgresServer) -> Iterator[str]:
     dsn = postgres_server.create_database()
-    asyncio.run(make_tables(dsn))
+    with_tables(dsn)
     yield dsn
     postgres_server.drop_database(dsn)
 
