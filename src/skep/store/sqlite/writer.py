@@ -40,6 +40,8 @@ CALLERS_SECONDS = 0.1
 """A caller who came within this time is followed by others, who should not meet a chore each time."""
 REST = 2.0
 """So many times as long as a piece of a chore took is left to such callers: a third of the time is for chores."""
+LONGEST_REST_SECONDS = 1.0
+"""However long a piece took, the next one waits no longer than this."""
 PIECE_SECONDS = 0.002
 """How long a piece of a chore may work before it is committed, about: others wait that long for it."""
 LONGEST_PIECE_SECONDS = 0.01
@@ -213,10 +215,12 @@ class Writer:
         took, self._begun_at = now - self._begun_at, 0.0
         if self._at_a_piece:
             callers = now - self._called_at < CALLERS_SECONDS + took
-            self._rest_ends_at = now + REST * took if callers else now
+            self._rest_ends_at = now + min(REST * took, LONGEST_REST_SECONDS) if callers else now
 
     def _rest_left(self) -> float:
-        return 0.0 if self._stopping else self._rest_ends_at - time.perf_counter()
+        left = self._rest_ends_at - time.perf_counter()
+        # More than it can be: whatever the clock showed when it began, chores must not wait for that to come.
+        return 0.0 if self._stopping or left > LONGEST_REST_SECONDS else left
 
     def _rest(self) -> None:
         if self._resting is None:
