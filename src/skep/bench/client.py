@@ -1,6 +1,7 @@
-"""`skep bench client`: what the Python client itself costs, against a server that does nothing.
+"""`skep bench client`: what the Python client itself costs.
 
-Beside it, in the same rounds, the bare HTTP library sends the same bytes: the client cannot be faster than that.
+On a server of each store it pushes, pops and acks beside the same requests by hand (`client_beside_raw`). Against a server that does
+nothing it pushes single messages, beside a bare HTTP library that sends the same bytes. Rounds alternate.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from pyreqwest.client import ClientBuilder, SyncClientBuilder
 
+from skep.bench.client_beside_raw import RATIOS, beside_raw
 from skep.bench.null_server import running_null_server
 from skep.bench.report import Report, machine, middle
 from skep.client import AsyncClient, Client
@@ -21,17 +23,24 @@ FULL = (10_000, 5)
 """Pushes of a round, and rounds."""
 PAYLOAD = {"order": 12345, "customer": "c-17", "text": "x" * 250}
 BODY = b'{"items":[{"queue":"orders","payload":{"order":12345,"customer":"c-17","text":"' + b"x" * 250 + b'"}}]}'
-TARGETS = {"sync_of_bare": "-", "async_of_bare": "-"}
+TARGETS = {"sync_of_bare": "-", "async_of_bare": "-", **RATIOS}
 NOTES = {
     "client.sync": "pushes of one message, one after the other; at least 5,000/s expected",
     "client.async": f"pushes of one message, {IN_FLIGHT} in flight; at least 10,000/s expected",
 }
 
 
-async def run(quick: bool) -> Report:
-    """Measure both clients and the bare library, in rounds that alternate."""
+async def run(stores: list[str], quick: bool) -> Report:
+    """Measure the client on the stores, and against nothing."""
+    report = Report("client", machine(), notes=dict(NOTES))
+    await asyncio.to_thread(beside_raw, stores, quick, report)
+    await beside_bare(quick, report)
+    return report
+
+
+async def beside_bare(quick: bool, report: Report) -> None:
+    """Both clients and the bare library, in rounds that alternate."""
     pushes, rounds = QUICK if quick else FULL
-    report = Report("client", machine(), notes=NOTES)
     found: dict[str, list[float]] = {}
     with running_null_server() as url:
         for _ in range(rounds):
@@ -39,12 +48,9 @@ async def run(quick: bool) -> Report:
             found.setdefault("client.sync", []).append(await asyncio.to_thread(client_sync, url, pushes))
             found.setdefault("bare.async", []).append(await bare_async(url, pushes))
             found.setdefault("client.async", []).append(await client_async(url, pushes))
-    report.rates = {name: middle(values) for name, values in found.items()}
-    report.ratios = {
-        "client.sync_of_bare": report.rates["client.sync"] / report.rates["bare.sync"],
-        "client.async_of_bare": report.rates["client.async"] / report.rates["bare.async"],
-    }
-    return report
+    report.rates |= {name: middle(values) for name, values in found.items()}
+    report.ratios["client.sync_of_bare"] = report.rates["client.sync"] / report.rates["bare.sync"]
+    report.ratios["client.async_of_bare"] = report.rates["client.async"] / report.rates["bare.async"]
 
 
 def client_sync(url: str, pushes: int) -> float:

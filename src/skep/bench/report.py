@@ -55,7 +55,7 @@ def print_tables(report: Report, targets: dict[str, str], rates: Table | None = 
     for column in ("ratio", "value", "expected"):
         ratios.add_column(column, justify="left" if column == "ratio" else "right")
     for name, value in report.ratios.items():
-        ratios.add_row(name, f"{value:.2f}", targets.get(name.split(".", 1)[-1], ""))
+        ratios.add_row(name, f"{value:.2f}", targets.get(name, targets.get(name.split(".", 1)[-1], "")))
     console.print(rates or table_of_rates(report))
     console.print(ratios)
     for name, note in report.notes.items():

@@ -65,11 +65,11 @@ def http(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both
 
 
 @bench_app.command
-def client(*, quick: Quick = False, as_json: AsJson = False) -> None:
-    """The Python client against a server that does nothing, beside its bare HTTP library."""
+def client(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both") -> None:
+    """The Python client beside the same requests by hand, on a server of each store, and against a server that does nothing."""
     from skep.bench import client as bench
 
-    _measure(lambda: bench.run(quick), bench.TARGETS, as_json)
+    _measure(lambda: bench.run(_stores(store), quick), bench.TARGETS, as_json)
 
 
 @bench_app.command

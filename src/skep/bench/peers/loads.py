@@ -16,15 +16,17 @@ import psutil
 from msgspec import Struct
 
 from skep.bench.at_rate import at_rate
+from skep.bench.client_line import ClientLine
 from skep.bench.peers.lines import Line, Way
 from skep.bench.peers.nats import NatsLine
 from skep.bench.peers.rabbitmq import RabbitLine
 from skep.bench.peers.redis import RedisLine
-from skep.bench.peers.skep_line import SkepLine
+from skep.bench.peers.skep_line import SkepLine, SkepLineWithIds
 from skep.bench.peers.tables import PgmqLine, TableLine
 
 LINES: dict[str, type[Line]] = {
-    "skep": SkepLine, "redis": RedisLine, "rabbitmq": RabbitLine, "nats": NatsLine, "pgmq": PgmqLine, "table": TableLine,
+    "skep": SkepLine, "skep_ids": SkepLineWithIds, "skep_client": ClientLine,
+    "redis": RedisLine, "rabbitmq": RabbitLine, "nats": NatsLine, "pgmq": PgmqLine, "table": TableLine,
 }  # fmt: skip
 DRAIN_BATCH = 100
 DRAIN_CALLERS = 4
@@ -167,6 +169,30 @@ async def one_by_one(way: Way, count: int) -> Outcome:
         await line.drop()
     outcome.pushed = numbers.pushed
     return outcome
+
+
+async def in_turn(way: Way, count: int, warm: int) -> Outcome:
+    """One caller that pushes, pops and acks one message after the other: how long the three take, after some that do not count."""
+    numbers = Numbers()
+    async with lines(way.with_batch(1), 1) as (line,):
+        await line.prepare()
+        for _ in range(warm):
+            await _turn(line, numbers)
+        watch = Stopwatch(way.pids)
+        latencies = [await _turn(line, numbers) for _ in range(count)]
+        outcome = watch.read()
+        await line.drop()
+    outcome.latencies = latencies
+    return numbers.tell(outcome)
+
+
+async def _turn(line: Line, numbers: Numbers) -> float:
+    began = time.perf_counter()
+    await line.push(numbers.take(1))
+    numbers.pushed += 1
+    numbers.came(await line.pop())
+    await line.ack()
+    return time.perf_counter() - began
 
 
 @asynccontextmanager

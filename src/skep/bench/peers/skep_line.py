@@ -12,6 +12,7 @@ from skep.bench.scripts import expect, request
 
 PARTITIONS = 16
 NO_CONTENT = 204
+TRANSACTION_ID = "01a1de02-7b1f-7061-b55a-48%010d"
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -32,13 +33,8 @@ class SkepLine:
     def __init__(self, wire: Wire, way: Way) -> None:
         self._wire = wire
         self._way = way
-        message = template(way.size)
-        items = [
-            {"queue": way.queue, "partition": f"customer-{n % PARTITIONS:06d}", "payload": msgspec.Raw(message)}
-            for n in range(way.batch)
-        ]
-        body = msgspec.json.encode({"items": items})
-        filled = body % tuple(range(way.batch))
+        body = msgspec.json.encode({"items": [self.item(n) for n in range(way.batch)]})
+        filled = body % self.numbers(0)
         self._push = request("POST", "/api/v1/push", filled).removesuffix(filled) + body
         self._pop = request("GET", f"/api/v1/pop/queue/{way.queue}?batch={way.batch}&wait=true")
         self._acks: list[dict[str, str]] = []
@@ -47,14 +43,22 @@ class SkepLine:
     async def open(cls, way: Way) -> Self:
         return cls(await Wire.to(way.address), way)
 
+    def item(self, position: int) -> dict[str, object]:
+        """A message of a push, with a place for each of its numbers."""
+        payload = msgspec.Raw(template(self._way.size))
+        return {"queue": self._way.queue, "partition": f"customer-{position % PARTITIONS:06d}", "payload": payload}
+
+    def numbers(self, first: int) -> tuple[int, ...]:
+        """What goes into the places of a push, in their order."""
+        return tuple(range(first, first + self._way.batch))
+
     async def prepare(self) -> None:
         settings = {"queue": self._way.queue, "settings": {}}
         asked = request("POST", "/api/v1/configure", msgspec.json.encode(settings))
         expect(200, *await self._wire.ask(asked, taken_answer))
 
     async def push(self, first: int) -> None:
-        numbers = tuple(range(first, first + self._way.batch))
-        expect(201, *await self._wire.ask(self._push % numbers, taken_answer))
+        expect(201, *await self._wire.ask(self._push % self.numbers(first), taken_answer))
 
     async def pop(self) -> list[int]:
         status, body = await self._wire.ask(self._pop, taken_answer)
@@ -74,3 +78,13 @@ class SkepLine:
 
     async def close(self) -> None:
         self._wire.close()
+
+
+class SkepLineWithIds(SkepLine):
+    """The same with a transaction id for each message, as the Python client sends it."""
+
+    def item(self, position: int) -> dict[str, object]:
+        return {"transactionId": TRANSACTION_ID, **super().item(position)}
+
+    def numbers(self, first: int) -> tuple[int, ...]:
+        return tuple(number for number in super().numbers(first) for _ in ("transactionId", "payload"))
