@@ -126,9 +126,11 @@ READ_ONLY = "PostgreSQL is read-only: promote the standby, reset default_transac
 class Pool:
     """A bounded pool of sessions set up for the store."""
 
-    def __init__(self, dsn: str, max_connections: int) -> None:
+    def __init__(self, dsn: str, max_connections: int, server: bytes) -> None:
+        """``server`` is what our watchers are known by (functions/watching.sql)."""
         self._dsn = dsn
         self._max = max_connections
+        self._server = server
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._random = random.Random()
         self._pieces = Pieces(PIECE_SECONDS)
@@ -156,7 +158,7 @@ class Pool:
             max_size=self._max,
             init=_prepare,
             reset=_leave,
-            server_settings={**SESSION, "application_name": session},
+            server_settings={**SESSION, "application_name": session, "skep.server": self._server.hex()},
             command_timeout=60,
             timeout=connect_seconds,
         )

@@ -1,7 +1,7 @@
 """News between servers: who pushed to a queue that someone elsewhere waits for, who has operations that wait.
 
 NOTIFY takes a lock that is global to the database, so it is sent outside the push's transaction, at most every few
-milliseconds, for all queues that had news, and of pushes only when a watcher is registered.
+milliseconds, for all queues that had news, and of pushes only when a watcher of another server is registered.
 """
 
 from __future__ import annotations

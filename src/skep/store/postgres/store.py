@@ -144,8 +144,8 @@ class PostgresStore:
         log_cache_bytes: int = LOG_CACHE_BYTES,
         clock: Clock | None = None,
     ) -> None:
-        self._pool = Pool(dsn, max_connections)
         self._news = News(dsn)
+        self._pool = Pool(dsn, max_connections, self._news.server)
         self.access: AccessStore = PostgresAccess(self._pool)
         self.refusals: RefusalStore = PostgresRefusals(self._pool)
         self.records: RecordStore = PostgresRecords(self._pool)

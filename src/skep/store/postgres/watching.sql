@@ -10,7 +10,7 @@ ORDER BY q.id
 ON CONFLICT (queue_id, server) DO UPDATE SET until = excluded.until
 
 -- name: watched
-SELECT DISTINCT w.queue_id AS id FROM watcher w WHERE w.queue_id = ANY ($1::integer[]) AND w.until > $2
+SELECT k.id FROM unnest($1::integer[]) AS k (id) WHERE is_watched(k.id, $2)
 
 -- name: wait_for_pushes
 -- A push that looked for watchers before there was one will not announce itself. It holds the log's lock until it commits, so

@@ -73,7 +73,7 @@ BEGIN
         last_seq := coalesce(last_seq, q.floor_seq);
         last_created_at := coalesce(last_created_at, 0);
         depth := log_depth(q.id, q.first_seq, last_seq, q.gaps) + q.scheduled_count;
-        watched := EXISTS (SELECT 1 FROM watcher w WHERE w.queue_id = q.id AND w.until > p_now);
+        watched := is_watched(q.id, p_now);
         operations := has_operations(q.tenant, q.name);
         encrypted := q.encryption_enabled;
         RETURN NEXT;
@@ -139,7 +139,7 @@ BEGIN
          WITH ORDINALITY AS n (id, partition, priority, content_type, headers, payload, ord);
     v_last := v_last + cardinality(p_ids);
     RETURN QUERY SELECT q.id, v_last, log_depth(q.id, q.first_seq, v_last, q.gaps) + q.scheduled_count,
-                        EXISTS (SELECT 1 FROM watcher w WHERE w.queue_id = q.id AND w.until > p_now);
+                        is_watched(q.id, p_now);
 END
 $$;
 
