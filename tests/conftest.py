@@ -11,10 +11,17 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from skep.store import pieces
+from tests.support.new_stores import copy_new_stores
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
 
 TOGETHER = ("tests/spark/", "tests/browser/", "tests/unit/store/postgres/test_plans.py")
-"""Tests that share what takes long to start, and so a worker: a Spark, a browser, a full database. What is together comes first."""
+"""Folders and files whose tests share what takes long to start, and so a worker: a Spark, a browser, a full database."""
+APART = (
+    "tests/contract/test_state_machine.py",
+    "tests/contract/test_operations_machine.py",
+    "tests/serve/test_workers.py",
+)
+"""Files whose tests take long, each of them, and share nothing."""
 
 # Not truncated: of tables with few rows, that takes longer than deleting them.
 EMPTY = """
@@ -30,16 +37,27 @@ END $$
 """
 
 
-class ByFolder(LoadScopeScheduling):  # type: ignore[misc] # it has no types
-    """Gives tests to workers one by one, but those that belong together to one worker, and these first."""
+class ByFile(LoadScopeScheduling):  # type: ignore[misc] # it has no types
+    """Gives tests to workers file by file, so that what a file's tests share is made once; and what takes longest first.
+
+    One by one would take a third more: after each test, this looks through all that the worker has ever had.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
+        return together(nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolder:
+def together(nodeid: str) -> str:
+    """What a worker gets at once with this test."""
+    if nodeid.startswith(APART):
+        return nodeid
+    return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
     """Take the place of `--dist loadgroup`, whose groups pytest 9.2 no longer lets through."""
-    return ByFolder(config, log)
+    config.option.loadscopereorder = False  # by the number of tests, which says nothing of how long they take
+    return ByFile(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,12 +70,18 @@ def pytest_configure(config: pytest.Config) -> None:
     And let a piece of a chore touch as many messages as it is asked to: how many these are else goes by the time that pieces take.
     """
     pieces.LEAST = 1_000_000
+    copy_new_stores()
     hypothesis.settings.register_profile("same", derandomize=True)
     hypothesis.settings.register_profile("new", derandomize=False)
     hypothesis.settings.load_profile("new" if config.getoption("--all") else "same")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow, and begin with what takes long, so that no worker is left with it when the others have ended."""
+    long = (*TOGETHER, *APART)
+    items.sort(
+        key=lambda item: next((place for place, start in enumerate(long) if item.nodeid.startswith(start)), len(long))
+    )
     if config.getoption("--all"):
         return
     slow = {item for item in items if item.get_closest_marker("slow")}
