@@ -100,9 +100,16 @@ class LogPiece(Struct, frozen=True):
     through: Seq
 
 
-def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, if it is sound to its last offset and byte; MALFORMED otherwise."""
+def checked(batch: pa.RecordBatch, most_bytes: int) -> pa.RecordBatch:
+    """The batch, if it is sound to its last offset and byte; MALFORMED otherwise.
+
+    To look at every byte is to look at a value as often as views name it. So how much that makes is seen before it is done.
+    """
     try:
+        batch.validate()
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if is_view(column.type):
+                check_size(_viewed_bytes(column), name, most_bytes)
         batch.validate(full=True)
     except (pa.ArrowInvalid, ValueError) as error:
         raise SkepError(Code.MALFORMED, f"the Arrow data is damaged: {error}") from None
@@ -154,18 +161,28 @@ def written_out(column: pa.Array, name: str, most_bytes: int) -> pa.Array:
     if pa.types.is_dictionary(column.type) and is_plain(column.type.value_type):
         sizes = pc.binary_length(column.dictionary.cast(pa.large_binary())).take(column.indices)
         total = pc.sum(sizes).as_py() or 0
-    elif pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+    elif is_view(column.type):
         total = _viewed_bytes(column)
     else:
         raise SkepError(Code.INVALID_REQUEST, f"the column {name} holds texts or bytes, not {column.type}")
-    if total > most_bytes:
-        raise SkepError(Code.PAYLOAD_TOO_LARGE, f"the column {name} has at most {most_bytes} bytes", bytes=total)
+    check_size(total, name, most_bytes)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def is_plain(kind: pa.DataType) -> bool:
     """Whether a column of this type holds texts or bytes, one after the other."""
     return any(is_such(kind) for is_such in _PLAIN)
+
+
+def is_view(kind: pa.DataType) -> bool:
+    """Whether a column of this type names texts or bytes that lie elsewhere."""
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def check_size(total: int, name: str, most_bytes: int) -> None:
+    """Refuse a column that would be larger than it may be."""
+    if total > most_bytes:
+        raise SkepError(Code.PAYLOAD_TOO_LARGE, f"the column {name} has at most {most_bytes} bytes", bytes=total)
 
 
 def _viewed_bytes(column: pa.Array) -> int:

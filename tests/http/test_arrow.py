@@ -197,18 +197,32 @@ def test_a_stream_is_not_unpacked_when_it_would_be_too_large(api: Api, compressi
     assert [(reply.status, reply.code) for reply in replies] == [(413, "PAYLOAD_TOO_LARGE")] * 2
 
 
+def named_often(data: bytes) -> pa.Array:
+    """A column of texts, each of which is the same bytes, at one place."""
+    _, view, buffer = pa.array([data]).cast(pa.binary_view()).buffers()
+    views = pa.py_buffer(view.to_pybytes() * 10_000)
+    return pa.Array.from_buffers(pa.string_view(), 10_000, [None, views, buffer])
+
+
+def test_what_is_too_large_is_refused_before_every_byte_is_looked_at(api: Api) -> None:
+    no_text = b"\xff" * 1_000_000
+
+    reply = push(api, stream(pa.record_batch({"payload": named_often(no_text)})))
+
+    assert (reply.status, reply.code) == (413, "PAYLOAD_TOO_LARGE")
+
+
 @pytest.mark.parametrize("more", [{}, {"priority": pa.array([1] * 10_000)}])
 @pytest.mark.parametrize("name", ["payload", "partition"])
 @pytest.mark.parametrize("kind", ["dictionary", "view"])
 def test_one_long_value_named_often_is_not_written_out(
     api: Api, kind: str, name: str, more: dict[str, pa.Array]
 ) -> None:
-    value = pa.array(['"' + "a" * 1_000_000 + '"'])
+    value = '"' + "a" * 1_000_000 + '"'
     if kind == "view":
-        _, view, data = value.cast(pa.string_view()).buffers()
-        column = pa.Array.from_buffers(pa.string_view(), 10_000, [None, pa.py_buffer(view.to_pybytes() * 10_000), data])
+        column = named_often(value.encode())
     else:
-        column = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), value)
+        column = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), pa.array([value]))
     columns = {"payload": pa.array(["1"] * 10_000), **more, name: column}
 
     reply = push(api, stream(pa.record_batch(columns)))

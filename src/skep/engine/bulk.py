@@ -27,7 +27,7 @@ async def checked_columns(
     key: QueueKey, batch: pa.RecordBatch, limits: Limits, declared: Declared | None
 ) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
     """Partitions and payloads of a batch that may be pushed, partitions as the spec names them; raises when one may not."""
-    partition, payload = await asyncio.to_thread(lambda: check_columns(checked(batch), limits))
+    partition, payload = await asyncio.to_thread(lambda: check_columns(checked(batch, limits.bulk_bytes), limits))
     if declared is not None and declared.looks_at(key):
         partition = await _fitted_partitions(declared, key, partition, payload)
     return partition, payload

@@ -39,7 +39,7 @@ def read_stream(body: bytes, most_bytes: int) -> pa.RecordBatch:
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             schema = reader.schema
             check_names(schema, COLUMNS)
-            batches = [checked(batch) for batch in islice(reader, BATCHES + 1)]
+            batches = [checked(batch, most_bytes) for batch in islice(reader, BATCHES + 1)]
     except (pa.ArrowException, struct.error, OSError) as error:
         raise SkepError(Code.MALFORMED, f"the body is no Arrow stream: {error}") from None
     if len(batches) > BATCHES:
