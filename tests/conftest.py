@@ -1,6 +1,7 @@
 """Fixtures for all kinds of tests, the rules that slow and random ones run only with --all, and which of them share a worker."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -22,6 +23,10 @@ APART = (
     "tests/serve/test_workers.py",
 )
 """Files whose tests take long, each of them, and share nothing."""
+
+ABOVE_STORES = ("tests/webhooks/", "tests/worker/", "tests/access/", "tests/apps/", "tests/dashboard/")
+"""Folders of what stands on the engine and knows no store. That both stores do the same is held by `tests/contract`."""
+PROMISE = re.compile(r"_I\d+_")
 
 # Not truncated: of tables with few rows, that takes longer than deleting them.
 EMPTY = """
@@ -84,9 +89,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     )
     if config.getoption("--all"):
         return
-    slow = {item for item in items if item.get_closest_marker("slow")}
-    items[:] = [item for item in items if item not in slow]
-    config.hook.pytest_deselected(items=list(slow))
+    slow = {item.nodeid for item in items if item.get_closest_marker("slow")}
+    slow |= second_runs([item.nodeid for item in items if item.nodeid not in slow])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in slow])
+    items[:] = [item for item in items if item.nodeid not in slow]
+
+
+def second_runs(nodeids: list[str]) -> set[str]:
+    """The runs on PostgreSQL of tests that know no store and run on SQLite, but for one of each file, and for promises."""
+    known = set(nodeids)
+    files: set[str] = set()
+    found = set()
+    for nodeid in nodeids:
+        name, _, variant = nodeid.partition("[")
+        first_run = f"{name}[{variant.replace('postgres', 'sqlite')}"
+        if nodeid.startswith(ABOVE_STORES) and first_run != nodeid and first_run in known and not PROMISE.search(name):
+            file = nodeid.partition("::")[0]
+            found |= {nodeid} if file in files else set()
+            files.add(file)
+    return found
 
 
 @pytest.fixture(scope="session")
