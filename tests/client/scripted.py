@@ -91,6 +91,18 @@ class ScriptedServer:
         for thread in self._conversing:
             thread.join()
 
+    @property
+    def connections(self) -> int:
+        """How many were made."""
+        return len(self._connections)
+
+    def hang_up(self) -> None:
+        """Close all connections that are idle, and see that they are closed."""
+        for connection, thread in zip(self._connections, self._conversing, strict=True):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
     def tell(self, *script: bytes | Script) -> None:
         """A new script."""
         with self._lock:

@@ -1,4 +1,8 @@
-"""Sending, by pyreqwest: the only module that touches the network. One class for threads, one for asyncio."""
+"""Sending: with `skep.client.connections` the only module that touches the network. One class for threads, one for asyncio.
+
+Requests to plain ``http://`` go over connections of our own: pyreqwest hands each over to a thread of its own and back, which takes four times
+the CPU time. TLS, proxies, and bodies that are read while they come are pyreqwest's.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,11 @@ from pyreqwest.request import RequestBuilder, SyncRequestBuilder
 from pyreqwest.response import Response, SyncResponse, SyncResponseBodyReader
 
 from skep import __version__
+from skep.client.connections import AsyncConnections, NoAnswerError, SyncConnections
 from skep.client.consumer import HEADER, consumer_header
 from skep.client.exchange import ERRORS, Answer, Request
 from skep.client.failures import ClosedError, UnreachableError
+from skep.client.plain import Heads, plain_servers
 from skep.client.settings import ClientSettings
 from skep.errors import Code, SkepError
 from skep.records import DEFAULT_TENANT
@@ -65,6 +71,10 @@ class SyncTransport:
         if silence_seconds is not None:
             builder = builder.read_timeout(timedelta(seconds=silence_seconds))
         self.client: SyncClient = _configured(builder, settings).build() if shared is None else shared.client
+        self.plain: dict[str, SyncConnections] = (
+            plain_servers(settings, SyncConnections) if shared is None else shared.plain
+        )
+        self._heads = Heads(settings, _headers(settings, shared is not None))
 
     def for_tenant(self, settings: ClientSettings) -> SyncTransport:
         """The same connections for another tenant; closing it lets go of none of them."""
@@ -74,15 +84,19 @@ class SyncTransport:
         """The server's answer, or why there is none."""
         if self._owner.closed:
             return ClosedError()
+        usual = self._settings.timeout_seconds
+        if self._time_left is not None and (left := self._time_left()) is not None:
+            usual = min(usual, max(left, LEAST_SECONDS))
         try:
-            builder = self.client.request(request.method, url + request.target)
-            prepared = _prepared(builder, request, self._settings, self._owner is not self)
-            left = None if self._time_left is None else self._time_left()
-            if left is not None:
-                usual = min(self._settings.timeout_seconds, max(left, LEAST_SECONDS))
-                prepared = prepared.timeout(timedelta(seconds=usual + request.wait_seconds))
-            response = prepared.build().send()
+            timeout = timedelta(seconds=usual + request.wait_seconds)
+            if (connections := self.plain.get(url)) is not None:
+                head = self._heads.of(url, request)
+                return connections.ask(request.method, head, request.body, timeout.total_seconds())
+            builder = self.client.request(request.method, url + request.target).timeout(timeout)
+            response = _prepared(builder, request, self._settings, self._owner is not self).build().send()
             return _answer(response, response.bytes().to_bytes())
+        except NoAnswerError as error:
+            return _unanswered(url, error, self._owner.closed)
         except RequestError as error:
             return _unreachable(url, error)
         except (ValueError, OverflowError) as error:
@@ -96,7 +110,8 @@ class SyncTransport:
             return
         with ExitStack() as stack:
             try:
-                builder = self.client.request(request.method, url + request.target)
+                timeout = timedelta(seconds=self._settings.timeout_seconds + request.wait_seconds)
+                builder = self.client.request(request.method, url + request.target).timeout(timeout)
                 streamed = _prepared(
                     builder, request, self._settings, self._owner is not self
                 ).streamed_read_buffer_limit(READ_AHEAD_BYTES)
@@ -115,6 +130,8 @@ class SyncTransport:
         """Let go of all connections that are its own; pyreqwest may take more requests for a moment, and so we remember it."""
         if self._owner is self:
             self.closed = True
+            for connections in self.plain.values():
+                connections.close()
             self.client.close()
 
 
@@ -155,6 +172,10 @@ class AsyncTransport:
         self._owner = self if shared is None else shared
         self.closed = False
         self.client: Client = _configured(ClientBuilder(), settings).build() if shared is None else shared.client
+        self.plain: dict[str, AsyncConnections] = (
+            plain_servers(settings, AsyncConnections) if shared is None else shared.plain
+        )
+        self._heads = Heads(settings, _headers(settings, shared is not None))
         _settle_at_exit()
 
     def for_tenant(self, settings: ClientSettings) -> AsyncTransport:
@@ -166,9 +187,15 @@ class AsyncTransport:
         if self._owner.closed:
             return ClosedError()
         try:
-            builder = self.client.request(request.method, url + request.target)
+            timeout = timedelta(seconds=self._settings.timeout_seconds + request.wait_seconds)
+            if (connections := self.plain.get(url)) is not None:
+                head = self._heads.of(url, request)
+                return await connections.ask(request.method, head, request.body, timeout.total_seconds())
+            builder = self.client.request(request.method, url + request.target).timeout(timeout)
             response = await _prepared(builder, request, self._settings, self._owner is not self).build().send()
             return _answer(response, (await response.bytes()).to_bytes())
+        except NoAnswerError as error:
+            return _unanswered(url, error, self._owner.closed)
         except RequestError as error:
             return _unreachable(url, error)
         except (ValueError, OverflowError) as error:
@@ -178,6 +205,8 @@ class AsyncTransport:
         """Let go of all connections that are its own."""
         if self._owner is self:
             self.closed = True
+            for connections in self.plain.values():
+                await connections.close()
             await self.client.close()
 
 
@@ -186,19 +215,21 @@ def _settle_at_exit() -> None:
     atexit.register(time.sleep, SETTLE_SECONDS)
 
 
-def _configured(builder: C, settings: ClientSettings) -> C:
-    headers = {"Content-Type": "application/json"}
-    if (
-        settings.tenant != DEFAULT_TENANT
-    ):  # said only where it is not a matter of course: a key may be for one tenant only
+def _headers(settings: ClientSettings, says_tenant: bool) -> dict[str, str]:
+    """Those of all requests. The tenant is said only where it is not a matter of course: a key may be for one tenant only."""
+    headers = {"User-Agent": f"skep-python/{__version__}", "Content-Type": "application/json"}
+    if says_tenant or settings.tenant != DEFAULT_TENANT:
         headers["Skep-Tenant"] = settings.tenant
     if settings.token:  # an empty variable is none
         headers["Authorization"] = f"Bearer {settings.token}"
+    return headers
+
+
+def _configured(builder: C, settings: ClientSettings) -> C:
     try:
         # Redirects are not followed: a body and a token belong to the server that was named.
         return (
-            builder.user_agent(f"skep-python/{__version__}")
-            .default_headers(headers)
+            builder.default_headers(_headers(settings, says_tenant=False))
             .follow_redirects(False)
             .timeout(timedelta(seconds=settings.timeout_seconds))
             .connect_timeout(timedelta(seconds=settings.connect_timeout_seconds))
@@ -216,8 +247,6 @@ def _prepared(builder: B, request: Request, settings: ClientSettings, says_tenan
         builder = builder.body_bytes(request.body)
     for name, value in (request.headers or {}).items():
         builder = builder.header(name, value)
-    if request.wait_seconds:
-        builder = builder.timeout(timedelta(seconds=settings.timeout_seconds + request.wait_seconds))
     return builder
 
 
@@ -230,6 +259,12 @@ def _answer(response: Response | SyncResponse, body: bytes) -> Answer:
 def _unsendable(error: Exception) -> SkepError:
     """A URL that is none, or a time to wait that is beyond all measure: no try would do better."""
     return SkepError(Code.INVALID_REQUEST, f"the request cannot be sent so: {error}")
+
+
+def _unanswered(url: str, error: NoAnswerError, closed: bool) -> UnreachableError:
+    if closed:  # meanwhile
+        return ClosedError()
+    return UnreachableError(f"{url} did not answer: {error}", sent=error.sent, url=url)
 
 
 def _unreachable(url: str, error: RequestError) -> UnreachableError:

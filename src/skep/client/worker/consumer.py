@@ -30,8 +30,8 @@ from skep.errors import Code, SkepError
 from skep.wire.messages import AckResult, AckStatus, PoppedMessage
 
 WAIT_SECONDS = 2.0
-"""How long one long poll lasts, and so how long a stop may have to wait for one. A poll is not cancelled: pyreqwest goes on
-with a request that nobody waits for any more, and the server would lease messages to nobody."""
+"""How long one long poll lasts, and so how long a stop may have to wait for one. A poll is not cancelled: the
+server may have answered it already, and would have leased messages to nobody."""
 PAUSE_SECONDS = 1.0
 """How long to wait before asking again for a queue that is not there yet, or a server that is away."""
 
