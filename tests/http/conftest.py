@@ -7,17 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
+from skep.config import HttpLimits
 from skep.testing.server import RunningServer, running_server
 from tests.http.driver import Api
 from tests.support.postgres import PostgresServer
 
+MANY_QUEUES = HttpLimits(metrics_queues=100_000)
+"""All queues of a session's tests have metrics of their own."""
 TENANTS = (f"tenant-{number}" for number in itertools.count(1))
 
 
 @pytest.fixture(scope="session")
 def sqlite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server on an SQLite file."""
-    with running_server(str(tmp_path_factory.mktemp("http") / "skep.db")) as server:
+    with running_server(str(tmp_path_factory.mktemp("http") / "skep.db"), limits=MANY_QUEUES) as server:
         yield server
 
 
@@ -25,7 +28,7 @@ def sqlite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningS
 def http_postgres_server(postgres_server: PostgresServer) -> Iterator[RunningServer]:
     """A server on PostgreSQL."""
     dsn = postgres_server.create_database()
-    with running_server(dsn) as server:
+    with running_server(dsn, limits=MANY_QUEUES) as server:
         yield server
     postgres_server.drop_database(dsn)
 
