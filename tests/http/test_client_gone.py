@@ -53,24 +53,6 @@ async def test_work_is_cancelled_when_its_client_goes() -> None:
     assert ended == ["cancelled"]
 
 
-async def test_a_result_that_comes_in_the_same_moment_is_undone() -> None:
-    gone, ready = asyncio.Event(), asyncio.Event()
-    undone: list[str] = []
-
-    async def work() -> str:
-        await ready.wait()
-        return "messages"
-
-    waiting = asyncio.create_task(call_of(gone).unless_gone(work(), undone.append))
-    await asyncio.sleep(0)
-    ready.set()
-    gone.set()
-
-    with pytest.raises(ClientGone):
-        await waiting
-    assert undone == ["messages"]
-
-
 async def test_a_result_that_comes_although_it_was_cancelled_is_undone() -> None:
     gone = asyncio.Event()
     undone: list[str] = []

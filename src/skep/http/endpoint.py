@@ -12,12 +12,12 @@ import structlog
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
 from skep.http.bodies import Bodies
+from skep.http.cycle import CYCLE, NO_BODY
 from skep.http.errors import error_answer
 from skep.http.exchange import NOSNIFF, Answer, Call, ClientGone, Receive, Scope, Send
 from skep.http.guard import Guard
 from skep.http.origin import BROWSER, check_page
 from skep.http.parameters import check_known
-from skep.http.transport import TRANSPORT
 from skep.observe.metrics import RouteMeter
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -130,17 +130,18 @@ class Endpoint:
 
 async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:
     """Send an answer that has its body whole."""
-    body, headers = answer.body, answer.headers
+    body = answer.body
     assert isinstance(body, bytes)
-    if scope["method"] != "HEAD" and (transport := scope.get(TRANSPORT)) is not None:
-        transport.hold_next()
-    if answer.status != 204:
-        headers = [
-            (b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), NOSNIFF, answer.caching, *headers
-        ]  # fmt: skip
-    else:
-        headers = [answer.caching, *headers]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    usual = (
+        (answer.caching,)
+        if answer.status in NO_BODY
+        else ((b"content-type", answer.media_type), NOSNIFF, answer.caching)
+    )
+    if (cycle := scope.get(CYCLE)) is not None:
+        await cycle.answer(answer.status, usual, answer.headers, body)
+        return
+    length = [] if answer.status in NO_BODY else [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": answer.status, "headers": [*usual, *length, *answer.headers]})
     await send({"type": "http.response.body", "body": body})
 
 

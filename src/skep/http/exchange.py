@@ -7,7 +7,7 @@ turns that into an answer and sends it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableMapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote
@@ -20,7 +20,7 @@ from skep.config import HttpLimits
 from skep.engine.answers import Answers, Room
 from skep.errors import Code, SkepError
 from skep.http.bodies import Bodies
-from skep.http.transport import TRANSPORT
+from skep.http.cycle import CYCLE
 from skep.keys import Outcome, Verb
 from skep.model import DEFAULT_TENANT, QueueKey
 from skep.strictness import check_depth_of_body, check_unique_keys, why_no_json
@@ -358,46 +358,87 @@ class Call:
         """The answer is written, or there is none: let its room go, at once or when the client has taken it."""
         room, self.room = self.room, None
         if room is not None:
-            transport = self.scope.get(TRANSPORT)
-            if transport is None or not transport.hold_until_taken(room):
+            cycle = self.scope.get(CYCLE)
+            if cycle is None or not cycle.hold_until_taken(room):
                 room.let_go()
 
-    async def unless_gone(self, work: Awaitable[T], undo: Callable[[T], None] | None = None) -> T:
+    async def unless_gone(self, work: Coroutine[Any, Any, T], undo: Callable[[T], None] | None = None) -> T:
         """The result of ``work``, which is cancelled when the client goes away first, or when its key counts no longer.
 
-        ``undo`` gets a result that came all the same, or in the same moment: there is nobody to take it.
+        ``undo`` gets a result that came all the same: there is nobody to take it.
         """
-        task = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(self.disconnected())
-        ends = [gone]
+        cycle = self.scope.get(CYCLE)
+        if cycle is not None and cycle.disconnected:
+            work.close()
+            raise ClientGone
+        watch = _Watch()
+        if cycle is not None:
+            cycle.tell_when_gone(watch.lose_client)
+        else:
+            watch.await_end(self.disconnected(), ClientGone())
         if self.principal is not None:  # nothing is handed out to one whose key was revoked meanwhile
-            ends.append(asyncio.ensure_future(self.principal.over()))
+            watch.await_end(self.principal.over(), ended())
         try:
-            await asyncio.wait((task, *ends), return_when=asyncio.FIRST_COMPLETED)
-            if not any(end.done() for end in ends):
-                return task.result()
-            task.cancel()
-            [result] = await asyncio.gather(task, return_exceptions=True)
-            if undo is not None and not isinstance(result, BaseException):
-                undo(result)
-            if gone.done():
-                raise ClientGone
-            raise ended()
+            result = await work
+        except asyncio.CancelledError:
+            if watch.cause is None:
+                raise
+            watch.task.uncancel()
+            raise watch.cause from None
         finally:
-            for future in (task, *ends):
-                future.cancel()
-            await asyncio.gather(task, *ends, return_exceptions=True)
+            watch.stop()
+            if cycle is not None:
+                cycle.tell_when_gone(None)
+        if watch.cause is not None:
+            watch.task.uncancel()
+            if undo is not None:
+                undo(result)
+            raise watch.cause
+        return result
 
     @property
     def is_gone(self) -> bool:
         """Whether the client is known to have gone. Costs nothing, unlike to wait for that beside the work."""
-        transport = self.scope.get(TRANSPORT)
-        return transport is not None and transport.is_gone
+        cycle = self.scope.get(CYCLE)
+        return cycle is not None and cycle.is_gone
 
     async def disconnected(self) -> None:
         """Wait until the client has gone."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+
+class _Watch:
+    """Cancels the task in which it is made when there is a cause for that, until it is stopped."""
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.cause: Exception | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_stopped = False
+
+    def await_end(self, end: Coroutine[Any, Any, None], cause: Exception) -> None:
+        """Take the end of something for a cause."""
+        waiting = asyncio.ensure_future(end)
+        waiting.add_done_callback(lambda _: self._cancel(cause))
+        self._waiting.append(waiting)
+
+    def lose_client(self) -> None:
+        """The client has gone."""
+        self._cancel(ClientGone())
+
+    def _cancel(self, cause: Exception) -> None:
+        if self.cause is None and not self._is_stopped:
+            self.cause = cause
+            self.task.cancel()
+
+    def stop(self) -> None:
+        """Let the task be."""
+        self._is_stopped = True
+        for waiting in self._waiting:
+            waiting.cancel()
 
 
 def _any_queue(key: QueueKey) -> bool:  # noqa: ARG001 - nobody is asked who they are

@@ -11,21 +11,23 @@ import asyncio
 from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import httptools
 import structlog
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from skep.config import HttpLimits
 from skep.engine.answers import Room
 from skep.errors import Code
+from skep.http.cycle import CYCLE, Cycle
 from skep.http.hosts import Hosts, check_target
 from skep.http.origin import BROWSER, TOLD_BY_BROWSERS
 from skep.http.peers import Connections
 from skep.http.refusal import Refused
-from skep.http.transport import TRANSPORT, ClosingInOrder
+from skep.http.transport import ClosingInOrder
 from skep.http.unsent import UnsentAnswers
 
 LINGER_SECONDS = 2.0
@@ -67,7 +69,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unsent = unsent
         self._peer: str | None = None
         self._is_turned_away = False
-        self._running: RequestResponseCycle | None = None
+        self.cycle: Cycle = None  # type: ignore[assignment]  # as in uvicorn, until the first request
+        self._running: Cycle | None = None
         self._timer: TimerHandle | None = None
         self._reader_timer: TimerHandle | None = None
         self._unread_bytes = 0
@@ -78,6 +81,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._body_bytes = 0
         self._keep_alive = True
         self._ending = False
+        self._rests_since: float | None = None
         self._is_upgrade = False
         self.lingering = False
         self.is_lost = False
@@ -117,8 +121,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._stop_reader_timer()
         if self._running is not None and not self._running.response_complete:
-            self._running.disconnected = True
-            self._running.message_event.set()
+            self._running.lose_client()
         self.pipeline.clear()
         super().connection_lost(exc)
         # uvicorn leaves this timer running when the connection ended in an error.
@@ -131,7 +134,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._wire_bytes > LINGER_BYTES:
                 self.transport.abort()
             return
-        self._unset_keepalive_if_required()
+        self._rests_since = None
         self._head_bytes += len(data)
         try:
             self._feed(data)
@@ -224,13 +227,34 @@ class LimitedProtocol(HttpToolsProtocol):
             self._is_upgrade = True
             return
         self._stop_timer()
-        self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]  # for `send_answer`
-        super().on_headers_complete()
+        self._run(version)
         self._in_head = False
         self._wire_bytes = self._body_bytes = 0
+
+    def _run(self, version: str) -> None:
+        """Give the request to the application, now or after those before it."""
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]  # ours has more than ASGI's
+        url = httptools.parse_url(self.url)
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        scope["raw_path"] = url.path
+        scope["path"] = path = url.path.decode("ascii")
+        if "%" in path:
+            scope["path"] = unquote(path)
+        scope["query_string"] = url.query or b""
+        before: Cycle | None = self.cycle
         # An answer that comes before the whole request has ends the connection: nobody wants the rest.
-        self._keep_alive = self.cycle.keep_alive
-        self.cycle.keep_alive = False
+        self._keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        self.cycle = scope[CYCLE] = Cycle(
+            scope=self.scope, transport=self.transport, flow=self.flow, logger=self.logger, access_logger=self.access_logger,
+            access_log=False, default_headers=self.server_state.default_headers, message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue, keep_alive=False, on_response=self.on_response_complete,
+        )  # fmt: skip
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
 
     def _check_host(self, host: bytes | None, version: str) -> None:
         """The one place that knows which names are answered."""
@@ -260,15 +284,40 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = self._keep_alive
         super().on_message_complete()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+    def _start_asgi_task(self, cycle: Cycle, app: Any) -> None:  # type: ignore[override]  # all are made by `_run`
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """Run the next request, if one was sent ahead."""
-        super().on_response_complete()
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())  # type: ignore[arg-type]
+            else:
+                self._rest()
         if not self._in_head and not self.lingering:
             self._expect_body()
+
+    def _rest(self) -> None:
+        """Nothing is asked: that may last for some time. One timer looks after many rests, since most are short."""
+        self._rests_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection if nothing was asked for long enough; if not yet, look again when that will be so."""
+        self.timeout_keep_alive_task = None
+        if self._rests_since is None:
+            return
+        left = self._rests_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
 
     def _should_upgrade(self) -> bool:
         return False
@@ -357,8 +406,7 @@ class LimitedProtocol(HttpToolsProtocol):
         is_running = running is self.cycle and not self._in_head
         may_answer = not owed or (is_running and running is not None and not running.response_started)
         if owed and running is not None:
-            running.disconnected = True
-            running.message_event.set()
+            running.lose_client()
         if may_answer:
             self.transport.write(refused.response())
         self.linger()
@@ -382,7 +430,7 @@ class LimitedProtocol(HttpToolsProtocol):
     @property
     def is_unread(self) -> bool:
         """Whether the client is still sending the request that is being answered."""
-        cycle: RequestResponseCycle | None = self.cycle
+        cycle: Cycle | None = self.cycle
         return cycle is not None and cycle.more_body
 
     def shutdown(self) -> None:

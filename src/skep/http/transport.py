@@ -1,4 +1,4 @@
-"""A transport that ends a connection so that the client sees its answer, and that sends head and body in one piece.
+"""A transport that ends a connection so that the client sees its answer.
 
 To close a socket while the client still sends makes the kernel reset the connection, and the answer is often lost with it.
 Here such a connection is finished instead: the answer goes out, then the end of the stream, and what still comes is dropped.
@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from skep.engine.answers import Room
 
 Data = bytes | bytearray | memoryview
 Write = Callable[[Data], None]
-TRANSPORT = "skep.transport"
-"""Where a request's scope has its transport."""
-JOINED_BYTES = 64 * 1024
-"""Up to this, head and body are copied into one piece, which is the fastest thing to write."""
+WriteLines = Callable[[Iterable[Data]], None]
 
 
 class Closable(Protocol):
@@ -48,36 +45,15 @@ class ClosingInOrder:
     def __init__(self, transport: asyncio.Transport, protocol: Closable) -> None:
         self._transport = transport
         self._protocol = protocol
-        self._held: Data = b""
         self._is_closed = False
         # Bound once: these are called for every request, and a method in between would cost more than it does.
-        self._transport_write: Write = transport.write
-        self.write: Write = self._transport_write
+        self.write: Write = transport.write
+        self.writelines: WriteLines = transport.writelines
         self.pause_reading = transport.pause_reading
         self.resume_reading = transport.resume_reading
         self.get_extra_info = transport.get_extra_info
         self.get_write_buffer_size = transport.get_write_buffer_size
         self.abort = transport.abort
-
-    def hold_next(self) -> None:
-        """Keep back what is written next, and send it with what is written after it.
-
-        An answer's head and body are written one after the other, and a call of the kernel each would be a fifth of the cost of
-        a small request.
-        """
-        if self.write is self._transport_write:
-            self.write = self._hold
-
-    def _hold(self, data: Data) -> None:
-        self._held = data
-        self.write = self._write_both
-
-    def _write_both(self, data: Data) -> None:
-        self.write = self._transport_write
-        if len(data) > JOINED_BYTES:
-            self._transport.writelines((self._held, data))
-        else:
-            self._transport_write(b"".join((self._held, data)))
 
     def hold_until_taken(self, room: Room) -> bool:
         """Hold the room of what was written until the client has taken it; False when it has."""
@@ -105,11 +81,11 @@ class ClosingInOrder:
 
     def finish(self) -> None:
         """Write nothing after what was written already."""
-        self.write = _dropped
+        self.write = self.writelines = _dropped
         if not self._transport.is_closing():
             with contextlib.suppress(OSError):  # the client has gone in the same moment
                 self._transport.write_eof()
 
 
-def _dropped(data: Data) -> None:
+def _dropped(data: Data | Iterable[Data]) -> None:
     """What is written after the end goes nowhere."""
