@@ -66,6 +66,14 @@ async def test_I4_I5_a_leased_partition_gives_nothing_more(driver: Driver) -> No
     assert payloads(await driver.pop()) == ["b", "c"]
 
 
+async def test_I4_what_comes_to_a_partition_with_older_work_stays_behind_it(driver: Driver) -> None:
+    await driver.push("a", partition="p")
+    assert await driver.pop(partition="elsewhere") == []  # which finds "a" on its way
+    await driver.push("b", partition="p")
+
+    assert payloads(await driver.pop()) == ["a", "b"]
+
+
 async def test_the_oldest_work_comes_first_over_partitions(driver: Driver) -> None:
     for partition in ("z", "a", "m"):
         await driver.push(partition, partition=partition)

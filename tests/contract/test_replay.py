@@ -41,6 +41,16 @@ async def test_I14_a_replay_goes_to_the_group_that_gave_up_and_to_no_other(drive
     assert [s.pending for s in (await driver.queue_stats()).groups] == [0, 0]
 
 
+async def test_I14_a_replay_for_one_group_does_not_come_with_the_work_of_another(driver: Driver) -> None:
+    await bury(driver, "a", group="g")
+    assert await driver.pop(group="h", partition="elsewhere") == []  # which finds "a" on its way
+    await driver.replay()
+
+    (delivery,) = await driver.pop(group="h")
+
+    assert delivery.seq == 1
+
+
 async def test_a_group_made_later_does_not_see_a_replay_for_another(driver: Driver) -> None:
     await bury(driver, "a", group="g")
     await driver.replay()

@@ -15,6 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from skep.config import EngineSettings, HttpLimits, Limits
+from skep.http.protocol import LimitedProtocol
 from skep.testing.server import RunningServer, running_server
 from tests.support.serving import serving
 from tests.support.wire import RawReply, Wire
@@ -423,6 +424,19 @@ def test_a_connection_that_rests_between_requests_is_closed() -> None:
     with running_server(limits=HttpLimits(keep_alive_seconds=0.1)) as server, Wire(server.port) as wire:
         assert wire.request("GET", "/health").reply().status == 200
         assert wire.is_ended()
+
+
+def test_a_connection_that_rested_only_a_little_stays() -> None:
+    with running_server() as server, Wire(server.port) as wire:
+        assert wire.request("GET", "/health").reply().status == 200
+        [connection] = server._listener.server_state.connections
+
+        async def look() -> None:
+            assert isinstance(connection, LimitedProtocol)
+            connection.timeout_keep_alive_handler()  # the timer of an earlier rest
+
+        server.run(look())
+        assert wire.request("GET", "/health").reply().status == 200
 
 
 # what the server holds

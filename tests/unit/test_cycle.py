@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
+from typing import Any
 
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -144,8 +145,13 @@ async def test_nothing_is_written_to_a_client_that_has_gone() -> None:
     assert asked.recorder.calls == []
 
 
+async def nothing_comes() -> MutableMapping[str, Any]:
+    await asyncio.get_running_loop().create_future()
+    return {}
+
+
 def call_of(asked: Asked) -> Call:
-    return Call({"headers": [], CYCLE: asked.cycle}, asked.cycle.receive, HttpLimits(), Bodies(1, Peers("")))
+    return Call({"headers": [], CYCLE: asked.cycle}, nothing_comes, HttpLimits(), Bodies(1, Peers("")))
 
 
 async def test_work_sees_that_its_client_goes_in_the_moment_in_which_it_would_end() -> None:

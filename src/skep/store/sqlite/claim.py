@@ -1,7 +1,7 @@
 """Popping: ready partitions are claimed in the order of (ready_at, partition), as many as fill the batch.
 
 What the log has beyond a group's scan_seq is discovered only when what is ready does not fill the batch, and first
-when the queue has a window buffer. Every step is bounded; what is left over is told by ``more``.
+when that is no more than a batch or the queue has a window buffer. Every step is bounded; what is left over is told by ``more``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from skep.clock import Instant, seconds
 from skep.model import DeadReason, Delivery, PopRequest, PopResult
 from skep.store.rules import LEASE_EXPIRED, LEASE_RAN_OUT, group_is_external, is_exhausted, is_too_old, is_visible
 from skep.store.sqlite.bury import Burial, bury_all, with_origins
-from skep.store.sqlite.groups import discover, open_group
+from skep.store.sqlite.groups import AtHand, discover, open_group
 from skep.store.sqlite.leases import (
     SQL,
     Lease,
@@ -63,6 +63,8 @@ class Claim(Struct):
     """What is given up on, until all of it is buried together."""
     is_closed: bool = False
     """Nothing may be added to what it has."""
+    at_hand: AtHand | None = None
+    """What was read when it was discovered."""
 
     @property
     def wanted(self) -> int:
@@ -111,7 +113,10 @@ def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
     lease_seconds = request.lease_seconds if request.lease_seconds is not None else queue.settings.lease_seconds
     deadline = Instant(now + max(seconds(lease_seconds), SHORTEST_LEASE_MICROS))
     claim = Claim(request, deadline, [], set(), MAX_EXPIRED_PER_CLAIM, request.max_bytes)
-    if queue.settings.window_buffer_seconds > 0:
+    if queue.last_seq - group.scan_seq <= request.batch:
+        claim.at_hand = AtHand(request.max_bytes) if queue.is_ordered else None
+        discover(session, queue, group, DISCOVER_MESSAGES, now, claim.at_hand)
+    elif queue.settings.window_buffer_seconds > 0:
         discover(session, queue, group, DISCOVER_MESSAGES, now)
     claim_ready = claim_partitions if queue.is_ordered else claim_sets
     for _ in range(MAX_ROUNDS):
@@ -293,7 +298,8 @@ def _take_next(
     if lease.pending <= 0:
         return []
     limit = min(lease.pending, 1 if queue.settings.max_attempts == 1 else claim.wanted)
-    rows = claim.fitting(read_next(session, queue, group, lease, limit))
+    at_hand = None if claim.at_hand is None else claim.at_hand.take(lease.partition, lease.pending)
+    rows = claim.fitting(read_next(session, queue, group, lease, limit) if at_hand is None else at_hand[:limit])
     if len(rows) < limit and not claim.is_closed:
         # Discovered, but gone from the log.
         count_expired(session, group, lease.pending - len(rows))

@@ -6,7 +6,7 @@ from skep.clock import Instant, seconds
 from skep.model import WINDOW_CAP_FACTOR, QueueKey, Seq, Start, StartMode
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.log import first_seq_at
-from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import add_sets
 
 
@@ -37,15 +37,48 @@ def open_group(session: Session, queue: QueueRow, name: str, start: Start, now: 
     return group
 
 
-def discover(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> bool:
+class AtHand:
+    """Messages that a pop has just discovered and read whole, by partition, so that they need not be read again to be handed out.
+
+    As many are kept as there is room for; the first one that is not kept leaves those of its partition incomplete.
+    """
+
+    def __init__(self, room_bytes: int) -> None:
+        self._room_bytes = room_bytes
+        self._messages: dict[str, list[Row]] = {}
+
+    def keep(self, message: Row) -> None:
+        """Keep a message, if there is room."""
+        self._room_bytes -= len(message[9]) + len(message[8] or b"")
+        if self._room_bytes >= 0:
+            self._messages.setdefault(message[4], []).append(message)
+
+    def take(self, partition: str, pending: int) -> list[Row] | None:
+        """The next messages of a partition, if they are all that it has ``pending``; else nobody knows which are missing."""
+        found = self._messages.pop(partition, None)
+        return found if found is not None and len(found) == pending else None
+
+
+def discover(
+    session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant, at_hand: AtHand | None = None
+) -> bool:
     """Walk at most ``limit`` messages from the group's scan_seq and note their partitions; whether any were walked.
 
-    Seqs with no row were counted when their messages went; messages for another group are passed over.
+    Seqs with no row were counted when their messages went; messages for another group are passed over. What is to be ``at_hand`` is
+    read whole.
     """
     if group.scan_seq >= queue.last_seq:
         return False
-    after, until = queue.base | group.scan_seq, queue.base | queue.last_seq
-    rows = session.rows(LEASES_SQL["discover"], (after, until, limit))
+    between = (queue.base | group.scan_seq, queue.base | queue.last_seq, limit)
+    if at_hand is None:
+        rows = session.rows(LEASES_SQL["discover"], between)
+    else:
+        rows = []
+        for row in session.db.execute(LEASES_SQL["discover_whole"], between):
+            audience = row[10]
+            if audience is None or audience == group.id:
+                at_hand.keep(row[:10])
+            rows.append((row[0], row[4], row[2], row[1], audience))
     reached = rows[-1][0] & MAX_SEQ if len(rows) == limit else queue.last_seq
     gaps = reached - group.scan_seq - len(rows)
     known = min(gaps, group.gaps)

@@ -7,6 +7,13 @@ WHERE position > ?1 AND position <= ?2
 ORDER BY position
 LIMIT ?3
 
+-- name: discover_whole
+-- The same with all of each message, for a pop that has room for them and is about to hand them out.
+SELECT position, created_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload, audience FROM message
+WHERE position > ?1 AND position <= ?2
+ORDER BY position
+LIMIT ?3
+
 -- name: note_work
 -- A known partition gets more to do. Only a free one with nothing open is made ready anew: the window buffer counts from
 -- its newest message. ?8 is the delay, ?9 the window, ?10 the most that windows may hold it back. What lies ahead of ?11, now, since
