@@ -20,7 +20,7 @@ from skep.http.need import POP, POP_LIST
 from skep.http.operation import Media, Operation, Parameter
 from skep.http.origin import check_popper
 from skep.http.shown import dead_letter_story, json_headers, json_payload
-from skep.ids import id_text
+from skep.ids import id_text, id_texts
 from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, Start, StartMode
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, lease_id
@@ -241,7 +241,7 @@ def popped_messages(deliveries: Sequence[Delivery]) -> list[PoppedMessage]:
     lease: tuple[object, ...] = ()
     lease_text, deadline = "", to_datetime(0)
     created, created_at = -1, to_datetime(0)
-    for d in deliveries:
+    for d, id_ in zip(deliveries, id_texts([d.id for d in deliveries]), strict=True):
         if lease != (this := (d.partition, d.queue, d.token)):
             lease = this
             lease_text = lease_id(LeaseName(d.token, d.queue.tenant, d.queue.name, d.group, d.partition))
@@ -250,7 +250,7 @@ def popped_messages(deliveries: Sequence[Delivery]) -> list[PoppedMessage]:
             created, created_at = d.created_at, to_datetime(d.created_at)
         told.append(
             PoppedMessage(
-                d.queue.name, d.partition, d.seq, id_ := id_text(d.id), d.transaction_id,
+                d.queue.name, d.partition, d.seq, id_, d.transaction_id,
                 id_ if d.trace_id == d.id else id_text(d.trace_id), json_payload(d.payload, d.content_type),
                 json_headers(d.headers), d.content_type, d.priority, created_at, d.attempt, d.group,
                 lease_text, deadline, UNSET if d.dead_letter is None else dead_letter_story(d.dead_letter),
