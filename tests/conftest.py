@@ -15,16 +15,14 @@ from skep.store import pieces
 from tests.support.new_stores import copy_new_stores
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
 
-TOGETHER = ("tests/spark/", "tests/browser/", "tests/unit/store/postgres/test_plans.py")
+TOGETHER = ("tests/spark/", "tests/browser/", "tests/unit/store/postgres/test_plans.py", "tests/serve/test_workers.py")
 """Folders and files whose tests share what takes long to start, and so a worker: a Spark, a browser, a full database."""
-APART = (
-    "tests/contract/test_state_machine.py",
-    "tests/contract/test_operations_machine.py",
-    "tests/serve/test_workers.py",
-)
+APART = ("tests/contract/test_state_machine.py", "tests/contract/test_operations_machine.py")
 """Files whose tests take long, each of them, and share nothing."""
 
-ABOVE_STORES = ("tests/webhooks/", "tests/worker/", "tests/access/", "tests/apps/", "tests/dashboard/")
+ABOVE_STORES = (
+    "tests/webhooks/", "tests/worker/", "tests/access/", "tests/apps/", "tests/dashboard/", "tests/serve/",
+)  # fmt: skip
 """Folders of what stands on the engine and knows no store. That both stores do the same is held by `tests/contract`."""
 PROMISE = re.compile(r"_I\d+_")
 

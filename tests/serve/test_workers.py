@@ -33,6 +33,18 @@ def server(tmp_path: Path, store: str) -> Iterator[ServeProcess]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workers")
+
+
+@pytest.fixture(scope="module")
+def shared(shared_folder: Path) -> Iterator[tuple[ServeProcess, int]]:
+    """Two workers on an SQLite file, and their port, for tests that leave them as they are: they take long to start."""
+    with serving("--store", "skep.db", "--workers", "2", folder=shared_folder) as server:
+        yield server, server.listening()
+
+
 def workers_of(server: ServeProcess) -> list[psutil.Process]:
     return children(server, "skep.serving")
 
@@ -135,9 +147,8 @@ def test_I1_an_owner_that_is_killed_loses_nothing_and_is_replaced(server: ServeP
     assert {text for producer in producers for text in producer.answered} <= set(stored(port))
 
 
-@ON_SQLITE
-def test_what_is_pushed_through_one_worker_wakes_who_waits_at_the_other(server: ServeProcess) -> None:
-    port = server.listening()
+def test_what_is_pushed_through_one_worker_wakes_who_waits_at_the_other(shared: tuple[ServeProcess, int]) -> None:
+    server, port = shared
     with contextlib.ExitStack() as stack:
         waiting, pushing = wires_to_both(server, port, stack)
         made = b'{"queue": "q", "settings": {}}'
@@ -163,27 +174,24 @@ def test_I9_what_a_killed_worker_held_comes_again_from_the_other(server: ServePr
         assert other.request("GET", pop).reply().status == 200
 
 
-@ON_SQLITE
-def test_skep_key_finds_the_server_of_several_workers(server: ServeProcess, tmp_path: Path) -> None:
-    server.listening()
+@pytest.mark.usefixtures("shared")
+def test_skep_key_finds_the_server_of_several_workers(shared_folder: Path) -> None:
     for _ in range(4):  # whichever worker answers
-        listed = run_skep("key", "list", "--store", "skep.db", cwd=tmp_path, timeout=WAIT_SECONDS)
+        listed = run_skep("key", "list", "--store", "skep.db", cwd=shared_folder, timeout=WAIT_SECONDS)
         assert listed.returncode == 0, listed.stderr
 
 
-@ON_SQLITE
-def test_a_second_server_is_kept_out_by_the_owner(server: ServeProcess, tmp_path: Path) -> None:
-    server.listening()
-    with serving("--store", "skep.db", "--workers", "2", folder=tmp_path) as second:
+@pytest.mark.usefixtures("shared")
+def test_a_second_server_is_kept_out_by_the_owner(shared_folder: Path) -> None:
+    with serving("--store", "skep.db", "--workers", "2", folder=shared_folder) as second:
         assert second.ended() == 2
         [line] = second.lines
 
     assert "skep.db is in use by another server" in line
 
 
-@ON_SQLITE
-def test_nobody_else_can_reach_the_owner(server: ServeProcess) -> None:
-    server.listening()
+def test_nobody_else_can_reach_the_owner(shared: tuple[ServeProcess, int]) -> None:
+    server, _ = shared
     sockets = [c.laddr for c in owner_of(server).net_connections("unix") if "skep-owner-" in str(c.laddr)]
     [path] = {Path(str(name)) for name in sockets}
 

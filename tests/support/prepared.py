@@ -4,6 +4,7 @@ It forks for each command, so that a command is a process of its own but need no
 themselves. The process in between ends at once. So the command becomes a child of whoever asked, who waits for it as for any other.
 """
 
+import atexit
 import gc
 import importlib
 import io
@@ -12,6 +13,7 @@ import os
 import pkgutil
 import socket
 import sys
+import threading
 import time
 
 REQUEST_BYTES = 1_000_000
@@ -83,6 +85,34 @@ def writer(number: int, errors: str) -> io.TextIOWrapper:
     )
 
 
+def end(asked: SystemExit) -> None:
+    """Leave as the interpreter does, without taking apart what was imported: that copies all of it, as nothing is shared any more.
+
+    Returns when the output cannot be written, which the interpreter has a way of its own to tell.
+    """
+    threading._shutdown()  # type: ignore[attr-defined] # waits for threads, as the interpreter does first
+    atexit._run_exitfuncs()
+    try:
+        if isinstance(asked.code, str):
+            print(asked.code, file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(asked.code if isinstance(asked.code, int) else int(asked.code is not None))
+
+
+def run() -> None:
+    """Be the command."""
+    from skep.cli import main
+
+    try:
+        main()
+    except SystemExit as asked:
+        end(asked)
+        raise
+
+
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as asked:
         asked.set_inheritable(False)
@@ -90,6 +120,4 @@ if __name__ == "__main__":
         asked.send(b"ready")
         asked_for = wait_for_request(asked)
     if asked_for:
-        from skep.cli import main
-
-        main()
+        run()
