@@ -90,8 +90,12 @@ def tell(store: str, found: Found, report: Report) -> None:
         cycles, turns = found["cycle", line], found["latency", line]
         report.rates[f"cycle.{line}.{store}"] = middle([rate(one) for one in cycles])
         report.rates[f"latency_p50_ms.{line}.{store}"] = middle([p50(one) * 1e3 for one in turns])
-        report.rates[f"own_cpu_us_per_cycle.{line}.{store}"] = middle([own_cpu(one) * 1e6 for one in cycles])
-        report.rates[f"own_cpu_us_one_by_one.{line}.{store}"] = middle([own_cpu(one) * 1e6 for one in turns])
+        report.rates[f"own_cpu_us_per_cycle.{line}.{store}"] = middle(
+            [one.loader_cpu / one.popped * 1e6 for one in cycles]
+        )
+        report.rates[f"own_cpu_us_one_by_one.{line}.{store}"] = middle(
+            [one.loader_cpu / len(one.latencies) * 1e6 for one in turns]  # which are those that were timed
+        )
         report.rates[f"server_cpu_us_per_cycle.{line}.{store}"] = middle(
             [one.system_cpu / one.popped * 1e6 for one in cycles]
         )
@@ -115,8 +119,3 @@ def rate(outcome: Outcome) -> float:
 def p50(outcome: Outcome) -> float:
     """The median time, in seconds."""
     return percentile(outcome.latencies, 0.5)
-
-
-def own_cpu(outcome: Outcome) -> float:
-    """CPU seconds of the caller's process for a message."""
-    return outcome.loader_cpu / outcome.popped

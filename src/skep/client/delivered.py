@@ -14,8 +14,8 @@ from msgspec import UNSET, Raw, Struct
 from skep.client.decoding import decode_json
 from skep.client.error_texts import writable
 from skep.client.lease_acks import Left, Shortened, leases_of, settled, shortened
+from skep.client.tracing import began, settling_popped
 from skep.client.tracing import failed as failed_span
-from skep.client.tracing import settling_popped
 from skep.clock import Clock, seconds
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus
@@ -32,7 +32,7 @@ _headers = msgspec.json.Decoder(dict[str, str])
 _text = msgspec.json.Decoder(str)
 
 
-class Delivered(Struct, eq=False):
+class Delivered(Struct, eq=False, gc=False):  # nothing that a message refers to refers to it
     """A message under a lease. ``payload`` is bytes as they were pushed; `json` and `as_` read it."""
 
     queue: str
@@ -150,6 +150,8 @@ def _told(error: str | None) -> str | None:
 
 def traced(said: Sequence[tuple[Delivered, Ack]]) -> AbstractContextManager[Span | None]:
     """A span around saying so."""
+    if not began():
+        return nullcontext()
     return settling_popped(word_of([ack for _, ack in said]), [message for message, _ in said])
 
 
@@ -161,9 +163,11 @@ def word_of(acks: Sequence[Ack]) -> str:
 
 def noted(said: Sequence[tuple[Delivered, Ack]], results: list[AckResult], span: Span | None) -> list[AckResult]:
     """The results, after each message that was settled has been marked so."""
+    refusal = SettleStatus.REFUSED
     for (message, ack), result in zip(said, results, strict=True):
-        if result.status is not SettleStatus.REFUSED:
-            mark(message, ack, result.status)
+        status = result.status
+        if status is not refusal:
+            mark(message, ack, status)
     refused(span, results)
     return results
 

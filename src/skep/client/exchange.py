@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -42,7 +43,10 @@ class Request(Struct, frozen=True):
     @property
     def target(self) -> str:
         """The path with its query."""
-        return f"{self.path}?{urlencode(self.query, doseq=True)}" if self.query else self.path
+        if not self.query:
+            return self.path
+        query = [(name, said if isinstance(said, str) else tuple(said)) for name, said in self.query.items()]
+        return f"{self.path}?{_written(tuple(query))}"
 
 
 class Answer(Struct, frozen=True):
@@ -58,6 +62,12 @@ class Call(Struct, Generic[T], frozen=True):
 
     request: Request
     read: Callable[[Answer], T]
+
+
+@lru_cache(maxsize=256)
+def _written(query: tuple[tuple[str, str | tuple[str, ...]], ...]) -> str:
+    """A query as it stands in a URL. Who pops asks the same again and again."""
+    return urlencode(query, doseq=True)
 
 
 def path_part(name: str) -> str:

@@ -6,12 +6,18 @@ somebody said of a message, and the server may not have heard, is never complete
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct
 
 from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult, AckStatus, PoppedMessage
+
+_COMPLETED, _QUEUED, _REFUSED = AckStatus.COMPLETED, SettleStatus.QUEUED, SettleStatus.REFUSED
+"""By names of our own: Python takes longer to find a member of an enum than all else here."""
+_ALL = sys.maxsize
+"""Beyond all seqs."""
 
 Left = set[int]
 """The seqs of one lease that are not known to be settled."""
@@ -29,9 +35,14 @@ class Shortened(Struct, frozen=True):
         if len(self.sent) == len(self.meant):
             return list(told)
         return [
-            told[place] if ack.seq is UNSET else structs.replace(told[place], seq=ack.seq, messages=UNSET)
+            told[place] if ack.seq is UNSET else _of_one(told[place], ack.seq)
             for ack, place in zip(self.meant, self.places, strict=True)
         ]
+
+
+def _of_one(told: AckResult, seq: int) -> AckResult:
+    """What a result says of one message of its lease."""
+    return AckResult(seq, told.status, told.code, told.retry_at, told.dead_letter_queue, told.repeated)
 
 
 def leases_of(popped: Iterable[PoppedMessage]) -> dict[str, Left]:
@@ -49,35 +60,37 @@ def shortened(acks: Sequence[Ack], leases: Mapping[str, Left]) -> Shortened:
     places: list[int] = []
     leased: dict[str, int] = {}
     for ack in acks:
-        last = through.get(ack.lease_id)
-        if last is None or ack.status is not AckStatus.COMPLETED or ack.seq is UNSET or ack.seq > last:
+        lease, seq = ack.lease_id, ack.seq
+        last = through.get(lease)
+        if last is None or ack.status is not _COMPLETED or seq is UNSET or seq > last:
             places.append(len(sent))
             sent.append(ack)
-        elif ack.lease_id in leased:
-            places.append(leased[ack.lease_id])
+        elif (place := leased.get(lease)) is not None:
+            places.append(place)
         else:
-            leased[ack.lease_id] = len(sent)
+            leased[lease] = len(sent)
             places.append(len(sent))
-            sent.append(Ack(ack.lease_id) if last == _ALL else Ack(ack.lease_id, through_seq=int(last)))
+            sent.append(Ack(lease) if last == _ALL else Ack(lease, through_seq=last))
     return Shortened(acks, sent, places)
 
 
-_ALL = float("inf")
-
-
-def _through(acks: Sequence[Ack], leases: Mapping[str, Left]) -> dict[str, float]:
+def _through(acks: Sequence[Ack], leases: Mapping[str, Left]) -> dict[str, int]:
     """Up to which seq each lease may be acked, where that says two messages or more."""
-    named: dict[str, set[int]] = {}
-    done: dict[str, list[int]] = {}
+    spoken: dict[str, tuple[set[int], list[int]]] = {}
     for ack in acks:
-        if ack.seq is not UNSET and ack.lease_id in leases:
-            named.setdefault(ack.lease_id, set()).add(ack.seq)
-            if ack.status is AckStatus.COMPLETED:
-                done.setdefault(ack.lease_id, []).append(ack.seq)
-    found: dict[str, float] = {}
-    for lease, seqs in done.items():
-        others = leases[lease] - named[lease]
-        below = [seq for seq in seqs if seq < min(others)] if others else seqs
+        seq, lease = ack.seq, ack.lease_id
+        if seq is UNSET or lease not in leases:
+            continue
+        if lease not in spoken:
+            spoken[lease] = (set(), [])
+        named, done = spoken[lease]
+        named.add(seq)
+        if ack.status is _COMPLETED:
+            done.append(seq)
+    found: dict[str, int] = {}
+    for lease, (named, done) in spoken.items():
+        others = leases[lease] - named
+        below = [seq for seq in done if seq < min(others)] if others else done
         if len(below) > 1:
             found[lease] = max(below) if others else _ALL
     return found
@@ -85,5 +98,5 @@ def _through(acks: Sequence[Ack], leases: Mapping[str, Left]) -> dict[str, float
 
 def settled(left: Left, seq: int, said: AckStatus, status: SettleStatus) -> None:
     """A message was settled, unless it was refused or, other than as completed, only queued: that may fail yet."""
-    if status is not SettleStatus.REFUSED and (said is AckStatus.COMPLETED or status is not SettleStatus.QUEUED):
+    if status is not _REFUSED and (said is _COMPLETED or status is not _QUEUED):
         left.discard(seq)

@@ -15,7 +15,7 @@ from skep.client.spelling import Unsaid
 from skep.client.tracing import current_context
 from skep.clock import Clock, seconds
 from skep.errors import Code, SkepError
-from skep.ids import IdMint, id_text
+from skep.ids import IdMint, id_texts
 from skep.model import DEFAULT_PARTITION
 from skep.traceparent import TRACEPARENT, TRACESTATE
 from skep.wire.messages import PushedMessage, PushItem
@@ -39,7 +39,6 @@ class NewMessage(Struct, frozen=True):
     delay: float | timedelta | None | UnsetType = UNSET
 
 
-_OWN_FIELDS = NewMessage.__struct_fields__[1:]
 _SEVERAL = (list, tuple, Iterator)
 _BYTES = (bytes, bytearray, memoryview)
 
@@ -108,12 +107,13 @@ def push_items(queue: str, messages: object, options: MessageOptions, mint: IdMi
     if "transaction_id" not in options and buffering(options) is not None:
         options = {**options, "transaction_id": None}
     several = listed(messages)
+    common = _common(options)
     if len(several) > 1 and options.get("transaction_id") is not None:
         raise SkepError(
             Code.INVALID_REQUEST, "one transaction id names one message; give each its own with skep.NewMessage"
         )
-    ids = iter(mint.mint_many(len(several)))
-    items = [_item(queue, message, options, ids, mint.clock) for message in several]
+    ids = id_texts(mint.mint_many(len(several)))
+    items = [_item(queue, one, id_, common, mint.clock) for one, id_ in zip(several, ids, strict=True)]
     context = current_context()
     if context is not None:
         _carry(items, context.headers)
@@ -166,52 +166,81 @@ def listed(messages: object) -> list[object]:
     return [messages]
 
 
-def _item(queue: str, message: object, options: MessageOptions, ids: Iterator[bytes], clock: Clock) -> PushItem:
+class _Common(Struct, frozen=True):
+    """What is said of all messages of a push, by the fields that a message may have of its own."""
+
+    partition: str
+    transaction_id: str | None | UnsetType
+    """Unset where each message gets one of its own."""
+    trace_id: str | None
+    headers: Headers | None
+    content_type: str | None
+    deliver_at: datetime | None
+    priority: int
+    delay: float | timedelta | None
+    namespace: str | None
+    task: str | None
+
+
+def _common(options: MessageOptions) -> _Common:
+    return _Common(
+        options.get("partition", DEFAULT_PARTITION), options.get("transaction_id", UNSET), options.get("trace_id"), options.get("headers"), options.get("content_type"),
+        options.get("deliver_at"), options.get("priority", 0), options.get("delay"), options.get("namespace"), options.get("task"),
+    )  # fmt: skip
+
+
+def _item(queue: str, message: object, minted_id: str, common: _Common, clock: Clock) -> PushItem:
+    """The item of one message. What it says itself goes before what is said of all; its time, however it says it, before their time."""
     if isinstance(message, Delivered):
         message = copied(message)
-    payload = message
-    said = cast("dict[str, Any]", options)
     if isinstance(message, NewMessage):
-        payload = message.payload
-        own = ((name, getattr(message, name)) for name in _OWN_FIELDS)
-        said = _own_first(said, {name: value for name, value in own if value is not UNSET})
-    content_type = said.get("content_type")
-    is_bytes = isinstance(payload, _BYTES)
-    if is_bytes and content_type is None:
-        raise SkepError(
-            Code.INVALID_PAYLOAD, "bytes need a content_type; JSON that is encoded already goes as msgspec.Raw"
-        )
-    if content_type is not None and not is_bytes:
-        raise SkepError(Code.INVALID_PAYLOAD, "with a content_type the payload is bytes")
-    transaction_id = said["transaction_id"] if "transaction_id" in said else id_text(next(ids))
-    headers = said.get("headers")
+        own, payload = message, message.payload
+        timed: NewMessage | _Common = common if own.deliver_at is UNSET and own.delay is UNSET else own
+        partition = common.partition if own.partition is UNSET else own.partition
+        transaction_id = common.transaction_id if own.transaction_id is UNSET else own.transaction_id
+        trace_id = common.trace_id if own.trace_id is UNSET else own.trace_id
+        headers = common.headers if own.headers is UNSET else own.headers
+        content_type = common.content_type if own.content_type is UNSET else own.content_type
+        priority = common.priority if own.priority is UNSET else own.priority
+    else:
+        timed, payload = common, message
+        partition, transaction_id, trace_id = common.partition, common.transaction_id, common.trace_id
+        headers, content_type, priority = common.headers, common.content_type, common.priority
+    if isinstance(payload, _BYTES) is not (content_type is not None):
+        raise _misnamed(content_type)
     # Payload and headers go into the JSON as they are, encoded once with the rest (bytes as base64; what is unset is left
     # out). The struct keeps them raw for the server's sake.
     return PushItem(
         queue,
         cast("Raw", payload),
-        said.get("partition", DEFAULT_PARTITION),
-        transaction_id,
-        said.get("trace_id"),
+        partition,
+        minted_id if transaction_id is UNSET else transaction_id,
+        trace_id,
         cast("Raw", UNSET if headers is None else headers),
         content_type,
-        said.get("deliver_at") if said.get("delay") is None else _delayed(said, clock),
-        said.get("priority", 0),
-        said.get("namespace"),
-        said.get("task"),
+        _deliver_at(timed, clock),
+        priority,
+        common.namespace,
+        common.task,
     )
 
 
-def _own_first(said: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """What a message says itself goes before what is said of all; its time, however it says it, before their time."""
-    others = {"deliver_at", "delay"} - own.keys() if own.keys() & {"deliver_at", "delay"} else ()
-    return {name: value for name, value in {**said, **own}.items() if name not in others}
+def _misnamed(content_type: str | None) -> SkepError:
+    if content_type is None:
+        return SkepError(
+            Code.INVALID_PAYLOAD, "bytes need a content_type; JSON that is encoded already goes as msgspec.Raw"
+        )
+    return SkepError(Code.INVALID_PAYLOAD, "with a content_type the payload is bytes")
 
 
-def _delayed(said: Mapping[str, Any], clock: Clock) -> datetime:
-    """The time that a delay means: by this clock, so that the same push made again is the same."""
-    delay = said["delay"]
-    if said.get("deliver_at") is not None:
+def _deliver_at(said: NewMessage | _Common, clock: Clock) -> datetime | None:
+    """When a message is due: a delay means a time by this clock, so that the same push made again is the same."""
+    deliver_at, delay = said.deliver_at, said.delay
+    if deliver_at is UNSET:
+        deliver_at = None
+    if delay is UNSET or delay is None:
+        return deliver_at
+    if deliver_at is not None:
         raise SkepError(Code.INVALID_REQUEST, "give deliver_at or delay, not both")
     try:
         length = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)

@@ -29,7 +29,7 @@ _CERTAINLY_NOTHING = frozenset({Code.STORE_BUSY, Code.STORE_FULL, Code.SERVER_BU
 def one_round(call: Call[T], servers: Servers, clock: Clock) -> Round[T]:
     """One try of a call: ask the servers in turn until one is well. Yields a URL, wants an answer or why there is none."""
     error: SkepError | None = None
-    for index in servers.candidates(clock.steady()):
+    for index in servers.candidates(clock):
         outcome = yield servers.urls[index]
         if isinstance(outcome, Answer):
             if outcome.status < SERVER_ERRORS:

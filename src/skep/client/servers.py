@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from skep.client.breaker import Breaker, BreakerState
 from skep.client.failures import CircuitOpenError
 from skep.client.settings import ClientSettings
-from skep.clock import MICROS_PER_SECOND, Instant, seconds
+from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
 
 _ONLY = (0,)
 
@@ -28,11 +28,11 @@ class Servers:
         self._moved_at = 0
         self._lock = threading.Lock()
 
-    def candidates(self, now: Instant) -> Iterable[int]:
+    def candidates(self, clock: Clock) -> Iterable[int]:
         """The servers to ask in turn until one answers; each is asked about when its turn comes, not before."""
         if len(self.urls) == 1 and self._breakers[0].untroubled:
-            return _ONLY  # the usual case, which needs no lock
-        return self._in_turn(now)
+            return _ONLY  # the usual case, which needs neither a lock nor the time
+        return self._in_turn(clock.steady())
 
     def _in_turn(self, now: Instant) -> Iterator[int]:
         first = self._preferred(now)

@@ -214,7 +214,7 @@ class Link:
         target = f"{path}?{urlencode(query)}" if query else path
         request = Request(method, target, headers={"Accept": ARROW}, wait_seconds=STREAM_SECONDS)
         failure: SkepError | None = None
-        for index in self._servers.candidates(self._clock.now()):
+        for index in self._servers.candidates(self._clock):
             with self._transport.opened(self._servers.urls[index], request) as answer:
                 if isinstance(answer, Body):
                     self._servers.succeeded(index)
@@ -227,8 +227,8 @@ class Link:
                 failure = error_of(answer) if isinstance(answer, Answer) else answer
             if not failure.retryable:
                 raise failure
-            self._servers.failed(index, self._clock.now())
-        raise failure or self._servers.closed_to_all(self._clock.now())
+            self._servers.failed(index, self._clock.steady())
+        raise failure or self._servers.closed_to_all(self._clock.steady())
 
     def send(self, path: str, body: bytes, read: Callable[[Answer], T], query: dict[str, str] | None = None) -> T:
         """Send an Arrow stream that may be sent twice."""
