@@ -10,6 +10,7 @@ from __future__ import annotations
 from skep.clock import Clock
 from skep.engine.across import AcrossQueues
 from skep.engine.admission import Admission, Decision
+from skep.engine.logical import LogicalQueue
 from skep.engine.operations import Operations
 from skep.engine.registry import Registry
 from skep.engine.spooling.spool import Spool
@@ -17,6 +18,8 @@ from skep.engine.validate import Weight
 from skep.errors import Code, SkepError
 from skep.model import PushBatch, PushOutcome
 from skep.operations import QueuedReason, operations_ahead, push_groups
+
+Lanes = AcrossQueues | LogicalQueue
 
 PASSES = 20
 """How often a push that must wait tries again to go in directly."""
@@ -48,22 +51,26 @@ class Entrance:
         """
         if self._spool is not None and self._spool.takes(batch):
             return await self._spool.push(batch)
-        lanes = self._across if weight.queue is None else self._registry.get(weight.queue)
+        lanes = self._lanes(weight)
         decision = self._admission.decide(self._admission.push, lanes.push_wait_seconds)
         if decision is Decision.QUEUE and push_groups(batch) == 1:
             return await self._queue(batch, weight, QueuedReason.SYSTEM_BUSY)
-        return await self._in_order(batch, weight)
+        return await self._in_order(lanes, batch, weight)
 
     async def bring(self, batch: PushBatch, weight: Weight) -> PushOutcome:
         """The same for a batch that was taken already, so that it is too late to refuse it."""
         if self._spool is not None and self._spool.takes(batch):
             return await self._spool.push(batch)
-        return await self._in_order(batch, weight)
+        return await self._in_order(self._lanes(weight), batch, weight)
 
-    async def _in_order(self, batch: PushBatch, weight: Weight) -> PushOutcome:
+    def _lanes(self, weight: Weight) -> Lanes:
+        """Where a push goes that is stored directly: the lanes of its queue, or those of calls over several."""
+        return self._across if weight.queue is None else self._registry.get(weight.queue)
+
+    async def _in_order(self, lanes: Lanes, batch: PushBatch, weight: Weight) -> PushOutcome:
         """Into the log, or behind those that are on their way there."""
         if not self._operations.overtakes(batch):
-            outcome = await self._store(batch, weight)
+            outcome = await self._store(lanes, batch, weight)
             if not outcome.held:
                 return outcome
         elif push_groups(batch) == 1:
@@ -94,28 +101,21 @@ class Entrance:
             await self._operations.passed()
             if self._operations.overtakes(batch):
                 continue
-            outcome = await self._store(batch, weight)
+            # The lanes are asked for anew: while this one waited, its queue may have been dropped as idle.
+            outcome = await self._store(self._lanes(weight), batch, weight)
             if not outcome.held:
                 return outcome
         if not can_queue:
             raise operations_ahead()
         return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
 
-    async def _store(self, batch: PushBatch, weight: Weight) -> PushOutcome:
+    async def _store(self, lanes: Lanes, batch: PushBatch, weight: Weight) -> PushOutcome:
         """Into the log; into the spool when the store goes away."""
-        if self._spool is None:
-            return await self._direct(batch, weight)
         since = self._clock.now()
         try:
-            return await self._direct(batch, weight)
+            return await lanes.push(batch, weight.size_bytes, weight.deliver_at)
         except SkepError as error:
-            if error.code is not Code.STORE_UNAVAILABLE:
+            if self._spool is None or error.code is not Code.STORE_UNAVAILABLE:
                 raise
             # Nobody knows whether it was stored; the spool finds out when the store is back.
             return await self._spool.push_tried(batch, since)
-
-    async def _direct(self, batch: PushBatch, weight: Weight) -> PushOutcome:
-        """Into the log, in the lane of its queue."""
-        if weight.queue is not None:
-            return await self._registry.get(weight.queue).push(batch, weight.size_bytes, weight.deliver_at)
-        return await self._across.push(batch, weight.size_bytes, weight.deliver_at)
