@@ -458,6 +458,20 @@ async def test_partitions_that_do_not_fit_are_left_to_the_next_pop(driver: Drive
     assert [(d.partition, d.attempt) for d in second.deliveries] == [("b", 1), ("c", 1)]
 
 
+@LIFETIMES
+async def test_behind_a_message_that_expired_the_next_one_comes_though_only_one_would_fit(
+    driver: Driver, lifetime: str
+) -> None:
+    settings: dict[str, Any] = {lifetime: 60}
+    await driver.create(**settings)
+    await driver.push("12345678")
+    driver.clock.advance(59)
+    await driver.push("abcdefgh")
+    driver.clock.advance(2)
+
+    assert payloads(await driver.pop(batch=100, max_bytes=12)) == ["abcdefgh"]
+
+
 async def test_headers_count_as_well(driver: Driver) -> None:
     await driver.push("a", "b", headers=b'{"k":"12345678"}')
 

@@ -298,7 +298,7 @@ def _take_next(
     if lease.pending <= 0:
         return []
     limit = min(lease.pending, 1 if queue.settings.max_attempts == 1 else claim.wanted)
-    at_hand = None if claim.at_hand is None else claim.at_hand.take(lease.partition, lease.pending)
+    at_hand = None if claim.at_hand is None else claim.at_hand.take(lease.partition, lease.delivered_seq, lease.pending)
     rows = claim.fitting(read_next(session, queue, group, lease, limit) if at_hand is None else at_hand[:limit])
     if len(rows) < limit and not claim.is_closed:
         # Discovered, but gone from the log.

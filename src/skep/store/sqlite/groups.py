@@ -53,10 +53,13 @@ class AtHand:
         if self._room_bytes >= 0:
             self._messages.setdefault(message[4], []).append(message)
 
-    def take(self, partition: str, pending: int) -> list[Row] | None:
-        """The next messages of a partition, if they are all that it has ``pending``; else nobody knows which are missing."""
-        found = self._messages.pop(partition, None)
-        return found if found is not None and len(found) == pending else None
+    def take(self, partition: str, delivered_seq: int, pending: int) -> list[Row] | None:
+        """The messages of a partition beyond ``delivered_seq``, if they are all that it has ``pending``; else some may be missing.
+
+        The first ones may have expired since they were read, and what follows them need not have been kept.
+        """
+        found = [row for row in self._messages.pop(partition, ()) if row[0] & MAX_SEQ > delivered_seq]
+        return found if len(found) == pending else None
 
 
 def discover(

@@ -24,8 +24,8 @@ def test_all_that_a_partition_has_pending_is_at_hand() -> None:
     for position in (1, 2):
         at_hand.keep(message(position, "p", b"x"))
 
-    assert [row[0] for row in at_hand.take("p", 2) or []] == [1, 2]
-    assert at_hand.take("p", 2) is None
+    assert [row[0] for row in at_hand.take("p", 0, 2) or []] == [1, 2]
+    assert at_hand.take("p", 0, 2) is None
 
 
 @pytest.mark.parametrize("pending", [1, 3])
@@ -34,7 +34,15 @@ def test_of_a_partition_with_more_or_less_pending_nothing_is(pending: int) -> No
     for position in (1, 2):
         at_hand.keep(message(position, "p", b"x"))
 
-    assert at_hand.take("p", pending) is None
+    assert at_hand.take("p", 0, pending) is None
+
+
+def test_what_is_delivered_or_expired_already_is_not_at_hand() -> None:
+    at_hand = AtHand(100)
+    for position in (1, 2):
+        at_hand.keep(message(position, "p", b"x"))
+
+    assert [row[0] for row in at_hand.take("p", 1, 1) or []] == [2]
 
 
 def test_no_more_is_kept_than_there_is_room_for() -> None:
@@ -43,8 +51,8 @@ def test_no_more_is_kept_than_there_is_room_for() -> None:
     at_hand.keep(message(2, "q", b"12345"))
     at_hand.keep(message(3, "p", b"1"))
 
-    assert at_hand.take("q", 1) is None
-    assert at_hand.take("p", 2) is None
+    assert at_hand.take("q", 0, 1) is None
+    assert at_hand.take("p", 0, 2) is None
 
 
 @pytest.fixture
