@@ -92,6 +92,9 @@ def test_when_to_try_again_is_read() -> None:
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nabc",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n-2\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1_0\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"x" * HEAD_BYTES,
     ],
 )

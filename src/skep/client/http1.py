@@ -17,6 +17,7 @@ HEAD_BYTES = 64 * 1024
 _END = b"\r\n\r\n"
 _LINE = b"\r\n"
 _NOT_MODIFIED = 304
+_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _METHOD = re.compile(r"[A-Za-z]+")
 _TARGET = re.compile(r"/[!-\"$-~]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00-\x08\x0a-\x1f\x7f]*")
@@ -138,15 +139,18 @@ class AnswerReader:
         """Take whole chunks; whether the last one is there."""
         at = 0
         while (line := data.find(_LINE, at)) >= 0:
-            try:
-                size = int(data[at:line].partition(b";")[0], 16)
-            except ValueError:
-                raise BrokenAnswerError(f"a chunk of {data[at:line][:40]!r} bytes") from None
+            said = data[at:line].partition(b";")[0].rstrip()
+            if not _SIZE.fullmatch(said):  # which is stricter than `int`: that takes signs and underscores
+                raise BrokenAnswerError(f"a chunk of {said[:40]!r} bytes")
+            size = int(said, 16)
             start = line + len(_LINE)
             if not size:
-                if data.startswith(_LINE, start) or data.find(_END, start) >= 0:
-                    return True
-                break
+                end = start + len(_LINE) if data.startswith(_LINE, start) else data.find(_END, start) + len(_END)
+                if end < start + len(_LINE):
+                    break
+                if len(data) > end:
+                    raise BrokenAnswerError("more came than the answer has")
+                return True
             if len(data) < start + size + len(_LINE):
                 break
             self._body.append(data[start : start + size])
