@@ -63,7 +63,9 @@ class Connection:
     @property
     def urls(self) -> list[str]:
         """The servers."""
-        return [url.strip() for url in self.url.split(",")]
+        from skep.client.settings import split_urls
+
+        return list(split_urls(self.url))
 
     def open(self, interrupted: int = INTERRUPTED) -> Client:
         """A client of that server; close it, or use it in a ``with``. ``interrupted`` is the exit code of Ctrl-C."""

@@ -31,7 +31,6 @@ from skep.client.retry_log import tell_of_retries
 from skep.client.servers import Servers
 from skep.client.settings import (
     CLIENT_DEFAULTS,
-    DEFAULT_URL,
     ClientOptions,
     ClientSettings,
     client_options,
@@ -49,12 +48,15 @@ T = TypeVar("T")
 
 
 class AsyncClient(AsyncLooking, AsyncFollowing):
-    """A client of one Skep, at one URL or several. Close it, or use it in an ``async with``."""
+    """A client of one Skep, at one URL or several. Close it, or use it in an ``async with``.
+
+    Without a URL, address, tenant and token are those of ``SKEP_URL``, ``SKEP_TENANT`` and ``SKEP_TOKEN``.
+    """
 
     @spelled_out(ClientOptions, CLIENT_DEFAULTS)
     def __init__(
         self,
-        urls: str | Sequence[str] = DEFAULT_URL,
+        urls: str | Sequence[str] | None = None,
         *,
         clock: Clock | None = None,
         transport: AsyncTransport | None = None,

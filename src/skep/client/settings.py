@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict, cast
 from urllib.parse import urlsplit
 
@@ -13,6 +14,8 @@ from skep.errors import Code, SkepError
 from skep.model import DEFAULT_TENANT
 
 DEFAULT_URL = "http://127.0.0.1:6632"
+URL_VARIABLE, TENANT_VARIABLE, TOKEN_VARIABLE = "SKEP_URL", "SKEP_TENANT", "SKEP_TOKEN"
+"""Where the server is, and who asks, for a client that is given no address; the command takes them, too."""
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,8 +86,28 @@ class ClientOptions(TypedDict, total=False):
 CLIENT_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(ClientSettings)}
 
 
-def client_settings(urls: str | Sequence[str], options: ClientOptions) -> ClientSettings:
+def split_urls(text: str) -> tuple[str, ...]:
+    """Several servers of one store, divided by commas."""
+    return tuple(url.strip() for url in text.split(",") if url.strip())
+
+
+def from_environment(options: ClientOptions, environment: Mapping[str, str]) -> tuple[tuple[str, ...], ClientOptions]:
+    """The address that the environment names, and the options with its tenant and token where they name none.
+
+    An empty variable is none. It counts only for a client that is given no address: a token is for the server beside it.
+    """
+    said: ClientOptions = {}
+    if tenant := environment.get(TENANT_VARIABLE):
+        said["tenant"] = tenant
+    if token := environment.get(TOKEN_VARIABLE):
+        said["token"] = token
+    return split_urls(environment.get(URL_VARIABLE, "")) or (DEFAULT_URL,), {**said, **options}
+
+
+def client_settings(urls: str | Sequence[str] | None, options: ClientOptions) -> ClientSettings:
     """The settings that the arguments of a client mean; INVALID_REQUEST when they cannot be meant."""
+    if urls is None:
+        urls, options = from_environment(options, os.environ)
     given = (urls,) if isinstance(urls, str) else tuple(urls)
     if not given:
         raise SkepError(Code.INVALID_REQUEST, "a client needs the URL of a server")

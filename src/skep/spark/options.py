@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import re2
 from msgspec import Struct
 
-from skep.client.settings import DEFAULT_URL
+from skep.client.settings import from_environment, split_urls
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_TENANT
 from skep.spark.kafka import hint
@@ -158,11 +158,11 @@ def sink_options(given: Mapping[str, str], environment: Mapping[str, str] | None
 
 
 def _connection(said: _Said, environment: Mapping[str, str]) -> Connection:
-    urls = said.text("url") or environment.get("SKEP_URL") or DEFAULT_URL
+    urls, around = from_environment({}, environment)
     return Connection(
-        urls=tuple(url.strip() for url in urls.split(",") if url.strip()),
-        tenant=said.text("tenant") or environment.get("SKEP_TENANT") or DEFAULT_TENANT,
-        token=said.text("token") or environment.get("SKEP_TOKEN") or None,
+        urls=split_urls(said.text("url") or "") or urls,
+        tenant=said.text("tenant") or around.get("tenant", DEFAULT_TENANT),
+        token=said.text("token") or around.get("token"),
         retry_seconds=said.number("retrySeconds", RETRY_SECONDS),
     )
 

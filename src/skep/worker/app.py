@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from skep import spec
-from skep.client.settings import CLIENT_DEFAULTS, DEFAULT_URL, ClientOptions, client_settings
+from skep.client.settings import CLIENT_DEFAULTS, ClientOptions, client_settings
 from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
 from skep.loop import run
@@ -70,7 +70,7 @@ class App:
     @spelled_out(ClientOptions, CLIENT_DEFAULTS)
     def work(
         self,
-        url: str | Sequence[str] = DEFAULT_URL,
+        url: str | Sequence[str] | None = None,
         *,
         until_empty: bool = False,
         allow_private: bool = False,
@@ -88,7 +88,7 @@ class App:
     @spelled_out(ClientOptions, CLIENT_DEFAULTS)
     async def work_async(
         self,
-        url: str | Sequence[str] = DEFAULT_URL,
+        url: str | Sequence[str] | None = None,
         *,
         until_empty: bool = False,
         allow_private: bool = False,
@@ -104,7 +104,7 @@ class App:
         if self._working is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._working.stop)
 
-    async def _work(self, given: WorkOptions, url: str | Sequence[str], options: ClientOptions) -> int:
+    async def _work(self, given: WorkOptions, url: str | Sequence[str] | None, options: ClientOptions) -> int:
         if self._working is not None:
             raise SkepError(Code.INVALID_REQUEST, "the app is being worked on already")
         self._loop = asyncio.get_running_loop()

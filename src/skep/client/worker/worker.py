@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Unpack
 from skep.client.async_client import AsyncClient
 from skep.client.calls import Start
 from skep.client.client import Client
-from skep.client.settings import CLIENT_DEFAULTS, DEFAULT_URL, ClientOptions, client_settings
+from skep.client.settings import CLIENT_DEFAULTS, ClientOptions, client_settings
 from skep.client.spelling import spelled_out
 from skep.client.worker.consumer import Consumer
 from skep.client.worker.signatures import is_async
@@ -33,12 +33,14 @@ class Worker:
     @spelled_out(ClientOptions, CLIENT_DEFAULTS)
     def __init__(
         self,
-        client: Client | AsyncClient | str | Sequence[str] = DEFAULT_URL,
+        client: Client | AsyncClient | str | Sequence[str] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        self._given = None if isinstance(client, str | Sequence) else client
-        self._settings = client_settings(client, options) if isinstance(client, str | Sequence) else client.settings
-        self._clock = SystemClock() if isinstance(client, str | Sequence) else client.clock
+        self._given = client if isinstance(client, Client | AsyncClient) else None
+        self._settings = (
+            client.settings if isinstance(client, Client | AsyncClient) else client_settings(client, options)
+        )
+        self._clock = client.clock if isinstance(client, Client | AsyncClient) else SystemClock()
         self._subscriptions: list[Subscription] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
