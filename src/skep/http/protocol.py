@@ -250,6 +250,7 @@ class LimitedProtocol(HttpToolsProtocol):
             access_log=False, default_headers=self.server_state.default_headers, message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue, keep_alive=False, on_response=self.on_response_complete,
         )  # fmt: skip
+        self.cycle.body = b""  # type: ignore[assignment]  # so that a body that comes in one piece is not copied
         if before is None or before.response_complete:
             self._start_asgi_task(self.cycle, self.app)
         else:
