@@ -7,19 +7,18 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import psutil
 import pytest
 
 from skep.cli.demo import tables
-from skep.cli.demo.screen import PlainScreen
+from skep.cli.demo.command import demo
 from skep.config import DEFAULT_PORT
-from tests.support.demo import check_story, serving
+from tests.support.demo import check_lake, check_story, serving
 
 WAIT_SECONDS = 900.0
 
@@ -37,13 +36,14 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.slow  # it starts a Spark of its own; tests/spark/test_demo.py has the same story on the one that runs
+@pytest.mark.slow  # it starts a Spark of its own
 def test_the_story_adds_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
     process = started(tmp_path, "--once")
     printed, complaints = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, complaints) == (0, ""), printed
 
     check_story(printed)
+    check_lake(printed)
     assert not psutil.pid_exists(serving(printed))
     assert list(tmp_path.iterdir()) == []
 
@@ -77,10 +77,18 @@ def test_it_takes_another_port_when_the_usual_one_is_taken_and_ctrl_c_leaves_not
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_java_it_says_so_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_java_it_says_so_and_the_story_adds_up_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tables, "missing_for_spark", lambda: "Spark needs Java 17 or newer")
-    stage = SimpleNamespace(screen=PlainScreen())
-    assert tables.into_spark(cast(Any, stage), None)
-    assert "this part is left out: Spark needs Java 17 or newer" in capsys.readouterr().out
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("SKEP_STORE", "postgresql://nobody@127.0.0.1:1/none")  # which must not reach the demo's server
+
+    code = demo(once=True)
+
+    printed, complaints = capsys.readouterr()
+    assert (code, complaints) == (0, ""), printed
+    assert "this part is left out: Spark needs Java 17 or newer" in printed
+    check_story(printed)
+    assert not psutil.pid_exists(serving(printed))
+    assert list(tmp_path.iterdir()) == []

@@ -10,9 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skep.cli.demo.command import demo
-from tests.support.demo import check_story, serving
+from tests.support.demo import check_lake, check_story, serving
 
 
+@pytest.mark.slow  # tests/cli/test_demo.py has the story without Spark, and the other tests here each of its pipelines
 def test_the_story_adds_up_and_leaves_nothing_behind(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -24,6 +25,7 @@ def test_the_story_adds_up_and_leaves_nothing_behind(
     printed, complaints = capsys.readouterr()
     assert (code, complaints) == (0, ""), printed
     check_story(printed)
+    check_lake(printed)
     assert not psutil.pid_exists(serving(printed))
     assert list(tmp_path.iterdir()) == []
     assert SparkSession.getActiveSession() is spark, "it is not the demo's to stop"
