@@ -1,6 +1,7 @@
 """Fixtures for all kinds of tests, the rules that slow and random ones run only with --all, and which of them share a worker."""
 
 import asyncio
+import gc
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ APART = ("tests/contract/test_state_machine.py", "tests/contract/test_operations
 """Files whose tests take long, each of them, and share nothing."""
 
 ABOVE_STORES = (
-    "tests/webhooks/", "tests/worker/", "tests/access/", "tests/apps/", "tests/dashboard/", "tests/serve/",
+    "tests/http/", "tests/webhooks/", "tests/worker/", "tests/access/", "tests/apps/", "tests/dashboard/", "tests/serve/",
 )  # fmt: skip
 """Folders of what stands on the engine and knows no store. That both stores do the same is held by `tests/contract`."""
 PROMISE = re.compile(r"_I\d+_")
@@ -106,6 +107,11 @@ def second_runs(nodeids: list[str]) -> set[str]:
             found |= {nodeid} if file in files else set()
             files.add(file)
     return found
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of cycles leave alone what lasts as long as the tests: ten thousand of them, and all that they import."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

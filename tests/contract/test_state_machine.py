@@ -753,7 +753,7 @@ def run_machine(make: Callable[[], Store], examples: int, steps: int = 30) -> No
 
 
 def test_sqlite_agrees_with_the_reference() -> None:
-    run_machine(lambda: SqliteStore(":memory:"), examples=30)
+    run_machine(lambda: SqliteStore(":memory:"), examples=20)
 
 
 def test_postgres_agrees_with_the_reference(shared_dsn: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -180,10 +179,8 @@ def test_every_promise_is_named_by_a_test() -> None:
     for file in ROOT.glob("tests/**/*.py"):
         if file == Path(__file__):
             continue
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                text = f"{node.name} {ast.get_docstring(node) or ''}"
-                named.update(re.findall(r"(?<![A-Za-z0-9])I\d+(?![A-Za-z0-9])", text))
+        for name in re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8")):
+            named.update(re.findall(r"(?<![A-Za-z0-9])I\d+(?![A-Za-z0-9])", name))
     assert set(PROMISES) <= named, f"no test names {sorted(set(PROMISES) - named)}"
 
 

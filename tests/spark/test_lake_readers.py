@@ -43,8 +43,8 @@ def by_pyarrow(folder: Path) -> Rows:
 READERS: tuple[Callable[[Path], Rows], ...] = (by_duckdb, by_polars, by_pandas, by_pyarrow)
 
 
-QUICK = ("archive", "dead-letters", "quality")
-"""Those whose tables have payloads."""
+QUICK = ("archive",)
+"""The one whose table has the payloads of all messages."""
 EVERY = tuple(pipeline.name for pipeline in PIPELINES if pipeline.writes)
 
 

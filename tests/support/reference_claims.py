@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 from skep.clock import Instant, seconds
@@ -15,6 +14,7 @@ from skep.model import (
     PopResult,
     Seq,
 )
+from tests.support.copies import copied
 from tests.support.reference import Group, Lease, Log
 from tests.support.reference_views import ReferenceViews
 
@@ -99,7 +99,7 @@ class ReferenceClaims(ReferenceViews):
 
     def _ready_count(self, log: Log, group: Group, request: PopRequest, now: Instant) -> int:
         """How many a claim would take of what is discovered: found out by trying it on a copy."""
-        trial = copy.deepcopy(self)
+        trial = copied(self)
         trial_log = trial.log(log.queue.key)
         trial_group = trial_log.groups[group.name]
         claim = trial._claim_ordered if log.is_ordered else trial._claim_unordered

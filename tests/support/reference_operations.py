@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -51,6 +50,7 @@ from skep.operations import (
     split,
 )
 from skep.store.rules import QUEUE_DELETED, check_sealed
+from tests.support.copies import copied
 from tests.support.reference_staging import ReferenceStaging
 
 Place = tuple[QueueKey, str]
@@ -192,7 +192,7 @@ class ReferenceOperations(ReferenceStaging):
             if set(todo).issuperset(self._ahead(kept)):
                 todo[position] = kept
         lost = [one.position for one in claimed if one.position not in todo]
-        before = copy.deepcopy((self.logs, self.receipts_kept))
+        before = copied((self.logs, self.receipts_kept))
         done, refused = dict[int, bytes](), dict[int, tuple[Code, str]]()
         for position, kept in todo.items():
             if kept.asked.kind is Kind.PUSH:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 from skep.chunks import Unpacked
 from skep.clock import Instant
 from skep.ids import Id, id_after, ids_from
@@ -11,6 +9,7 @@ from skep.model import NewMessage, PushBatch, PushOutcome
 from skep.records import PipelineRun, Receipt
 from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
 from skep.store.rules import PIPELINE_RUNS
+from tests.support.copies import copied
 from tests.support.reference_records import ReferenceRecords
 
 
@@ -56,7 +55,7 @@ class ReferenceStaging(ReferenceRecords):
         if known is not None:
             return Published(known.answer, [])
         check_staged(epoch, attempts, {(a.partition, a.attempt): a.messages for a, _ in await self.staged(epoch)})
-        before, tally = copy.deepcopy(self.logs), Tally(epoch)
+        before, tally = copied(self.logs), Tally(epoch)
         try:
             for one in sorted(attempts):
                 for at in sorted(self.chunks):

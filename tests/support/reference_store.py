@@ -5,7 +5,6 @@ Popping is in `reference_claims`, settling in `reference_settling`, what only lo
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Sequence
 from uuid import UUID
@@ -65,6 +64,7 @@ from skep.system_events import EventPosition, SystemEvents
 from skep.transactions import Transaction, TransactionOutcome
 from skep.upkeep import Chore, Connections
 from skep.wire.times import to_datetime
+from tests.support.copies import copied
 from tests.support.reference import EXPIRED_LEASE, UNSETTLED, ClosedLogs, Entry, Group, Lease, Log, Scheduled
 from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_claims import ReferenceClaims
@@ -306,7 +306,7 @@ class ReferenceStore(
         return {key.name: await self.log_bounds(key) for key in keys if key in self.logs}
 
     def _push(self, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
-        before = copy.deepcopy(self.logs)
+        before = copied(self.logs)
         results: list[PushResult] = []
         refused: dict[QueueKey, Code] = {}
         for message, id_ in zip(batch.messages, batch.ids, strict=True):
@@ -387,7 +387,7 @@ class ReferenceStore(
         if repeat is not None:
             return repeat
         self.check_order(transaction.push)
-        before = copy.deepcopy(self.logs), self.recorded()
+        before = copied(self.logs), self.recorded()
         conflict = self.record(transaction.effects, transaction.receipts, now)
         settled = self.settle_new(transaction.settlements, now)
         pushed = self._push(transaction.push, now, create_queues)
