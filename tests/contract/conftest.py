@@ -27,13 +27,14 @@ from tests.support.reference_store import ReferenceStore
 TENANTS = (f"tenant-{number}" for number in itertools.count(1))
 FOLDER = Path(__file__).parent
 STORES = [
-    "reference",
+    pytest.param("reference", marks=pytest.mark.slow),
     pytest.param("sqlite-memory", marks=pytest.mark.slow),
     "sqlite-file",
     pytest.param("sqlite-workers", marks=pytest.mark.slow),
     "postgres",
 ]
-"""In memory SQLite does the same as in a file, and so it does for the process that has the file for workers."""
+"""In memory SQLite does the same as in a file, and so it does for the process that has the file for workers. That the reference does
+what the stores do is what `test_state_machine` holds."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
