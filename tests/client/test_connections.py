@@ -278,3 +278,21 @@ def test_a_proxy_is_used_where_the_environment_names_one(monkeypatch: pytest.Mon
 def test_a_token_that_would_break_requests_is_refused(make: Callable[..., object]) -> None:
     with pytest.raises(skep.SkepError, match="INVALID_REQUEST"):
         make("http://127.0.0.1:1", token="a\r\nSkep-Tenant: other")
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["timeout_seconds", "connect_timeout_seconds"])
+def test_a_timeout_that_is_none_is_a_mistake(name: str, seconds: float) -> None:
+    with pytest.raises(skep.SkepError, match="INVALID_REQUEST: a timeout is a number of seconds above 0"):
+        skep.Client("http://127.0.0.1:1", **{name: seconds})  # type: ignore[arg-type] # mypy cannot tell the names apart
+
+
+async def test_a_client_of_a_plain_server_never_makes_what_needs_more() -> None:
+    with ScriptedServer(stored) as server:
+        with skep.Client(server.url) as client:
+            client.for_tenant("acme").push("orders", 1)
+        async with skep.AsyncClient(server.url) as asynchronous:
+            await asynchronous.for_tenant("acme").push("orders", 1)
+
+    assert "pyreqwest" not in {**vars(client._transport), **vars(asynchronous._transport)}
+    assert [request.headers["skep-tenant"] for request in server.requests] == ["acme", "acme"]

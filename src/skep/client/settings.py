@@ -14,6 +14,8 @@ from skep.errors import Code, SkepError
 from skep.model import DEFAULT_TENANT
 
 DEFAULT_URL = "http://127.0.0.1:6632"
+MAX_TIMEOUT_SECONDS = 1e9
+"""Thirty years: no clock of an operating system takes much more."""
 URL_VARIABLE, TENANT_VARIABLE, TOKEN_VARIABLE = "SKEP_URL", "SKEP_TENANT", "SKEP_TOKEN"
 """Where the server is, and who asks, for a client that is given no address; the command takes them, too."""
 
@@ -114,6 +116,9 @@ def client_settings(urls: str | Sequence[str] | None, options: ClientOptions) ->
     settings = ClientSettings(urls=tuple(_base(url) for url in given), **options)
     if settings.attempts < 1 or settings.breaker_failures < 1:
         raise SkepError(Code.INVALID_REQUEST, "attempts and breaker_failures are at least 1")
+    for seconds in (settings.timeout_seconds, settings.connect_timeout_seconds):
+        if not 0 < seconds <= MAX_TIMEOUT_SECONDS:  # NaN is not either
+            raise SkepError(Code.INVALID_REQUEST, f"a timeout is a number of seconds above 0, not {seconds}")
     if settings.queued_operation not in ("return", "poll"):
         raise SkepError(Code.INVALID_REQUEST, "queued_operation is return or poll")
     return settings

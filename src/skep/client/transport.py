@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 from pyreqwest.bytes import Bytes
@@ -67,14 +67,21 @@ class SyncTransport:
         self._owner = self if shared is None else shared
         self.closed = False
         self._time_left = time_left
-        builder = SyncClientBuilder()
-        if silence_seconds is not None:
-            builder = builder.read_timeout(timedelta(seconds=silence_seconds))
-        self.client: SyncClient = _configured(builder, settings).build() if shared is None else shared.client
+        self._silence_seconds = silence_seconds
         self.plain: dict[str, SyncConnections] = (
             plain_servers(settings, SyncConnections) if shared is None else shared.plain
         )
-        self._heads = Heads(settings, _headers(settings, shared is not None))
+        self._heads = _heads(settings, shared is not None)
+
+    @cached_property
+    def pyreqwest(self) -> SyncClient:
+        """For what needs more than a socket. It takes long to make, and most clients never need it."""
+        if self._owner is not self:
+            return self._owner.pyreqwest
+        builder = SyncClientBuilder()
+        if self._silence_seconds is not None:
+            builder = builder.read_timeout(timedelta(seconds=self._silence_seconds))
+        return _configured(builder, self._settings).build()
 
     def for_tenant(self, settings: ClientSettings) -> SyncTransport:
         """The same connections for another tenant; closing it lets go of none of them."""
@@ -92,7 +99,7 @@ class SyncTransport:
             if (connections := self.plain.get(url)) is not None:
                 head = self._heads.of(url, request)
                 return connections.ask(request.method, head, request.body, timeout.total_seconds())
-            builder = self.client.request(request.method, url + request.target).timeout(timeout)
+            builder = self.pyreqwest.request(request.method, url + request.target).timeout(timeout)
             response = _prepared(builder, request, self._settings, self._owner is not self).build().send()
             return _answer(response, response.bytes().to_bytes())
         except NoAnswerError as error:
@@ -111,7 +118,7 @@ class SyncTransport:
         with ExitStack() as stack:
             try:
                 timeout = timedelta(seconds=self._settings.timeout_seconds + request.wait_seconds)
-                builder = self.client.request(request.method, url + request.target).timeout(timeout)
+                builder = self.pyreqwest.request(request.method, url + request.target).timeout(timeout)
                 streamed = _prepared(
                     builder, request, self._settings, self._owner is not self
                 ).streamed_read_buffer_limit(READ_AHEAD_BYTES)
@@ -132,7 +139,8 @@ class SyncTransport:
             self.closed = True
             for connections in self.plain.values():
                 connections.close()
-            self.client.close()
+            if "pyreqwest" in vars(self):
+                self.pyreqwest.close()
 
 
 class Body:
@@ -171,12 +179,18 @@ class AsyncTransport:
         self._settings = settings
         self._owner = self if shared is None else shared
         self.closed = False
-        self.client: Client = _configured(ClientBuilder(), settings).build() if shared is None else shared.client
         self.plain: dict[str, AsyncConnections] = (
             plain_servers(settings, AsyncConnections) if shared is None else shared.plain
         )
-        self._heads = Heads(settings, _headers(settings, shared is not None))
+        self._heads = _heads(settings, shared is not None)
+
+    @cached_property
+    def pyreqwest(self) -> Client:
+        """For what needs more than a socket. It takes long to make, and most clients never need it."""
+        if self._owner is not self:
+            return self._owner.pyreqwest
         _settle_at_exit()
+        return _configured(ClientBuilder(), self._settings).build()
 
     def for_tenant(self, settings: ClientSettings) -> AsyncTransport:
         """The same connections for another tenant; closing it lets go of none of them."""
@@ -191,7 +205,7 @@ class AsyncTransport:
             if (connections := self.plain.get(url)) is not None:
                 head = self._heads.of(url, request)
                 return await connections.ask(request.method, head, request.body, timeout.total_seconds())
-            builder = self.client.request(request.method, url + request.target).timeout(timeout)
+            builder = self.pyreqwest.request(request.method, url + request.target).timeout(timeout)
             response = await _prepared(builder, request, self._settings, self._owner is not self).build().send()
             return _answer(response, (await response.bytes()).to_bytes())
         except NoAnswerError as error:
@@ -207,7 +221,8 @@ class AsyncTransport:
             self.closed = True
             for connections in self.plain.values():
                 await connections.close()
-            await self.client.close()
+            if "pyreqwest" in vars(self):
+                await self.pyreqwest.close()
 
 
 @lru_cache(maxsize=1)
@@ -223,6 +238,13 @@ def _headers(settings: ClientSettings, says_tenant: bool) -> dict[str, str]:
     if settings.token:  # an empty variable is none
         headers["Authorization"] = f"Bearer {settings.token}"
     return headers
+
+
+def _heads(settings: ClientSettings, says_tenant: bool) -> Heads:
+    try:
+        return Heads(settings, _headers(settings, says_tenant))
+    except ValueError as error:
+        raise SkepError(Code.INVALID_REQUEST, f"the client cannot be set up so: {error}") from error
 
 
 def _configured(builder: C, settings: ClientSettings) -> C:
