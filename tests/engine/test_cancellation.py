@@ -7,9 +7,12 @@ import asyncio
 import pytest
 
 from skep.clock import Instant, seconds
+from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.model import QueueChanges, QueueKey
 from tests.engine.driver import ORDERS, EngineDriver, answer, until
+
+ROOM_BYTES = 256_000
 
 
 async def cancelled_while_the_store_answers(driver: EngineDriver, batch: int = 1) -> None:
@@ -81,6 +84,30 @@ async def test_messages_that_could_not_be_handed_on_can_be_given_back(driver: En
     driver.engine.give_back(deliveries)
 
     assert await answer(poll) == ["1"]
+
+
+async def test_messages_that_there_is_no_room_for_are_given_back_though_the_caller_goes(driver: EngineDriver) -> None:
+    answers = Answers(ROOM_BYTES)
+    await driver.push("1", partition="a")
+    first = await driver.pop(room=answers.room())  # so messages are expected to be small
+    assert answers.room().try_take(answers.largest - 2 * answers.least)
+    large = "2" * 5 * answers.least
+    await driver.push(large, partition="b")
+    driver.store.hold("settle")
+    acking = asyncio.ensure_future(driver.ack(first))
+    await driver.store.held("settle")
+    popping = asyncio.ensure_future(driver.engine.pop(ORDERS, room=answers.room()))
+    await until(lambda: len(driver.store.calls["pop"]) == 2)
+    await until(lambda: answers.held_bytes < answers.largest - answers.least)
+    popping.cancel()
+    driver.store.let_go("settle")
+    await acking
+    await asyncio.wait([popping])
+
+    poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60))
+
+    assert await answer(poll) == [large]
+    assert poll.result().deliveries[0].attempt == 1
 
 
 async def test_a_stop_waits_for_what_is_given_back(driver: EngineDriver) -> None:

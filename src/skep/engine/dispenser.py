@@ -6,6 +6,7 @@ settlement, a timer or another server says that there may be something; it never
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -279,7 +280,10 @@ class Dispenser:
             whole = room.of.most_bytes
             if room.keep(size, total, at_any_rate=want.auto_ack or size >= whole):
                 return result
-            await self._release(queue.key, released(result.deliveries))
+            giving_back = self._in_flight.spawn(
+                self._release(queue.key, released(result.deliveries)), "give messages back"
+            )
+            await asyncio.shield(giving_back)  # though the caller goes meanwhile
             size = next(more for more in (min(most_of_pop(batch, limits), room.of.largest), whole) if more > size)
 
     async def _wait_for(self, room: Room, size: int, seconds: float) -> None:

@@ -36,11 +36,12 @@ class InFlight:
         if self._drained is not None and not self._requests and not self._drained.done():
             self._drained.set_result(None)
 
-    def spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        """Do something that no caller waits for, but a stop does. Its failure is logged."""
+    def spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+        """Do something that no caller has to wait for, but a stop does. Its failure is logged."""
         task = asyncio.get_running_loop().create_task(_logged(work, what))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     @property
     def idle(self) -> bool:
