@@ -236,3 +236,18 @@ def test_acks_say_no_more_than_they_mean(
     assert short.sent == wanted
     told = [AckResult(None, DONE, messages=2) for _ in wanted]
     assert len(short.results(told)) == len(acks)
+
+
+def test_a_message_reads_its_payload_and_headers_once(client: skep.Client) -> None:
+    client.push("once", {"total": 10}, headers={"kind": "order"})
+    client.push("once", b"\x00raw", content_type="application/octet-stream")
+    first, second = client.pop("once", batch=2)
+
+    assert first.known_payload is None
+    assert first.known_headers is None
+    assert (first.payload, first.headers) == (b'{"total":10}', {"kind": "order"})
+    assert first.payload is first.payload
+    assert first.headers is first.headers
+    assert (second.payload, second.headers) == (b"\x00raw", {})
+    assert (first.client, second.client) == (client, client)
+    assert first.left is second.left

@@ -15,7 +15,7 @@ from skep.client import calls, delivered, operations, tracing
 from skep.client.async_buffer import AsyncBuffer
 from skep.client.async_following import AsyncFollowing
 from skep.client.async_looking import AsyncLooking
-from skep.client.async_message import AsyncMessage
+from skep.client.async_message import AsyncMessage, read_messages
 from skep.client.async_popping import popped
 from skep.client.async_queue import AsyncQueue
 from skep.client.async_transaction import AsyncTransaction
@@ -113,7 +113,8 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
-        return AsyncMessage.all_of(await popped(self, queue, calls.pop(queue, options)), self)
+        call = Call(calls.pop(queue, options).request, read_messages)
+        return delivered.held(await popped(self, queue, call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:
@@ -128,8 +129,8 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
         self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
     ) -> list[AsyncMessage]:
         """Lease messages of all queues of a namespace, a task or both, higher priority first."""
-        call = calls.pop_matching(namespace, task, options)
-        return AsyncMessage.all_of(await popped(self, namespace or task or "*", call), self)
+        call = Call(calls.pop_matching(namespace, task, options).request, read_messages)
+        return delivered.held(await popped(self, namespace or task or "*", call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:

@@ -23,7 +23,7 @@ class AsyncMessage(Delivered):
     """A message that `AsyncClient` popped. ``async with message:`` acks it at the end, and nacks it on an exception."""
 
     if TYPE_CHECKING:  # while it runs the type could not be looked up, and help() looks it up
-        client: AsyncClient
+        client: AsyncClient = None  # type: ignore[assignment] # it is given when the message was read
 
     async def ack(self) -> AckResult:
         """It is done. STALE_LEASE is raised when the lease has ended."""
@@ -83,3 +83,6 @@ class AsyncMessage(Delivered):
         except SkepError as unsaid:
             # What went wrong in the block is what its owner has to know; the message comes again without the nack, too.
             error.add_note(f"the message could not be nacked, and comes again when its lease runs out: {unsaid}")
+
+
+read_messages = delivered.message_reader(AsyncMessage)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from skep.client import tracing
 from skep.client.exchange import Call
 from skep.errors import SkepError
-from skep.wire.messages import PoppedMessage
 
 if TYPE_CHECKING:
     from skep.client.async_client import AsyncClient
 
+M = TypeVar("M", bound=tracing.Headed)
 
-async def popped(client: AsyncClient, source: str, call: Call[list[PoppedMessage]]) -> list[PoppedMessage]:
+
+async def popped(client: AsyncClient, source: str, call: Call[list[M]]) -> list[M]:
     """The messages that a pop leases. ``source`` names what is popped from, should it fail."""
     since = tracing.began()
     try:

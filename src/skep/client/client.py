@@ -22,7 +22,7 @@ from skep.client.delivered import Delivered
 from skep.client.exchange import Call
 from skep.client.following import Following
 from skep.client.looking import Looking
-from skep.client.message import Message
+from skep.client.message import Message, read_messages
 from skep.client.outgoing import PUSH_DEFAULTS, PushOptions, buffering, listed, push_items
 from skep.client.popping import popped
 from skep.client.pushed import Pushed, Queued, told, told_of_failure
@@ -115,7 +115,8 @@ class Client(Looking, Following):
     @spelled_out(PopOptions, POP_DEFAULTS)
     def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[Message]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
-        return Message.all_of(popped(self, queue, calls.pop(queue, options)), self)
+        call = Call(calls.pop(queue, options).request, read_messages)
+        return delivered.held(popped(self, queue, call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:
@@ -130,8 +131,8 @@ class Client(Looking, Following):
         self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
     ) -> list[Message]:
         """Lease messages of all queues of a namespace, a task or both, higher priority first."""
-        call = calls.pop_matching(namespace, task, options)
-        return Message.all_of(popped(self, namespace or task or "*", call), self)
+        call = Call(calls.pop_matching(namespace, task, options).request, read_messages)
+        return delivered.held(popped(self, namespace or task or "*", call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> Iterator[Message]:

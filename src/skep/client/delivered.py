@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, field
 
 from skep.client.decoding import decode_json
 from skep.client.error_texts import writable
-from skep.client.lease_acks import Left, Shortened, leases_of, settled, shortened
+from skep.client.exchange import NO_CONTENT, Answer
+from skep.client.lease_acks import Left, Shortened, settled, shortened
+from skep.client.reading import reader
 from skep.client.tracing import began, settling_popped
 from skep.client.tracing import failed as failed_span
 from skep.clock import Clock, seconds
@@ -27,13 +29,14 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Delivered")
 
 _headers = msgspec.json.Decoder(dict[str, str])
 _text = msgspec.json.Decoder(str)
 
 
-class Delivered(Struct, eq=False, gc=False):  # nothing that a message refers to refers to it
-    """A message under a lease. ``payload`` is bytes as they were pushed; `json` and `as_` read it."""
+class Delivered(Struct, eq=False, gc=False, rename="camel"):  # nothing that a message refers to refers to it
+    """A message under a lease, as the wire tells of it. ``payload`` is bytes as they were pushed; `json` and `as_` read it."""
 
     queue: str
     partition: str
@@ -41,44 +44,51 @@ class Delivered(Struct, eq=False, gc=False):  # nothing that a message refers to
     id: str
     transaction_id: str | None
     trace_id: str
-    payload: bytes
-    headers: dict[str, str]
+    raw_payload: Raw = field(name="payload")
+    raw_headers: Raw = field(name="headers")
     content_type: str | None
     priority: int
     created_at: datetime
     attempt: int
-    group: str
+    group: str = field(name="consumerGroup")
     lease_id: str
     lease_deadline: datetime
-    dead_letter: DeadLetterStory | None
+    dead_letter: DeadLetterStory | None = None
     """Where it comes from and why it died, when it is popped from a dead-letter queue."""
-    client: Any
+    client: Any = None
     settled: AckStatus | None = None
     """What was said of it through this object; None while nothing was."""
-    work: AbstractContextManager[object] = nullcontext()
+    work: Any = None
     """The span of working on it, in a ``with`` block."""
     left: Left | None = None
     """What is left of its lease, shared by all messages of that; None when it is not known."""
-
-    @classmethod
-    def all_of(cls, popped: Sequence[PoppedMessage], client: object) -> list[Self]:
-        """The messages of a pop, which know what else is in their leases."""
-        leases = leases_of(popped)
-        messages = [cls.of(one, client) for one in popped]
-        for message in messages:
-            message.left = leases[message.lease_id]
-        return messages
+    known_payload: bytes | None = None
+    known_headers: dict[str, str] | None = None
+    """Once they were asked for: most messages are asked for one of the two."""
 
     @classmethod
     def of(cls, popped: PoppedMessage, client: object) -> Self:
         """The message that the wire tells of."""
-        raw = bytes(popped.headers)
         return cls(
-            popped.queue, popped.partition, popped.seq, popped.id, popped.transaction_id, popped.trace_id,
-            payload_bytes(popped.payload, popped.content_type), {} if raw in (b"", b"null") else _headers.decode(raw),
-            popped.content_type, popped.priority, popped.created_at, popped.attempt, popped.consumer_group,
+            popped.queue, popped.partition, popped.seq, popped.id, popped.transaction_id, popped.trace_id, popped.payload,
+            popped.headers, popped.content_type, popped.priority, popped.created_at, popped.attempt, popped.consumer_group,
             popped.lease_id, popped.lease_deadline, None if popped.dead_letter is UNSET else popped.dead_letter, client,
         )  # fmt: skip
+
+    @property
+    def payload(self) -> bytes:
+        """What was pushed: JSON as it stands, or the bytes of a content type."""
+        if self.known_payload is None:
+            self.known_payload = payload_bytes(self.raw_payload, self.content_type)
+        return self.known_payload
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers; empty when it has none."""
+        if self.known_headers is None:
+            raw = bytes(self.raw_headers)
+            self.known_headers = {} if raw in (b"", b"null") else _headers.decode(raw)
+        return self.known_headers
 
     def json(self) -> Any:
         """The payload as plain Python values."""
@@ -93,6 +103,32 @@ class Delivered(Struct, eq=False, gc=False):  # nothing that a message refers to
             f"<{type(self).__name__} {self.queue} {self.partition} seq={self.seq} attempt={self.attempt}"
             f"{f' {self.settled}' if self.settled else ''}>"
         )
+
+
+class _Popped(Struct, Generic[M]):
+    messages: list[M]
+
+
+def message_reader(kind: type[M]) -> Callable[[Answer], list[M]]:
+    """What reads the answer to a pop straight into messages."""
+    read = reader(_Popped[kind])  # type: ignore[valid-type] # known only when it runs
+
+    def popped(answer: Answer) -> list[M]:
+        return [] if answer.status == NO_CONTENT else read(answer).messages
+
+    return popped
+
+
+def held(messages: list[M], client: object) -> list[M]:
+    """The messages of a pop, which from now on know their client, and what else is in their leases."""
+    leases: dict[str, Left] = {}
+    for message in messages:
+        left = leases.get(message.lease_id)
+        if left is None:
+            left = leases[message.lease_id] = set()
+        left.add(message.seq)
+        message.left, message.client = left, client
+    return messages
 
 
 def payload_bytes(payload: Raw, content_type: str | None) -> bytes:

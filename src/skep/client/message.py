@@ -25,7 +25,7 @@ class Message(Delivered):
     """A message that `Client` popped. ``with message:`` acks it at the end, and nacks it on an exception."""
 
     if TYPE_CHECKING:  # while it runs the type could not be looked up, and help() looks it up
-        client: Client
+        client: Client = None  # type: ignore[assignment] # it is given when the message was read
 
     def ack(self) -> AckResult:
         """It is done. STALE_LEASE is raised when the lease has ended."""
@@ -85,3 +85,6 @@ class Message(Delivered):
         except SkepError as unsaid:
             # What went wrong in the block is what its owner has to know; the message comes again without the nack, too.
             error.add_note(f"the message could not be nacked, and comes again when its lease runs out: {unsaid}")
+
+
+read_messages = delivered.message_reader(Message)

@@ -4,18 +4,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from skep.client import tracing
 from skep.client.exchange import Call
 from skep.errors import SkepError
-from skep.wire.messages import PoppedMessage
 
 if TYPE_CHECKING:
     from skep.client.client import Client
 
+M = TypeVar("M", bound=tracing.Headed)
 
-def popped(client: Client, source: str, call: Call[list[PoppedMessage]]) -> list[PoppedMessage]:
+
+def popped(client: Client, source: str, call: Call[list[M]]) -> list[M]:
     """The messages that a pop leases. ``source`` names what is popped from, should it fail."""
     since = tracing.began()
     try:

@@ -15,11 +15,12 @@ from typing import Any
 
 from skep.client import calls, delivered
 from skep.client.async_client import AsyncClient
-from skep.client.async_message import AsyncMessage
+from skep.client.async_message import read_messages as read_async_messages
 from skep.client.async_popping import popped
 from skep.client.client import Client
 from skep.client.delivered import Delivered
-from skep.client.message import Message
+from skep.client.exchange import Call
+from skep.client.message import read_messages
 from skep.client.tracing import processing
 from skep.client.worker.failing import Failure
 from skep.client.worker.keeping import Keeping
@@ -27,7 +28,7 @@ from skep.client.worker.settling import Settling
 from skep.client.worker.subscription import Subscription
 from skep.client.worker.verdict import verdict
 from skep.errors import Code, SkepError
-from skep.wire.messages import AckResult, AckStatus, PoppedMessage
+from skep.wire.messages import AckResult, AckStatus
 
 WAIT_SECONDS = 2.0
 """How long one long poll lasts, and so how long a stop may have to wait for one. A poll is not cancelled: the
@@ -100,11 +101,15 @@ class Consumer:
                     return
                 await asyncio.wait({stopped, *self._chains}, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _popped(self, free: int, wait_seconds: float) -> list[PoppedMessage]:
-        options = self._subscription.pop_options(free, wait_seconds)
+    async def _popped(self, free: int, wait_seconds: float) -> Sequence[Delivered]:
+        """What the function gets: something it can settle by itself if it wants to."""
+        queue = self._subscription.queue
+        asked = calls.pop(queue, self._subscription.pop_options(free, wait_seconds)).request
         try:
-            queue = self._subscription.queue
-            return await popped(self._client, queue, calls.pop(queue, options))
+            if self._subscription.is_async:
+                found = await popped(self._client, queue, Call(asked, read_async_messages))
+                return delivered.held(found, self._client)
+            return delivered.held(await popped(self._client, queue, Call(asked, read_messages)), self._blocking)
         except SkepError as error:
             missing = error.code is Code.QUEUE_NOT_FOUND
             if not missing and not (error.retryable and wait_seconds):
@@ -119,18 +124,12 @@ class Consumer:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), PAUSE_SECONDS)
 
-    def _grouped(self, popped: Sequence[PoppedMessage]) -> Iterable[list[Delivered]]:
+    def _grouped(self, messages: Sequence[Delivered]) -> Iterable[list[Delivered]]:
         chains: dict[object, list[Delivered]] = {}
-        for one in self._messages(popped):
+        for one in messages:
             key = one.lease_id if self._subscription.ordered else (one.lease_id, one.seq)
             chains.setdefault(key, []).append(one)
         return chains.values()
-
-    def _messages(self, popped: Sequence[PoppedMessage]) -> Sequence[Delivered]:
-        """What the function gets: something it can settle by itself if it wants to."""
-        if self._subscription.is_async:
-            return AsyncMessage.all_of(popped, self._client)
-        return Message.all_of(popped, self._blocking)
 
     async def _work_through(self, chain: list[Delivered]) -> None:
         lease_id = chain[0].lease_id
