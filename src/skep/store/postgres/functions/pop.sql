@@ -42,8 +42,9 @@ DECLARE
     v_requests CONSTANT integer := cardinality(p_batches);
     v_total integer;
     v_most integer;
-    v_ready bigint;
+    w record;
     v_passes integer := 0;
+    v_walked bigint := c_discover;
 BEGIN
     SELECT sum(b.n), max(b.n) INTO v_total, v_most FROM unnest(p_batches) b (n);
     gave_up := false;
@@ -57,9 +58,10 @@ BEGIN
         IF p_max_partitions > 0 THEN
             rows_to_lock := least(rows_to_lock, p_max_partitions * v_requests);
         END IF;
-        SELECT w.messages, w.leases, w.doomed INTO v_ready, leases, doomed
-        FROM ready_work(q.id, p_group, p_partition, p_now, rows_to_lock, v_most, p_cutoff, q.max_attempts) w;
-        EXIT WHEN doomed OR v_ready >= v_total OR (p_max_partitions > 0 AND leases >= p_max_partitions * v_requests)
+        w := ready_work(q.id, p_group, p_partition, p_now, rows_to_lock, v_most, p_cutoff, q.max_attempts);
+        leases := w.leases;
+        doomed := w.doomed;
+        EXIT WHEN doomed OR w.messages >= v_total OR (p_max_partitions > 0 AND leases >= p_max_partitions * v_requests)
             OR (p_partition IS NOT NULL AND leases > 0);
         IF leases = rows_to_lock AND rows_to_lock < v_total THEN
             rows_to_lock := v_total;
@@ -68,8 +70,10 @@ BEGIN
         -- Bounded: what is looked for may lie at the far end of a long log, and then several pops get there.
         v_passes := v_passes + 1;
         gave_up := v_passes > c_most_passes;
-        EXIT WHEN NOT p_discover OR gave_up OR q.window_buffer_seconds > 0
-            OR discover(q.id, p_group, c_discover, p_shard, p_now) = 0;
+        -- A walk shorter than it might have been came to the log's end.
+        EXIT WHEN NOT p_discover OR gave_up OR q.window_buffer_seconds > 0 OR v_walked < c_discover;
+        v_walked := discover(q.id, p_group, c_discover, p_shard, p_now);
+        EXIT WHEN v_walked = 0;
         rows_to_lock := v_total;
     END LOOP;
 END
@@ -232,17 +236,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
     c_others_busy_us CONSTANT bigint := 10000;
     e record;
+    w record;
+    t record;
     c_ahead_us CONSTANT bigint := 5000000;
     q queue%ROWTYPE;
     v_group integer;
     v_locked claimable[];
-    v_takes integer[];
-    v_owners integer[];
-    v_ran_out boolean;
     v_held_by text[];
-    v_rows integer;
-    v_doomed boolean;
-    v_limit integer;
     v_delayed boolean;
     v_visible bigint;
     v_ahead bigint;
@@ -250,11 +250,11 @@ DECLARE
     v_scan bigint;
     v_deadline bigint;
     v_count integer := 0;
-    v_gave_up boolean;
     v_next bigint;
     v_state text := 'ok';
 BEGIN
-    SELECT * INTO e FROM enter_group(p_tenant, p_name, p_group_name, p_mode, p_value, p_now);
+    -- Assigned, and not selected: a SELECT costs more than what these functions do when there is little to do.
+    e := enter_group(p_tenant, p_name, p_group_name, p_mode, p_value, p_now);
     q := e.q;
     v_group := e.group_id;
     v_state := CASE WHEN e.state = 'ok' AND q.ordering = 'unordered' THEN 'unordered' ELSE e.state END;
@@ -272,20 +272,18 @@ BEGIN
     -- Messages created up to this are past max_wait or max_age.
     v_cutoff := greatest(CASE WHEN q.max_wait_seconds > 0 THEN p_now - (q.max_wait_seconds * 1e6)::bigint ELSE 0 END,
                          CASE WHEN q.max_age_seconds > 0 THEN p_now - (q.max_age_seconds * 1e6)::bigint ELSE 0 END);
-    SELECT w.rows_to_lock, w.leases, w.doomed, w.gave_up INTO v_limit, v_rows, v_doomed, v_gave_up
-    FROM find_work(q, v_group, p_partition, p_now, p_batches, p_max_partitions, v_cutoff, p_discover, p_shard) w;
-    IF v_doomed THEN
+    w := find_work(q, v_group, p_partition, p_now, p_batches, p_max_partitions, v_cutoff, p_discover, p_shard);
+    IF w.doomed THEN
         v_state := 'doomed';
-    ELSIF v_rows > 0 THEN
-        v_locked := lock_claimable(q.id, v_group, p_partition, p_now, v_limit, v_cutoff, q.max_attempts);
+    ELSIF w.leases > 0 THEN
+        v_locked := lock_claimable(q.id, v_group, p_partition, p_now, w.rows_to_lock, v_cutoff, q.max_attempts);
         -- What lies beyond this may be in the log already, but is not counted in pending.
         SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = v_group;
         IF v_delayed THEN
             v_locked := only_visible(v_locked, q.id, v_group, v_scan, v_visible, v_ahead, (SELECT max(b.n) FROM unnest(p_batches) b (n)));
         END IF;
-        SELECT t.takes, t.owners, t.ran_out INTO v_takes, v_owners, v_ran_out
-        FROM share_out(v_locked, p_batches, p_max_partitions, q.max_attempts = 1) t;
-        IF v_ran_out THEN
+        t := share_out(v_locked, p_batches, p_max_partitions, q.max_attempts = 1);
+        IF t.ran_out THEN
             SELECT array_agg(l.consumer ORDER BY k.ord) INTO v_held_by
             FROM unnest(v_locked) WITH ORDINALITY AS k (
                 tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, ord)
@@ -295,7 +293,7 @@ BEGIN
         -- locked rows in their order and through each partition in the order of seq; sorting wide rows again would only cost.
         RETURN QUERY
         WITH wanted AS MATERIALIZED (
-            SELECT k.* FROM unnest(v_locked, v_takes, v_owners) AS k (
+            SELECT k.* FROM unnest(v_locked, t.takes, t.owners) AS k (
                 tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, take, owner)
             WHERE k.take > 0
         ), found AS (
@@ -341,8 +339,8 @@ BEGIN
                t.headers, t.payload, v_deadline, t.owner
         FROM taken t;
         GET DIAGNOSTICS v_count = ROW_COUNT;
-        IF v_ran_out THEN
-            PERFORM note_run_out(q.id, v_group, p_group_name, v_locked, v_takes, v_owners, v_held_by, p_tokens, p_shard, p_now);
+        IF t.ran_out THEN
+            PERFORM note_run_out(q.id, v_group, p_group_name, v_locked, t.takes, t.owners, v_held_by, p_tokens, p_shard, p_now);
         END IF;
         IF v_count = 0 AND v_locked IS NOT NULL THEN
             v_state := 'doomed';
@@ -355,7 +353,7 @@ BEGIN
         v_next := p_now + c_others_busy_us;
     END IF;
     RETURN QUERY SELECT NULL::bigint, v_next, NULL::uuid, NULL::uuid, 0,
-        ((v_count > 0 OR v_gave_up) AND (coalesce(v_next <= p_now, false) OR EXISTS (
+        ((v_count > 0 OR w.gave_up) AND (coalesce(v_next <= p_now, false) OR EXISTS (
             SELECT 1 FROM consumer_group g WHERE g.id = v_group AND g.scan_seq < last_seq(q.id, q.floor_seq))))::integer,
         v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline, CASE WHEN q.holds_dead_letters THEN q.id ELSE 0 END;
 END

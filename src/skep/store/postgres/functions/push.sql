@@ -20,7 +20,8 @@ BEGIN
     SELECT max(b.n) FILTER (WHERE NOT g.idle), max(b.n) INTO v_depth, v_any
     FROM consumer_group g CROSS JOIN LATERAL (
         SELECT p_last - g.start_seq - coalesce(
-            (SELECT sum(c.completed + c.dead + c.expired + c.skipped) FROM group_counter c WHERE c.group_id = g.id), 0) AS n) b
+            (SELECT sum(c.completed + c.dead + c.expired + c.skipped)::bigint FROM group_counter c WHERE c.group_id = g.id), 0) AS n
+        OFFSET 0) b  -- which counts once, though it is used twice
     WHERE g.queue_id = p_queue;
     RETURN coalesce(v_depth, v_any, p_last - p_first + 1 - p_gaps);
 END

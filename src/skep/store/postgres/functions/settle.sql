@@ -81,7 +81,8 @@ BEGIN
             ORDER BY m.partition, m.queue_id, m.seq LIMIT 1) fresh ON true
         LEFT JOIN LATERAL (
             SELECT coalesce(fresh.created_at, (SELECT least(m.created_at, p_now) FROM message m
-                WHERE (m.queue_id, m.seq) BETWEEN (q.id, j.left_open[1]) AND (q.id, j.left_open[1]) ORDER BY m.queue_id, m.seq LIMIT 1)) AS created_at) n ON true
+                WHERE (m.queue_id, m.seq) BETWEEN (q.id, j.left_open[1]) AND (q.id, j.left_open[1]) ORDER BY m.queue_id, m.seq LIMIT 1)) AS created_at
+            OFFSET 0) n ON true  -- as a column ready_time is planned in place; with the look-up in its arguments it would be called
         WHERE j.whole AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
     ), shrunk AS (
         UPDATE partition_lease l SET
