@@ -323,6 +323,31 @@ class StoreMachine(RuleBasedStateMachine):
             agree(model)
         self.popped(request, result)
 
+    @precondition(lambda self: self.deliveries)
+    @rule(batch=st.sampled_from([1, 2, 100]))
+    def ack_for_who_waits(self, batch: int) -> None:
+        """Acks of a lease that claim what they free for somebody of the same group."""
+        latest = self.deliveries[-1]
+        acked = [
+            d for d in self.deliveries if (d.queue, d.group, d.token) == (latest.queue, latest.group, latest.token)
+        ]
+        settlements = [delivery.settlement() for delivery in acked]
+        request = PopRequest(queue=latest.queue, token=Token(bytes(self.mint.mint())), group=latest.group, batch=batch)
+        self.both(lambda store: store.expire(latest.queue, self.now, PLENTY))
+        results, (result,) = self.run(self.store.settle_and_pop(settlements, [request], self.now))
+        self.deliveries = [d for d in self.deliveries if d not in acked]
+        before = self.models
+
+        def agree(model: ReferenceStore) -> None:
+            assert plain(results) == plain(self.run(model.settle(settlements, self.now)))
+
+        if result is None:
+            self.keep([(model, agree) for model in before])
+            return
+        for model in before:
+            agree(model)
+        self.popped(request, result)
+
     def forget_run_out(self, key: QueueKey) -> None:
         """Which of the run-out leases of an unordered queue a pop has reclaimed is not told."""
         if self.model.log(key).is_ordered:

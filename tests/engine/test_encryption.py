@@ -39,7 +39,7 @@ from skep.model import (
 from skep.operations import Kind, NewOperations
 from skep.server import open_engine, open_store
 from skep.staging import Attempt, EpochKey
-from tests.engine.driver import settlement
+from tests.engine.driver import settlement, until
 
 PAYMENTS = QueueKey("payments")
 SECRET = b'{"card":"4242424242424242"}'
@@ -69,6 +69,31 @@ async def stored(engine: Engine, key: QueueKey = PAYMENTS) -> list[tuple[bytes, 
     """What the log really holds, as whoever reads the store without a key sees it."""
     page = await engine.encryption._store.messages(MessageFilter(queue=key), engine.now())
     return [(one.payload, one.content_type) for one in page.messages]
+
+
+@pytest.mark.parametrize("encrypts", [True, False])
+async def test_who_waits_gets_open_what_a_push_or_an_ack_would_have_claimed_closed(
+    engine: Engine, encrypts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the queue is known to encrypt, nothing is claimed that would be given back at once."""
+    await engine.push([message(), message()])
+    (held,) = (await engine.pop(PAYMENTS)).deliveries
+    if encrypts:
+        monkeypatch.delattr(type(engine.encryption._store), "settle_and_pop")
+        monkeypatch.delattr(type(engine.encryption._store), "push_and_pop")
+    else:
+        await engine.update_queue(PAYMENTS, QueueChanges(encryption_enabled=False))
+    first = asyncio.create_task(engine.pop(PAYMENTS, wait_seconds=60))
+    await until(lambda: engine.parked_polls == 1)
+    await engine.settle([settlement(held)])
+    (got,) = (await first).deliveries
+    assert (got.payload, got.attempt) == (SECRET, 1)
+
+    second = asyncio.create_task(engine.pop(PAYMENTS, wait_seconds=60))
+    await until(lambda: engine.parked_polls == 1)
+    await engine.push([message(partition="another")])
+    (got,) = (await second).deliveries
+    assert (got.payload, got.attempt) == (SECRET, 1)
 
 
 async def test_a_payload_is_sealed_in_the_store_and_opened_for_its_consumer(engine: Engine) -> None:

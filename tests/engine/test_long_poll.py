@@ -237,10 +237,69 @@ async def test_a_line_that_all_have_left_is_looked_at_again_once_something_stirr
 async def test_an_ack_that_frees_the_next_of_a_partition_wakes_who_waits(driver: EngineDriver) -> None:
     await driver.engine.push([message("1"), message("2")])
     (first,) = await driver.pop()
-    poll = await driver.polling()
+    poll, other = await driver.polling(), await driver.polling()
+    looks = len(driver.store.calls["pop"])
     await driver.ack([first])
 
     assert await answer(poll) == ["2"]
+    await driver.push("3", partition="b")
+    assert await answer(other) == ["3"]
+    assert len(driver.store.calls["pop"]) == looks, "the ack claimed for the first, and left nothing for the second"
+
+
+async def test_what_an_ack_claims_for_a_poll_that_is_cancelled_goes_to_the_next(driver: EngineDriver) -> None:
+    await driver.engine.push([message("1"), message("2")])
+    (held,) = await driver.pop()
+    first, second = await driver.polling(), await driver.polling()
+    driver.store.hold("settle_and_pop")
+    acking = asyncio.create_task(driver.ack([held]))
+    await driver.store.held("settle_and_pop")
+    first.cancel()
+    driver.store.let_go("settle_and_pop")
+    await acking
+
+    assert [(d.payload, d.attempt) for d in (await second).deliveries] == [(b"2", 1)]
+
+
+async def test_an_ack_that_fails_leaves_who_waits_asleep(driver: EngineDriver) -> None:
+    await driver.engine.push([message("1"), message("2")])
+    (held,) = await driver.pop()
+    poll = await driver.polling()
+    driver.store.fail_next("settle_and_pop", SkepError(Code.STORE_UNAVAILABLE, "gone"))
+    with pytest.raises(SkepError, match="STORE_UNAVAILABLE"):
+        await driver.ack([held])
+    assert driver.engine.parked_polls == 1
+    await driver.ack([held])
+
+    assert await answer(poll) == ["2"]
+
+
+async def test_I14_an_ack_claims_for_its_own_group_only(driver: EngineDriver) -> None:
+    await driver.engine.push([message("1"), message("2")])
+    (mine,) = await driver.pop(group="a")
+    (theirs,) = await driver.pop(group="b")
+    poll = await driver.polling(group="b")
+    await driver.ack([mine])
+    assert not driver.store.calls["settle_and_pop"]
+    await driver.ack([theirs])
+    assert await answer(poll) == ["2"]
+    assert [d.payload for d in await driver.pop(group="a")] == [b"2"]
+
+
+async def test_an_ack_that_claims_for_one_of_a_line_leaves_the_rest_to_the_next(driver: EngineDriver) -> None:
+    await driver.engine.push(
+        [
+            message("1", partition="a"),
+            message("2", partition="a"),
+            message("3", partition="b"),
+            message("4", partition="b"),
+        ]
+    )
+    held = await driver.pop(batch=1) + await driver.pop(batch=1)
+    polls = [await driver.polling(), await driver.polling()]
+    await driver.ack(held)
+
+    assert sorted([await answer(poll) for poll in polls]) == [["2"], ["4"]]
 
 
 async def test_a_lease_that_somebody_else_took_and_left_wakes_who_waits_when_it_runs_out(driver: EngineDriver) -> None:

@@ -109,7 +109,7 @@ class Script:
     def steps(self) -> list[Callable[[], Awaitable[object]]]:
         return [
             self.create, self.push, self.push_to_several, self.push_again, self.schedule, self.schedule_some, self.change_schedule,
-            self.pop, self.ack_one, self.ack_lease, self.nack_one, self.pop, self.reject_one, self.renew, self.push_to_who_waits, self.transact,
+            self.pop, self.ack_one, self.ack_lease, self.nack_one, self.pop, self.reject_one, self.renew, self.push_to_who_waits, self.ack_for_who_waits, self.transact,
             self.push_once, self.pop, self.command, self.command_again, self.push_once, self.pop, self.command,
             self.pop_unordered, self.ack_lease, self.pop_unordered, self.settle_unordered, self.release, self.let_leases_run_out, self.pop, self.let_leases_run_out, self.pop,
             self.expire, self.promote, self.replay, self.purge, self.auto_ack, self.seek, self.update, self.clear,
@@ -192,6 +192,15 @@ class Script:
             place = (said.queue, said.partition, said.token)
             self.held = [one for one in self.held if (one.queue, one.partition, one.token) != place]
             await self.recorder.settle([said], self.now)
+
+    async def ack_for_who_waits(self) -> None:
+        """The lease of the message that came last, while another message of its partition waits to be claimed."""
+        await self.recorder.push([PushBatch([message(Q, "next", partition="w")], self.mint.mint_many(1))], self.now)
+        if self.held:
+            said = settlement(self.held.pop(), Outcome.ACK)
+            request = PopRequest(queue=Q, token=Token(bytes(self.mint.mint())), group="g", batch=4)
+            _, (result,) = await self.recorder.settle_and_pop([said], [request], self.now)
+            self.held += result.deliveries if result is not None else []
 
     async def nack_one(self) -> None:
         await self.settle(Outcome.NACK)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -369,20 +369,34 @@ class Recorder:
         self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant
     ) -> tuple[list[PushOutcome], list[PopResult | None]]:
         """A push that claims for who waits, noted as the push and the pop that it stands for."""
-        begun: list[asyncio.Future[tuple[list[PushOutcome], list[PopResult | None]]]] = []
+        call = self.store.push_and_pop(batches, requests, now)
+        outcomes, popped = await self._record_two("push", batches, requests, now, call)
+        return outcomes, popped
 
-        async def push() -> list[PushOutcome]:
-            begun.append(asyncio.ensure_future(self.store.push_and_pop(batches, requests, now)))
+    async def settle_and_pop(
+        self, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
+    ) -> tuple[list[SettleResult], list[PopResult | None]]:
+        """Settlements that claim for who waits, noted as what they stand for."""
+        call = self.store.settle_and_pop(settlements, requests, now)
+        results, popped = await self._record_two("settle", settlements, requests, now, call)
+        return results, popped
+
+    async def _record_two(
+        self, verb: str, first: Any, requests: Sequence[PopRequest], now: Instant, call: Coroutine[Any, Any, Any]
+    ) -> Any:
+        begun: list[asyncio.Future[tuple[Any, list[PopResult | None]]]] = []
+
+        async def begin() -> Any:
+            begun.append(asyncio.ensure_future(call))
             return (await begun[0])[0]
 
         async def pop() -> list[PopResult | None]:
             return (await begun[0])[1]
 
-        # The push is noted first and begins the call, which takes its first step once the pop is noted, too.
-        outcomes, popped = await asyncio.gather(
-            self._record("push", now, batches, push()), self._record("pop", now, requests, pop())
+        # The first is noted first and begins the call, which takes its first step once the pop is noted, too.
+        return tuple(
+            await asyncio.gather(self._record(verb, now, first, begin()), self._record("pop", now, requests, pop()))
         )
-        return outcomes, popped
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
         call = self.store.settle(settlements, now)

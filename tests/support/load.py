@@ -185,8 +185,17 @@ async def _settle(recorder: Recorder, deliveries: list[Delivery], chance: random
                 retry=Retry.NOW,
             )
         )
-    if settlements:
+    if not settlements:
+        return
+    if any(one.outcome is not Outcome.ACK for one in settlements) or chance.random() < 0.5:
         await _unless_busy(recorder.settle(settlements, clock.now()))
+        return
+    # For somebody who waits; what that one gets, it settles in the same way.
+    token = Token(bytes(IdMint(clock).mint()))
+    request = PopRequest(queue=settlements[0].queue, token=token, group=settlements[0].group, batch=10)
+    answer = await _unless_busy(recorder.settle_and_pop(settlements, [request], clock.now()))
+    if answer is not None and answer[1][0] is not None:
+        await _settle(recorder, answer[1][0].deliveries, chance, clock)
 
 
 async def _unless_busy(call: Awaitable[T]) -> T | None:

@@ -52,6 +52,7 @@ from skep.model import (
     Replayed,
     ReplayStep,
     Seq,
+    Settlement,
     SettleResult,
     SettleStatus,
     Start,
@@ -209,6 +210,15 @@ class ReferenceStore(
             return outcomes, list(await self.pop(requests, now))
         except SkepError:  # who waits in vain finds out by itself
             return outcomes, [None] * len(requests)
+
+    async def settle_and_pop(
+        self, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
+    ) -> tuple[list[SettleResult], list[PopResult | None]]:
+        results = await self.settle(settlements, now)
+        try:
+            return results, list(await self.pop(requests, now))
+        except SkepError:
+            return results, [None] * len(requests)
 
     def _push_behind(
         self, behind: set[tuple[QueueKey, str]], batch: PushBatch, now: Instant, create_queues: bool

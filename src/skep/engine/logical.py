@@ -6,9 +6,9 @@ made ready is announced after the store has answered: to parked polls, and to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
@@ -31,6 +31,11 @@ from skep.store.protocol import Store
 
 GiveBack = Callable[[PopRequest, PopResult], None]
 OnDead = Callable[[Sequence[Settlement], Sequence[SettleResult]], None]
+
+
+Claims = list[tuple["Poll[LogicalQueue]", PopRequest]]
+"""Polls that sleep, and what is claimed for each."""
+T = TypeVar("T")
 
 
 class Settlements(NamedTuple):
@@ -174,37 +179,44 @@ class LogicalQueue:
         batches = [batch for batch, _ in requests]
         claims = self._offered(batches)
         served: Collection[Line] = ()
+        create = shared.settings.create_queues_on_push
         if claims:
-            outcomes, served = await self._push_to(claims, batches, now)
+            outcomes, served = await self._serving(
+                claims, lambda wanted: shared.store.push_and_pop(batches, wanted, now, create)
+            )
         else:
-            outcomes = await shared.store.push(batches, now, shared.settings.create_queues_on_push)
+            outcomes = await shared.store.push(batches, now, create)
         self._lifecycle.pushed(self.key, now, earliest(deliver_at for _, deliver_at in requests))
         self.pushed(batches, served)
         return outcomes
 
-    def _offered(self, batches: Sequence[PushBatch]) -> list[tuple[Poll[LogicalQueue], PopRequest]]:
+    def _offered(self, batches: Sequence[PushBatch]) -> Claims:
         """Those who wait for what is pushed, and what is claimed for them in the push's own transaction."""
         if not self.parking:
             return []
         partitions = [m.partition for batch in batches for m in batch.messages if m.deliver_at is None]
-        polls = self.parking.offered(len(partitions), set(partitions)) if partitions else []
-        return [(poll, request) for poll in polls if (request := poll.claim()) is not None]
+        return _claims(self.parking.offered(len(partitions), set(partitions)) if partitions else [])
 
-    async def _push_to(
-        self, claims: list[tuple[Poll[LogicalQueue], PopRequest]], batches: list[PushBatch], now: Instant
-    ) -> tuple[list[PushOutcome], Collection[Line]]:
-        """Push, and claim for polls what they wait for; the lines for which that was done."""
-        shared = self._shared
+    def _owed(self, settlements: Sequence[Settlement]) -> Claims:
+        """The first who waits for what is settled to be freed, and what is claimed for it in the same transaction."""
+        groups = {settlement.group for settlement in settlements}
+        if not self.parking or len(groups) != 1:
+            return []
+        (group,) = groups
+        return _claims(self.parking.offered(1, {settlement.partition for settlement in settlements}, group))
+
+    async def _serving(
+        self, claims: Claims, call: Callable[[list[PopRequest]], Awaitable[tuple[T, list[PopResult | None]]]]
+    ) -> tuple[T, Collection[Line]]:
+        """Make a call that claims for polls what they wait for; what it said, and the lines for which that was done."""
         polls = [poll for poll, _ in claims]
         requests = [request for _, request in claims]
         popped: Sequence[PopResult | None] = [None] * len(polls)
         try:
-            outcomes, popped = await shared.store.push_and_pop(
-                batches, requests, now, shared.settings.create_queues_on_push
-            )
+            done, popped = await call(requests)
         finally:
             served = self._hand_over(polls, requests, popped)
-        return outcomes, served
+        return done, served
 
     def _hand_over(
         self,
@@ -242,21 +254,29 @@ class LogicalQueue:
         now = self._shared.clock.now()
         asked = [call.settlements for call in calls]
         settlements = asked[0] if len(asked) == 1 else list(chain.from_iterable(asked))
-        results = await self._shared.store.settle(settlements, now)
+        claims = self._owed(settlements)
+        served: Collection[Line] = ()
+        if claims:
+            store = self._shared.store
+            results, served = await self._serving(claims, lambda wanted: store.settle_and_pop(settlements, wanted, now))
+        else:
+            results = await self._shared.store.settle(settlements, now)
         self._lifecycle.settled(self.key, now)
-        self.settled(settlements, results)
+        self.settled(settlements, results, served)
         if not all(call.plain for call in calls):
             self._shared.on_dead(settlements, results)
         return [results] if len(asked) == 1 else split(results, asked)
 
-    def settled(self, settlements: Sequence[Settlement], results: Sequence[SettleResult]) -> None:
-        """Partitions were freed, or will be when a retry is due: wake those who wait, now and then."""
+    def settled(
+        self, settlements: Sequence[Settlement], results: Sequence[SettleResult], served: Collection[Line] = ()
+    ) -> None:
+        """Partitions were freed, or will be when a retry is due: wake those who wait, now and then, but for lines that were ``served``."""
         freed: dict[str, Instant | None] = {}
         for settlement, result in zip(settlements, results, strict=True):
             if result.frees:
                 freed[settlement.group] = earliest((freed.get(settlement.group), result.retry_at))
         for group, retry_at in freed.items():
-            self.parking.wake(1, group)
+            self.parking.wake(1, group, served=served)
             if retry_at is not None:
                 self.parking.ready_at(group, retry_at)
 
@@ -264,6 +284,10 @@ class LogicalQueue:
         renewals = calls[0] if len(calls) == 1 else list(chain.from_iterable(calls))
         results = await self._shared.store.renew(renewals, self._shared.clock.now())
         return [results] if len(calls) == 1 else split(results, calls)
+
+
+def _claims(polls: Iterable[Poll[LogicalQueue]]) -> Claims:
+    return [(poll, request) for poll in polls if (request := poll.claim()) is not None]
 
 
 def _as_of_the_last(requests: Sequence[PopRequest], results: Sequence[PopResult]) -> list[PopResult]:

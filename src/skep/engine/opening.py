@@ -36,6 +36,7 @@ from skep.model import (
     QueueKey,
     Seq,
     Settlement,
+    SettleResult,
     StoredMessage,
 )
 from skep.records import MAX_BYTES
@@ -66,13 +67,30 @@ class OpeningStore:
         self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
     ) -> tuple[list[PushOutcome], list[PopResult | None]]:
         """Push, and pop for those who wait. Who would get what has to be opened pops by himself: the push does not wait for that."""
-        if any(request.auto_ack for request in requests):
+        if self._pop_for_themselves(requests):
             return await self._store.push(batches, now, create_queues), [None] * len(requests)
         outcomes, popped = await self._store.push_and_pop(batches, requests, now, create_queues)
+        return outcomes, await self._open_ones(popped, now)
+
+    async def settle_and_pop(
+        self, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
+    ) -> tuple[list[SettleResult], list[PopResult | None]]:
+        """Settle, and pop for those who wait, in the same way."""
+        if self._pop_for_themselves(requests):
+            return await self._store.settle(settlements, now), [None] * len(requests)
+        results, popped = await self._store.settle_and_pop(settlements, requests, now)
+        return results, await self._open_ones(popped, now)
+
+    def _pop_for_themselves(self, requests: Sequence[PopRequest]) -> bool:
+        """Whether these would get what has to be opened, as far as is known, or settled as it is handed out."""
+        return any(request.auto_ack or self._encryption.seals(request.queue) for request in requests)
+
+    async def _open_ones(self, popped: Sequence[PopResult | None], now: Instant) -> list[PopResult | None]:
+        """What has nothing that must be opened; the rest is given back."""
         closed = [result for result in popped if result is not None and any(map(_is_closed, result.deliveries))]
         if closed:
             await self._release([delivery for result in closed for delivery in result.deliveries], now)
-        return outcomes, [None if result in closed else result for result in popped]
+        return [None if result in closed else result for result in popped]
 
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         """Lease messages for each request in turn, opened.

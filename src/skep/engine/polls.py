@@ -273,12 +273,12 @@ class Parking(Generic[Place]):
             waiters.close()
             del self._lines[line]
 
-    def offered(self, messages: int, partitions: set[str]) -> list[Poll[Place]]:
-        """The sleeping polls that a push of so many messages to these partitions can claim for."""
+    def offered(self, messages: int, partitions: set[str], group: str | None = None) -> list[Poll[Place]]:
+        """The sleeping polls, of one group or all, that so many messages of these partitions can be claimed for."""
         return [
             poll
-            for (_, partition), waiters in self._lines.items()
-            if partition is None or partition in partitions
+            for (for_group, partition), waiters in self._lines.items()
+            if (partition is None or partition in partitions) and (group is None or group == for_group)
             for poll in waiters.offered(messages)
         ]
 

@@ -190,6 +190,15 @@ class Store(Protocol):
         """
         ...
 
+    async def settle_and_pop(
+        self, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
+    ) -> tuple[list[SettleResult], list[PopResult | None]]:
+        """As `settle`, and then as `pop` for those who wait for what that frees, in one transaction where that is cheaper.
+
+        None where nobody looked: its caller pops by itself, if something was freed.
+        """
+        ...
+
     async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
         """Move the deadline of each lease whose token is still good."""
         ...

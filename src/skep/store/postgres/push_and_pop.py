@@ -51,12 +51,12 @@ async def push_and_pop(
     if not rows:
         return None
     pushed = rows[0]
-    popped = await _popped(connection, rows[1:], requests)
+    popped = await popped_of(connection, rows[1:], requests)
     watched = [pushed["priority"]] if pushed["attempt"] else []
     return Done(push.stored(batches, pushed["seq"], pushed["created_at"]), watched, popped)
 
 
-async def _popped(
+async def popped_of(
     connection: Connection, rows: list[asyncpg.Record], requests: Sequence[PopRequest]
 ) -> list[PopResult | None]:
     """Who has to look by himself, because rows must be put right first, the queue is unordered or changed, gets None."""

@@ -83,19 +83,33 @@ async def settle_acks(
     connection: Connection, settlements: Sequence[Settlement], now: Instant, shard: int
 ) -> list[SettleResult | None]:
     """The fast way for acks of one queue and group: None where the careful way must decide."""
-    leases = _acked_leases(settlements)
+    leases = acked_leases(settlements)
+    done = await connection.fetchrow(SQL["settle_acks"], *columns(settlements[0], leases, now, shard))
+    assert done is not None
+    return acked(settlements, leases, done["o_leases"], done["o_messages"])
+
+
+def columns(first: Settlement, leases: Sequence[AckedLease], now: Instant, shard: int) -> tuple[object, ...]:
+    """What `settle_acks` takes."""
     ends = list(accumulate(len(lease.seqs) for lease in leases))
-    first = settlements[0]
-    done = await connection.fetchrow(
-        SQL["settle_acks"], first.queue.tenant, first.queue.name, first.group,
+    return (
+        first.queue.tenant, first.queue.name, first.group,
         [lease.partition for lease in leases], [lease.token for lease in leases],
         [end - len(lease.seqs) + 1 for end, lease in zip(ends, leases, strict=True)], ends,
         [seq for lease in leases for seq in lease.seqs], [lease.through for lease in leases],
         [None if lease.through is None else kept_sweep(lease.through, None) for lease in leases], now, shard,
     )  # fmt: skip
-    assert done is not None
+
+
+def acked(
+    settlements: Sequence[Settlement],
+    leases: Sequence[AckedLease],
+    numbers: Sequence[int] | None,
+    completed_messages: Sequence[int] | None,
+) -> list[SettleResult | None]:
+    """What `settle_acks` answered, settlement by settlement."""
     results: list[SettleResult | None] = [None] * len(settlements)
-    for number, messages in zip(done["o_leases"] or (), done["o_messages"] or (), strict=True):
+    for number, messages in zip(numbers or (), completed_messages or (), strict=True):
         lease = leases[abs(number) - 1]
         if lease.through is not None:
             results[lease.indexes[0]] = SettleResult(SettleStatus.COMPLETED, frees=number < 0, messages=messages)
@@ -108,7 +122,7 @@ async def settle_acks(
     return results
 
 
-def _acked_leases(settlements: Sequence[Settlement]) -> list[AckedLease]:
+def acked_leases(settlements: Sequence[Settlement]) -> list[AckedLease]:
     """The leases that the fast way may take. One that is acked as a whole is, unless the call says more of it than that."""
     found = []
     for (partition, token), indexes in _by_lease(settlements).items():

@@ -94,6 +94,7 @@ from skep.store.postgres import (
     put_right,
     queues,
     settle,
+    settle_and_pop,
     staging,
     traces,
     transact,
@@ -290,6 +291,26 @@ class PostgresStore:
         if not settle.is_simple(settlements):
             return await self._pool.transaction(lambda c: settle_once(c, settlements, now, self._shard))
         quick = await self._pool.once(lambda c: settle.settle_acks(c, settlements, now, self._shard))
+        return await self._settle_rest(settlements, quick, now)
+
+    async def settle_and_pop(
+        self, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
+    ) -> tuple[list[SettleResult], list[PopResult | None]]:
+        popped: list[PopResult | None] = [None] * len(requests)
+        numbers = settle_and_pop.first_shape(settlements, requests)
+        if not numbers:
+            return await self.settle(settlements, now), popped
+        wanted = [requests[number] for number in numbers]
+        quick, found = await self._pool.once(
+            lambda c: settle_and_pop.settle_and_pop(c, settlements, wanted, now, self._shard)
+        )
+        for number, result in zip(numbers, found, strict=True):
+            popped[number] = result
+        return await self._settle_rest(settlements, quick, now), popped
+
+    async def _settle_rest(
+        self, settlements: Sequence[Settlement], quick: Sequence[SettleResult | None], now: Instant
+    ) -> list[SettleResult]:
         # What the fast way left alone it did not touch, so a transaction of its own decides about it.
         left = [settlement for settlement, result in zip(settlements, quick, strict=True) if result is None]
         careful = iter(await self._pool.transaction(lambda c: settle_once(c, left, now, self._shard)) if left else [])

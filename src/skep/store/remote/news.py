@@ -38,6 +38,7 @@ READY: dict[str, Callable[[Any, Any], Keys]] = {
     "push": lambda _, outcomes: _pushed(outcomes),
     "push_and_pop": lambda _, done: _pushed(done[0]),
     "settle": lambda given, results: _settled(given[0], results),
+    "settle_and_pop": lambda given, done: _settled(given[0], done[0]),
     "transact": lambda given, outcomes: _transacted(given[0], outcomes),
     "perform": lambda given, _: {one.queue for one in given[1]},
     "push_rows": lambda given, _: (given[0],),

@@ -313,6 +313,23 @@ class SqliteStore:
         """Settle each message on its own merits."""
         return await self._write(lambda session: settle.settle(session, settlements, now), len(settlements))
 
+    async def settle_and_pop(
+        self, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
+    ) -> tuple[list[SettleResult], list[PopResult | None]]:
+        """Settle, and lease what that frees, in one transaction."""
+        messages = len(settlements) + sum(request.batch for request in requests)
+
+        def work(session: Session) -> tuple[list[SettleResult], list[PopResult | None]]:
+            results = settle.settle(session, settlements, now)
+            freed = {(s.queue, s.group) for s, r in zip(settlements, results, strict=True) if r.frees}
+            popped = [
+                claim.pop_if_any(session, request, now) if (request.queue, request.group) in freed else None
+                for request in requests
+            ]
+            return results, popped
+
+        return await self._write(work, messages)
+
     async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
         """Move the deadline of each lease whose token is still good."""
         return await self._write(lambda session: settle.renew(session, renewals, now), len(renewals))

@@ -38,6 +38,32 @@ async def test_I10_rows_that_others_hold_do_not_lead_past_the_attempts_of_the_ne
     assert [letter.attempts for letter in await driver.dead()] == [1]
 
 
+@pytest.mark.parametrize(
+    ("hold", "new"),
+    [
+        ("SELECT 1 FROM partition_lease WHERE partition = 'theirs' FOR UPDATE", ["mine", "theirs"]),
+        ("SELECT 1 FROM consumer_group FOR UPDATE", ["mine"]),
+        ("SELECT pg_advisory_xact_lock(1936418164, id) FROM consumer_group", ["mine"]),
+    ],
+)
+async def test_acks_for_who_waits_wait_for_nothing_once_they_hold_leases(
+    driver: Driver, other: asyncpg.Connection[asyncpg.Record], hold: str, new: list[str]
+) -> None:
+    """Another has a lease row for which something new is there, or the group: who waits looks by itself."""
+    await driver.push("1", partition="mine")
+    await driver.push("2", partition="theirs")
+    mine, _ = await driver.pop_one(), await driver.pop_one()
+    for partition in new:
+        await driver.push("new", partition=partition)
+
+    async with other.transaction():
+        await other.execute(hold)
+        (result,), popped = await driver.store.settle_and_pop([mine.settlement()], [driver.request()], driver.now)
+
+    assert (result.status, result.frees, popped) == ("completed", True, [None])
+    assert seqs(await driver.pop()) == [3]
+
+
 class HeldConnection:
     """A connection that waits at a gate after one statement."""
 

@@ -51,6 +51,12 @@ async def push_and_pop(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.push_and_pop([batch], [driver.request()], driver.now)
 
 
+async def settle_and_pop(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    held = await driver.pop_one()
+    await driver.push("next")
+    return lambda: driver.store.settle_and_pop([held.settlement()], [driver.request()], driver.now)
+
+
 async def push_to_another_that_is_new(driver: Driver) -> Callable[[], Awaitable[Any]]:
     batch = driver.batch(driver.message("x"), driver.message("y", "new"))
     return lambda: driver.store.push([batch], driver.now)
@@ -252,7 +258,7 @@ async def compact(driver: Driver) -> Callable[[], Awaitable[Any]]:
 
 
 VERBS: list[Verb] = [
-    push, push_plain, push_and_pop, push_to_another_that_is_new, pop, pop_and_bury, pop_for_a_new_group, auto_ack,
+    push, push_plain, push_and_pop, settle_and_pop, push_to_another_that_is_new, pop, pop_and_bury, pop_for_a_new_group, auto_ack,
     auto_ack_and_bury_for_a_new_group, ack, nack, reject, reject_in_two_queues, renew, transact, transact_together, seek, seek_of_a_new_group, delete_group, end_leases, release_lease, report_progress,
     promote, count_scheduled, cancel_scheduled, move_scheduled, run_scheduled, clear, purge, delete_message, replay, expire, retain, sweep, change_of_ordering, delete_queue, look, look_at_leases, sample, compact,
 ]  # fmt: skip

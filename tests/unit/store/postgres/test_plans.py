@@ -328,7 +328,15 @@ async def push_to_who_waits(
         assert result is not None
         held[:] = result.deliveries
 
+    async def ack() -> None:
+        await driver.push("2", queue="quiet")
+        request = driver.request("quiet")
+        _, [result] = await driver.store.settle_and_pop([one.settlement() for one in held], [request], driver.now)
+        assert result is not None
+        held[:] = result.deliveries
+
     await watch("push to who waits", push)
+    await watch("ack for who waits", ack)
     await watch("ack of a lease that was the last", lambda: driver.ack(*held))
 
 

@@ -1,0 +1,41 @@
+"""Acks that claim what they free for those who wait for it (functions/settle_and_pop.sql)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skep.clock import Instant, seconds
+from skep.model import PopRequest, PopResult, Settlement, SettleResult
+from skep.store.postgres import pop, settle
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.push_and_pop import popped_of
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "settle_and_pop")
+
+
+def first_shape(settlements: Sequence[Settlement], requests: Sequence[PopRequest]) -> list[int]:
+    """The numbers of those requests that can be served with these: of their group, of one shape, and none settled as it is handed out."""
+    if not settlements or not settle.is_simple(settlements):
+        return []
+    if sum(len(lease.indexes) for lease in settle.acked_leases(settlements)) < len(settlements):
+        return []  # the careful way decides about some, and may fail: nobody would be told of what was claimed
+    account = (settlements[0].queue, settlements[0].group)
+    mine = [i for i, one in enumerate(requests) if (one.queue, one.group) == account and not one.auto_ack]
+    return [i for i in mine if pop.shape_of(requests[i]) == pop.shape_of(requests[mine[0]])]
+
+
+async def settle_and_pop(
+    connection: Connection, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant, shard: int
+) -> tuple[list[SettleResult | None], list[PopResult | None]]:
+    """Ack, as `settle_acks` does, and pop for requests of one shape; None where nobody looked."""
+    leases = settle.acked_leases(settlements)
+    shape = pop.shape_of(requests[0])
+    lease_us = None if shape.lease_seconds is None else seconds(shape.lease_seconds)
+    rows = await connection.fetch(
+        SQL["settle_and_pop"], *settle.columns(settlements[0], leases, now, shard), [request.batch for request in requests],
+        [request.token for request in requests], shape.max_partitions, shape.partition, lease_us, shape.max_bytes,
+        [request.consumer for request in requests],
+    )  # fmt: skip
+    results = settle.acked(settlements, leases, rows[0]["leases"], rows[0]["messages"])
+    return results, await popped_of(connection, rows[1:], requests)
