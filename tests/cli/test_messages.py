@@ -25,6 +25,16 @@ def test_a_payload_is_pushed_once_however_often_it_is_said(command: Command, cli
     assert message.trace_id == "0199a1b2-3c4d-7e5f-8a9b-0c1d2e3f4a5b"
 
 
+def test_a_pop_of_a_paused_queue_says_that_it_is_paused(command: Command, client: skep.Client) -> None:
+    client.push("orders", {})
+    assert "nothing to pop" in command("pop", "orders", "--partition", "elsewhere").err
+    client.pause("orders")
+    done = command("pop", "orders")
+    assert done.code == 4
+    assert "paused" in done.err
+    assert "skep queue resume" in done.err
+
+
 def test_a_file_is_one_payload(command: Command, client: skep.Client, tmp_path: Path) -> None:
     file = tmp_path / "picture"
     file.write_bytes(b"\x00\x01\n\xff")

@@ -9,8 +9,10 @@ from skep.cli.connection import Connection, Flag
 from skep.cli.exits import NOTHING, OK, USER, note
 from skep.cli.output import Columns, chosen, excerpt, print_lines, print_rows
 from skep.cli.when import position
+from skep.errors import SkepError
 
 if TYPE_CHECKING:
+    from skep.client import Client
     from skep.client.calls import PopOptions, Start
     from skep.wire.messages import PoppedMessage
 
@@ -75,7 +77,7 @@ def pop(
     with to.open() as client:
         messages = client.run(calls.pop(queue, options))
         if not messages:
-            note("there is nothing to pop")
+            note(_why_nothing(client, queue))
             return NOTHING
         print_rows(to, messages, COLUMNS)
         if not ack:
@@ -87,6 +89,19 @@ def pop(
     for result in refused:
         note(f"{result.code}: seq {result.seq} was not settled and comes again")
     return USER if refused else OK
+
+
+def _why_nothing(client: Client, queue: str) -> str:
+    """A paused queue says so; a key that may pop and not look gets the plain answer."""
+    try:
+        is_paused = client.stats(queue).settings.paused
+    except SkepError:
+        is_paused = False
+    return (
+        f"queue {queue!r} is paused: `skep queue resume` lets it hand out messages"
+        if is_paused
+        else "there is nothing to pop"
+    )
 
 
 def _start(text: str) -> Start:
