@@ -12,8 +12,10 @@ from typing import Self
 import pytest
 
 import skep
-from skep.client.exchange import Answer, Request
-from skep.client.http1 import HEAD_BYTES, AnswerReader, BrokenAnswerError, header_lines, request_bytes
+from skep.client.exchange import Answer
+from skep.client.http1 import HEAD_BYTES, AnswerReader, BrokenAnswerError, header_lines, request_line
+from skep.client.plain import plain_servers
+from skep.client.settings import client_settings
 from tests.client.scripted import HANG_UP, Received, ScriptedServer, reply, stored
 
 HELLO = b'{"hello":1}'
@@ -121,10 +123,12 @@ def test_half_an_answer_is_none(data: bytes) -> None:
 
 
 def test_nothing_that_is_sent_can_break_its_request() -> None:
-    sent = request_bytes(Request("GET", "/a b\r\nx: y#z/ü?q=%20"), "/base", "")
-    assert sent == b"GET /base/a%20b%0D%0Ax:%20y%23z/%C3%BC?q=%20 HTTP/1.1\r\n\r\n"
+    sent = request_line("GET", "/a b\r\nx: y#z/ü?q=%20")
+    assert sent == "GET /a%20b%0D%0Ax:%20y%23z/%C3%BC?q=%20 HTTP/1.1\r\n"
     with pytest.raises(ValueError, match="no method"):
-        request_bytes(Request("GET /\r\n", "/"), "", "")
+        request_line("GET /\r\n", "/")
+    with pytest.raises(ValueError, match="no method"):
+        request_line("GET", "x")
     with pytest.raises(ValueError, match="no header"):
         header_lines({"Authorization": "Bearer x\r\nSkep-Tenant: other"})
     with pytest.raises(ValueError, match="no header"):
@@ -296,3 +300,29 @@ async def test_a_client_of_a_plain_server_never_makes_what_needs_more() -> None:
 
     assert "pyreqwest" not in {**vars(client._transport), **vars(asynchronous._transport)}
     assert [request.headers["skep-tenant"] for request in server.requests] == ["acme", "acme"]
+
+
+def test_a_server_may_be_below_a_path_or_have_a_number_for_a_name() -> None:
+    with ScriptedServer(counted) as server, skep.Client(f"{server.url}/queues/") as client:
+        assert client.request("GET", "/api/v1/status", query={"a": "b c"}) == "/queues/api/v1/status?a=b+c"
+        assert client.request("DELETE", "/x") == "/queues/x"
+    assert [request.headers.get("content-length") for request in server.requests] == [None, "0"]
+    assert server.requests[0].headers["host"] == server.url.removeprefix("http://")
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://localhost:6632", ("localhost", 6632)),
+        ("http://queue.internal", ("queue.internal", 80)),
+        ("http://[::1]:6632/base", ("::1", 6632)),
+        ("https://localhost:6632", None),
+        ("http://me:secret@localhost", None),
+        ("http://bücher.example", None),
+        ("http://localhost:99999", None),
+    ],
+)
+def test_only_what_needs_nothing_but_a_socket_is_plain(url: str, address: tuple[str, int] | None) -> None:
+    found = plain_servers(client_settings(url, {}), lambda host, port, _: (host, port))
+
+    assert found == ({} if address is None else {url: address})

@@ -23,7 +23,7 @@ IDLE_SECONDS = 60.0
 """A connection that was idle for longer is not used again: something on the way may have forgotten it."""
 MAX_IDLE = 256
 """So many are kept; any number may be in use."""
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = 64 * 1024
 JOINED_BYTES = 64 * 1024
 """A body up to so many bytes is sent in one piece with its head."""
 

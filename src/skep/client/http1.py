@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from skep.client.exchange import NO_CONTENT, OK, Answer, Request
+from skep.client.exchange import NO_CONTENT, OK, Answer
 
 HEAD_BYTES = 64 * 1024
 """The most that the head of an answer, or the line that begins a chunk, may have."""
@@ -37,16 +37,18 @@ def header_lines(headers: Mapping[str, str]) -> str:
     return "".join(f"{line}\r\n" for line in lines)
 
 
-def request_bytes(request: Request, prefix: str, lines: str) -> bytes:
-    """A request without its body; ``prefix`` goes before its path, and ``lines`` are its headers."""
-    target = prefix + request.target
+def request_line(method: str, target: str) -> str:
+    """The first line of a request; ValueError when there is no such."""
     if not _TARGET.fullmatch(target):
         target = quote(target, safe=_PLAIN_PUNCTUATION)
-    if not _METHOD.fullmatch(request.method) or not target.startswith("/"):
-        raise ValueError(f"{request.method!r} {target!r} is no method and path")
-    body = request.body
-    length = "" if body is None and request.method in ("GET", "HEAD") else f"content-length: {len(body or b'')}\r\n"
-    return f"{request.method} {target} HTTP/1.1\r\n{lines}{length}\r\n".encode()
+    if not _METHOD.fullmatch(method) or not target.startswith("/"):
+        raise ValueError(f"{method!r} {target!r} is no method and path")
+    return f"{method} {target} HTTP/1.1\r\n"
+
+
+def length_line(method: str, body: bytes | None) -> str:
+    """How long the body is; nothing where nobody expects one."""
+    return "" if body is None and method in ("GET", "HEAD") else f"content-length: {len(body or b'')}\r\n"
 
 
 class AnswerReader:

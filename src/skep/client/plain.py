@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from skep.client.consumer import HEADER, consumer_header
 from skep.client.exchange import Request
-from skep.client.http1 import header_lines, request_bytes
+from skep.client.http1 import header_lines, length_line, request_line
 from skep.client.settings import ClientSettings
 
 HTTP_PORT = 80
+MAX_BEGUN = 256
+"""So many first lines are remembered: who pushes, pops and acks sends the same again and again."""
 MAX_PORT = 65535
 _NETLOC = re.compile(r"(?P<host>[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 _PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
@@ -54,23 +57,29 @@ def _has_proxy(host: str) -> bool:
 
 
 class Heads:
-    """The heads of a client's requests to plain servers. What all have in common is written once."""
+    """The heads of a client's requests to plain servers. What they have in common is written once."""
 
     def __init__(self, settings: ClientSettings, headers: Mapping[str, str]) -> None:
         self._name = settings.client_name
         self._headers = headers
-        self._servers: dict[str, tuple[str, str, str]] = {}
-        for url in settings.urls:
-            parts = urlsplit(url)
-            self._servers[url] = (parts.path, f"host: {parts.netloc}\r\n", header_lines(headers))
+        self._servers = {url: urlsplit(url) for url in settings.urls}
+        self._lines = header_lines(headers)
+        self._begun = lru_cache(maxsize=MAX_BEGUN)(self._begin)
 
     def of(self, url: str, request: Request) -> bytes:
         """The request without its body; ValueError when it cannot be sent so."""
-        prefix, host, lines = self._servers[url]
-        if request.headers:
-            own = {name.lower() for name in request.headers}
-            common = {name: value for name, value in self._headers.items() if name.lower() not in own}
-            lines = header_lines({**common, **request.headers})
+        method, target = request.method, request.target
+        begun = self._begun(url, method, target)
+        lines = self._with_own(request.headers) if request.headers else self._lines
         if request.says_who:
             lines = f"{lines}{HEADER}: {consumer_header(self._name)}\r\n"
-        return request_bytes(request, prefix, host + lines)
+        return f"{begun}{lines}{length_line(method, request.body)}\r\n".encode()
+
+    def _begin(self, url: str, method: str, target: str) -> str:
+        server = self._servers[url]
+        return f"{request_line(method, server.path + target)}host: {server.netloc}\r\n"
+
+    def _with_own(self, headers: Mapping[str, str]) -> str:
+        own = {name.lower() for name in headers}
+        common = {name: value for name, value in self._headers.items() if name.lower() not in own}
+        return header_lines({**common, **headers})
