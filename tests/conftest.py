@@ -25,6 +25,7 @@ ABOVE_STORES = (
     "tests/http/", "tests/webhooks/", "tests/worker/", "tests/access/", "tests/apps/", "tests/dashboard/", "tests/serve/",
 )  # fmt: skip
 """Folders of what stands on the engine and knows no store. That both stores do the same is held by `tests/contract`."""
+MOST_VARIANTS = 6
 PROMISE = re.compile(r"_I\d+_")
 
 # Not truncated: of tables with few rows, that takes longer than deleting them.
@@ -89,7 +90,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--all"):
         return
     slow = {item.nodeid for item in items if item.get_closest_marker("slow")}
-    slow |= second_runs([item.nodeid for item in items if item.nodeid not in slow])
+    left = [item.nodeid for item in items if item.nodeid not in slow]
+    slow |= second_runs(left) | many_variants(left)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in slow])
     items[:] = [item for item in items if item.nodeid not in slow]
 
@@ -109,9 +111,27 @@ def second_runs(nodeids: list[str]) -> set[str]:
     return found
 
 
+def many_variants(nodeids: list[str]) -> set[str]:
+    """Of contract tests with very many variants, those that PostgreSQL runs with --all only: SQLite runs them all."""
+    by_test: dict[str, list[str]] = {}
+    for nodeid in nodeids:
+        if nodeid.startswith("tests/contract/") and "[postgres-" in nodeid:
+            by_test.setdefault(nodeid.partition("[")[0], []).append(nodeid)
+    found: set[str] = set()
+    for variants in by_test.values():
+        kept = {place * len(variants) // MOST_VARIANTS for place in range(MOST_VARIANTS)}
+        if len(variants) > MOST_VARIANTS:
+            found |= {nodeid for place, nodeid in enumerate(variants) if place not in kept}
+    return found
+
+
 def pytest_collection_finish() -> None:
     """Let the collector of cycles leave alone what lasts as long as the tests: ten thousand of them, and all that they import."""
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # some libraries count what is left of theirs at the end
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ async def test_both_clients_are_measured_beside_the_bare_library(monkeypatch: py
     assert set(report.ratios) == {"client.sync_of_bare", "client.async_of_bare"}
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def test_the_client_is_measured_beside_the_same_requests_by_hand(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_beside_raw, "QUICK", client_beside_raw.Scale(rounds=1, seconds=0.1, turns=2))
     monkeypatch.setattr(client_beside_raw, "WARM_MESSAGES", 100)

@@ -27,11 +27,13 @@ def needs(program: str) -> pytest.MarkDecorator:
     ("system", "setting"),
     [
         ("table", "synchronous_commit=on"),
-        pytest.param("redis", "appendfsync always", marks=needs("redis-server")),
-        pytest.param("nats", "sync_interval always", marks=needs("nats-server")),
-        pytest.param("rabbitmq", "publisher confirms", marks=needs("rabbitmq-server")),
+        pytest.param("redis", "appendfsync always", marks=[needs("redis-server"), pytest.mark.slow]),
+        pytest.param("nats", "sync_interval always", marks=[needs("nats-server"), pytest.mark.slow]),
+        pytest.param("rabbitmq", "publisher confirms", marks=[needs("rabbitmq-server"), pytest.mark.slow]),
         pytest.param(
-            "pgmq", "synchronous_commit=on", marks=pytest.mark.skipif(find_spec("pgmq") is None, reason="no pgmq")
+            "pgmq",
+            "synchronous_commit=on",
+            marks=[pytest.mark.skipif(find_spec("pgmq") is None, reason="no pgmq"), pytest.mark.slow],
         ),
     ],
 )

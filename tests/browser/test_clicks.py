@@ -112,6 +112,7 @@ def test_why_a_queue_is_slow_and_its_percentiles(walk: Walk) -> None:
     walk.took(1)
 
 
+@pytest.mark.slow
 def test_a_queue_among_many_is_found_by_a_part_of_its_name(walk: Walk) -> None:
     walk.type("Find a queue or a message", "region-17")
     walk.enter()
@@ -157,6 +158,7 @@ def test_a_dead_letter_is_edited_and_replayed(walk: Walk, api: Api) -> None:
     walk.took(3, 1)
 
 
+@pytest.mark.slow
 def test_dead_letters_of_a_kind_are_replayed(walk: Walk) -> None:
     walk.tile("Dead letters")
     walk.link("Replay…", walk.row("amount is negative"))
@@ -166,6 +168,7 @@ def test_dead_letters_of_a_kind_are_replayed(walk: Walk) -> None:
     walk.took(3)
 
 
+@pytest.mark.slow
 def test_a_group_is_moved_back_to_the_beginning(walk: Walk) -> None:
     walk.link("orders")
     walk.link("Seek…", walk.row("billing"))
@@ -184,6 +187,7 @@ def test_a_queue_is_paused(walk: Walk) -> None:
     walk.took(2)
 
 
+@pytest.mark.slow
 def test_a_queue_is_cleared(walk: Walk) -> None:
     walk.link("orders")
     walk.link("Clear…")
@@ -204,6 +208,7 @@ def test_a_scheduled_message_runs_now(walk: Walk, api: Api) -> None:
     walk.took(3)
 
 
+@pytest.mark.slow
 def test_a_scheduled_message_is_cancelled(walk: Walk, api: Api) -> None:
     walk.tile("Scheduled")
     walk.link("Cancel…", walk.row("reminder-1"))
@@ -214,6 +219,7 @@ def test_a_scheduled_message_is_cancelled(walk: Walk, api: Api) -> None:
     walk.took(3)
 
 
+@pytest.mark.slow
 def test_a_scheduled_message_is_moved(walk: Walk, api: Api) -> None:
     walk.tile("Scheduled")
     walk.link("Move…", walk.row("reminder-0"))
@@ -225,6 +231,7 @@ def test_a_scheduled_message_is_moved(walk: Walk, api: Api) -> None:
     walk.took(2, 1)
 
 
+@pytest.mark.slow
 def test_what_admins_did(walk: Walk) -> None:
     walk.link("Operations")
     walk.link("Audit log")
@@ -288,6 +295,7 @@ def door(guarded: RunningServer) -> Iterator[Door]:
     door.close()
 
 
+@pytest.mark.slow
 def test_a_reader_signs_in_and_sees_why_a_queue_is_slow(
     page: Page, guarded: RunningServer, door: Door, screenshots: Path | None, allowed: list[str], complaints: list[str]
 ) -> None:

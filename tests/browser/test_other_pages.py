@@ -65,7 +65,7 @@ def answered(server: RunningServer) -> Counter[int]:
     return Counter(routes["GET", POP].by_status) + Counter(routes["POST", POP].by_status)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1"])
+@pytest.mark.parametrize("host", ["evil.example", pytest.param("127.0.0.1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_page_of_others_pops_a_message(
     browser: Browser, server: RunningServer, other: tuple[int, dict[str, str]], name: str, host: str

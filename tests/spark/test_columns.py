@@ -220,7 +220,7 @@ ODD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("reader", [True, False])
+@pytest.mark.parametrize("reader", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("extra", ExtraFields)
 def test_what_does_not_fit_its_type_is_never_let_through(spark: SparkSession, extra: ExtraFields, reader: bool) -> None:
     queue = Queue(message_type=FIELDS, extra_fields=extra)

@@ -204,6 +204,7 @@ def _with(**changes: Any) -> str:
     return msgspec.json.encode({key: value for key, value in (GOOD | changes).items() if value is not ...}).decode()
 
 
+@pytest.mark.slow
 def test_random_messages_have_the_workers_outcome(spark: SparkSession, app: App) -> None:
     generator = random.Random(3)
     choices: dict[str, list[Any]] = {

@@ -21,7 +21,7 @@ from tests.spark.test_lake import KilledError, batch, killed_at, seqs
 from tests.spark.test_running import ran
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])
 def test_a_queue_made_anew_is_a_new_generation_and_stops_no_other(lake: Lake, kind: str) -> None:
     lake.client.push("orders", [{"n": number} for number in range(3)])
     assert ran(lake, "archive", kind=kind).run.error is None
