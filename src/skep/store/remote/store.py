@@ -33,6 +33,10 @@ AWAY = (
     "the process that has the SQLite file does not answer: it is being started again; if this stays so, the server's log says "
     "why it cannot be"
 )
+CUT = (
+    "the socket {} has been deleted, by which workers reach the process that has the SQLite file: start the server anew, and have "
+    "whatever deletes old files spare its folder"
+)
 
 Read: TypeAlias = Callable[[memoryview], Any]
 
@@ -152,6 +156,8 @@ class RemoteStore:
                 await line.ask(HELLO, VERSION, bytes)
         except BaseException as error:
             line.frames.close()
+            if isinstance(error, FileNotFoundError):
+                raise SkepError(Code.STORE_UNAVAILABLE, CUT.format(self._socket)) from None
             if isinstance(error, OSError | TimeoutError):
                 raise SkepError(Code.STORE_UNAVAILABLE, AWAY) from None
             raise

@@ -193,6 +193,13 @@ async def test_an_owner_that_goes_away_fails_what_is_under_way_and_is_found_agai
         await other.close()
 
 
+async def test_a_socket_that_was_deleted_is_said_to_be(clock: ManualClock) -> None:
+    """Nobody listens there again, so it would not help to wait."""
+    with pytest.raises(SkepError, match="has been deleted") as caught:
+        await remote_store(socket_path(), clock).open()
+    assert caught.value.code is Code.STORE_UNAVAILABLE
+
+
 async def test_a_call_that_waits_fails_when_its_owner_goes(tmp_path: Path, clock: ManualClock) -> None:
     """Nothing hangs: the answer will never come."""
     at = socket_path()
