@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from skep.http import endpoint
 from skep.model import PopResult
+from tests.engine.driver import until
 from tests.http.driver import Api
 
 WAIT = "&wait=true&timeout=10"
@@ -97,6 +98,30 @@ def test_I10_a_pop_whose_connection_is_refused_meanwhile_gives_its_messages_back
         [message] = api.pop("q", query=WAIT)
 
     assert (message["payload"], message["attempt"]) == (1, 1)
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+def test_I10_a_pop_that_waits_ends_with_its_client_though_more_was_sent_ahead(
+    api: Api, later: bool, reset: bool
+) -> None:
+    api.push("q", 1)
+    [message] = api.pop("q")
+    assert api.ack(message).status == 200
+    request = (
+        f"GET /api/v1/pop/queue/q?wait=true&timeout=60 HTTP/1.1\r\nHost: 127.0.0.1\r\nSkep-Tenant: {api.tenant}\r\n\r\n"
+    )
+    engine = api.server.engine
+    client = socket.create_connection(("127.0.0.1", api.server.port))
+    client.sendall(request.encode() * (1 if later else 2))
+    api.server.run(until(lambda: engine.parked_polls == 1))
+    if later:
+        client.sendall(request.encode())
+    if reset:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+    client.close()
+
+    api.server.run(until(lambda: engine.parked_polls == 0))
 
 
 def test_I10_a_pop_with_a_chunked_body_pops_nothing(api: Api) -> None:

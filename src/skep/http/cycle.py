@@ -61,8 +61,10 @@ class Cycle(RequestResponseCycle):
         self.on_response()
 
     def tell_when_gone(self, on_gone: Callable[[], object] | None) -> None:
-        """Call this when the client goes before it is answered; None takes that back."""
+        """Call this when the client goes before it is answered; None takes that back. Who does not read does not see it go."""
         self._on_gone = on_gone
+        if on_gone is not None and not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def lose_client(self) -> None:
         """The client goes, or its connection is to be used no longer."""
@@ -70,6 +72,11 @@ class Cycle(RequestResponseCycle):
         self.message_event.set()
         if self._on_gone is not None:
             self._on_gone()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody is to be told when the client goes."""
+        return self._on_gone is not None
 
     @property
     def is_gone(self) -> bool:

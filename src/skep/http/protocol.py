@@ -254,7 +254,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if before is None or before.response_complete:
             self._start_asgi_task(self.cycle, self.app)
         else:
-            self.flow.pause_reading()
+            if self._running is None or not self._running.is_watched:
+                self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
 
     def _check_host(self, host: bytes | None, version: str) -> None:
