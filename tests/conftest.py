@@ -23,8 +23,9 @@ APART = ("tests/contract/test_state_machine.py", "tests/contract/test_operations
 
 ABOVE_STORES = (
     "tests/http/", "tests/webhooks/", "tests/worker/", "tests/access/", "tests/apps/", "tests/dashboard/", "tests/serve/",
+    "tests/engine/test_encryption.py", "tests/engine/test_sealed_errors.py",
 )  # fmt: skip
-"""Folders of what stands on the engine and knows no store. That both stores do the same is held by `tests/contract`."""
+"""Folders and files of what stands on the engine, or in it, and knows no store. That both stores do the same is held by `tests/contract`."""
 MOST_VARIANTS = 6
 PROMISE = re.compile(r"_I\d+_")
 
