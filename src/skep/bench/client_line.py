@@ -7,7 +7,7 @@ from typing import Self
 import msgspec
 
 from skep.bench.peers.lines import Way, number_of, template
-from skep.bench.peers.skep_line import PARTITIONS
+from skep.bench.peers.skep_line import PARTITIONS, partition_of
 from skep.client import AsyncClient, NewMessage
 from skep.client.async_message import AsyncMessage
 
@@ -22,7 +22,7 @@ class ClientLine:
         self._way = way
         self._client = AsyncClient(f"http://{way.address}")
         self._filling = msgspec.json.decode(template(way.size) % 0)["x"]
-        self._partitions = [f"customer-{n % PARTITIONS:06d}" for n in range(way.batch)]
+        self._partitions = [partition_of(number) for number in range(PARTITIONS)]
         self._popped: list[AsyncMessage] = []
 
     @classmethod
@@ -36,8 +36,8 @@ class ClientLine:
         await self._client.push(
             self._way.queue,
             [
-                NewMessage({"n": f"{number:010d}", "x": self._filling}, partition=partition)
-                for number, partition in enumerate(self._partitions, first)
+                NewMessage({"n": f"{number:010d}", "x": self._filling}, partition=self._partitions[number % PARTITIONS])
+                for number in range(first, first + self._way.batch)
             ],
         )
 

@@ -15,6 +15,11 @@ NO_CONTENT = 204
 TRANSACTION_ID = "01a1de02-7b1f-7061-b55a-48%010d"
 
 
+def partition_of(number: int) -> str:
+    """The partition of a message."""
+    return f"customer-{number % PARTITIONS:06d}"
+
+
 class _Message(msgspec.Struct, gc=False):
     leaseId: str  # noqa: N815 - as it is on the wire
     payload: msgspec.Raw
@@ -33,9 +38,7 @@ class SkepLine:
     def __init__(self, wire: Wire, way: Way) -> None:
         self._wire = wire
         self._way = way
-        body = msgspec.json.encode({"items": [self.item(n) for n in range(way.batch)]})
-        filled = body % self.numbers(0)
-        self._push = request("POST", "/api/v1/push", filled).removesuffix(filled) + body
+        self._pushes = [self._push_from(first) for first in range(PARTITIONS)]
         self._pop = request("GET", f"/api/v1/pop/queue/{way.queue}?batch={way.batch}&wait=true")
         self._acks: list[dict[str, str]] = []
 
@@ -43,10 +46,17 @@ class SkepLine:
     async def open(cls, way: Way) -> Self:
         return cls(await Wire.to(way.address), way)
 
-    def item(self, position: int) -> dict[str, object]:
-        """A message of a push, with a place for each of its numbers."""
+    def _push_from(self, first: int) -> bytes:
+        """The request that pushes messages from this number on, or from one that falls to the same partition."""
+        items = [self.item(number) for number in range(first, first + self._way.batch)]
+        body = msgspec.json.encode({"items": items})
+        filled = body % self.numbers(0)
+        return request("POST", "/api/v1/push", filled).removesuffix(filled) + body
+
+    def item(self, number: int) -> dict[str, object]:
+        """A message of a push, with a place for each of its numbers. Its own decides the partition, also of single messages."""
         payload = msgspec.Raw(template(self._way.size))
-        return {"queue": self._way.queue, "partition": f"customer-{position % PARTITIONS:06d}", "payload": payload}
+        return {"queue": self._way.queue, "partition": partition_of(number), "payload": payload}
 
     def numbers(self, first: int) -> tuple[int, ...]:
         """What goes into the places of a push, in their order."""
@@ -58,7 +68,7 @@ class SkepLine:
         expect(200, *await self._wire.ask(asked, taken_answer))
 
     async def push(self, first: int) -> None:
-        expect(201, *await self._wire.ask(self._push % self.numbers(first), taken_answer))
+        expect(201, *await self._wire.ask(self._pushes[first % PARTITIONS] % self.numbers(first), taken_answer))
 
     async def pop(self) -> list[int]:
         status, body = await self._wire.ask(self._pop, taken_answer)
@@ -83,8 +93,8 @@ class SkepLine:
 class SkepLineWithIds(SkepLine):
     """The same with a transaction id for each message, as the Python client sends it."""
 
-    def item(self, position: int) -> dict[str, object]:
-        return {"transactionId": TRANSACTION_ID, **super().item(position)}
+    def item(self, number: int) -> dict[str, object]:
+        return {"transactionId": TRANSACTION_ID, **super().item(number)}
 
     def numbers(self, first: int) -> tuple[int, ...]:
         return tuple(number for number in super().numbers(first) for _ in ("transactionId", "payload"))
