@@ -7,6 +7,8 @@ import time
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from skep.http.cycle import CYCLE
+
 log = structlog.get_logger("skep.http.access")
 
 
@@ -31,6 +33,8 @@ class AccessLog:
         try:
             await self._app(scope, receive, sending)
         finally:
+            if (cycle := scope.get(CYCLE)) is not None:
+                status = cycle.status or status
             log.debug(
                 "request", method=scope["method"], path=path, status=status or None,
                 client=(scope["client"] or ("",))[0], ms=round((time.perf_counter() - started) * 1_000, 2),

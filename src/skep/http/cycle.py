@@ -28,6 +28,8 @@ class Cycle(RequestResponseCycle):
     """uvicorn's, with answers in one piece."""
 
     transport: ClosingInOrder  # type: ignore[assignment]  # it has all that is used
+    status: int | None = None
+    """That of an answer that was sent whole."""
     _on_gone: Callable[[], object] | None = None
 
     async def answer(self, status: int, headers: tuple[Header, ...], more: list[Header], body: bytes) -> None:
@@ -49,6 +51,7 @@ class Cycle(RequestResponseCycle):
         head.append(b"\r\n" if status in NO_BODY else b"content-length: %d\r\n\r\n" % len(body))
         if self.scope["method"] != "HEAD":
             head.append(body)
+        self.status = status
         self.response_started = self.response_complete = True
         self.waiting_for_100_continue = False
         if len(body) > JOINED_BYTES:
