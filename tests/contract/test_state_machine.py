@@ -310,18 +310,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(lambda store: store.expire(key, self.now, PLENTY))
         pushed = [self.batch(messages, queue)]
         outcomes, (result,) = self.run(self.store.push_and_pop(pushed, [request], self.now))
-        before = self.models
-
-        def agree(model: ReferenceStore) -> None:
-            assert plain(outcomes) == plain(self.run(model.push(pushed, self.now)))
-
-        if result is None:
-            self.keep([(model, agree) for model in before])
-            return
-        # What can be seen is compared once the claim is made, too.
-        for model in before:
-            agree(model)
-        self.popped(request, result)
+        self.claimed(request, result, outcomes, lambda model: model.push(pushed, self.now))
 
     @precondition(lambda self: self.deliveries)
     @rule(batch=st.sampled_from([1, 2, 100]))
@@ -336,14 +325,25 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(lambda store: store.expire(latest.queue, self.now, PLENTY))
         results, (result,) = self.run(self.store.settle_and_pop(settlements, [request], self.now))
         self.deliveries = [d for d in self.deliveries if d not in acked]
+        self.claimed(request, result, results, lambda model: model.settle(settlements, self.now))
+
+    def claimed(
+        self,
+        request: PopRequest,
+        result: PopResult | None,
+        answers: object,
+        ask: Callable[[ReferenceStore], Coroutine[Any, Any, object]],
+    ) -> None:
+        """Compare a call that claimed for somebody: its answers, and then what was claimed."""
         before = self.models
 
         def agree(model: ReferenceStore) -> None:
-            assert plain(results) == plain(self.run(model.settle(settlements, self.now)))
+            assert plain(answers) == plain(self.run(ask(model)))
 
         if result is None:
             self.keep([(model, agree) for model in before])
             return
+        # What can be seen is compared once the claim is made, too.
         for model in before:
             agree(model)
         self.popped(request, result)
