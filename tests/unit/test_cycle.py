@@ -4,57 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from skep.config import HttpLimits
-from skep.engine.answers import Room
 from skep.http.bodies import Bodies
 from skep.http.cycle import CYCLE, JOINED_BYTES, Cycle, Header
 from skep.http.exchange import Call, ClientGone
 from skep.http.peers import Peers
 from skep.http.transport import ClosingInOrder
+from tests.support.connection import Reader, Recorder
 
 PLAIN: tuple[Header, ...] = ((b"content-type", b"text/plain"),)
-
-
-class Recorder(asyncio.Transport):
-    """Notes what would go to the kernel, call by call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[list[bytes]] = []
-        self.closed = False
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.calls.append([bytes(data)])
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.calls.append([bytes(data) for data in list_of_data])
-
-
-class Reader:
-    """A protocol whose client has sent all it wants to."""
-
-    lingering = False
-    is_unread = False
-    is_lost = False
-
-    def linger(self) -> None: ...
-
-    def hold_until_taken(self, room: Room) -> bool:
-        return False
-
-    def closing(self) -> None: ...
 
 
 class Asked:
@@ -200,7 +164,7 @@ async def test_who_was_answered_is_not_cancelled_when_the_client_goes_later() ->
 
     assert await call_of(asked).unless_gone(work()) == "messages"
     asked.cycle.lose_client()
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # where a cancelled task would end
 
 
 async def test_a_cancel_that_is_not_for_the_client_stays_one() -> None:

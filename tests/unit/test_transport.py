@@ -2,39 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from skep.engine.answers import Room
 from skep.http.transport import ClosingInOrder
-
-
-class Recorder(asyncio.Transport):
-    """Notes that it was closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closed = False
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Reader:
-    """A protocol whose client has sent all it wants to."""
-
-    lingering = False
-    is_unread = False
-    is_lost = False
-
-    def linger(self) -> None: ...
-
-    def hold_until_taken(self, room: Room) -> bool:
-        return False
-
-    def closing(self) -> None: ...
+from tests.support.connection import Reader, Recorder
 
 
 def test_a_client_that_ends_the_connection_is_gone() -> None:

@@ -296,7 +296,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.flow.resume_reading()
             if self.pipeline:
-                self._start_asgi_task(*self.pipeline.pop())  # type: ignore[arg-type]
+                self._start_asgi_task(*self.pipeline.pop())  # type: ignore[arg-type]  # as above
             else:
                 self._rest()
         if not self._in_head and not self.lingering:
