@@ -128,8 +128,10 @@ async def _die_while_performing(dsn: str, doomed: Server) -> None:
             await connection.execute("SELECT pg_advisory_xact_lock($1::integer, $2::integer)", LOG_LOCK, queue)
             status, _, _ = await asyncio.to_thread(doomed.push, "1")
             assert status == 202
+            # Chores wait for that lock too, perhaps before the push is claimed.
             waiting = (
-                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid::integer = $1"
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid::integer = $1 "
+                "AND EXISTS (SELECT 1 FROM operation WHERE status = 'processing')"
             )
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not await connection.fetchval(waiting, queue):  # noqa: ASYNC110 - nobody tells

@@ -109,7 +109,7 @@ async def _push_to_who_waits(
     )
     answer = await _unless_busy(recorder.push_and_pop([batch], [request], clock.now()))
     if answer is not None and answer[1][0] is not None:
-        await _settle(recorder, answer[1][0].deliveries, chance, clock)
+        await _settle(load, recorder, answer[1][0].deliveries, chance, clock)
 
 
 def _message(load: Load, number: int, n: int, i: int, chance: random.Random) -> NewMessage:
@@ -155,9 +155,9 @@ async def _pop(load: Load, recorder: Recorder, group: str, chance: random.Random
         elif fate < 0.4:
             await _ack_leases(recorder, result.deliveries, clock)
         else:
-            await _settle(recorder, result.deliveries, chance, clock)
+            await _settle(load, recorder, result.deliveries, chance, clock)
         if forgotten and chance.random() < 0.2:
-            await _settle(recorder, forgotten[:20], chance, clock)
+            await _settle(load, recorder, forgotten[:20], chance, clock)
             del forgotten[:20]
 
 
@@ -167,7 +167,9 @@ async def _ack_leases(recorder: Recorder, deliveries: list[Delivery], clock: Clo
     await _unless_busy(recorder.settle(settlements, clock.now()))
 
 
-async def _settle(recorder: Recorder, deliveries: list[Delivery], chance: random.Random, clock: Clock) -> None:
+async def _settle(
+    load: Load, recorder: Recorder, deliveries: list[Delivery], chance: random.Random, clock: Clock
+) -> None:
     settlements = []
     for delivery in deliveries:
         fate = chance.random()
@@ -192,10 +194,16 @@ async def _settle(recorder: Recorder, deliveries: list[Delivery], chance: random
         return
     # For somebody who waits; what that one gets, it settles in the same way.
     token = Token(bytes(IdMint(clock).mint()))
-    request = PopRequest(queue=settlements[0].queue, token=token, group=settlements[0].group, batch=10)
+    request = PopRequest(
+        queue=settlements[0].queue,
+        token=token,
+        group=settlements[0].group,
+        batch=10,
+        lease_seconds=load.lease_seconds,
+    )
     answer = await _unless_busy(recorder.settle_and_pop(settlements, [request], clock.now()))
     if answer is not None and answer[1][0] is not None:
-        await _settle(recorder, answer[1][0].deliveries, chance, clock)
+        await _settle(load, recorder, answer[1][0].deliveries, chance, clock)
 
 
 async def _unless_busy(call: Awaitable[T]) -> T | None:
