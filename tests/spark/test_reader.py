@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -92,12 +89,3 @@ def test_a_session_gets_it_beside_jars_of_its_own() -> None:
     assert local["spark.driver.extraClassPath"] == f"/a.jar:{JAR}"
     assert local[READER_SETTING] == READER_CLASS
     assert with_java("spark://somewhere:7077", {})["spark.jars"] == str(JAR)
-
-
-def test_the_jar_is_made_from_the_sources_beside_it() -> None:
-    sources = sorted((JAR.parent / "skep" / "spark").glob("*.java"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    with zipfile.ZipFile(JAR) as jar:
-        assert jar.read("META-INF/sources.sha256").decode().strip() == digest, "run dev/jar.sh"
-        compiled = {Path(name).stem.partition("$")[0] for name in jar.namelist() if name.endswith(".class")}
-    assert compiled == {path.stem for path in sources}
