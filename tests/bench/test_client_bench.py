@@ -6,13 +6,13 @@ from uuid import UUID
 
 import pytest
 
+from bench import client, client_beside_raw
+from bench.client_line import ClientLine
+from bench.null_server import request_bytes, running_null_server
+from bench.peers.lines import Way
+from bench.peers.skep_line import SkepLineWithIds
+from bench.report import Report
 from skep import Client
-from skep.bench import client, client_beside_raw
-from skep.bench.client_line import ClientLine
-from skep.bench.null_server import request_bytes, running_null_server
-from skep.bench.peers.lines import Way
-from skep.bench.peers.skep_line import SkepLineWithIds
-from skep.bench.report import Report
 from tests.client.scripted import ScriptedServer, stored
 
 

@@ -9,8 +9,8 @@ import sys
 import msgspec
 import pytest
 
-from skep.bench import engine as bench
-from skep.bench.report import Report, machine
+from bench import engine as bench
+from bench.report import Report, machine
 
 RATIOS = (
     "push_of_ceiling_b100",
@@ -51,7 +51,7 @@ async def test_the_steps_run_on_postgresql_too(postgres_dsn: str) -> None:
 
 @pytest.mark.slow
 def test_quick_json_is_one_object_with_every_ratio() -> None:
-    command = [sys.executable, "-m", "skep", "bench", "engine", "--quick", "--json"]
+    command = [sys.executable, "-m", "bench", "engine", "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
 
     (line,) = done.stdout.splitlines()

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.bench import http as bench
-from skep.bench.report import Report, machine
+from bench import http as bench
+from bench.report import Report, machine
 
 RATIOS = ("http_of_engine_push_b100", "single_push_64_of_null_route", "arrow_over_json_push")
 TINY = msgspec.structs.replace(bench.QUICK, rounds=1, seconds=0.2, messages=400, arrow_messages=1_000, connections=(2,))
@@ -32,7 +32,7 @@ async def test_every_step_reports_its_rates_and_ratios(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_quick_json_is_one_object_with_every_ratio() -> None:
-    command = [sys.executable, "-m", "skep", "bench", "http", "--quick", "--json"]
+    command = [sys.executable, "-m", "bench", "http", "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
 
     (line,) = done.stdout.splitlines()

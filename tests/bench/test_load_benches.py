@@ -21,7 +21,7 @@ RATIOS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RATIOS))
 def test_quick_json_is_one_object_with_every_ratio(name: str) -> None:
-    command = [sys.executable, "-m", "skep", "bench", name, "--quick", "--json"]
+    command = [sys.executable, "-m", "bench", name, "--quick", "--json"]
     told = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=600).stdout)
     assert told["ratios"].keys() == RATIOS[name]
     assert all(ratio > 0 for ratio in told["ratios"].values())

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 import msgspec
 import pytest
 
-from skep.bench.peers import run as bench
-from skep.bench.peers import syncs
-from skep.bench.peers.loads import Numbers, Outcome
+from bench.peers import run as bench
+from bench.peers import syncs
+from bench.peers.loads import Numbers, Outcome
 
 TINY = msgspec.structs.replace(bench.QUICK, rounds=1, seconds=0.2, messages=300, steady_seconds=0.3, synced_pushes=3)
 FIGURES = (

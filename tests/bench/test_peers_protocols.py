@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable
 from typing import TypeVar
 
-from skep.bench.peers import nats, rabbitmq, redis
-from skep.bench.peers.lines import Way, Wire, number_of, template
+from bench.peers import nats, rabbitmq, redis
+from bench.peers.lines import Way, Wire, number_of, template
 
 SIZE = 40
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.bench import http
-from skep.bench import qos as bench
-from skep.bench.report import Report, machine
+from bench import http
+from bench import qos as bench
+from bench.report import Report, machine
 
 
 @pytest.mark.slow
@@ -30,7 +30,7 @@ async def test_both_kinds_are_measured_from_one_connection_and_from_many(
 
 @pytest.mark.slow
 def test_quick_json_is_one_object_with_every_ratio() -> None:
-    command = [sys.executable, "-m", "skep", "bench", "qos", "--quick", "--json"]
+    command = [sys.executable, "-m", "bench", "qos", "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     (line,) = done.stdout.splitlines()
     assert {"sqlite.qos0_over_qos1_single", "postgres.qos0_over_qos1_single"} <= set(json.loads(line)["ratios"])

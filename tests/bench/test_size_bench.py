@@ -7,11 +7,11 @@ from contextlib import closing, nullcontext
 import msgspec
 import pytest
 
-from skep.bench.apart import Loader
-from skep.bench.report import Report, machine
-from skep.bench.size import run as bench
-from skep.bench.size.bystander import Felt
-from skep.bench.size.cases import CASES
+from bench.apart import Loader
+from bench.report import Report, machine
+from bench.size import run as bench
+from bench.size.bystander import Felt
+from bench.size.cases import CASES
 
 TINY = msgspec.structs.replace(
     bench.QUICK, seconds=0.2, sampled_seconds=0.2, per_second=100, slack_seconds=0.2, part=0.002

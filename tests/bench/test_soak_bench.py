@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "skep", "bench", "soak", "--json", "--messages"]
+COMMAND = [sys.executable, "-m", "bench", "soak", "--json", "--messages"]
 
 
 @pytest.mark.slow

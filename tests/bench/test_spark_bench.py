@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.bench import jdbc
-from skep.bench import spark as bench
-from skep.bench.report import Report
+from bench import jdbc
+from bench import spark as bench
+from bench.report import Report
 
 PROGRAM = """
 import msgspec
-from skep.bench import spark
+from bench import spark
 
 if __name__ == "__main__":
     tiny = msgspec.structs.replace(spark.QUICK, rows=50_000, mapped_rows=5_000, written_rows=50_000, warm_rounds=1, rounds=1, small_batches=3)

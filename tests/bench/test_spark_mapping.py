@@ -8,8 +8,8 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from skep.bench.spark import QUICK
-from skep.bench.spark_mapping import PYTHON_SHARE, QUEUE, SPEC, write_messages
+from bench.spark import QUICK
+from bench.spark_mapping import PYTHON_SHARE, QUEUE, SPEC, write_messages
 from skep.spark.judging import mapping_judge
 from skep.spec import load, to_json
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from skep.bench import http
-from skep.bench import webhooks as bench
-from skep.bench.report import Report, machine
+from bench import http
+from bench import webhooks as bench
+from bench.report import Report, machine
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ async def test_every_step_reports_its_rates_and_ratios(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_quick_json_is_one_object_with_every_ratio() -> None:
-    command = [sys.executable, "-m", "skep", "bench", "webhooks", "--quick", "--json"]
+    command = [sys.executable, "-m", "bench", "webhooks", "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
 
     (line,) = done.stdout.splitlines()

@@ -10,8 +10,9 @@ from dataclasses import fields
 import pytest
 from cyclopts import App
 
-from skep.cli.app import app
+from skep.cli.app import app, run
 from skep.cli.commands import SECTIONS, overview
+from skep.cli.exits import USER
 from skep.cli.queue_settings import QueueFlags
 from skep.model import DeadReason, QueueSettings
 
@@ -96,3 +97,10 @@ def test_dead_letters_can_be_chosen_by_every_reason() -> None:
 def test_a_shell_can_be_taught_the_commands(shell: str) -> None:
     printed, _ = imported("completion", shell)
     assert all(word in printed for word in ("skep", "push", "dlq", "replay", "dry-run"))
+
+
+def test_benchmarks_are_run_from_a_clone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "engine", "--quick"]) == USER
+    assert capsys.readouterr().err == (
+        "skep: INVALID_REQUEST: benchmarks are run from a clone of the repository, with ./skep bench\n"
+    )

@@ -31,10 +31,10 @@ def _made() -> App:
 app = _made()
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], commands: App = app) -> int:
     """Run a command; its exit code."""
     try:
-        ended = app(
+        ended = commands(
             list(arguments), exit_on_error=False, print_error=False, result_action="return_value",
         )  # fmt: skip
         sys.stdout.flush()

@@ -48,7 +48,7 @@ SECTIONS: dict[str, list[Command]] = {
     ],
     "And": [
         ("pipeline", "skep.cli.pipeline:pipeline_app", "Run the ready pipelines on Spark."),
-        ("bench", "skep.cli.bench:bench_app", "Measure Skep on this machine; ratios are within one run."),
+        ("bench", "skep.cli.bench:bench", "Measure Skep on this machine, from a clone: ./skep bench."),
         ("completion", "skep.cli.completion:completion", "Completion for bash, zsh and fish."),
         ("version", "skep.cli.version:version", "Print the version."),
     ],

@@ -1,0 +1,386 @@
+"""`skep bench spark`: queues read and written by Spark on this machine, beside what Spark reads and the server takes at best.
+
+Everything a ratio compares is measured in the same run, in rounds that alternate, and the median round counts; the first rounds
+do not, since the JVM has not compiled yet what it will. The server is a process of its own with fsync on; Spark is `local[2]` with
+the session that `skep.spark` starts. What each round took of the processors is stated beside: on a busy machine it says more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+import structlog
+from msgspec import Struct, structs
+
+from bench import scripts
+from bench.http import serving
+from bench.jdbc import driver_jar
+from bench.load import fresh_queue
+from bench.loader import Load, drive
+from bench.report import Report, machine, middle
+from bench.rounds import Rounds, alternating
+from bench.spark_mapping import mapping_rates
+from skep.client import Client
+from skep.model import DEFAULT_TENANT
+from skep.spark.running.lake import open_lake
+from skep.spark.running.quiet import output_to
+from skep.spark.session import start_session
+from skep.testing.postgres import PostgresServer, running_postgres
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+TARGETS = {
+    "source_of_parquet": ">= 0.60",
+    "source_over_jdbc": ">= 1.50",
+    "source_over_jdbc_uncached": "-",
+    "source_over_jdbc_same_rows": "-",
+    "sink_of_arrow_push": ">= 0.50",
+    "column_over_python_mapping": ">= 5.00",
+}
+STREAM_MESSAGES = 50_000
+PAYLOAD_BYTES = 300
+BATCH_ROWS = 100_000
+SMALL_ROWS = 1_000
+WARM_BATCHES = 2
+QUERY_SECONDS = 300
+PARTITION_KEYS = 16
+log = structlog.get_logger("bench")
+
+
+class Scale(Struct, frozen=True, kw_only=True):
+    """How much of everything."""
+
+    rows: int
+    written_rows: int
+    mapped_rows: int
+    warm_rounds: int
+    rounds: int
+    read_rounds: int
+    small_batches: int
+    is_quick: bool = False
+
+
+QUICK = Scale(
+    rows=400_000, written_rows=200_000, mapped_rows=150_000, warm_rounds=2, rounds=3, read_rounds=5, small_batches=12,
+    is_quick=True,
+)  # fmt: skip
+FULL = Scale(
+    rows=1_000_000,
+    written_rows=1_000_000,
+    mapped_rows=1_000_000,
+    warm_rounds=2,
+    rounds=5,
+    read_rounds=7,
+    small_batches=60,
+)
+
+
+class Bench(Struct, frozen=True):
+    """What the steps share: a Spark, a server of a store, and a queue full of messages."""
+
+    spark: SparkSession
+    store: str
+    port: int
+    pids: tuple[int, ...]
+    queue: str
+    last_seq: int
+    scale: Scale
+    report: Report
+    folder: Path
+
+    @property
+    def connection(self) -> dict[str, str]:
+        """The options that say where the server is."""
+        return {"url": f"http://127.0.0.1:{self.port}"}
+
+    def source(self, rows: int | None = None) -> DataFrame:
+        """The queue as a table, all of it or its first rows."""
+        end = f'{{"{self.queue}": {self.scale.rows if rows is None else rows}}}'
+        return self.spark.read.format("skep").options(**self.connection, endingOffsets=end).load(self.queue)
+
+    def compare(self, *works: Callable[[], float | None]) -> list[Rounds]:
+        """What each took, in rounds that alternate."""
+        return alternating(self.pids, self.scale.warm_rounds, self.scale.rounds, works)
+
+    def compare_reading(self, *frames: DataFrame) -> list[Rounds]:
+        """The same of reading tables. There are more rounds: they are short, and Java takes longer to compile what they run."""
+        works = [partial(drain, frame) for frame in frames]
+        return alternating(self.pids, 2 * self.scale.warm_rounds, self.scale.read_rounds, works)
+
+    def rate(self, name: str, value: float) -> None:
+        """Report a rate of this store."""
+        self.report.rates[f"{self.store}.{name}"] = value
+
+    def tell(self, name: str, rounds: Rounds, rows: int) -> None:
+        """Report what rounds of so many rows took."""
+        self.rate(name, rounds.rate(rows))
+        self.rate(f"{name}_per_cpu_second", rounds.cpu_rate(rows))
+
+
+async def run(stores: list[str], quick: bool) -> Report:
+    """Measure Spark with servers of the stores."""
+    return await asyncio.to_thread(measure, stores, QUICK if quick else FULL)
+
+
+def measure(stores: list[str], scale: Scale) -> Report:
+    """The same, blocking."""
+    report = Report("spark", machine())
+    report.notes["load"] = f"{scale.rows:,} rows with payloads of {PAYLOAD_BYTES} bytes, fsync on, Spark on local[2]"
+    jar = driver_jar() if "postgres" in stores else None
+    config = {"spark.driver.memory": "3g"} | ({} if jar is None else {"spark.jars": str(jar)})
+    with TemporaryDirectory(prefix="skep-bench-") as temporary, ExitStack() as stack:
+        folder = Path(temporary)
+        spark = quiet_session(folder / "spark.log", config)
+        stack.callback(spark.stop)
+        if "sqlite" in stores:
+            with subject(spark, "sqlite", f"{folder}/served.db", (), scale, report, folder) as bench:
+                steps(bench, source_of_parquet, streaming, small_batches, archive, sink_of_push)
+        if "postgres" in stores:
+            postgres(spark, jar, scale, report, folder, only_compared=scale.is_quick and "sqlite" in stores)
+        mapping(spark, scale, report, folder)
+    return report
+
+
+def postgres(
+    spark: SparkSession, jar: Path | None, scale: Scale, report: Report, folder: Path, *, only_compared: bool
+) -> None:
+    """Measure servers on PostgreSQL: one as it is by default, which has in memory what was read of the queue before, and one that keeps
+    nothing, which reads everything as the first reader of a message does.
+    """
+    with running_postgres() as database, ExitStack() as stack:
+        dsn = database.create_database()
+        kept = stack.enter_context(subject(spark, "postgres", dsn, _pids(database), scale, report, folder))
+        port, pid = stack.enter_context(serving(dsn, folder, {"SKEP_LOG_CACHE_BYTES": "0"}))
+        fresh = structs.replace(kept, port=port, pids=(*kept.pids, pid))
+        report.notes["postgres"] = "source is read from the server's memory after the first round, all else is not"
+        if jar is None:
+            report.notes["postgres.source_over_jdbc"] = (
+                "not measured: there is no JDBC driver (apt-get install libpostgresql-jdbc-java)"
+            )
+            steps(kept, source_alone)
+        else:
+            steps(fresh, partial(source_over_jdbc, kept=kept, database=database, dsn=dsn))
+        if not only_compared:
+            steps(fresh, streaming, small_batches, archive, sink_of_push)
+
+
+def quiet_session(told: Path, config: dict[str, str]) -> SparkSession:
+    """A Spark that writes what it has to say to a file, which is shown if it does not start."""
+    try:
+        with output_to(told):
+            return start_session("skep bench", master="local[2]", config=config)
+    except Exception:
+        sys.stderr.write(told.read_text(encoding="utf-8", errors="replace"))
+        raise
+
+
+def _pids(database: PostgresServer) -> tuple[int, ...]:
+    return () if database.pid is None else (database.pid,)
+
+
+@contextmanager
+def subject(
+    spark: SparkSession, store: str, address: str, pids: tuple[int, ...], scale: Scale, report: Report, folder: Path
+) -> Iterator[Bench]:
+    """A server of one store, with a full queue."""
+    with serving(address, folder) as (port, pid):
+        queue = fresh_queue().name
+        drive(port, Load(scripts.push_stream, (queue, STREAM_MESSAGES, stream()), 2, messages=scale.rows))
+        with Client(f"http://127.0.0.1:{port}") as client:
+            last_seq = client.log_bounds(queue).last_seq  # some more: the connections do not end at the same moment
+        yield Bench(spark, store, port, (pid, *pids), queue, last_seq, scale, report, folder)
+
+
+def steps(bench: Bench, *wanted: Callable[[Bench], None]) -> None:
+    """Measure one thing after the other."""
+    for step in wanted:
+        started = time.perf_counter()
+        step(bench)
+        name = step.func.__name__ if isinstance(step, partial) else step.__name__
+        log.info("measured", store=bench.store, step=name, seconds=round(time.perf_counter() - started, 1))
+
+
+def mapping(spark: SparkSession, scale: Scale, report: Report, folder: Path) -> None:
+    """A spec's mapping as columns, beside the same in Python."""
+    started = time.perf_counter()
+    rates = mapping_rates(spark, folder, scale.mapped_rows, scale.rounds)
+    report.rates["mapping_by_columns"] = rates.columns
+    report.rates["mapping_in_python"] = rates.python
+    report.rates["mapping_by_columns_per_cpu_second"] = rates.columns_by_cpu
+    report.rates["mapping_in_python_per_cpu_second"] = rates.python_by_cpu
+    report.ratios["column_over_python_mapping"] = rates.ratio
+    log.info("measured", step="mapping", seconds=round(time.perf_counter() - started, 1))
+
+
+def source_of_parquet(bench: Bench) -> None:
+    """The queue as a table, beside the same rows in Parquet files."""
+    lake = str(bench.folder / f"{bench.store}.parquet")
+    source = bench.source()
+    source.write.parquet(lake)
+    parquet = bench.spark.read.parquet(lake)
+    queue, files = bench.compare_reading(source, parquet)
+    bench.tell("source", queue, bench.scale.rows)
+    bench.tell("parquet", files, bench.scale.rows)
+    bench.report.ratios[f"{bench.store}.source_of_parquet"] = queue.over(files)
+
+
+def source_alone(bench: Bench) -> None:
+    """The queue as a table."""
+    (queue,) = bench.compare_reading(bench.source())
+    bench.tell("source", queue, bench.scale.rows)
+
+
+def source_over_jdbc(bench: Bench, kept: Bench, database: PostgresServer, dsn: str) -> None:
+    """The queue as a table, from a server that has it in memory and from one that has not, beside Spark's own JDBC reader: at its
+    best, with as many rows of a table of texts that was made for it, and, unless it has to be quick, when it makes the same rows of
+    our own table.
+    """
+    database.execute(PLAIN_ROWS.format(rows=bench.scale.rows, bytes=PAYLOAD_BYTES))
+    frames = {
+        "source": kept.source(),
+        "source_uncached": bench.source(),
+        "jdbc": jdbc(bench, database, "postgres", "bench_rows"),
+    }
+    if not bench.scale.is_quick:
+        same = SAME_ROWS.format(queue=bench.queue, rows=bench.scale.rows)
+        frames["jdbc_same_rows"] = jdbc(bench, database, urlsplit(dsn).path.removeprefix("/"), f"({same}) t")
+    found = dict(zip(frames, bench.compare_reading(*frames.values()), strict=True))
+    for name, rounds in found.items():
+        bench.tell(name, rounds, bench.scale.rows)
+    ratios, store = bench.report.ratios, bench.store
+    ratios[f"{store}.source_over_jdbc"] = found["source"].over(found["jdbc"])
+    ratios[f"{store}.source_over_jdbc_uncached"] = found["source_uncached"].over(found["jdbc"])
+    if "jdbc_same_rows" in found:
+        ratios[f"{store}.source_over_jdbc_same_rows"] = found["source_uncached"].over(found["jdbc_same_rows"])
+
+
+def jdbc(bench: Bench, database: PostgresServer, name: str, table: str) -> DataFrame:
+    """What Spark's own reader reads."""
+    reader = bench.spark.read.format("jdbc").options(
+        url=f"jdbc:postgresql://127.0.0.1:{database.port}/{name}?user=skep", driver="org.postgresql.Driver",
+        dbtable=table, partitionColumn="seq", lowerBound="1", upperBound=str(bench.scale.rows), numPartitions="2",
+        fetchsize="10000",
+    )  # fmt: skip
+    return reader.load()
+
+
+SAME_ROWS = """
+select '{queue}'::text as queue, m.partition, m.seq, m.id::text as message_id, m.transaction_id,
+    coalesce(m.trace_id, m.id)::text as trace_id, convert_from(m.payload, 'UTF8') as payload,
+    convert_from(m.headers, 'UTF8') as headers, to_timestamp(m.created_at / 1e6) as created_at
+from message m where m.queue_id = (select q.id from queue q where q.name = '{queue}') and m.seq <= {rows}
+"""
+PLAIN_ROWS = """
+create table bench_rows as
+select seq, 'orders'::text as queue, 'customer-' || seq %% 16 as partition, gen_random_uuid()::text as message_id,
+    null::text as transaction_id, gen_random_uuid()::text as trace_id,
+    rpad('{{"n":' || seq || ',"x":"' || md5(seq::text) || md5((seq + 1)::text), {bytes} - 2, md5(seq::text)) || '"}}' as payload,
+    now() as created_at
+from generate_series(1::bigint, {rows}) as seq;
+alter table bench_rows add primary key (seq);
+analyze bench_rows;
+""".replace("%%", "%")
+
+
+def streaming(bench: Bench) -> None:
+    """The queue as a stream with a checkpoint, 100,000 rows a batch."""
+    rows = min(BATCH_ROWS, bench.scale.rows // 3)
+    batches(bench, "warming", rows, bench.scale.rows // rows)
+    durations = batches(bench, "large", rows, bench.scale.rows // rows)
+    bench.rate("streaming", rows / middle(durations))
+    bench.report.notes[f"{bench.store}.streaming"] = f"{rows:,} rows a batch, median {middle(durations) * 1e3:.0f} ms"
+
+
+def small_batches(bench: Bench) -> None:
+    """The same with 1,000 rows a batch: what a batch costs that has hardly any."""
+    durations = batches(bench, "small", SMALL_ROWS, bench.scale.small_batches + WARM_BATCHES)
+    bench.rate("micro_batch_p50_ms", middle(durations) * 1e3)
+
+
+def batches(bench: Bench, name: str, rows: int, number: int) -> list[float]:
+    """Seconds that so many batches of so many rows took, up to the end of the queue, without the first ones."""
+    source = bench.spark.readStream.format("skep").options(**bench.connection, maxOffsetsPerTrigger=str(rows))
+    frame = source.option("startingOffsets", f'{{"{bench.queue}": {max(0, bench.last_seq - rows * number)}}}')
+    folder = str(bench.folder / f"{bench.store}-{name}")
+    writer = frame.load(bench.queue).writeStream.format("noop").option("checkpointLocation", folder)
+    query: StreamingQuery = writer.trigger(availableNow=True).start()
+    if not query.awaitTermination(QUERY_SECONDS):
+        query.stop()
+        raise TimeoutError(f"the query took more than {QUERY_SECONDS} s")
+    taken = [one.durationMs["triggerExecution"] / 1e3 for one in query.recentProgress if one.numInputRows == rows]
+    return taken[WARM_BATCHES:] or taken
+
+
+def archive(bench: Bench) -> None:
+    """The queue into a lake of Parquet files, with a VARIANT for each payload."""
+    rows = bench.scale.written_rows
+    lakes = (bench.folder / f"{bench.store}-lake-{number}" for number in count(1))
+
+    def archived() -> None:
+        with open_lake(str(next(lakes)), DEFAULT_TENANT) as lake:
+            lake.append(bench.source(rows), {bench.queue: rows})
+
+    (taken,) = alternating(bench.pids, 1, 2 if bench.scale.is_quick else 3, [archived])
+    bench.tell("archive", taken, rows)
+
+
+def sink_of_push(bench: Bench) -> None:
+    """Rows written once each, beside a bare push of Arrow streams as large, over two connections each."""
+    written_rows = bench.scale.written_rows
+    text = f'rpad(concat(\'{{"n":\', id, \',"x":"\', md5(string(id))), {PAYLOAD_BYTES - 2}, md5(string(id + 1)))'
+    rows = bench.spark.range(0, written_rows, 1, 2).selectExpr(
+        f"concat('customer-', id % {PARTITION_KEYS}) as partition", f"concat({text}, '\"}}') as payload"
+    )
+    drain(rows)
+    body = stream()
+
+    def written() -> None:
+        writer = rows.write.format("skep").options(**bench.connection, queue=fresh_queue().name)
+        writer.mode("append").save()
+
+    def pushed() -> float:
+        load = Load(scripts.push_stream, (fresh_queue().name, STREAM_MESSAGES, body), 2, messages=written_rows)
+        return written_rows / drive(bench.port, load).messages_per_second
+
+    sink, push = bench.compare(written, pushed)
+    bench.tell("sink", sink, written_rows)
+    bench.tell("arrow_push", push, written_rows)
+    bench.report.ratios[f"{bench.store}.sink_of_arrow_push"] = sink.over(push)
+
+
+def drain(frame: DataFrame) -> None:
+    """Read all columns, and do nothing with them."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def stream() -> bytes:
+    """An Arrow stream of messages that all differ, so that no file format can make light of them."""
+    random = np.random.default_rng(7)
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    head, tail = np.frombuffer(b'{"x":"', np.uint8), np.frombuffer(b'"}', np.uint8)
+    width = PAYLOAD_BYTES - len(head) - len(tail)
+    middle_part = digits[random.integers(0, 16, (STREAM_MESSAGES, width), dtype=np.uint8)]
+    whole = np.hstack([np.tile(head, (STREAM_MESSAGES, 1)), middle_part, np.tile(tail, (STREAM_MESSAGES, 1))])
+    offsets = np.arange(STREAM_MESSAGES + 1, dtype=np.int32) * PAYLOAD_BYTES
+    payload = pa.StringArray.from_buffers(STREAM_MESSAGES, pa.py_buffer(offsets), pa.py_buffer(whole))
+    partition = pa.array([f"customer-{number % PARTITION_KEYS:06d}" for number in range(STREAM_MESSAGES)])
+    batch = pa.record_batch({"payload": payload, "partition": partition})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
