@@ -9,12 +9,11 @@ from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
 
 from skep.store import pieces
 from tests.support.new_stores import copy_new_stores
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
+from tests.support.workers import Workers
 
 TOGETHER = ("tests/spark/", "tests/browser/", "tests/unit/store/postgres/test_plans.py", "tests/serve/test_workers.py")
 """Folders and files whose tests share what takes long to start, and so a worker: a Spark, a browser, a full database."""
@@ -43,31 +42,16 @@ END $$
 """
 
 
-class ByFile(LoadScopeScheduling):  # type: ignore[misc] # it has no types
-    """Gives tests to workers file by file, so that what a file's tests share is made once; and what takes longest first.
-
-    One by one would take a third more: after each test, this looks through all that the worker has ever had.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        return together(nodeid)
-
-
 def together(nodeid: str) -> str:
-    """What a worker gets at once with this test."""
+    """What a worker gets at once with this test: the others of its file, so that what a file's tests share is made once."""
     if nodeid.startswith(APART):
         return nodeid
     return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
-    """Take the place of `--dist loadgroup`, whose groups pytest 9.2 no longer lets through."""
-    config.option.loadscopereorder = False  # by the number of tests, which says nothing of how long they take
-    return ByFile(config, log)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the tests marked slow, too")
+    parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in so many processes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -75,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     And let a piece of a chore touch as many messages as it is asked to: how many these are else goes by the time that pieces take.
     """
+    if count := config.getoption("--workers"):
+        config.pluginmanager.register(Workers(count, together), "workers")
     pieces.LEAST = 1_000_000
     copy_new_stores()
     hypothesis.settings.register_profile("same", derandomize=True)
@@ -137,7 +123,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL that lasts the session; each xdist worker has its own, so that none waits for or breaks another.
+    """A PostgreSQL that lasts the session; each worker has its own, so that none waits for or breaks another.
 
     Tests that stop or kill a server start one of their own. So nothing is ever read back from this one's disk, and it waits for
     none.

@@ -1,4 +1,4 @@
-"""One Spark for the whole run, since it takes long to start, and with it one xdist worker for all of these tests."""
+"""One Spark for the whole run, since it takes long to start, and with it one worker for all of these tests."""
 
 from __future__ import annotations
 

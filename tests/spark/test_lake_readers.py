@@ -8,7 +8,6 @@ from typing import Any
 
 import duckdb
 import pandas as pd
-import polars as pl
 import pyarrow.dataset as ds
 import pytest
 
@@ -27,6 +26,8 @@ def by_duckdb(folder: Path) -> Rows:
 
 
 def by_polars(folder: Path) -> Rows:
+    import polars as pl  # here: it starts threads, and processes that have some are better not forked (tests.support.workers)
+
     return pl.scan_parquet(f"{folder}/**/*.parquet", hive_partitioning=True).collect().to_dicts()
 
 
