@@ -1,8 +1,9 @@
-"""All checks, in the order of their cost: lint, format, types, import directions, tests.
+"""All checks: lint, format, import directions, types and tests.
 
-Every step runs even when an earlier one failed, so one run shows everything; pytest comes last, and with it its summary
-line. Tests that share what takes long to start, such as a Spark, share a worker (tests/conftest.py). Flags of our own are
-`--fast` (pytest only) and `--all` (slow tests too); all other arguments go to pytest.
+Every step runs even when an earlier one failed, so one run shows everything. Types are checked beside the tests, as they take
+most of a minute of one processor, which the tests leave idle while they are collected; what was found is told after them. Tests that
+share what takes long to start, such as a Spark, share a worker (tests/conftest.py). Flags of our own are `--fast` (pytest only)
+and `--all` (slow tests too); all other arguments go to pytest.
 
 The dashboard is tested in this machine's own browser. When there is none, root installs Debian's; anyone else is told, and told
 again at the end: those tests are skipped.
@@ -16,15 +17,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-WORKERS = 3
-"""One more than the cores of the machine that seven minutes are asked of: tests wait for what they start, and two left half of it idle."""
+WORKERS = 4
+"""Two more than the cores of the machine that seven minutes are asked of: tests wait for what they start, and three left a third of it idle."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = (
@@ -38,25 +39,32 @@ MEMORY_BYTES = 6 << 30
 CHECKS: dict[str, list[str | Path]] = {
     "ruff check": [BIN / "ruff", "check", "--quiet"],
     "ruff format": [BIN / "ruff", "format", "--check", "--quiet"],
-    "mypy": [BIN / "mypy", "--no-error-summary"],
     "lint-imports": [BIN / "lint-imports", "--no-logo"],
 }
+TYPES: list[str | Path] = [BIN / "mypy", "--no-error-summary"]
 
 
 def main(arguments: list[str]) -> int:
-    fast = "--fast" in arguments
-    failed = [] if fast else [name for name, command in CHECKS.items() if not passes(name, command)]
+    if "--fast" in arguments:
+        return tests([argument for argument in arguments if argument != "--fast"])
+    failed = [name for name, command in CHECKS.items() if not passes(name, command)]
     if failed:
         print(f"\nFAILED before the tests: {', '.join(failed)}")
+    with Beside("mypy", TYPES) as types:
+        status = tests(arguments)
+        return status or int(bool(failed) | (not types.passes()))
+
+
+def tests(arguments: list[str]) -> int:
+    """Run pytest; its status."""
     browser = has_browser()
     print("\n== pytest", flush=True)
-    command = [sys.executable, "-m", "pytest", "-n", str(WORKERS)]
-    command += [argument for argument in arguments if argument != "--fast"]
+    command = [sys.executable, "-m", "pytest", "--workers", str(WORKERS), *arguments]
     with temporary_files() as variables:
         status = subprocess.run(command, cwd=ROOT, env=with_bytecode() | variables, check=False).returncode
     if not browser:
         print(f"\n{NO_BROWSER}", flush=True)
-    return status or (1 if failed else 0)
+    return status
 
 
 def with_bytecode() -> dict[str, str]:
@@ -119,16 +127,39 @@ def has_browser() -> bool:
     return False
 
 
+class Beside:
+    """A check that runs while something else does."""
+
+    def __init__(self, name: str, command: list[str | Path]) -> None:
+        self._name = name
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def passes(self) -> bool:
+        """Wait for its end, and print what it said only when it failed."""
+        said, _ = self._process.communicate()
+        return told(self._name, self._process.returncode, said)
+
+
 def passes(name: str, command: list[str | Path]) -> bool:
-    """Run one check; print its time, and what it said only when it failed."""
-    print(f"== {name} ", end="", flush=True)
-    started = time.monotonic()
+    """Run one check; print what it said only when it failed."""
     run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    outcome = "ok" if run.returncode == 0 else "FAILED"
-    print(f"{outcome} ({time.monotonic() - started:.1f} s)", flush=True)
-    if run.returncode != 0:
-        print(run.stdout, flush=True)
-    return run.returncode == 0
+    return told(name, run.returncode, run.stdout)
+
+
+def told(name: str, status: int, said: str) -> bool:
+    print(f"== {name} {'ok' if status == 0 else 'FAILED'}", flush=True)
+    if status != 0:
+        print(said, flush=True)
+    return status == 0
 
 
 if __name__ == "__main__":
