@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from skep.access.keys import Minted, mint
 from skep.clock import Instant
-from skep.keys import VERBS_OF, Grant, Role, Verb
+from skep.model.key import VERBS_OF, Grant, Role, Verb
 from skep.testing.server import RunningServer
 from tests.http.driver import Reply
 

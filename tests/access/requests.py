@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from skep.http.need import Reach
 from skep.http.operation import Operation
-from skep.keys import Verb
+from skep.model.key import Verb
 from skep.wire.log import ARROW
 from tests.access.driver import Caller, Door
 from tests.http.driver import Reply

@@ -12,7 +12,7 @@ import pytest
 from skep.access import keys
 from skep.access.scopes import includes, is_within, matches
 from skep.clock import Instant
-from skep.keys import Grant, Verb
+from skep.model.key import Grant, Verb
 from tests.access.driver import Door
 from tests.access.requests import ALL
 from tests.support.process import run_skep

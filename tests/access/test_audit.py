@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skep.http.auditing import is_audited, told, verb_of
-from skep.keys import AuditEntry, Outcome, Verb
+from skep.model.key import AuditEntry, Outcome, Verb
 from tests.access.driver import Caller, Door
 from tests.access.requests import ALL
 

@@ -7,7 +7,7 @@ import http.client
 import pytest
 
 import skep
-from skep.keys import Role, Verb
+from skep.model.key import Role, Verb
 from skep.wire.access import GrantItem
 from skep.wire.log import ARROW
 from tests.access.driver import Door

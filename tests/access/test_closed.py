@@ -16,7 +16,7 @@ from skep.access.administering import KeyDesk
 from skep.clock import Instant, ManualClock, seconds
 from skep.config import AccessSettings
 from skep.engine import Engine
-from skep.keys import EVERY, Grant, Verb
+from skep.model.key import EVERY, Grant, Verb
 from skep.server import OPEN_ACCESS, open_engine, open_gate
 from skep.store.migrate import load_migrations
 from tests.support.process import run_skep

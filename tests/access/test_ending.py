@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from skep.clock import Instant, ManualClock, seconds
 from skep.config import AccessSettings
-from skep.keys import Verb
+from skep.model.key import Verb
 from skep.testing.server import running_server
 from tests.access.driver import Caller, Door
 from tests.http.driver import Reply

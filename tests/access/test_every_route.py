@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.http.need import Reach
-from skep.keys import Grant, Verb
+from skep.model.key import Grant, Verb
 from tests.access.driver import Door
 from tests.access.requests import ALL, SECRET, guarded_operations, lease_in, made
 

@@ -6,7 +6,7 @@ import json
 
 from skep.access.keys import mint
 from skep.clock import Instant
-from skep.keys import Grant, Verb
+from skep.model.key import Grant, Verb
 from tests.access.driver import Door
 
 

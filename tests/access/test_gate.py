@@ -14,7 +14,7 @@ from skep.config import AccessSettings
 from skep.engine.access import Access
 from skep.engine.inflight import InFlight
 from skep.errors import Code, SkepError
-from skep.keys import Grant, KeyRecord, Verb
+from skep.model.key import Grant, KeyRecord, Verb
 from tests.engine.recording import RecordingStore
 from tests.support.reference_store import ReferenceStore
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skep.keys import Verb
+from skep.model.key import Verb
 from tests.access.driver import Caller, Door
 from tests.access.requests import ALL
 

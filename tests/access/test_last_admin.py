@@ -15,7 +15,7 @@ from skep.client import Client
 from skep.clock import Instant, seconds
 from skep.config import AccessSettings
 from skep.errors import Code, SkepError
-from skep.keys import EVERY, Grant, Verb
+from skep.model.key import EVERY, Grant, Verb
 from skep.testing.server import RunningServer, running_server
 from tests.support.process import run_skep
 

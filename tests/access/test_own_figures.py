@@ -13,9 +13,9 @@ import pytest
 from skep.clock import Instant, ManualClock
 from skep.config import AccessSettings, EngineSettings, OperationSettings
 from skep.http.need import Reach
-from skep.keys import Verb
 from skep.model import NewMessage, PushBatch, QueueKey
-from skep.operations import QueuedReason
+from skep.model.key import Verb
+from skep.model.operation import QueuedReason
 from skep.testing.server import RunningServer, running_server
 from tests.access.driver import Caller, Door
 from tests.access.requests import ALL, guarded_operations, lease_in, made

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skep.keys import Verb
+from skep.model.key import Verb
 from skep.wire.log import ARROW
 from tests.access.driver import Door
 from tests.access.requests import arrow

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from skep.http.auditing import is_audited
-from skep.keys import Verb
+from skep.model.key import Verb
 from tests.access.driver import Caller, Door
 from tests.access.requests import ALL
 from tests.http.driver import Reply

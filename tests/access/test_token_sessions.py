@@ -20,7 +20,7 @@ from skep.config import AccessSettings
 from skep.engine.access import Access
 from skep.engine.inflight import InFlight
 from skep.errors import Code, SkepError
-from skep.keys import SessionDetail
+from skep.model.key import SessionDetail
 from tests.access.test_tokens import OTHER_RSA, RSA, SECRET, Issuer, Published, jwk, jwks, published
 from tests.engine.driver import until
 from tests.support.reference_store import ReferenceStore

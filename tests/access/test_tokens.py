@@ -22,7 +22,7 @@ from skep.access.tokens import Tokens, Verified
 from skep.clock import MICROS_PER_SECOND, ManualClock
 from skep.config import AccessSettings
 from skep.errors import SkepError
-from skep.keys import Verb
+from skep.model.key import Verb
 from skep.testing.server import running_server
 from tests.access.driver import Door
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from playwright.sync_api import Page, expect
 
 from skep.model import NewMessage, PushBatch, QueueKey
-from skep.operations import QueuedReason
+from skep.model.operation import QueuedReason
 from skep.testing.server import RunningServer
 from tests.browser.screen import Screen
 from tests.http.driver import Api

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from skep.config import AccessSettings
-from skep.keys import Verb
+from skep.model.key import Verb
 from skep.testing.server import RunningServer, running_server
 from tests.access.driver import Door
 from tests.browser.screen import Screen

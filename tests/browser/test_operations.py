@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from skep.config import EngineSettings, OperationSettings
 from skep.model import NewMessage, PushBatch, QueueKey
-from skep.operations import QueuedReason
+from skep.model.operation import QueuedReason
 from skep.testing.server import RunningServer, running_server
 from tests.browser.screen import Screen
 from tests.http.driver import Api

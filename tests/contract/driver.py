@@ -44,10 +44,10 @@ from skep.model import (
     Start,
     Token,
 )
-from skep.records import Effect, EntityEvent, EntityKey, EntityState, NewEvent, Receipt, ReceiptKey
+from skep.model.record import Effect, EntityEvent, EntityKey, EntityState, NewEvent, Receipt, ReceiptKey
+from skep.model.transaction import Transaction, TransactionOutcome, fingerprint_of
+from skep.model.upkeep import Chore
 from skep.store.protocol import Store
-from skep.transactions import Transaction, TransactionOutcome, fingerprint_of
-from skep.upkeep import Chore
 
 PLENTY = 1000
 

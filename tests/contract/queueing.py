@@ -7,7 +7,7 @@ from typing import Any
 
 from skep.ids import Id
 from skep.model import NewMessage, PushBatch, Settlement, Token
-from skep.operations import (
+from skep.model.operation import (
     Claim,
     Claimed,
     ClaimLimits,

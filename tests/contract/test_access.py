@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.clock import Instant, seconds
-from skep.keys import AuditDetail, AuditEntry, KeyRecord
+from skep.model.key import AuditDetail, AuditEntry, KeyRecord
 from tests.contract.driver import Driver
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep.arrow.log import LogPiece, LogRange, NewRows
 from skep.clock import Instant
-from skep.columns import LogPiece, LogRange, NewRows
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, LOG_CHUNK, ClearScope, Ordering, Seq
 from skep.store.postgres.reading import SLICE_ROWS

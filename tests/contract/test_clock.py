@@ -8,9 +8,9 @@ import pytest
 from skep.clock import Instant, ManualClock, seconds
 from skep.errors import Code
 from skep.ids import IdMint
-from skep.keys import SessionRecord
 from skep.model import NO_DEAD_LETTER_QUEUE, Ordering, PushStatus, Retry, Tried
-from skep.records import Report
+from skep.model.key import SessionRecord
+from skep.model.record import Report
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops
 

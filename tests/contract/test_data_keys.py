@@ -6,9 +6,9 @@ import hashlib
 
 import msgspec
 
-from skep.data_keys import WrappedKey
 from skep.ids import Id
 from skep.model import QueueKey
+from skep.model.data_key import WrappedKey
 from tests.contract.driver import Driver
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from skep.errors import Code, SkepError
 from skep.model import PushStatus, SettleStatus
-from skep.records import Effect, NewEvent
-from skep.transactions import Transaction
+from skep.model.record import Effect, NewEvent
+from skep.model.transaction import Transaction
 from tests.contract.driver import Driver, payloads
 
 

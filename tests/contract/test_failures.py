@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from skep.histories import FailedAttempt, Journey
 from skep.model import QUEUE_MODE_GROUP, Ordering, Outcome, Retry, Seq
+from skep.model.history import FailedAttempt, Journey
 from skep.store.rules import FAILURE_BYTES, FAILURES_KEPT
 from tests.contract.driver import Driver
 

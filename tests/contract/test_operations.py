@@ -17,13 +17,7 @@ from skep.model import (
     PushStatus,
     SettleStatus,
 )
-from skep.operations import (
-    GivenBack,
-    Kind,
-    OperationStatus,
-    decode_result,
-    encode_push,
-)
+from skep.model.operation import GivenBack, Kind, OperationStatus, decode_result, encode_push
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops, texts
 

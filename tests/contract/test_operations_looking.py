@@ -6,7 +6,7 @@ from typing import Any
 
 from skep.clock import Instant, seconds
 from skep.ids import Id
-from skep.operations import Kind, OperationFilter, OperationStatus
+from skep.model.operation import Kind, OperationFilter, OperationStatus
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops
 

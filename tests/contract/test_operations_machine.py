@@ -16,7 +16,7 @@ from skep.clock import Instant, ManualClock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import MessageFilter, NewMessage, Ordering, PushBatch, QueueKey, QueueSettings, Token
-from skep.operations import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, push_groups
+from skep.model.operation import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, push_groups
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
@@ -86,7 +86,7 @@ class OperationsMachine(RuleBasedStateMachine):
 
     @rule(places=PLACES)
     def transact(self, places: list[tuple[str, str]]) -> None:
-        from skep.transactions import Transaction
+        from skep.model.transaction import Transaction
 
         transaction = Transaction([], self.batch(places))
         ours, theirs = self.both(lambda store: store.transact([transaction], self.now))

@@ -8,7 +8,7 @@ import pytest
 
 from skep.errors import Code, SkepError
 from skep.model import Ordering, PushBatch
-from skep.operations import Kind, NewOperations
+from skep.model.operation import Kind, NewOperations
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops, texts
 from tests.contract.test_bulk import rows

@@ -6,9 +6,9 @@ import pytest
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.histories import Journey, Moment, TraceEvent
 from skep.ids import Id
 from skep.model import SEALED_TYPE, DeadReason, Edited, Seq
+from skep.model.history import Journey, Moment, TraceEvent
 from skep.store.rules import PAST_SECONDS, TRACE_EVENTS_SECONDS
 from tests.contract.driver import Driver
 

@@ -7,7 +7,7 @@ import pytest
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import NO_DEAD_LETTER_QUEUE, NO_GROUP, DeadReason, PushStatus
-from skep.records import Buried, Endpoint, Report, Unfit
+from skep.model.record import Buried, Endpoint, Report, Unfit
 from tests.contract.driver import Driver, payloads
 
 URL = "https://example.invalid/hook"

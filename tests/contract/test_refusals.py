@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.clock import Instant
-from skep.refusals import Refusal
+from skep.model.refusal import Refusal
 from skep.store.refusals import REFUSALS_KEPT
 from tests.contract.driver import Driver
 

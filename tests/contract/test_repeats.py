@@ -26,11 +26,11 @@ from skep.model import (
     Start,
     StartMode,
 )
-from skep.operations import decode_result
+from skep.model.operation import decode_result
+from skep.model.transaction import Transaction, fingerprint_of
 from skep.store.outcomes import REMEMBER_SECONDS
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
-from skep.transactions import Transaction, fingerprint_of
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops
 from tests.support.owned_store import OwnedStore

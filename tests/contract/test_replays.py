@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skep.errors import Code, SkepError
-from skep.histories import ReplayRecord
 from skep.model import DeadReason, Seq
+from skep.model.history import ReplayRecord
 from tests.contract.driver import Driver
 
 

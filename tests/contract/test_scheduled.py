@@ -13,7 +13,7 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import ClearScope, Ordering, PushStatus, Seq, Tried
-from skep.scheduled import Change, Changed, Place, ScheduledFilter, ScheduledMessage
+from skep.model.scheduled import Change, Changed, Place, ScheduledFilter, ScheduledMessage
 from skep.store.sqlite import SqliteStore
 from tests.contract.driver import Driver, payloads
 from tests.support.reference_store import ReferenceStore
@@ -341,7 +341,7 @@ async def test_I13_a_push_that_was_tried_finds_its_message_wherever_it_was_moved
 async def test_a_walk_over_many_that_do_not_fit_is_bounded_and_goes_on(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skep.scheduled.WALK_ROWS", 5)
+    monkeypatch.setattr("skep.model.scheduled.WALK_ROWS", 5)
     await driver.push(*(str(number) for number in range(12)), deliver_at=driver.later(10), partition="many")
     await driver.push("one", deliver_at=driver.later(20), partition="few", trace_id=driver.mint.mint())
 
@@ -359,7 +359,7 @@ async def test_a_step_ends_once_it_has_enough_bytes(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, what: Change
 ) -> None:
     """However large payloads are: whoever pushes meanwhile waits for one step, and its rows are in memory."""
-    monkeypatch.setattr("skep.scheduled.STEP_BYTES", 10)
+    monkeypatch.setattr("skep.model.scheduled.STEP_BYTES", 10)
     await driver.push("first 6", "second", "third", "fourth", "much larger than a step", deliver_at=driver.later(10))
     mark = await driver.store.scheduled.mark(driver.key())
     steps, after = [], None
@@ -380,7 +380,7 @@ async def test_a_step_ends_once_it_has_enough_bytes(
 async def test_a_promotion_ends_once_it_has_enough_bytes_and_says_that_there_is_more(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skep.scheduled.STEP_BYTES", 10)
+    monkeypatch.setattr("skep.model.scheduled.STEP_BYTES", 10)
     texts = ["first 6", "second", "third", "fourth", "much larger than a step"]
     await driver.push(*texts, deliver_at=driver.later(10))
     driver.clock.advance(10)
@@ -396,7 +396,7 @@ async def test_a_promotion_ends_once_it_has_enough_bytes_and_says_that_there_is_
 async def test_a_walk_over_many_queues_is_bounded_and_goes_on_in_the_order_of_time(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skep.scheduled.WALK_ROWS", 7)
+    monkeypatch.setattr("skep.model.scheduled.WALK_ROWS", 7)
     times: dict[str, list[float]] = {"a": [1, 2, 3, 4, 5, 20], "b": [6, 7, 8, 9], "c": [2.5, 30]}
     for queue, waits in times.items():
         for at in waits:

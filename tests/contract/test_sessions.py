@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from skep.clock import Instant, seconds
-from skep.keys import KeyRecord, SessionRecord
+from skep.model.key import KeyRecord, SessionRecord
 from skep.store.access import SESSIONS_MAX
 from tests.contract.driver import Driver
 

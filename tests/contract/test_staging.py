@@ -8,10 +8,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from skep.chunks import plain_chunk, rich_chunk
+from skep.arrow.staged import plain_chunk, rich_chunk
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, NewMessage, Ordering
-from skep.staging import Attempt, Chunk, EpochKey, PublishedAnswer
+from skep.model.staging import Attempt, Chunk, EpochKey, PublishedAnswer
 from tests.contract.driver import Driver, payloads
 
 DAY = 86_400.0

@@ -52,12 +52,12 @@ from skep.model import (
     StartMode,
     Token,
 )
-from skep.records import Effect, EntityKey, NewEvent, Receipt, ReceiptKey
-from skep.scheduled import Change, ScheduledFilter
+from skep.model.record import Effect, EntityKey, NewEvent, Receipt, ReceiptKey
+from skep.model.scheduled import Change, ScheduledFilter
+from skep.model.transaction import Transaction
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
-from skep.transactions import Transaction
 from tests.contract.driver import check_account, check_depth, check_entity
 from tests.support.reference import EXPIRED_LEASE, Group, Log
 from tests.support.reference_store import ReferenceStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skep.clock import Instant
-from skep.histories import LeaseTime
 from skep.model import QUEUE_MODE_GROUP, Ordering, Retry
+from skep.model.history import LeaseTime
 from tests.contract.driver import Driver
 
 ORDERINGS = [Ordering.PER_KEY, Ordering.UNORDERED]

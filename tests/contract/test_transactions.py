@@ -6,7 +6,7 @@ import pytest
 
 from skep.errors import Code
 from skep.model import Outcome, PushStatus, Retry, SettleStatus
-from skep.transactions import Transaction
+from skep.model.transaction import Transaction
 from tests.contract.driver import Driver, payloads
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.model import PushBatch, PushStatus, Tried
-from skep.records import Receipt, ReceiptKey
+from skep.model.record import Receipt, ReceiptKey
 from tests.contract.driver import Driver
 
 

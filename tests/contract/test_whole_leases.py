@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from skep.errors import Code
-from skep.histories import Journey
 from skep.model import QUEUE_MODE_GROUP, WHOLE_LEASE, Delivery, Ordering, Outcome, Seq, Settlement, SettleResult
 from skep.model import SettleStatus as Status
+from skep.model.history import Journey
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops
 

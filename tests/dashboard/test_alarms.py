@@ -12,7 +12,7 @@ import pytest
 
 from skep.clock import Instant, ManualClock
 from skep.config import AccessSettings
-from skep.keys import Verb
+from skep.model.key import Verb
 from skep.observe.failures import PAIRS_PER_SECOND, WINDOW_SECONDS, Failures
 from skep.observe.metrics import Meter
 from skep.observe.tally import Tally, keep_of_ended

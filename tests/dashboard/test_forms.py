@@ -8,8 +8,8 @@ import pytest
 
 from skep.config import AccessSettings
 from skep.dashboard.setting_help import HELP
-from skep.keys import Verb
 from skep.model import QueueSettings
+from skep.model.key import Verb
 from skep.testing.server import RunningServer, running_server
 from tests.access.driver import Door
 from tests.dashboard.visitor import Shown, Visitor

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from skep.config import AccessSettings
-from skep.keys import Grant, Verb
+from skep.model.key import Grant, Verb
 from skep.spec import load, to_json
 from skep.testing.server import RunningServer, running_server
 from tests.access.driver import Caller, Door

@@ -11,8 +11,8 @@ from skep.engine import Engine
 from skep.engine.admission import Admission, Decision, Figures, Gate
 from skep.errors import Code, SkepError
 from skep.model import PushStatus, SettleStatus
-from skep.operations import QueuedReason
-from skep.upkeep import Connections
+from skep.model.operation import QueuedReason
+from skep.model.upkeep import Connections
 from tests.engine.driver import ORDERS, EngineDriver, message
 from tests.engine.recording import RecordingStore
 

@@ -23,7 +23,7 @@ from skep.model import (
     SettleStatus,
     Token,
 )
-from skep.operations import ClaimLimits, Kind, OperationStatus, decode_result
+from skep.model.operation import ClaimLimits, Kind, OperationStatus, decode_result
 from tests.engine.driver import ORDERS, EngineDriver, message, settlement, until
 from tests.engine.recording import RecordingStore
 from tests.engine.test_encryption import MASTERS

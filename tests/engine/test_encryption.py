@@ -36,9 +36,9 @@ from skep.model import (
     Settlement,
     SettleResult,
 )
-from skep.operations import Kind, NewOperations
+from skep.model.operation import Kind, NewOperations
+from skep.model.staging import Attempt, EpochKey
 from skep.server import open_engine, open_store
-from skep.staging import Attempt, EpochKey
 from tests.engine.driver import settlement, until
 
 PAYMENTS = QueueKey("payments")

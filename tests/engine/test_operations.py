@@ -22,7 +22,7 @@ from skep.model import (
     QueueSettings,
     SettleStatus,
 )
-from skep.operations import Kind, Operation, OperationStatus, QueuedReason, decode_result
+from skep.model.operation import Kind, Operation, OperationStatus, QueuedReason, decode_result
 from tests.engine.driver import ORDERS, EngineDriver, message, settlement, until
 from tests.engine.recording import RecordingStore
 
@@ -226,7 +226,7 @@ async def test_a_claim_of_a_dead_server_is_taken_over_when_its_time_is_up(
     outcome = await queue(driver, "1")
     await driver.quiet()
     from skep.model import Token
-    from skep.operations import ClaimLimits
+    from skep.model.operation import ClaimLimits
 
     dead = await store.inner.claim_operations("dead", Token(bytes(16)), ClaimLimits(), driver.engine.now())
     assert [one.id for one in dead.operations] == [outcome.operations[0].id if outcome.operations else None]

@@ -7,7 +7,7 @@ import pytest
 from skep.clock import Instant, seconds
 from skep.dashboard.charts import charts
 from skep.engine.past import steady
-from skep.histories import Moment
+from skep.model.history import Moment
 from tests.engine.driver import EngineDriver
 
 A_MINUTE = 60

@@ -13,7 +13,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import PushStatus, QueueKey
-from skep.records import Effect, EntityKey, NewEvent, Receipt, ReceiptKey, Report
+from skep.model.record import Effect, EntityKey, NewEvent, Receipt, ReceiptKey, Report
 from tests.engine.driver import ORDERS, EngineDriver, message, settlement
 
 LAMP = EntityKey("Lamp", "1")

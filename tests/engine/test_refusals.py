@@ -11,7 +11,7 @@ from skep.clock import ManualClock
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
-from skep.refusals import Refusal
+from skep.model.refusal import Refusal
 from skep.store.refusals import REFUSALS_KEPT
 from skep.store.sqlite import SqliteStore
 from tests.engine.driver import until

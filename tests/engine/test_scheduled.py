@@ -14,7 +14,7 @@ from skep.config import EngineSettings, Limits
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.model import QueueSettings
-from skep.scheduled import Change, ScheduledFilter
+from skep.model.scheduled import Change, ScheduledFilter
 from skep.server import open_engine
 from tests.engine.driver import ORDERS, answer, message, until
 

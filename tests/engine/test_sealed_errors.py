@@ -11,7 +11,6 @@ from skep.clock import ManualClock
 from skep.crypto.master import MasterKeys, new_master_line
 from skep.engine import Engine
 from skep.engine.encryption import UNREADABLE_ERROR
-from skep.histories import Journey
 from skep.model import (
     DEFAULT_PARTITION,
     SEALED_ERROR,
@@ -23,6 +22,7 @@ from skep.model import (
     Retry,
     Seq,
 )
+from skep.model.history import Journey
 from skep.server import open_engine
 
 PAYMENTS = QueueKey("payments")

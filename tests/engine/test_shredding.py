@@ -19,10 +19,10 @@ import pytest
 
 from skep.clock import Instant, ManualClock
 from skep.crypto.master import MasterKeys, new_master_line
-from skep.data_keys import WrappedKey
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.model import DeadLetterFilter, NewMessage, Outcome, QueueKey, QueueSettings, Seq
+from skep.model.data_key import WrappedKey
 from skep.server import open_engine
 from skep.store.sqlite import SqliteStore
 from tests.engine.driver import settlement

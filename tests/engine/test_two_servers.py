@@ -16,7 +16,7 @@ from skep.config import EngineSettings, OperationSettings
 from skep.engine import Engine
 from skep.engine.operations import TELL_SECONDS
 from skep.model import DeadLetterFilter, Delivery, Outcome, PopResult, QueueChanges, QueueKey, QueueSettings, Start
-from skep.operations import Kind, OperationStatus
+from skep.model.operation import Kind, OperationStatus
 from skep.server import open_engine
 from tests.engine.driver import ORDERS, answer, message, settlement, until
 from tests.support.owned_store import owned

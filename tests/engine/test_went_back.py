@@ -20,12 +20,12 @@ from skep.config import AccessSettings
 from skep.crypto.master import MasterKeys, new_master_line
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.keys import Grant, Verb
 from skep.model import QueueChanges, QueueKey, QueueSettings
+from skep.model.key import Grant, Verb
+from skep.model.system_event import SystemEventKind
 from skep.server import Opened, open_engine, open_server
 from skep.spec import load
 from skep.store.postgres import PostgresStore
-from skep.system_events import SystemEventKind
 from tests.engine.driver import ORDERS, message, until
 
 MASTERS = MasterKeys(new_master_line("first"))

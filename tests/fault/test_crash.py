@@ -27,7 +27,7 @@ from skep.model import (
     StoredMessage,
     Token,
 )
-from skep.scheduled import Change
+from skep.model.scheduled import Change
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore

@@ -11,8 +11,8 @@ import pytest
 from skep.clock import ManualClock
 from skep.errors import Code, SkepError
 from skep.model import Outcome, PushBatch, PushStatus, Retry, Seq, Settlement, SettleStatus
+from skep.model.transaction import Transaction, fingerprint_of
 from skep.store.postgres import PostgresStore
-from skep.transactions import Transaction, fingerprint_of
 from tests.contract.driver import Driver
 from tests.support.proxy import Proxy
 

@@ -17,8 +17,8 @@ from skep.clock import ManualClock
 from skep.config import AccessSettings
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.keys import Grant, Verb
 from skep.model import QueueChanges, QueueKey
+from skep.model.key import Grant, Verb
 from skep.server import open_engine
 from tests.support.postgres import PostgresServer, running_postgres
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep.columns import LOG_SCHEMA, POPPED_SCHEMA
+from skep.arrow.log import LOG_SCHEMA, POPPED_SCHEMA
 from skep.wire.log import ARROW
 from tests.engine.driver import until
 from tests.http.driver import Api, Reply

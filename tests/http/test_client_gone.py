@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skep.columns import LogPiece
+from skep.arrow.log import LogPiece
 from skep.config import HttpLimits
 from skep.http import arrow
 from skep.http.bodies import Bodies

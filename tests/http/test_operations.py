@@ -15,7 +15,7 @@ from skep.clock import MICROS_PER_SECOND, ManualClock
 from skep.config import EngineSettings, OperationSettings
 from skep.ids import parse_id
 from skep.model import SettleStatus
-from skep.operations import OperationStatus
+from skep.model.operation import OperationStatus
 from skep.testing.server import RunningServer, running_server
 from tests.engine.driver import until
 from tests.http.driver import Api, Reply

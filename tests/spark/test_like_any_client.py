@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import skep
 from skep.config import AccessSettings
 from skep.errors import Code, SkepError
-from skep.keys import Verb
+from skep.model.key import Verb
 from skep.spark.options import sink_options
 from skep.spark.sink import TableWriter
 from skep.spec import load

@@ -13,7 +13,7 @@ from skep.engine.spooling import kept
 from skep.engine.spooling.segments import FRAME_BYTES, HEADER_BYTES, Damage, Found, frame, new_header
 from skep.engine.spooling.slots import read_segment
 from skep.model import NewMessage, PushBatch, QueueKey, Tried
-from skep.records import Receipt, ReceiptKey
+from skep.model.record import Receipt, ReceiptKey
 from tests.spool.samples import MINT, record
 
 BODIES = [b"", b"one", b"x" * 40, b"three"]

@@ -24,8 +24,8 @@ from skep.model import (
     QueueSettings,
     Token,
 )
-from skep.operations import ClaimLimits, Kind, NewOperations
-from skep.records import Receipt, ReceiptKey
+from skep.model.operation import ClaimLimits, Kind, NewOperations
+from skep.model.record import Receipt, ReceiptKey
 from tests.engine.test_encryption import MASTERS
 from tests.spool.driver import SpoolDriver
 from tests.spool.outage import CutOff

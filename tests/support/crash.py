@@ -47,11 +47,11 @@ from skep.model import (
     Start,
     Token,
 )
-from skep.records import Effect, EntityKey, NewEvent, Receipt, ReceiptKey
-from skep.scheduled import Change, ScheduledFilter
+from skep.model.record import Effect, EntityKey, NewEvent, Receipt, ReceiptKey
+from skep.model.scheduled import Change, ScheduledFilter
+from skep.model.transaction import Transaction
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
-from skep.transactions import Transaction
 from tests.support.history import Call, Recorder
 
 Q, U, NEXT, OLD, BRIEF, POISONED = (QueueKey(name, "crash") for name in ("q", "u", "next", "old", "brief", "poisoned"))

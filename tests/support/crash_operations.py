@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from skep.clock import ManualClock
 from skep.ids import IdMint
 from skep.model import NewMessage, PushBatch, QueueKey, Token
-from skep.operations import ClaimLimits, GivenBack, Kind, NewOperations
+from skep.model.operation import ClaimLimits, GivenBack, Kind, NewOperations
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.support.crash import CrashingVfs

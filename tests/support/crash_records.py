@@ -7,9 +7,9 @@ from collections import defaultdict
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import SettleStatus, StoredMessage
-from skep.records import Effect, ReceiptKey
+from skep.model.record import Effect, ReceiptKey
+from skep.model.transaction import Transaction
 from skep.store.protocol import Store
-from skep.transactions import Transaction
 from tests.contract.driver import check_entity
 from tests.support.crash import LIMIT
 from tests.support.history import History

@@ -8,11 +8,11 @@ from multiprocessing.connection import Connection
 
 import pyarrow as pa
 
-from skep.chunks import plain_chunk, rich_chunk
+from skep.arrow.staged import plain_chunk, rich_chunk
 from skep.clock import Instant, ManualClock, seconds
 from skep.ids import IdMint
 from skep.model import NewMessage, QueueKey
-from skep.staging import Attempt, Chunk, EpochKey
+from skep.model.staging import Attempt, Chunk, EpochKey
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.support.crash import CrashingVfs

@@ -47,8 +47,8 @@ from skep.model import (
     StoredMessage,
     Token,
 )
+from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.protocol import Store
-from skep.transactions import Transaction, TransactionOutcome
 
 GroupKey = tuple[QueueKey, str]
 

@@ -14,7 +14,6 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import FailedAttempt, FinishedLease, ReplayRecord, RetentionPass
 from skep.ids import Id
 from skep.model import (
     DEAD_LETTER_SUFFIX,
@@ -35,7 +34,8 @@ from skep.model import (
     StartMode,
     Token,
 )
-from skep.transactions import TransactionOutcome
+from skep.model.history import FailedAttempt, FinishedLease, ReplayRecord, RetentionPass
+from skep.model.transaction import TransactionOutcome
 
 State = Literal["pending", "open", "completed", "dead", "expired"]
 UNSETTLED: tuple[State, ...] = ("pending", "open")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.clock import Instant
-from skep.keys import AuditDetail, AuditEntry, KeyRecord, SessionRecord
+from skep.model.key import AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.store.access import KEYS_MAX, SESSIONS_MAX
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skep.clock import Instant
-from skep.data_keys import WrappedKey
 from skep.ids import Id
+from skep.model.data_key import WrappedKey
 
 
 class ReferenceDataKeys:

@@ -24,7 +24,7 @@ from skep.model import (
     SettleResult,
     Token,
 )
-from skep.operations import (
+from skep.model.operation import (
     PRIORITY,
     Claim,
     Claimed,

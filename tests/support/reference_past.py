@@ -8,7 +8,9 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import (
+from skep.ids import Id
+from skep.model import DeadLetter, QueueKey, Seq, SettleStatus
+from skep.model.history import (
     Death,
     FailedAttempt,
     FinishedLease,
@@ -19,8 +21,6 @@ from skep.histories import (
     TraceEvent,
     TraceName,
 )
-from skep.ids import Id
-from skep.model import DeadLetter, QueueKey, Seq, SettleStatus
 from tests.support.reference import Log
 from tests.support.reference_views import ReferenceViews
 

@@ -23,7 +23,7 @@ from skep.model import (
     QueueSettings,
     Seq,
 )
-from skep.records import (
+from skep.model.record import (
     MAX_BYTES,
     AppRecord,
     Buried,

@@ -6,7 +6,7 @@ import builtins
 from collections import Counter
 from collections.abc import Sequence
 
-from skep.refusals import Refusal
+from skep.model.refusal import Refusal
 from skep.store.refusals import REFUSALS_KEPT
 
 

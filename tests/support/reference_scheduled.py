@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from skep.clock import Instant
 from skep.model import QueueKey, Seq
-from skep.scheduled import (
+from skep.model.scheduled import (
     Change,
     Changed,
     Place,
@@ -17,7 +17,7 @@ from skep.scheduled import (
     ScheduledPage,
     Waiting,
 )
-from skep.upkeep import Chore
+from skep.model.upkeep import Chore
 from tests.support.reference import Log, Scheduled
 
 if TYPE_CHECKING:

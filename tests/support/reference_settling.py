@@ -20,7 +20,7 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
-from skep.transactions import TransactionOutcome
+from skep.model.transaction import TransactionOutcome
 from tests.support.reference import Answer, Group, Lease, Log
 from tests.support.reference_views import ReferenceViews
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from skep.chunks import Unpacked
+from skep.arrow.staged import Unpacked
 from skep.clock import Instant
 from skep.ids import Id, id_after, ids_from
 from skep.model import NewMessage, PushBatch, PushOutcome
-from skep.records import PipelineRun, Receipt
-from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
+from skep.model.record import PipelineRun, Receipt
+from skep.model.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
 from skep.store.rules import PIPELINE_RUNS
 from tests.support.copies import copied
 from tests.support.reference_records import ReferenceRecords

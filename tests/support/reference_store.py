@@ -13,10 +13,9 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET
 
+from skep.arrow.log import LogPiece, LogRange, NewRows
 from skep.clock import Instant, seconds
-from skep.columns import LogPiece, LogRange, NewRows
 from skep.errors import Code, SkepError
-from skep.histories import RetentionPass
 from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
@@ -59,11 +58,12 @@ from skep.model import (
     StartMode,
     Token,
 )
-from skep.operations import operations_ahead
+from skep.model.history import RetentionPass
+from skep.model.operation import operations_ahead
+from skep.model.system_event import EventPosition, SystemEvents
+from skep.model.transaction import Transaction, TransactionOutcome
+from skep.model.upkeep import Chore, Connections
 from skep.store.rules import check_sealed
-from skep.system_events import EventPosition, SystemEvents
-from skep.transactions import Transaction, TransactionOutcome
-from skep.upkeep import Chore, Connections
 from skep.wire.times import to_datetime
 from tests.support.copies import copied
 from tests.support.reference import EXPIRED_LEASE, UNSETTLED, ClosedLogs, Entry, Group, Lease, Log, Scheduled

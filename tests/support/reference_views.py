@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
-from skep.histories import FinishedLease, RetentionPass
 from skep.ids import Id
 from skep.model import (
     DeadLetter,
@@ -24,7 +23,8 @@ from skep.model import (
     Seq,
     StoredMessage,
 )
-from skep.records import MAX_BYTES
+from skep.model.history import FinishedLease, RetentionPass
+from skep.model.record import MAX_BYTES
 from tests.support.reference import Entry, Group, Log, Reference
 
 NEVER = Instant(0)

@@ -36,7 +36,7 @@ from skep.model import (
     StoredMessage,
     Token,
 )
-from skep.transactions import Transaction
+from skep.model.transaction import Transaction
 from tests.support.history import Call, History, Recorder, check
 from tests.support.reference import Group, Log
 from tests.support.reference_store import ReferenceStore

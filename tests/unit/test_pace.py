@@ -8,8 +8,8 @@ import pytest
 
 from skep.clock import Instant
 from skep.engine.pace import Cause, Pace, Percentiles, Timing, Trend, pace, percentiles, timings
-from skep.histories import LeaseTime
 from skep.model import QUEUE_MODE_GROUP, GroupStats, QueueKey, QueueStats, Rates, Seq
+from skep.model.history import LeaseTime
 
 KEY = QueueKey("orders")
 SLOW = {QUEUE_MODE_GROUP: Timing(None, Percentiles(100, 1.2, 4.0, 9.0))}

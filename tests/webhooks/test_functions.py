@@ -13,7 +13,7 @@ import pytest
 
 import skep
 from skep.clock import Instant, ManualClock
-from skep.records import Receipt, ReceiptKey
+from skep.model.record import Receipt, ReceiptKey
 from skep.spec import load
 from skep.testing.server import running_server
 from skep.webhooks.calling import Ran

@@ -12,7 +12,7 @@ import skep
 from skep.clock import ManualClock
 from skep.ids import id_text
 from skep.model import QueueKey
-from skep.records import EntityKey
+from skep.model.record import EntityKey
 from skep.spec import load
 from skep.testing.server import RunningServer, running_server
 from tests.webhooks import signing

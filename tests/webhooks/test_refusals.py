@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 import skep
 from skep.clock import ManualClock
 from skep.config import AccessSettings
-from skep.keys import Verb
-from skep.refusals import Refusal
+from skep.model.key import Verb
+from skep.model.refusal import Refusal
 from skep.spec import load, to_json
 from skep.store.refusals import REFUSALS_KEPT, RefusalStore
 from skep.testing.server import running_server

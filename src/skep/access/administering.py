@@ -13,7 +13,7 @@ from skep.access.principal import Principal
 from skep.clock import Instant
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
-from skep.keys import EVERY, KEY_OWNER, Grant, KeyRecord, Verb
+from skep.model.key import EVERY, KEY_OWNER, Grant, KeyRecord, Verb
 
 PAGE = 1_000
 

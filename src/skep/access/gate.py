@@ -22,7 +22,7 @@ from skep.clock import Clock, Instant
 from skep.config import AccessSettings
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
-from skep.keys import EVERY, KEY_OWNER, KeyRecord, Role, SessionRecord
+from skep.model.key import EVERY, KEY_OWNER, KeyRecord, Role, SessionRecord
 
 if TYPE_CHECKING:  # the extra `access` need not be installed
     from skep.access.tokens import Tokens

@@ -19,7 +19,7 @@ from skep.access.scopes import check_grants
 from skep.clock import Instant, seconds
 from skep.engine.access import FORGET_SECONDS
 from skep.errors import Code, SkepError
-from skep.keys import Grant, KeyDetail, KeyRecord
+from skep.model.key import Grant, KeyDetail, KeyRecord
 
 PREFIX = "skep_"
 ID_CHARACTERS = 16

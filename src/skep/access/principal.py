@@ -13,8 +13,8 @@ from skep.access import scopes
 from skep.access.limits import Bucket
 from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
-from skep.keys import EVERY, Grant, Signer, Verb
-from skep.records import DEFAULT_TENANT
+from skep.model.key import EVERY, Grant, Signer, Verb
+from skep.model.record import DEFAULT_TENANT
 
 DECISIONS = 4_096
 """Answers that are remembered per principal. Names are the caller's to choose, so there may be any number."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from skep.errors import Code, SkepError
-from skep.keys import EVERY, VERBS_OF, Grant, Role, Verb
-from skep.records import DEFAULT_TENANT
+from skep.model.key import EVERY, VERBS_OF, Grant, Role, Verb
+from skep.model.record import DEFAULT_TENANT
 
 GRANTS_MAX = 100
 PATTERNS_MAX = 100

@@ -22,7 +22,7 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import AccessSettings
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
-from skep.keys import KEY_OWNER, SessionDetail, SessionRecord
+from skep.model.key import KEY_OWNER, SessionDetail, SessionRecord
 
 TOKEN_BYTES = 32
 REMEMBERED = 20_000

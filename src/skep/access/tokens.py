@@ -20,7 +20,7 @@ from skep.access.scopes import check_grants
 from skep.clock import MICROS_PER_SECOND, Clock, Instant
 from skep.config import AccessSettings
 from skep.errors import Code, SkepError
-from skep.keys import Grant, Signer
+from skep.model.key import Grant, Signer
 from skep.wire.access import GrantItem
 
 SUBJECT_CHARACTERS = 200

@@ -20,7 +20,7 @@ from skep.clock import Clock, Instant, seconds
 from skep.engine import Engine
 from skep.errors import SkepError
 from skep.model import DEFAULT_TENANT, NewMessage, QueueKey
-from skep.records import AppRecord
+from skep.model.record import AppRecord
 from skep.spec import SpecError, from_json, off_loop_in_turns, secret_problems, validate
 from skep.spec.allowance import Steps
 from skep.spec.ir import Webhook

@@ -21,7 +21,7 @@ from skep.clock import Clock, Instant, seconds
 from skep.engine import Engine
 from skep.errors import SkepError
 from skep.model import NewMessage, QueueKey
-from skep.records import Receipt, ReceiptKey
+from skep.model.record import Receipt, ReceiptKey
 from skep.spec import apply_mapping
 
 RETRY_SECONDS = 1.0

@@ -59,7 +59,7 @@ def run(arguments: Sequence[str], commands: App = app) -> int:
 
 def _elsewhere(error: CycloptsError) -> str | None:
     """What to say of an option that is a setting of a queue, under the name that another queue has for it."""
-    from skep.setting_names import ELSEWHERE
+    from skep.model.setting_names import ELSEWHERE
 
     option = error.token.keyword or "" if isinstance(error, UnknownOptionError) else ""
     meant = ELSEWHERE.get(option.removeprefix("--").replace("-", "_"))

@@ -87,7 +87,7 @@ async def note(
 ) -> None:
     """Note in the audit log what was done here, and by whom."""
     from skep.http.auditing import verb_of
-    from skep.keys import SERVER, AuditDetail, Outcome
+    from skep.model.key import SERVER, AuditDetail, Outcome
 
     position = await engine.access.note_audit(me(), action, AUDIT_SECONDS)
     detail = AuditDetail(verb=verb_of(action), target=target, before=before, after=after)

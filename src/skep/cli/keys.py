@@ -68,7 +68,7 @@ def create(
     quiet
         Print nothing but the key.
     """
-    from skep.keys import Role, Verb
+    from skep.model.key import Role, Verb
     from skep.wire.access import GrantItem
 
     to = to or Connection()

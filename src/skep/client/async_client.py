@@ -120,7 +120,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
     async def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:
         """Lease messages as an Arrow IPC stream, for very many at a time; no bytes when there are none.
 
-        The columns are those of `skep.columns.POPPED_SCHEMA`. An ack of its ``lease_id`` completes all that is under it.
+        The columns are those of `skep.arrow.log.POPPED_SCHEMA`. An ack of its ``lease_id`` completes all that is under it.
         """
         return await self.run(calls.pop_arrow(queue, options))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from skep.client import access_calls, encryption_calls, record_calls
 from skep.client.exchange import Call
-from skep.records import Report
+from skep.model.record import Report
 from skep.wire.access import AuditView, GrantItem, KeyMade, KeyView
 from skep.wire.apps import AppDetail, Applied, AppRemoved, AppSummary
 from skep.wire.encryption import DataKeyView, Rewrapped, Shredded

@@ -40,7 +40,7 @@ class Following:
     ) -> bytes:
         """A range of the log, both ends included, as an Arrow IPC stream: whole, or an error.
 
-        The columns are those of `skep.columns.LOG_SCHEMA`, or only the ones that are named; ids are the 16 bytes of a UUID.
+        The columns are those of `skep.arrow.log.LOG_SCHEMA`, or only the ones that are named; ids are the 16 bytes of a UUID.
         """
         return self.run(log_calls.read_log(queue, first, last, limit, columns, partitions, compression))
 

@@ -14,7 +14,7 @@ from skep.client.exchange import OK, Answer, Call, Request, path_part
 from skep.client.pushed import Pushed, Queued
 from skep.client.reading import reader
 from skep.errors import Code, SkepError
-from skep.operations import LIVE, OperationStatus
+from skep.model.operation import LIVE, OperationStatus
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from skep.clock import Clock, seconds
 from skep.errors import Code, SkepError
 from skep.ids import IdMint, id_texts
 from skep.model import DEFAULT_PARTITION
-from skep.traceparent import TRACEPARENT, TRACESTATE
 from skep.wire.messages import PushedMessage, PushItem
 from skep.wire.times import to_datetime
+from skep.wire.traceparent import TRACEPARENT, TRACESTATE
 
 Headers = dict[str, str]
 Durability = Literal["stored", "buffered"]

@@ -13,7 +13,7 @@ from skep.client.looking_calls import PAGE_ROWS, delete, get, post
 from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.errors import Code, SkepError
-from skep.records import Report
+from skep.model.record import Report
 from skep.wire.apps import AppDetail, Applied, AppRemoved, AppsResponse
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset
 from skep.wire.entities import (

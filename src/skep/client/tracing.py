@@ -17,8 +17,8 @@ import msgspec
 
 from skep.client.error_texts import error_line
 from skep.errors import SkepError
-from skep.traceparent import TRACEPARENT, TRACESTATE, TraceContext, trace_context
 from skep.wire.messages import PoppedMessage
+from skep.wire.traceparent import TRACEPARENT, TRACESTATE, TraceContext, trace_context
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span, SpanContext

@@ -28,7 +28,7 @@ from skep.client.failures import ClosedError, UnreachableError
 from skep.client.plain import Heads, plain_servers
 from skep.client.settings import ClientSettings
 from skep.errors import Code, SkepError
-from skep.records import DEFAULT_TENANT
+from skep.model.record import DEFAULT_TENANT
 
 SETTLE_SECONDS = 0.03
 """How long a program that used the asynchronous client waits when it exits. The thread of pyreqwest may be about to let go of

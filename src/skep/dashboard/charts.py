@@ -10,7 +10,7 @@ import msgspec
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.engine import Engine
-from skep.histories import Moment
+from skep.model.history import Moment
 
 RANGES = {"1h": 3_600, "6h": 6 * 3_600, "24h": 86_400, "48h": 2 * 86_400}
 SPARK_WIDTH, SPARK_HEIGHT = 120, 22

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from skep.engine import Engine
 from skep.engine.attempts import Attempt
-from skep.histories import Journey
 from skep.model import StoredMessage
+from skep.model.history import Journey
 
 
 async def deliveries_of(engine: Engine, messages: Sequence[StoredMessage]) -> list[list[Attempt]]:

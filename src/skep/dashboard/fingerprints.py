@@ -10,8 +10,8 @@ from functools import lru_cache
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.histories import Death
 from skep.model import DeadReason, Seq
+from skep.model.history import Death
 
 LOOKED_AT = 2_500
 """Dead letters that one look takes in: the newest of a queue, or of several together."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from skep.clock import MICROS_PER_SECOND, Instant
-from skep.consumers import consumer_of
 from skep.dashboard.filters import quoted
+from skep.model.consumer import consumer_of
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")

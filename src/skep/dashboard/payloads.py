@@ -10,7 +10,7 @@ import msgspec
 
 from skep.errors import SkepError
 from skep.http.exchange import Answer
-from skep.strictness import check_depth
+from skep.strict_json import check_depth
 
 SHOWN_BYTES = 64 * 1024
 TREE_NODES = 600

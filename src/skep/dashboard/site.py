@@ -30,8 +30,8 @@ from skep.http.errors import error_answer, status_of
 from skep.http.exchange import Answer, Call
 from skep.http.need import ADMIN, OPEN, READ_LIST, Need
 from skep.http.operation import Media, Operation, Parameter
-from skep.keys import Verb
 from skep.model import QUEUE_MODE_GROUP, QueueKey
+from skep.model.key import Verb
 from skep.observe.metrics import Meter
 from skep.wire.status import FailedCalls
 

@@ -17,8 +17,8 @@ from skep.clock import Instant, seconds
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.survey import Sees, Survey, Surveyed, all_seen, listed, survey
-from skep.keys import Grant
 from skep.model import QueueKey
+from skep.model.key import Grant
 
 FRESH_SECONDS = 1.0
 """A look that is no older than this is as good as a new one."""

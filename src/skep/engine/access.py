@@ -12,7 +12,7 @@ from skep.clock import Clock, Instant, seconds
 from skep.engine.inflight import InFlight
 from skep.engine.validate import NAME_CHARACTERS, check_texts, storable
 from skep.errors import Code, SkepError
-from skep.keys import AuditDetail, AuditEntry, KeyRecord, SessionRecord
+from skep.model.key import AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.store.access import KEYS_MAX
 from skep.store.protocol import Store
 

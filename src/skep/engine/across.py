@@ -17,8 +17,8 @@ from skep.model import (
     Settlement,
     SettleResult,
 )
+from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.protocol import Store
-from skep.transactions import Transaction, TransactionOutcome
 
 
 class AcrossQueues:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from skep.config import AdmissionSettings
 from skep.errors import Code, SkepError
-from skep.upkeep import Connections
+from skep.model.upkeep import Connections
 
 REOPEN_SHARE = 0.9
 """A queue of operations that was full takes more once it is this full: not one by one, as it drains."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.histories import FailedAttempt, FinishedLease, Journey
 from skep.model import LeaseInfo
+from skep.model.history import FailedAttempt, FinishedLease, Journey
 from skep.store.rules import LEASE_RAN_OUT
 
 BAD = frozenset({"dead", "retried", "expired"})

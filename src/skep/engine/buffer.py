@@ -22,7 +22,7 @@ from skep.engine.validate import Weight
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import NewMessage, PushBatch, PushOutcome, QueueKey
-from skep.operations import groups_of, push_groups
+from skep.model.operation import groups_of, push_groups
 
 RETRY_SECONDS = 0.1
 BUFFER_MS_MAX = 60_000

@@ -12,12 +12,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep.columns import bytes_column, check_names, checked, default_partitions, lengths, slices
+from skep.arrow.log import bytes_column, check_names, checked, default_partitions, lengths, slices
 from skep.config import Limits
 from skep.engine.declared import Declared
 from skep.errors import Code, SkepError
 from skep.model import Appended, NewMessage, PushOutcome, QueueKey, Seq
-from skep.operations import operations_ahead
+from skep.model.operation import operations_ahead
 
 PLAIN_COLUMNS = frozenset({"partition", "payload"})
 _json = msgspec.json.Decoder(msgspec.Raw).decode

@@ -17,7 +17,7 @@ from skep.engine.registry import Registry
 from skep.engine.timers import Timers
 from skep.errors import SkepError
 from skep.model import Queue, QueueKey
-from skep.system_events import SystemEvent, SystemEventKind
+from skep.model.system_event import SystemEvent, SystemEventKind
 
 READ_AGAIN_SECONDS = 1.0
 """After so long data keys are read again that could not be read because the store was away."""

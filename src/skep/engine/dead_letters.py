@@ -10,10 +10,10 @@ from skep.engine import validate
 from skep.engine.inflight import InFlight
 from skep.engine.replaying import Replay, purge_all, replay_all, replay_edited, with_results
 from skep.errors import Code, SkepError
-from skep.histories import ReplayRecord
 from skep.ids import Id, IdMint
 from skep.model import DeadLetter, DeadLetterFilter, Edited, MessageState, NewMessage, QueueKey, Seq
-from skep.records import MAX_BYTES, Buried, ReceiptKey, Unfit
+from skep.model.history import ReplayRecord
+from skep.model.record import MAX_BYTES, Buried, ReceiptKey, Unfit
 from skep.store.protocol import Store
 
 BURIALS = "burials"

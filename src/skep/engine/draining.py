@@ -27,7 +27,7 @@ from skep.engine.patience import Patience
 from skep.errors import Code, Outlook, SkepError, outlook
 from skep.ids import IdMint, id_text
 from skep.model import QueueKey, Token
-from skep.operations import (
+from skep.model.operation import (
     Claimed,
     ClaimLimits,
     GivenBack,

@@ -19,7 +19,6 @@ import structlog
 from skep.clock import Clock, Instant
 from skep.crypto.envelope import MESSAGES_PER_KEY, DataKey, Sealed, damaged, key_of
 from skep.crypto.master import MasterKeys, data_key, new_secret
-from skep.data_keys import WrappedKey
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import (
@@ -37,6 +36,7 @@ from skep.model import (
     Seq,
     Settlement,
 )
+from skep.model.data_key import WrappedKey
 from skep.store.protocol import Store
 from skep.store.rules import kept_error
 

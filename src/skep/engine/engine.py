@@ -81,16 +81,16 @@ from skep.model import (
     SettleStatus,
     Start,
 )
-from skep.operations import Kind, QueuedReason
-from skep.records import Effect, Receipt
+from skep.model.operation import Kind, QueuedReason
+from skep.model.record import Effect, Receipt
+from skep.model.transaction import Transaction, TransactionOutcome, fingerprint_of
+from skep.model.upkeep import Connections
 from skep.store.protocol import Store
-from skep.transactions import Transaction, TransactionOutcome, fingerprint_of
-from skep.upkeep import Connections
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
 
-    from skep.columns import NewRows
+    from skep.arrow.log import NewRows
 
 CONFIGURE_TRIES = 10
 
@@ -354,7 +354,7 @@ class Engine:
 
         All messages have the same ``headers``.
         """
-        from skep.columns import NewRows
+        from skep.arrow.log import NewRows
         from skep.engine.bulk import appended, checked_columns, messages_of
 
         with self._in_flight:
@@ -404,7 +404,7 @@ class Engine:
         """Lease messages of one queue; with ``wait_seconds`` wait that long for the first of them.
 
         A caller who is cancelled meanwhile loses nothing: what was leased for it is given back. ``consumer`` says who asks, in the
-        form of `skep.consumers.said`. What is popped is held in ``room``, which its owner lets go when the answer was taken.
+        form of `skep.model.consumer.said`. What is popped is held in ``room``, which its owner lets go when the answer was taken.
         """
         with self._in_flight:
             validate.check_key(queue)

@@ -17,7 +17,7 @@ from skep.engine.spooling.spool import Spool
 from skep.engine.validate import Weight
 from skep.errors import Code, SkepError
 from skep.model import PushBatch, PushOutcome
-from skep.operations import QueuedReason, operations_ahead, push_groups
+from skep.model.operation import QueuedReason, operations_ahead, push_groups
 
 Lanes = AcrossQueues | LogicalQueue
 

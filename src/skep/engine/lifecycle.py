@@ -19,9 +19,9 @@ from skep.config import EngineSettings
 from skep.engine.timers import Timer, Timers
 from skep.errors import Code, SkepError
 from skep.model import Queue, QueueKey
+from skep.model.upkeep import Chore
 from skep.store.protocol import Store
 from skep.store.rules import dead_letter_target, may_lose_messages
-from skep.upkeep import Chore
 
 FIRST_BACKOFF = seconds(1)
 MAX_BACKOFF = seconds(60)

@@ -9,7 +9,6 @@ from skep.config import Limits
 from skep.engine import validate
 from skep.engine.inflight import InFlight
 from skep.errors import Code, SkepError
-from skep.histories import FinishedLease, RetentionPass
 from skep.ids import Id
 from skep.model import (
     DEFAULT_TENANT,
@@ -24,6 +23,7 @@ from skep.model import (
     Seq,
     StoredMessage,
 )
+from skep.model.history import FinishedLease, RetentionPass
 from skep.store.protocol import Store
 
 LOOKED_AT_ONCE = 100

@@ -17,7 +17,6 @@ from skep.clock import Instant
 from skep.config import MEBIBYTE
 from skep.engine.encryption import Encryption, Row, Sources
 from skep.errors import Code, SkepError
-from skep.histories import Death, FailedAttempt
 from skep.ids import Id
 from skep.model import (
     SEALED_TYPE,
@@ -39,13 +38,14 @@ from skep.model import (
     SettleResult,
     StoredMessage,
 )
-from skep.records import MAX_BYTES
+from skep.model.history import Death, FailedAttempt
+from skep.model.record import MAX_BYTES
 from skep.store.protocol import Store
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
 
-    from skep.columns import LogPiece, LogRange
+    from skep.arrow.log import LogPiece, LogRange
 
 PREVIEWED_BYTES = 16 * MEBIBYTE
 """Sealed payloads that are opened for the previews of one page; those beyond stay sealed."""

@@ -38,7 +38,7 @@ from skep.model import (
     SettleStatus,
     Token,
 )
-from skep.operations import (
+from skep.model.operation import (
     Enqueued,
     Kind,
     NewOperations,

@@ -9,8 +9,8 @@ from math import ceil
 from msgspec import Struct
 
 from skep.clock import MICROS_PER_SECOND
-from skep.histories import LeaseTime
 from skep.model import QUEUE_MODE_GROUP, GroupStats, QueueStats
+from skep.model.history import LeaseTime
 
 QUANTILES = (0.5, 0.95, 0.99)
 UNEVEN = 1.05

@@ -17,9 +17,9 @@ from skep.engine.inflight import InFlight
 from skep.engine.pace import Timing, timings
 from skep.engine.record_checks import is_json
 from skep.errors import Code, SkepError
-from skep.histories import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
 from skep.ids import Id
 from skep.model import DEFAULT_TENANT, QueueKey, Seq
+from skep.model.history import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
 from skep.store.protocol import Store
 
 QUEUES_AT_ONCE = 200

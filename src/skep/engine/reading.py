@@ -16,7 +16,7 @@ from skep.model import LOG_CHUNK, GroupStats, LogBounds, QueueKey, Seq
 from skep.store.protocol import Store
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    from skep.columns import LogPiece
+    from skep.arrow.log import LogPiece
 
 CHUNK_BYTES = 8 * MEBIBYTE
 WALK_ROWS = 1_000_000
@@ -53,8 +53,8 @@ class Logs:
         columns: Sequence[str] | None = None,
         partitions: Sequence[str] | None = None,
     ) -> LogPiece:
-        """As much of a range as fits, as columns; see `skep.columns.LogPiece` for where the next piece begins."""
-        from skep.columns import LogRange
+        """As much of a range as fits, as columns; see `skep.arrow.log.LogPiece` for where the next piece begins."""
+        from skep.arrow.log import LogRange
 
         with self._in_flight:
             validate.check_key(key)
@@ -70,7 +70,7 @@ class Logs:
 
     def check_wanted(self, columns: Sequence[str] | None, partitions: Sequence[str] | None) -> None:
         """Refuse columns that the log does not have and partitions that cannot be."""
-        from skep.columns import check_columns
+        from skep.arrow.log import check_columns
 
         if columns is not None:
             check_columns(columns)

@@ -9,7 +9,7 @@ from skep.config import Limits
 from skep.engine import validate
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.records import Effect, EntityKey, Receipt, ReceiptKey
+from skep.model.record import Effect, EntityKey, Receipt, ReceiptKey
 
 KEY_BYTES = 2_500
 """The names of a key together: an entry of PostgreSQL's index holds no more than 2,704 bytes."""

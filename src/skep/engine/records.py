@@ -19,7 +19,7 @@ from skep.engine.record_checks import Recording
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import DEFAULT_TENANT, SEALED_TYPE, NewMessage, PushOutcome, QueueKey
-from skep.records import (
+from skep.model.record import (
     AppRecord,
     Endpoint,
     EntityEvent,

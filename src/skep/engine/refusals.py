@@ -17,7 +17,7 @@ from skep.engine.inflight import InFlight
 from skep.engine.timers import Timer, Timers
 from skep.engine.validate import check_texts
 from skep.errors import SkepError
-from skep.refusals import Refusal
+from skep.model.refusal import Refusal
 from skep.store.protocol import Store
 from skep.store.refusals import REFUSALS_KEPT
 

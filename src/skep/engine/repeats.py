@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from skep.clock import Clock
 from skep.ids import Id
-from skep.operations import LIVE, Enqueued, NewOperations, OperationStatus
-from skep.records import Receipt, ReceiptKey
+from skep.model.operation import LIVE, Enqueued, NewOperations, OperationStatus
+from skep.model.record import Receipt, ReceiptKey
 from skep.store.protocol import Store
 
 REMEMBERED = 10_000

@@ -10,7 +10,6 @@ from skep.clock import Clock, Instant
 from skep.config import Limits
 from skep.engine.record_checks import is_json
 from skep.errors import Code, SkepError
-from skep.histories import ReplayRecord
 from skep.ids import Id, IdMint
 from skep.model import (
     NO_GROUP,
@@ -23,6 +22,7 @@ from skep.model import (
     Replayed,
     Seq,
 )
+from skep.model.history import ReplayRecord
 from skep.store.protocol import Store
 
 

@@ -15,15 +15,7 @@ from skep.engine.lifecycle import Lifecycle
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import SEALED_TYPE, QueueKey
-from skep.scheduled import (
-    MARK_MAX,
-    Change,
-    Changed,
-    Place,
-    ScheduledFilter,
-    ScheduledMessage,
-    ScheduledPage,
-)
+from skep.model.scheduled import MARK_MAX, Change, Changed, Place, ScheduledFilter, ScheduledMessage, ScheduledPage
 from skep.store.protocol import Store
 
 PREVIEWED_BYTES = 16 * MEBIBYTE

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from skep.engine.validate import LEASE_SECONDS_MAX, PRIORITY_MAX, PRIORITY_MIN, is_name
 from skep.errors import Code, SkepError
 from skep.model import Ordering, QueueChanges, QueueSettings
-from skep.setting_names import meant_setting
+from skep.model.setting_names import meant_setting
 
 SettingsOrChanges = TypeVar("SettingsOrChanges", QueueSettings, QueueChanges)
 

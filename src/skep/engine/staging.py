@@ -23,8 +23,8 @@ from skep.engine.record_checks import check_receipt_key
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import NewMessage, QueueKey
-from skep.records import ReceiptKey
-from skep.staging import Attempt, Chunk, EpochKey, Published
+from skep.model.record import ReceiptKey
+from skep.model.staging import Attempt, Chunk, EpochKey, Published
 from skep.store.protocol import Store
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
@@ -82,7 +82,7 @@ class Staging:
         self, place: Place, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None
     ) -> int:
         """Stage partitions and payloads of one queue, all with the same headers; how many messages that is."""
-        from skep.chunks import plain_chunk
+        from skep.arrow.staged import plain_chunk
         from skep.engine.bulk import checked_columns, messages_of
 
         with self._in_flight:
@@ -108,7 +108,7 @@ class Staging:
             return await self._stage_checked(place, messages)
 
     async def _stage_checked(self, place: Place, messages: list[NewMessage]) -> int:
-        from skep.chunks import rich_chunk
+        from skep.arrow.staged import rich_chunk
 
         if any(self._encryption.seals(message.queue) for message in messages):
             messages = await self._sealed(messages)

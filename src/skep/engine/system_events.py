@@ -14,8 +14,8 @@ import structlog
 
 from skep.clock import Clock, Instant, seconds
 from skep.errors import SkepError
+from skep.model.system_event import EventPosition, SystemEvent
 from skep.store.protocol import Store
-from skep.system_events import EventPosition, SystemEvent
 
 log = structlog.get_logger("skep.engine")
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from skep.columns import LOG_SCHEMA, POPPED_SCHEMA, check_names, checked, is_plain, written_out
+from skep.arrow.log import LOG_SCHEMA, POPPED_SCHEMA, check_names, checked, is_plain, written_out
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.pushing import parse_trace_id, trace_id_in
 from skep.http.shown import dead_letter_story
 from skep.http.unpacking import unpacked_bytes
 from skep.model import DEFAULT_PARTITION, LOG_CHUNK, Delivery, NewMessage, QueueKey, Seq
-from skep.traceparent import with_context
+from skep.wire.traceparent import with_context
 
 Data = bytes | memoryview
 BATCHES = 10_000

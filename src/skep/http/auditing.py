@@ -11,8 +11,8 @@ from skep.errors import Code, SkepError
 from skep.http.endpoint import Handler
 from skep.http.exchange import Answer, Call, Deed
 from skep.http.need import Need, Reach
-from skep.keys import SERVER, AuditDetail, AuditEntry, Outcome, Verb
 from skep.model import QueueKey, QueueSettings
+from skep.model.key import SERVER, AuditDetail, AuditEntry, Outcome, Verb
 
 ANONYMOUS = "anonymous"
 """Who it was where nobody is asked."""

@@ -13,7 +13,6 @@ from skep.http import parameters
 from skep.http.exchange import Call
 from skep.http.producer import edited
 from skep.http.shown import wanted_id
-from skep.keys import Verb
 from skep.model import (
     DEAD_LETTER_SUFFIX,
     NO_DEAD_LETTER_QUEUE,
@@ -25,6 +24,7 @@ from skep.model import (
     QueueKey,
     Seq,
 )
+from skep.model.key import Verb
 from skep.wire.dead_letters import DeadLetterSelection
 from skep.wire.times import to_instant
 

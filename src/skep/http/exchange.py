@@ -21,10 +21,10 @@ from skep.engine.answers import Answers, Room
 from skep.errors import Code, SkepError
 from skep.http.bodies import Bodies
 from skep.http.cycle import CYCLE
-from skep.keys import Outcome, Verb
 from skep.model import DEFAULT_TENANT, QueueKey
-from skep.strictness import check_depth_of_body, check_unique_keys, why_no_json
-from skep.traceparent import TraceContext, context_of
+from skep.model.key import Outcome, Verb
+from skep.strict_json import check_depth_of_body, check_unique_keys, why_no_json
+from skep.wire.traceparent import TraceContext, context_of
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]

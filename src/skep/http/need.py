@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from skep.keys import Verb
+from skep.model.key import Verb
 
 
 class Reach(StrEnum):

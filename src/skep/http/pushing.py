@@ -16,12 +16,12 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.parameters import SECONDS_MAX
 from skep.http.producer import stamp, stamped
 from skep.ids import Id, id_text, id_texts, parse_id
-from skep.keys import Verb
 from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
+from skep.model.key import Verb
 from skep.observe.metrics import Meter
-from skep.traceparent import context_in, with_context
 from skep.wire.messages import NO_HEADERS, PushedMessage, PushItem, PushResponse, QueueDepth
 from skep.wire.times import to_instant
+from skep.wire.traceparent import context_in, with_context
 
 _base64_text = msgspec.json.Decoder(str)
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from skep.http.exchange import Answer, json_answer
 from skep.ids import id_text, id_texts
 from skep.model import PushResult, QueuedOperation, SettleResult
-from skep.operations import QueuedReason
+from skep.model.operation import QueuedReason
 from skep.wire.messages import Ack
 from skep.wire.operations import (
     Queued,

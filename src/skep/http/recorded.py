@@ -10,7 +10,7 @@ from skep.engine.records import Records
 from skep.errors import Code, SkepError
 from skep.http.shown import wanted_id
 from skep.ids import id_text
-from skep.records import Effect, EntityEvent, EntityKey, EntityState, NewEvent, Receipt, ReceiptKey
+from skep.model.record import Effect, EntityEvent, EntityKey, EntityState, NewEvent, Receipt, ReceiptKey
 from skep.wire.entities import EffectItem, EntityView, EventView, ReceiptItem, ReceiptView
 from skep.wire.times import to_datetime
 

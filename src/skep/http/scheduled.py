@@ -7,7 +7,7 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.shown import json_headers, shown_payload, wanted_id
 from skep.ids import id_text, minted_at
-from skep.scheduled import Place, ScheduledFilter, ScheduledMessage
+from skep.model.scheduled import Place, ScheduledFilter, ScheduledMessage
 from skep.wire.browsing import BrowsedMessage
 from skep.wire.scheduled import ScheduledSelection, ScheduledView
 from skep.wire.times import to_datetime, to_instant

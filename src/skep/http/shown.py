@@ -10,10 +10,8 @@ import msgspec
 from msgspec import Raw
 
 from skep.clock import Instant
-from skep.consumers import consumer_of
 from skep.engine.attempts import Attempt
 from skep.errors import Code, SkepError
-from skep.histories import ReplayRecord
 from skep.ids import Id, id_text, parse_id
 from skep.model import (
     DeadLetter,
@@ -25,6 +23,8 @@ from skep.model import (
     QueueStats,
     StoredMessage,
 )
+from skep.model.consumer import consumer_of
+from skep.model.history import ReplayRecord
 from skep.wire.attempts import AttemptView, ConsumerView
 from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import DeadLetterView, ReplayView

@@ -37,7 +37,7 @@ from skep.http.routes.log import COMPRESSIONS
 from skep.http.routes.messages import PREVIEW_BYTES_MAX
 from skep.http.scheduled import PLACE_PATTERN
 from skep.model import SEALED_TYPE
-from skep.scheduled import MARK_MAX
+from skep.model.scheduled import MARK_MAX
 from skep.wire import leases
 from skep.wire.log import MOST_QUEUES
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.histories import FinishedLease
 from skep.http import dead_letters
 from skep.http.arrow import Data, StreamEncoder
 from skep.http.survey import Sees, figures, listed
 from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
+from skep.model.history import FinishedLease
 
 TIME = pa.timestamp("us", tz="UTC")
 LEASE_ROWS = 1_000

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from skep.model import QueueChanges
-from skep.setting_names import meant_setting
+from skep.model.setting_names import meant_setting
 from skep.spec.faults import TextError
 from skep.spec.ir import App, Entity, Queue, Schedule, Webhook
 from skep.spec.problems import Path, Problem, SpecError, render_all

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from skep.model import Ordering, QueueChanges
-from skep.setting_names import ELSEWHERE
+from skep.model.setting_names import ELSEWHERE
 from skep.spec.faults import TextError
 from skep.spec.ir import (
     Check,

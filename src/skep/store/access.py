@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skep.clock import Instant
-from skep.keys import AuditDetail, AuditEntry, KeyRecord, SessionRecord
+from skep.model.key import AuditDetail, AuditEntry, KeyRecord, SessionRecord
 
 KEYS_MAX = 10_000
 """Keys that a store takes, revoked ones that are not forgotten yet among them: every server knows all of them."""

@@ -19,7 +19,7 @@ from skep.clock import Instant
 from skep.errors import Code
 from skep.ids import Id
 from skep.model import Outcome, PushOutcome, PushResult, PushStatus, Retry, Seq, Settlement, SettleResult, SettleStatus
-from skep.transactions import Transaction, TransactionOutcome
+from skep.model.transaction import Transaction, TransactionOutcome
 
 REMEMBER_SECONDS = 300
 """For this long a repeated settlement gets the first answer. Clients stop retrying sooner."""

@@ -13,19 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from skep.clock import Instant
-from skep.data_keys import WrappedKey
-from skep.histories import (
-    Death,
-    FailedAttempt,
-    FinishedLease,
-    Journey,
-    LeaseTime,
-    Moment,
-    ReplayRecord,
-    RetentionPass,
-    TraceEvent,
-    TraceName,
-)
 from skep.ids import Id
 from skep.model import (
     Appended,
@@ -62,7 +49,20 @@ from skep.model import (
     StoredMessage,
     Token,
 )
-from skep.operations import (
+from skep.model.data_key import WrappedKey
+from skep.model.history import (
+    Death,
+    FailedAttempt,
+    FinishedLease,
+    Journey,
+    LeaseTime,
+    Moment,
+    ReplayRecord,
+    RetentionPass,
+    TraceEvent,
+    TraceName,
+)
+from skep.model.operation import (
     Claim,
     Claimed,
     ClaimLimits,
@@ -76,18 +76,18 @@ from skep.operations import (
     Performed,
     Waiting,
 )
-from skep.records import MAX_BYTES, Buried, Receipt, ReceiptKey, Unfit
-from skep.staging import Attempt, Chunk, EpochKey, Published
+from skep.model.record import MAX_BYTES, Buried, Receipt, ReceiptKey, Unfit
+from skep.model.staging import Attempt, Chunk, EpochKey, Published
+from skep.model.system_event import EventPosition, SystemEvents
+from skep.model.transaction import Transaction, TransactionOutcome
+from skep.model.upkeep import Chore, Connections
 from skep.store.access import AccessStore
 from skep.store.records import RecordStore
 from skep.store.refusals import RefusalStore
 from skep.store.scheduled import ScheduledStore
-from skep.system_events import EventPosition, SystemEvents
-from skep.transactions import Transaction, TransactionOutcome
-from skep.upkeep import Chore, Connections
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    from skep.columns import LogPiece, LogRange, NewRows
+    from skep.arrow.log import LogPiece, LogRange, NewRows
 
 
 class Store(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skep.clock import Instant
-from skep.records import (
+from skep.model.record import (
     MAX_BYTES,
     AppRecord,
     Endpoint,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from skep.refusals import Refusal
+from skep.model.refusal import Refusal
 
 REFUSALS_KEPT = 100
 """So many refusals of one webhook are kept, the newest."""

@@ -33,8 +33,8 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
-from skep.records import Endpoint, Receipt, Report
-from skep.transactions import Transaction, TransactionOutcome
+from skep.model.record import Endpoint, Receipt, Report
+from skep.model.transaction import Transaction, TransactionOutcome
 
 JITTER_SHARE = 0.2
 """A jitter of 1 would shorten a backoff by this share."""

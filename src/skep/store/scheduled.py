@@ -10,7 +10,7 @@ from typing import Protocol
 
 from skep.clock import Instant
 from skep.model import QueueKey
-from skep.scheduled import Change, Place, ScheduledChange, ScheduledCount, ScheduledFilter, ScheduledPage
+from skep.model.scheduled import Change, Place, ScheduledChange, ScheduledCount, ScheduledFilter, ScheduledPage
 
 
 class ScheduledStore(Protocol):

@@ -13,7 +13,7 @@ from skep.engine import Engine
 from skep.entities import Accepted, Decision, accept, decide, encoded, snapshot
 from skep.entities.refusal import without_value
 from skep.errors import Code, SkepError
-from skep.records import Effect, EntityKey, EntityState, NewEvent, Receipt
+from skep.model.record import Effect, EntityKey, EntityState, NewEvent, Receipt
 from skep.spec import ExpressionError, apply_mapping, off_loop
 from skep.webhooks.compiled import Call
 from skep.webhooks.request import Values

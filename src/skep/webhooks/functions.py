@@ -14,7 +14,7 @@ from typing import Any
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.records import Receipt, ReceiptKey
+from skep.model.record import Receipt, ReceiptKey
 from skep.webhooks.calling import Ran
 
 Function = Callable[[dict[str, object]], Awaitable[bytes]]

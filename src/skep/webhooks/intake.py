@@ -19,14 +19,14 @@ from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.ids import Id, id_text
-from skep.keys import SERVER
 from skep.model import DEFAULT_TENANT, NewMessage, PushStatus, QueueKey
+from skep.model.key import SERVER
+from skep.model.record import EntityKey, Receipt, ReceiptKey
+from skep.model.refusal import Refusal
 from skep.observe.metrics import HookCounts, Meter
-from skep.records import EntityKey, Receipt, ReceiptKey
-from skep.refusals import Refusal
 from skep.spec import off_loop
 from skep.spec.ir import IdempotencySource
-from skep.strictness import read_json
+from skep.strict_json import read_json
 from skep.webhooks.calling import Ran, Turns, accepted_by, input_of, run
 from skep.webhooks.compiled import Call, CompiledWebhook, Target
 from skep.webhooks.excerpts import excerpt

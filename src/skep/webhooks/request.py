@@ -14,10 +14,10 @@ from skep.model import DEFAULT_TENANT
 from skep.spec import Expression, ExpressionError, evaluate_json
 from skep.spec.ir import IdempotencySource, TenantSource
 from skep.spec.kept_headers import HEADERS_BYTES_MAX, HEADERS_MAX, Kept
-from skep.traceparent import TRACEPARENT, TRACESTATE, TraceContext, context_of
 from skep.webhooks.compiled import CompiledWebhook
 from skep.webhooks.signatures import Headers
 from skep.wire.times import to_datetime
+from skep.wire.traceparent import TRACEPARENT, TRACESTATE, TraceContext, context_of
 
 Values = dict[str, object]
 

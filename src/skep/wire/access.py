@@ -7,8 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from skep.keys import EVERY, VERBS_OF, Grant, Outcome, Role, Verb
-from skep.records import DEFAULT_TENANT
+from skep.model.key import EVERY, VERBS_OF, Grant, Outcome, Role, Verb
+from skep.model.record import DEFAULT_TENANT
 
 
 class GrantItem(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec import Raw, Struct
 
 from skep.model import DeadReason, MessageState
-from skep.records import Buried as Buried  # it is the answer, as it is kept
+from skep.model.record import Buried as Buried  # it is the answer, as it is kept
 from skep.wire.payloads import Shown
 
 

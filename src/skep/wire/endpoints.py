@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from skep.records import Report
+from skep.model.record import Report
 
 
 class EndpointView(Struct, rename="camel"):

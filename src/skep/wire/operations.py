@@ -9,7 +9,7 @@ from msgspec import Raw, Struct, field
 
 from skep.errors import Code
 from skep.model import PushStatus, SettleStatus
-from skep.operations import Kind, OperationStatus, QueuedReason
+from skep.model.operation import Kind, OperationStatus, QueuedReason
 from skep.wire.messages import NULL
 
 

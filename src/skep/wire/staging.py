@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from skep.staging import Attempt, PublishedAnswer
+from skep.model.staging import Attempt, PublishedAnswer
 
 __all__ = [
     "Attempt",

@@ -11,7 +11,7 @@ import logging
 from skep.client.async_client import AsyncClient
 from skep.clock import Clock, Instant, seconds
 from skep.errors import SkepError
-from skep.records import Report
+from skep.model.record import Report
 from skep.wire.endpoints import EndpointView
 from skep.wire.times import to_instant
 from skep.worker.delivery import Outcome, Result

@@ -11,7 +11,7 @@ import pytest
 
 from skep.clock import ManualClock
 from skep.errors import Code
-from skep.operations import Claim, GivenBack, Kind, NewOperations
+from skep.model.operation import Claim, GivenBack, Kind, NewOperations
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.rules import CLAIM_HEADS, CLAIM_LOOKS, CLAIM_PASSED

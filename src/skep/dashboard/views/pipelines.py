@@ -11,7 +11,7 @@ from skep.clock import Instant
 from skep.dashboard.site import Deed, Page, Site
 from skep.http.exchange import Answer, Call
 from skep.http.need import READ_TENANT
-from skep.records import PipelineRun
+from skep.model.record import PipelineRun
 from skep.wire.pipelines import RunReport, RunStatus
 from skep.wire.times import to_instant
 

@@ -25,7 +25,6 @@ from skep.http.routes.groups import pending_after, reached, start_of
 from skep.http.routes.pace import pace_of
 from skep.http.routes.queues import check_burial
 from skep.http.shown import held_by
-from skep.keys import Verb
 from skep.model import (
     DEAD_LETTER_SUFFIX,
     DEFAULT_PARTITION,
@@ -43,6 +42,7 @@ from skep.model import (
     Start,
     StartMode,
 )
+from skep.model.key import Verb
 from skep.wire.groups import SeekRequest, SeekTo
 
 LEASES = 1_000

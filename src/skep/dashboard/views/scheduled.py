@@ -23,7 +23,7 @@ from skep.http.shown import wanted_id
 from skep.http.survey import totals
 from skep.ids import id_text
 from skep.model import QueueKey
-from skep.scheduled import Change, ScheduledFilter
+from skep.model.scheduled import Change, ScheduledFilter
 from skep.wire.times import to_datetime
 
 PAGE_ROWS = 50

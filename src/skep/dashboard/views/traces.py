@@ -11,13 +11,13 @@ from skep.dashboard.payloads import one_line
 from skep.dashboard.site import Deed, Page, Site
 from skep.engine.attempts import Attempt
 from skep.errors import Code, SkepError
-from skep.histories import TraceEvent
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
 from skep.http.routes.traces import is_seen
 from skep.ids import Id, id_text, parse_id
 from skep.model import StoredMessage
-from skep.scheduled import ScheduledFilter, ScheduledMessage
+from skep.model.history import TraceEvent
+from skep.model.scheduled import ScheduledFilter, ScheduledMessage
 
 SHOWN_MESSAGES = 100
 SHOWN_EVENTS = 500

@@ -31,8 +31,8 @@ from skep.model import (
     PushOutcome,
     QueueKey,
 )
-from skep.operations import refusal
-from skep.records import Receipt, ReceiptKey
+from skep.model.operation import refusal
+from skep.model.record import Receipt, ReceiptKey
 from skep.store.protocol import Store
 
 RETRY_SECONDS = 0.5

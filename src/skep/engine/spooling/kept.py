@@ -11,8 +11,8 @@ from msgspec import Struct
 from skep.clock import Instant
 from skep.ids import Id, id_text
 from skep.model import PushBatch, QueueKey, Tried
-from skep.packed import PackedMessage, packed, unpacked
-from skep.records import Receipt, ReceiptKey
+from skep.model.packed import PackedMessage, packed, unpacked
+from skep.model.record import Receipt, ReceiptKey
 
 SCOPE = "spool"
 """Of the receipts that spooled pushes are stored with."""

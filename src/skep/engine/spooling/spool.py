@@ -33,7 +33,7 @@ from skep.engine.spooling.slots import Slot, SpoolLimits, adopt_slots, take_slot
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import PushBatch, PushOutcome, PushResult, PushStatus, QueueKey, Tried
-from skep.operations import operations_ahead
+from skep.model.operation import operations_ahead
 from skep.store.protocol import Store
 
 ADOPT_SECONDS = 10.0

@@ -16,7 +16,7 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import ADMIN_TENANT, ADMINS
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.keys import SERVER, AuditEntry, Grant, KeyRecord, Outcome, Verb
+from skep.model.key import SERVER, AuditEntry, Grant, KeyRecord, Outcome, Verb
 from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
 from skep.wire.times import to_datetime, to_instant
 

@@ -14,7 +14,6 @@ from skep.http import queued
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import POP
 from skep.http.operation import Operation
-from skep.keys import Verb
 from skep.model import (
     WHOLE_LEASE,
     Outcome,
@@ -26,6 +25,7 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
+from skep.model.key import Verb
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, parse_lease_id
 from skep.wire.messages import (

@@ -16,7 +16,7 @@ from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import ADMIN_SERVER, READ_SERVER
 from skep.http.operation import Operation, Parameter
-from skep.records import AppRecord
+from skep.model.record import AppRecord
 from skep.spec import Action, App, Change, SpecError, from_document, from_json
 from skep.wire.apps import (
     AppDetail,

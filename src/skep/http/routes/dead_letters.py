@@ -14,7 +14,7 @@ from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.routes.messages import PREVIEW, preview_bytes
 from skep.http.shown import dead_letter_view
 from skep.model import DeadReason, QueueKey, Seq
-from skep.records import Buried, Unfit
+from skep.model.record import Buried, Unfit
 from skep.wire.dead_letters import (
     BuryRequest,
     DeadLetterSelection,

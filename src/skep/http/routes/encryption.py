@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from skep.data_keys import WrappedKey
 from skep.engine import Engine
 from skep.engine.validate import check_name
 from skep.errors import Code, SkepError
@@ -12,6 +11,7 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import ADMIN, ADMIN_SERVER, ADMIN_TENANT
 from skep.http.operation import Operation
 from skep.ids import id_text
+from skep.model.data_key import WrappedKey
 from skep.wire.encryption import DataKeysResponse, DataKeyView, Rewrapped, RotateRequest, Shredded, ShredRequest
 from skep.wire.times import to_datetime
 

@@ -9,7 +9,7 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import ADMIN_TENANT, POP_TENANT, READ_TENANT
 from skep.http.operation import Operation
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.records import Endpoint
+from skep.model.record import Endpoint
 from skep.spec.endpoint import endpoint_name
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset
 from skep.wire.times import to_datetime

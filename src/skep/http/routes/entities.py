@@ -12,7 +12,7 @@ from skep.http.need import READ_TENANT
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.recorded import entity_view, event_view, receipt_view
-from skep.records import EntityKey, ReceiptKey
+from skep.model.record import EntityKey, ReceiptKey
 from skep.wire.entities import (
     EntitiesReadRequest,
     EntitiesReadResponse,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from skep.clock import Instant, seconds
 from skep.engine import Engine
-from skep.histories import FinishedLease
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import READ, READ_LIST
@@ -12,6 +11,7 @@ from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.shown import age_seconds, consumer_view
 from skep.model import LeaseInfo
+from skep.model.history import FinishedLease
 from skep.wire.status import (
     EndedLease,
     LeaseHistoryResponse,

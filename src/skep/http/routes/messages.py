@@ -5,7 +5,6 @@ from __future__ import annotations
 from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
-from skep.histories import Journey
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import READ
@@ -14,7 +13,8 @@ from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.scheduled import browsed_scheduled
 from skep.http.shown import attempt_view, browsed_message, wanted_id
 from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage
-from skep.scheduled import ScheduledFilter
+from skep.model.history import Journey
+from skep.model.scheduled import ScheduledFilter
 from skep.wire.attempts import AttemptsResponse
 from skep.wire.browsing import BrowsedMessage, MessagesResponse
 

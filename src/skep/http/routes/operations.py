@@ -18,9 +18,9 @@ from skep.http.pushing import pushed_messages
 from skep.http.routes.ack import lease_result
 from skep.http.shown import age_seconds, wanted_id
 from skep.ids import id_text
-from skep.keys import Verb
-from skep.operations import Kind, OperationFilter, OperationStatus, Result, decode_result
-from skep.operations import Operation as Kept
+from skep.model.key import Verb
+from skep.model.operation import Kind, OperationFilter, OperationStatus, Result, decode_result
+from skep.model.operation import Operation as Kept
 from skep.wire.messages import NULL, AckBatchResponse, AckResult, PushResponse
 from skep.wire.operations import (
     OperationFiguresView,

@@ -9,7 +9,7 @@ from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import PUSH_TENANT, READ_TENANT
 from skep.http.operation import Operation, Parameter
 from skep.http.paging import LIMIT, page_limit
-from skep.records import PipelineRun
+from skep.model.record import PipelineRun
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
 from skep.wire.times import to_datetime
 

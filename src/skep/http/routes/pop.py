@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from skep import consumers
 from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
@@ -21,7 +20,7 @@ from skep.http.operation import Media, Operation, Parameter
 from skep.http.origin import check_popper
 from skep.http.shown import dead_letter_story, json_headers, json_payload
 from skep.ids import id_text, id_texts
-from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, Start, StartMode
+from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, Start, StartMode, consumer
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, lease_id
 from skep.wire.log import ARROW
@@ -93,7 +92,7 @@ def operations(engine: Engine, meter: Meter, answers: Answers) -> list[Operation
             auto_ack=wish.auto_ack,
             start=wish.start,
             wait_seconds=wish.wait_seconds,
-            consumer=consumers.said(call.header(consumers.HEADER)),
+            consumer=consumer.said(call.header(consumer.HEADER)),
             room=call.room,
         )
         return await taken(call, taking, wish)
@@ -114,7 +113,7 @@ def operations(engine: Engine, meter: Meter, answers: Answers) -> list[Operation
             start=wish.start,
             wait_seconds=wish.wait_seconds,
             allowed=call.visible,
-            consumer=consumers.said(call.header(consumers.HEADER)),
+            consumer=consumer.said(call.header(consumer.HEADER)),
             room=call.room,
         )
         return await taken(call, taking, wish)

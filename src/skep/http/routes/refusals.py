@@ -13,9 +13,9 @@ from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import READ_LIST
 from skep.http.operation import Operation, Parameter
-from skep.keys import SERVER
 from skep.model import QueueKey
-from skep.refusals import Refusal
+from skep.model.key import SERVER
+from skep.model.refusal import Refusal
 from skep.wire.refusals import RefusalsResponse, RefusalView
 from skep.wire.times import to_datetime
 

@@ -14,7 +14,7 @@ from skep.http.routes.messages import PREVIEW, preview_bytes
 from skep.http.scheduled import of_query, of_selection, place_of, place_text, scheduled_view
 from skep.http.shown import wanted_id
 from skep.ids import id_text
-from skep.scheduled import Change
+from skep.model.scheduled import Change
 from skep.wire.scheduled import (
     ChangedMessage,
     ScheduledChanged,

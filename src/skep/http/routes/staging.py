@@ -17,8 +17,8 @@ from skep.http.operation import Media, Operation, Parameter
 from skep.http.producer import stamp, stamped_messages
 from skep.http.routes.bulk import ENVELOPE_BYTES, check_queues, names_messages
 from skep.model import QueueKey
+from skep.model.staging import EpochKey
 from skep.observe.metrics import Meter
-from skep.staging import EpochKey
 from skep.wire.log import ARROW
 from skep.wire.staging import (
     PublishedAnswer,

@@ -8,7 +8,6 @@ from msgspec import Raw
 from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code
-from skep.histories import TraceEvent
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.need import POP, READ_LIST, READ_TENANT
@@ -17,9 +16,10 @@ from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.scheduled import browsed_scheduled
 from skep.http.shown import browsed_message, wanted_id
 from skep.ids import id_text
-from skep.keys import Verb
 from skep.model import QueueKey
-from skep.scheduled import ScheduledFilter
+from skep.model.history import TraceEvent
+from skep.model.key import Verb
+from skep.model.scheduled import ScheduledFilter
 from skep.wire.browsing import TraceResponse
 from skep.wire.times import to_datetime
 from skep.wire.traces import (

@@ -13,7 +13,7 @@ from skep.http.labels import label_queues
 from skep.http.need import POP_OR_PUSH
 from skep.http.operation import Operation
 from skep.http.routes.ack import ACK_EXAMPLE, count_settled, results, settlements
-from skep.keys import Verb
+from skep.model.key import Verb
 from skep.observe.metrics import Meter
 from skep.wire.messages import TransactionRequest, TransactionResponse
 

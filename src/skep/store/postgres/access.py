@@ -8,13 +8,13 @@ import asyncpg
 import msgspec
 
 from skep.clock import Instant
-from skep.keys import KEY_OWNER, SERVER, AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.model import QueueKey
+from skep.model.key import KEY_OWNER, SERVER, AuditDetail, AuditEntry, KeyRecord, SessionRecord
+from skep.model.system_event import SystemEventKind
 from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
 from skep.store.postgres import events
 from skep.store.postgres.connection import Connection, Pool
 from skep.store.statements import load_statements
-from skep.system_events import SystemEventKind
 
 SQL = load_statements(__package__, "access")
 

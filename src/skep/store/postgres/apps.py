@@ -6,7 +6,7 @@ import asyncpg
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.records import AppRecord, Endpoint, Report
+from skep.model.record import AppRecord, Endpoint, Report
 from skep.store.postgres.connection import Connection
 from skep.store.rules import after_report
 from skep.store.statements import load_statements

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pyarrow as pa
 
+from skep.arrow.log import NewRows, fixed, joined, lengths
 from skep.clock import Instant
-from skep.columns import NewRows, fixed, joined, lengths
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Depth, Ordering, QueueKey, Seq
-from skep.operations import operations_ahead
+from skep.model.operation import operations_ahead
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MESSAGE_COLUMNS, append_stream
 from skep.store.postgres.push import EnsureQueue, OpenLog, is_late, live_operations, open_logs

@@ -8,9 +8,9 @@ from __future__ import annotations
 import structlog
 from msgspec import Struct
 
-from skep import scheduled
 from skep.clock import Instant, seconds
-from skep.model import QUEUE_MODE_GROUP, Queue, QueueKey
+from skep.model import QUEUE_MODE_GROUP, Queue, QueueKey, scheduled
+from skep.model.upkeep import Chore
 from skep.store.postgres import pop, queues, settle
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.groups import take_all
@@ -33,7 +33,6 @@ from skep.store.rules import (
     settles_unread,
 )
 from skep.store.statements import load_statements
-from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "chores")
 DEAD = load_statements(__package__, "dead")

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from skep.errors import Code, SkepError
+from skep.model.upkeep import Connections
 from skep.store.pieces import Pieces
 from skep.store.postgres.demand import Demand
-from skep.upkeep import Connections
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Isolation = Literal["read_committed", "repeatable_read", "serializable"]

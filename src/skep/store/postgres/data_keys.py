@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skep.clock import Instant
-from skep.data_keys import WrappedKey
 from skep.ids import Id
 from skep.model import QueueKey
+from skep.model.data_key import WrappedKey
+from skep.model.system_event import SystemEventKind
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.events import note
 from skep.store.statements import load_statements
-from skep.system_events import SystemEventKind
 
 SQL = load_statements(__package__, "data_keys")
 

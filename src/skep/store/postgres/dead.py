@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.histories import ReplayRecord
 from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
@@ -38,8 +37,9 @@ from skep.model import (
     ReplayStep,
     Seq,
 )
-from skep.operations import operations_ahead
-from skep.records import Buried, Receipt, ReceiptKey, Unfit
+from skep.model.history import ReplayRecord
+from skep.model.operation import operations_ahead
+from skep.model.record import Buried, Receipt, ReceiptKey, Unfit
 from skep.store.letters import LOOKED_PER_STEP, span
 from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection

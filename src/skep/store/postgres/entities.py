@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.records import Effect, EntityEvent, EntityKey, EntityState
+from skep.model.record import Effect, EntityEvent, EntityKey, EntityState
 from skep.store.postgres.connection import Connection
 from skep.store.rules import too_much_at_once
 from skep.store.statements import load_statements

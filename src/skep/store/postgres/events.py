@@ -8,10 +8,10 @@ import asyncpg
 
 from skep.clock import Instant
 from skep.model import QueueKey
+from skep.model.system_event import EventPosition, SystemEvent, SystemEventKind, SystemEvents
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.queues import queue_of
 from skep.store.statements import load_statements
-from skep.system_events import EventPosition, SystemEvent, SystemEventKind, SystemEvents
 
 SQL = load_statements(__package__, "events")
 

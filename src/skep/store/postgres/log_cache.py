@@ -26,7 +26,7 @@ from skep.store.statements import load_statements
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
 
-    from skep.columns import LogPiece, LogRange
+    from skep.arrow.log import LogPiece, LogRange
     from skep.store.postgres.reading import Found
 
 SQL = load_statements(__package__, "log_cache")
@@ -87,7 +87,7 @@ class LogCache:
         return piece
 
     async def _kept(self, connection: Connection, key: QueueKey, wanted: LogRange) -> LogPiece | None:
-        from skep.columns import LogPiece
+        from skep.arrow.log import LogPiece
 
         chunk = self._chunks.get(place := _place(key, wanted))
         if chunk is None or not _comes_in_chunks(wanted):

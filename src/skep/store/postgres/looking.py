@@ -14,7 +14,6 @@ import msgspec
 
 from skep.clock import MICROS_PER_SECOND, Instant
 from skep.errors import Code, SkepError
-from skep.histories import RetentionPass
 from skep.ids import Id, minted_at
 from skep.model import (
     QUEUE_MODE_GROUP,
@@ -32,6 +31,7 @@ from skep.model import (
     Seq,
     StoredMessage,
 )
+from skep.model.history import RetentionPass
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.rates import rate, rates_since

@@ -16,7 +16,7 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import QueueKey, Token
-from skep.operations import (
+from skep.model.operation import (
     GROWTHS,
     LOST,
     PRIORITY,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.clock import Instant
-from skep.records import PipelineRun
+from skep.model.record import PipelineRun
 from skep.store.postgres.connection import Connection
 from skep.store.rules import PIPELINE_RUNS
 from skep.store.statements import load_statements

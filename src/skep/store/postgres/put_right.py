@@ -10,6 +10,7 @@ from __future__ import annotations
 import structlog
 
 from skep.clock import MICROS_PER_SECOND, Instant
+from skep.model.upkeep import Chore
 from skep.store.postgres.connection import Connection
 from skep.store.rules import (
     AHEAD_MICROS,
@@ -20,7 +21,6 @@ from skep.store.rules import (
     RECEIPT_MICROS_MAX,
 )
 from skep.store.statements import load_statements
-from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "put_right")
 

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct, structs
 
-from skep.columns import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
+from skep.arrow.log import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
+from skep.arrow.shape import VARYING, Shape, implied, together
 from skep.errors import Code, SkepError
 from skep.model import LOG_CHUNK, QueueKey, Seq
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.log_cache import within_chunk
 from skep.store.rules import PARTITION_WALK_SEQS
-from skep.store.shapes import VARYING, Shape, implied, together
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "reading")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import asyncpg
 
 from skep.clock import Instant
-from skep.records import Receipt, ReceiptKey
+from skep.model.record import Receipt, ReceiptKey
 from skep.store.postgres.connection import Connection
 from skep.store.statements import load_statements
 

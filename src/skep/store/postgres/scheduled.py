@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 
 import asyncpg
 
-from skep import scheduled
 from skep.clock import Instant
 from skep.ids import Id
-from skep.model import DEFAULT_PARTITION, Ordering, QueueKey, Seq
-from skep.scheduled import (
+from skep.model import DEFAULT_PARTITION, Ordering, QueueKey, Seq, scheduled
+from skep.model.scheduled import (
     WALK_ROWS,
     Change,
     Changed,

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from skep.clock import Instant
 from skep.ids import Id, id_after, ids_from
 from skep.model import PushBatch, QueueKey
-from skep.operations import operations_ahead
-from skep.records import Receipt
-from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
+from skep.model.operation import operations_ahead
+from skep.model.record import Receipt
+from skep.model.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
 from skep.store.postgres import push, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.push import EnsureQueue, open_logs
@@ -107,7 +107,7 @@ async def _append(
     ensure_queue: EnsureQueue | None,
 ) -> list[int]:
     """One chunk, so that no more than one is in memory."""
-    from skep.chunks import Unpacked
+    from skep.arrow.staged import Unpacked
     from skep.store.postgres import bulk
 
     chunk = await asyncio.to_thread(Unpacked, data, epoch.tenant)

@@ -14,14 +14,14 @@ import msgspec
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.model import PushOutcome, SettleStatus
-from skep.operations import operations_ahead
+from skep.model.operation import operations_ahead
+from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.outcomes import is_remembered, with_transaction
 from skep.store.postgres import entities, push, queues, receipts, settle
 from skep.store.postgres.connection import Connection, Pool
 from skep.store.postgres.leases import Ending
 from skep.store.postgres.outcomes import recall_transaction
 from skep.store.rules import in_conflict, undone
-from skep.transactions import Transaction, TransactionOutcome
 
 
 class UndoneError(Exception):

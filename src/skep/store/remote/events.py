@@ -6,8 +6,8 @@ import secrets
 from collections import deque
 
 from skep.model import QueueKey
+from skep.model.system_event import EventPosition, SystemEvent, SystemEventKind, SystemEvents
 from skep.store.protocol import Store
-from skep.system_events import EventPosition, SystemEvent, SystemEventKind, SystemEvents
 
 KEPT = 10_000
 """Changes that are kept. Workers read every second; who has missed more looks at everything."""

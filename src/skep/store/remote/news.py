@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from skep.keys import SERVER
 from skep.model import PushOutcome, QueueKey, Settlement, SettleResult
-from skep.scheduled import Change
-from skep.system_events import SystemEventKind
+from skep.model.key import SERVER
+from skep.model.scheduled import Change
+from skep.model.system_event import SystemEventKind
 
 Keys = Iterable[QueueKey]
 Noted = tuple[SystemEventKind, QueueKey]

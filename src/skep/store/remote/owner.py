@@ -16,13 +16,13 @@ import structlog
 from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
 from skep.model import QueueKey
+from skep.model.upkeep import Chore
 from skep.store.protocol import Store
 from skep.store.remote.events import Events
 from skep.store.remote.frames import ANNOUNCE, FAILED, HELLO, NEWS, OPERATIONS, RESULT, BadFrameError, Frames
 from skep.store.remote.news import CHANGED, READY
 from skep.store.remote.verbs import VERBS, VERSION, Verb, encode, failure_of
 from skep.store.remote.watched import Watched
-from skep.upkeep import Chore
 
 LED: dict[str, Chore | None] = {"put_right": Chore(), "sample": None, "sweep": Chore(), "maintain": None}
 """Chores of the whole store. They are done for the worker that came first; the others are told that there was nothing to do."""

@@ -18,11 +18,11 @@ import msgspec
 from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
 from skep.model import QueueKey
+from skep.model.upkeep import Connections
 from skep.store.protocol import Store
 from skep.store.remote.frames import ANNOUNCE, FAILED, HELLO, NEWS, OPERATIONS, RESULT, BadFrameError, Frames
 from skep.store.remote.verbs import PARTS, VERBS, VERSION, Verb, decoder, error_of
 from skep.store.remote.watched import Watched
-from skep.upkeep import Connections
 
 PATIENCE_SECONDS = 10.0
 """How long the owner may take to answer a new connection: it is perhaps just being started again."""

@@ -98,9 +98,9 @@ class Verb:
         try:
             return get_type_hints(self._function)
         except NameError:  # a verb of the log in bulk, which is called only where Arrow is installed
-            from skep import columns
+            from skep.arrow import log
 
-            return get_type_hints(self._function, vars(inspect.getmodule(self._function)) | vars(columns))
+            return get_type_hints(self._function, vars(inspect.getmodule(self._function)) | vars(log))
 
 
 def _within_bounds(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from skep.clock import Instant
-from skep.keys import KEY_OWNER, AuditDetail, AuditEntry, KeyRecord, SessionRecord
+from skep.model.key import KEY_OWNER, AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements

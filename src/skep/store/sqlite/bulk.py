@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
+from skep.arrow.log import NewRows, fixed, joined, lengths
 from skep.clock import Instant
-from skep.columns import NewRows, fixed, joined, lengths
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Ordering, QueueKey, QueueSettings, Seq

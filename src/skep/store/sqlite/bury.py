@@ -26,7 +26,7 @@ from skep.model import (
     QueueSettings,
     Seq,
 )
-from skep.records import Buried, Receipt, ReceiptKey, Unfit
+from skep.model.record import Buried, Receipt, ReceiptKey, Unfit
 from skep.store.rules import check_sealed, dead_letter_target, not_quarantined, queue_full_reason
 from skep.store.sqlite.leases import count_expired
 from skep.store.sqlite.push import SQL as PUSH_SQL

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from skep import scheduled
 from skep.clock import Instant, seconds
-from skep.model import QUEUE_MODE_GROUP, QueueKey
+from skep.model import QUEUE_MODE_GROUP, QueueKey, scheduled
+from skep.model.upkeep import Chore
 from skep.store.rules import KEYFRAME_SECONDS, PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted, settles_unread
 from skep.store.sqlite.bury import Burial, bury_all
 from skep.store.sqlite.claim import close_run_out, expire_heads
@@ -23,7 +23,6 @@ from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import close_run_out_set, expire_set, read_set, refresh_age, save_set, set_of_row
 from skep.store.statements import load_statements
-from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "chores")
 

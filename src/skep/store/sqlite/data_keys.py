@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skep.clock import Instant
-from skep.data_keys import WrappedKey
 from skep.ids import Id
 from skep.model import QueueKey
+from skep.model.data_key import WrappedKey
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements
 

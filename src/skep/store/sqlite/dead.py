@@ -9,7 +9,6 @@ import msgspec
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.histories import ReplayRecord
 from skep.ids import Id
 from skep.model import (
     NO_GROUP,
@@ -23,6 +22,7 @@ from skep.model import (
     ReplayStep,
     Seq,
 )
+from skep.model.history import ReplayRecord
 from skep.store.letters import LOOKED_PER_STEP, span
 from skep.store.rules import check_sealed
 from skep.store.sqlite import order

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.records import Effect, EntityEvent, EntityKey, EntityState
+from skep.model.record import Effect, EntityEvent, EntityKey, EntityState
 from skep.store.rules import too_much_at_once
 from skep.store.sqlite.session import Row, Session
 from skep.store.statements import load_statements

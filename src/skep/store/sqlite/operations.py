@@ -15,7 +15,7 @@ from skep.clock import Instant
 from skep.errors import Code
 from skep.ids import Id
 from skep.model import Ordering, QueueKey, Token
-from skep.operations import (
+from skep.model.operation import (
     GROWTHS,
     LOST,
     PRIORITY,

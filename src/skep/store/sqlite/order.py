@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from skep.model import PushBatch, QueueKey
-from skep.operations import operations_ahead
+from skep.model.operation import operations_ahead
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements
 

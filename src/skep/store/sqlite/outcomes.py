@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 
 from skep.clock import Instant, seconds
 from skep.model import QueueKey, Settlement, SettleResult
+from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.outcomes import LOST, REMEMBER_SECONDS, REMEMBERED_LEASES, EndedLease, Remembered
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.statements import load_statements
-from skep.transactions import Transaction, TransactionOutcome
 
 SQL = load_statements(__package__, "outcomes")
 

@@ -12,6 +12,7 @@ import structlog
 from skep.clock import MICROS_PER_SECOND, Instant
 from skep.ids import minted_at
 from skep.model import WINDOW_CAP_FACTOR, QueueKey
+from skep.model.upkeep import Chore
 from skep.store.rules import (
     AHEAD_MICROS,
     LONGEST_WAIT_MICROS,
@@ -24,7 +25,6 @@ from skep.store.sqlite.chores import SQL as CHORES_SQL
 from skep.store.sqlite.log import first_seq_at
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
 from skep.store.statements import load_statements
-from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "put_right")
 

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from skep.columns import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
+from skep.arrow.log import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
+from skep.arrow.shape import VARYING, Shape, implied
 from skep.model import QueueKey, Seq
 from skep.store.rules import PARTITION_WALK_SEQS
-from skep.store.shapes import VARYING, Shape, implied
 from skep.store.sqlite.session import QueueRow, Row, Session
 from skep.store.statements import load_statements
 

@@ -9,7 +9,7 @@ from itertools import chain
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import PushBatch, PushOutcome
-from skep.records import Receipt, ReceiptKey
+from skep.model.record import Receipt, ReceiptKey
 from skep.store.rules import SEQ_MAX, holds, receipt_after, sought_of, stored_before, was_stored
 from skep.store.sqlite import order
 from skep.store.sqlite.log import first_seq_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skep.clock import Instant
-from skep.records import (
+from skep.model.record import (
     MAX_BYTES,
     AppRecord,
     Endpoint,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skep.refusals import Refusal
+from skep.model.refusal import Refusal
 from skep.store.refusals import REFUSALS_KEPT
 from skep.store.sqlite.access import Running
 from skep.store.sqlite.session import Session

@@ -10,6 +10,7 @@ import structlog
 
 from skep.clock import Instant, seconds
 from skep.model import QueueKey
+from skep.model.upkeep import Chore
 from skep.store.rules import LOOK_AGAIN_SECONDS, LOOK_FOR_IDLE_MICROS, dead_letter_target, idle_micros, removal_age
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.leases import SQL as LEASES_SQL
@@ -18,7 +19,6 @@ from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.stats import progress_of
 from skep.store.statements import load_statements
-from skep.upkeep import Chore
 
 SQL = load_statements(__package__, "retain")
 

@@ -12,7 +12,7 @@ from itertools import islice
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import QueueKey, Seq
-from skep.scheduled import (
+from skep.model.scheduled import (
     WALK_ROWS,
     Change,
     Changed,

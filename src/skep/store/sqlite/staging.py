@@ -12,8 +12,8 @@ import msgspec
 from skep.clock import Instant
 from skep.ids import Id, id_after, ids_from
 from skep.model import PushBatch, QueueKey
-from skep.records import Receipt
-from skep.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
+from skep.model.record import Receipt
+from skep.model.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
 from skep.store.sqlite import order, receipts
 from skep.store.sqlite.push import push_batch
 from skep.store.sqlite.session import Session
@@ -100,7 +100,7 @@ def _prepared(
 
 
 def _prepare(data: bytes, tenant: str, first_id: Id) -> _Prepared:
-    from skep.chunks import Unpacked
+    from skep.arrow.staged import Unpacked
     from skep.store.sqlite import bulk
 
     chunk = Unpacked(data, tenant)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skep.clock import MICROS_PER_SECOND, Instant
-from skep.histories import RetentionPass
 from skep.model import (
     GroupStats,
     LeaseInfo,
@@ -16,6 +15,7 @@ from skep.model import (
     Rates,
     Seq,
 )
+from skep.model.history import RetentionPass
 from skep.store.rates import Sample, rate, rates_since
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import unpack

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus
+from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.outcomes import is_remembered, with_transaction
 from skep.store.rules import in_conflict, undone
 from skep.store.sqlite import entities, order, receipts
@@ -14,7 +15,6 @@ from skep.store.sqlite.outcomes import recall_transaction
 from skep.store.sqlite.push import push_batch
 from skep.store.sqlite.session import Row, Session
 from skep.store.sqlite.settle import settle_new
-from skep.transactions import Transaction, TransactionOutcome
 
 
 def transact(

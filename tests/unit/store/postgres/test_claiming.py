@@ -7,7 +7,7 @@ from typing import cast
 import asyncpg
 import pytest
 
-from skep.operations import Claim, ClaimLimits, Kind
+from skep.model.operation import Claim, ClaimLimits, Kind
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.operations import SQL, claim

@@ -12,9 +12,9 @@ import pytest
 
 from skep.clock import ManualClock
 from skep.model import QueueChanges
+from skep.model.upkeep import Connections
 from skep.store.postgres import PostgresStore, demand
 from skep.store.postgres.demand import AVERAGED_SECONDS, Demand
-from skep.upkeep import Connections
 from tests.contract.driver import Driver
 
 LOCKED = "LOCK TABLE queue IN ACCESS EXCLUSIVE MODE"

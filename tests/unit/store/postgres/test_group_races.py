@@ -14,8 +14,8 @@ import pytest
 
 from skep.errors import Code, SkepError
 from skep.model import FROM_BEGINNING, FROM_NOW, ClearScope, Delivery, Ordering, Outcome, PushStatus, Retry, Seq
+from skep.model.transaction import Transaction, fingerprint_of
 from skep.store.postgres import PostgresStore
-from skep.transactions import Transaction, fingerprint_of
 from tests.contract.driver import Driver, seqs
 from tests.unit.store.postgres.holding import Held, Session, waiting_or_done
 

@@ -11,9 +11,9 @@ import pytest
 
 from skep.errors import Code
 from skep.model import Seq
+from skep.model.transaction import Transaction
 from skep.store.postgres import connection as connections
 from skep.store.postgres import dead
-from skep.transactions import Transaction
 from tests.contract.driver import Driver, seqs
 
 ROUNDS = 6

@@ -15,10 +15,10 @@ import pytest
 
 from skep.clock import Instant, ManualClock
 from skep.model import FROM_BEGINNING, ClearScope, Ordering, Outcome, QueueChanges, Retry, Seq
-from skep.scheduled import Change, ScheduledFilter
+from skep.model.scheduled import Change, ScheduledFilter
+from skep.model.transaction import Transaction
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.store import _compact
-from skep.transactions import Transaction
 from tests.contract.driver import Driver
 from tests.unit.store.postgres.holding import Session
 

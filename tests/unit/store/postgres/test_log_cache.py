@@ -12,7 +12,7 @@ import asyncpg
 import pyarrow as pa
 import pytest
 
-from skep.columns import LogPiece, LogRange, NewRows
+from skep.arrow.log import LogPiece, LogRange, NewRows
 from skep.config import ServerSettings
 from skep.model import LOG_CHUNK, ClearScope, Seq, Start, StartMode
 from skep.store.postgres import PostgresStore, reading

@@ -16,12 +16,12 @@ import asyncpg
 import msgspec
 import pytest
 
+from skep.arrow.log import LOG_SCHEMA
 from skep.clock import Instant, ManualClock
-from skep.columns import LOG_SCHEMA
-from skep.histories import Journey
 from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Seq, Start
-from skep.operations import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, OperationFilter, OperationStatus
-from skep.scheduled import Change, ScheduledFilter
+from skep.model.history import Journey
+from skep.model.operation import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, OperationFilter, OperationStatus
+from skep.model.scheduled import Change, ScheduledFilter
 from skep.store.postgres import PostgresStore, reading
 from skep.store.postgres.store import SQL as WATCHING
 from skep.store.statements import load_statements

@@ -23,11 +23,11 @@ from skep.model import (
     Settlement,
     Token,
 )
+from skep.model.system_event import SystemEventKind
 from skep.store.protocol import Store
 from skep.store.remote.frames import FRAME_BYTES_MAX, HEADER, HELLO
 from skep.store.remote.store import RemoteStore, remote_store
 from skep.store.remote.verbs import VERBS, VERSION, encode, error_of
-from skep.system_events import SystemEventKind
 from tests.support.owned_store import owned, socket_path
 
 ORDERS = QueueKey("orders")

@@ -16,8 +16,8 @@ from typing import Any
 import apsw
 import pytest
 
+from skep.arrow.log import LOG_SCHEMA
 from skep.clock import ManualClock
-from skep.columns import LOG_SCHEMA
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import (

@@ -8,7 +8,7 @@ from skep.cli.app import run
 from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.model import QueueSettings
-from skep.setting_names import ELSEWHERE
+from skep.model.setting_names import ELSEWHERE
 from skep.spec import SpecError, from_toml, load
 
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.ids import Id
-from skep.model import QueueKey
+from skep.model.queue import QueueKey
 
 
 class WrappedKey(Struct, frozen=True, kw_only=True):

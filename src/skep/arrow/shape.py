@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from skep.columns import LOG_SCHEMA, times_of
+from skep.arrow.log import LOG_SCHEMA, times_of
 
 VARYING = frozenset({"partition", "payload", "transaction_id", "content_type", "headers"})
 """Columns that come as lengths and values; the others as values alone."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from skep.model import Queue, QueueKey
+from skep.model.queue import Queue, QueueKey
 
 
 class SystemEventKind(StrEnum):

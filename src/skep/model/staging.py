@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.model import Appended, PushOutcome, PushStatus, QueueKey
-from skep.records import DEFAULT_TENANT, ReceiptKey
+from skep.model.message import Appended, PushOutcome, PushStatus
+from skep.model.queue import QueueKey
+from skep.model.record import DEFAULT_TENANT, ReceiptKey
 
 SCOPE = "staging"
 """The scope of the receipts that say that an epoch was published."""
@@ -32,7 +33,7 @@ class EpochKey(Struct, frozen=True, order=True):
 
 
 class Chunk(Struct, frozen=True, kw_only=True):
-    """Some of the messages of one attempt. ``data`` is what `skep.chunks` makes of them, ``queues`` the names they are for."""
+    """Some of the messages of one attempt. ``data`` is what `skep.arrow.staged` makes of them, ``queues`` the names they are for."""
 
     epoch: EpochKey
     partition: int

@@ -9,8 +9,10 @@ import msgspec
 from msgspec import Struct, field
 
 from skep.errors import Code
-from skep.model import NewMessage, PushBatch, PushOutcome, QueueKey, Settlement, SettleResult
-from skep.records import Effect, Receipt
+from skep.model.message import NewMessage, PushBatch, PushOutcome
+from skep.model.queue import QueueKey
+from skep.model.record import Effect, Receipt
+from skep.model.settlement import Settlement, SettleResult
 
 FINGERPRINT_BYTES = 16
 _encode = msgspec.msgpack.Encoder().encode

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.records import DEFAULT_TENANT
+from skep.model.record import DEFAULT_TENANT
 
 EVERY = "*"
 """The pattern of every tenant, or every queue."""

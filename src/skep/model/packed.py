@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.ids import Id
-from skep.model import NewMessage, QueueKey
+from skep.model.message import NewMessage
+from skep.model.queue import QueueKey
 
 
 class PackedMessage(Struct, array_like=True, frozen=True, gc=False):

@@ -15,21 +15,12 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.model import (
-    DEFAULT_PARTITION,
-    Outcome,
-    PushBatch,
-    PushOutcome,
-    PushResult,
-    QueueKey,
-    Retry,
-    Seq,
-    Settlement,
-    SettleResult,
-    Token,
-)
-from skep.packed import PackedMessage, packed, unpacked
-from skep.records import Receipt
+from skep.model.lease import Token
+from skep.model.message import PushBatch, PushOutcome, PushResult
+from skep.model.packed import PackedMessage, packed, unpacked
+from skep.model.queue import DEFAULT_PARTITION, QueueKey, Seq
+from skep.model.record import Receipt
+from skep.model.settlement import Outcome, Retry, Settlement, SettleResult
 
 TIMEOUT_SECONDS = 30.0
 """How long a claim lasts: who has not performed an operation by then has lost it."""

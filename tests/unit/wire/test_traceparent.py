@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from skep.spec.kept_headers import Kept
-from skep.traceparent import STATE_CHARACTERS_MAX, context_in, context_of, trace_context, with_context
 from skep.webhooks.request import kept_headers
+from skep.wire.traceparent import STATE_CHARACTERS_MAX, context_in, context_of, trace_context, with_context
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SOUND = f"00-{TRACE}-{SPAN}-01"

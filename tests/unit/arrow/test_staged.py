@@ -8,7 +8,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from skep.chunks import SAMPLE_BYTES, SAMPLES, Unpacked, plain_chunk
+from skep.arrow.staged import SAMPLE_BYTES, SAMPLES, Unpacked, plain_chunk
 from skep.ids import Id
 
 HEX = "0123456789abcdef"

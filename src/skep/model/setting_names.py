@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from skep.model import QueueSettings
+from skep.model.queue import QueueSettings
 
 ELSEWHERE = {
     "max_queue_size": "max_depth",

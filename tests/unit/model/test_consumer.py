@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.clock import Instant, ManualClock
-from skep.consumers import HEADER_BYTES, Consumer, consumer_of, said
 from skep.engine.consumers import FORGOTTEN_SECONDS, KEPT, Consumers, Place
 from skep.model import LeaseInfo, QueueKey, Seq
+from skep.model.consumer import HEADER_BYTES, Consumer, consumer_of, said
 
 ORDERS = QueueKey("orders")
 WHOLE = b'name="mailer", host="web-3", version="0.9.0", pid="4711"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.keys import SERVER
+from skep.model.key import SERVER
 
 
 class Refusal(Struct, frozen=True):

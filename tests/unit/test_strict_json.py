@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from skep.errors import Code, SkepError
-from skep.strictness import (
+from skep.strict_json import (
     LARGE_BYTES,
     LENGTHY_BYTES,
     LENGTHY_MARKS,

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.ids import Id
-from skep.model import QueueKey, Seq
+from skep.model.queue import QueueKey, Seq
 
 MARK_MAX = 2**63 - 1
 DUE_MAX = 2**63 - 1

@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.ids import Id
-from skep.model import DeadReason, QueueKey, Seq
+from skep.model.dead_letter import DeadReason
+from skep.model.queue import QueueKey, Seq
 
 
 class RetentionPass(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from skep.columns import NewRows
+from skep.arrow.log import NewRows
 from skep.ids import Id
 from skep.model import NewMessage, QueueKey
 

@@ -1,0 +1,1 @@
+"""Messages as columns: the log as Spark reads it, and chunks that are staged."""

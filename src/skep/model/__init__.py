@@ -1,0 +1,71 @@
+"""The words of Skep as data: queues, messages, deliveries, settlements, dead letters, and figures about them.
+
+Plain structs that flow one way, from the edge to the store and back. They hold no logic beyond their defaults;
+payloads and headers stay the bytes they came as. Instants are microseconds (`skep.clock`), ids 16 bytes (`skep.ids`).
+
+The words of push, pop and settle are here by name. The other modules are imported as what they are: `skep.model.operation`,
+`skep.model.record`, `skep.model.key` and so on.
+"""
+
+from skep.model.dead_letter import (
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterOrigin,
+    DeadReason,
+    Edited,
+    PurgeStep,
+    Replayed,
+    ReplayStep,
+)
+from skep.model.delivery import Delivery, PopRequest, PopResult
+from skep.model.group import FROM_BEGINNING, FROM_NOW, NO_GROUP, QUEUE_MODE_GROUP, Start, StartMode
+from skep.model.lease import WHOLE_LEASE, LeaseInfo, Renewal, RenewResult, Token
+from skep.model.message import (
+    SEALED_ERROR,
+    SEALED_TYPE,
+    Appended,
+    DeletedMessage,
+    MessageFilter,
+    MessagePage,
+    MessageState,
+    NewMessage,
+    PushBatch,
+    PushOutcome,
+    PushResult,
+    PushStatus,
+    QueuedOperation,
+    StoredMessage,
+    Tried,
+)
+from skep.model.queue import (
+    DEAD_LETTER_SUFFIX,
+    DEFAULT_PARTITION,
+    LOG_CHUNK,
+    NO_DEAD_LETTER_QUEUE,
+    WINDOW_CAP_FACTOR,
+    Cleared,
+    ClearScope,
+    Depth,
+    LogBounds,
+    Ordering,
+    Queue,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    Seq,
+)
+from skep.model.record import DEFAULT_TENANT
+from skep.model.settlement import Outcome, Retry, Settlement, SettleResult, SettleStatus
+from skep.model.stats import GroupStats, PartitionStats, QueueStats, Rates
+
+__all__ = [
+    "DEAD_LETTER_SUFFIX", "DEFAULT_PARTITION", "DEFAULT_TENANT", "FROM_BEGINNING", "FROM_NOW", "LOG_CHUNK",
+    "NO_DEAD_LETTER_QUEUE", "NO_GROUP", "QUEUE_MODE_GROUP", "SEALED_ERROR", "SEALED_TYPE", "WHOLE_LEASE",
+    "WINDOW_CAP_FACTOR", "Appended", "ClearScope", "Cleared", "DeadLetter", "DeadLetterFilter", "DeadLetterOrigin",
+    "DeadReason", "DeletedMessage", "Delivery", "Depth", "Edited", "GroupStats", "LeaseInfo", "LogBounds",
+    "MessageFilter", "MessagePage", "MessageState", "NewMessage", "Ordering", "Outcome", "PartitionStats",
+    "PopRequest", "PopResult", "PurgeStep", "PushBatch", "PushOutcome", "PushResult", "PushStatus", "Queue",
+    "QueueChanges", "QueueKey", "QueueSettings", "QueueStats", "QueuedOperation", "Rates", "RenewResult", "Renewal",
+    "ReplayStep", "Replayed", "Retry", "Seq", "SettleResult", "SettleStatus", "Settlement", "Start", "StartMode",
+    "StoredMessage", "Token", "Tried",
+]  # fmt: skip
