@@ -9,7 +9,7 @@ from contextlib import closing
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from skep.loop import run
+from skep.runtime.loop import run
 
 T = TypeVar("T")
 

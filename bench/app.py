@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import structlog
 from cyclopts import App, Parameter
 
-from skep.loop import run
+from skep.runtime.loop import run
 
 if TYPE_CHECKING:
     from rich.table import Table

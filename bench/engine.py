@@ -21,7 +21,7 @@ from bench import baselines, load
 from bench.report import Report, machine, middle, percentile
 from skep.engine import Engine
 from skep.model import NewMessage, QueueKey
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from skep.testing.postgres import running_postgres
 
 TARGETS = {

@@ -26,7 +26,7 @@ from msgspec import Struct
 from bench import load, scripts
 from bench.loader import Driven, Load, drive
 from bench.report import Report, machine, middle, percentile
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from skep.testing.postgres import running_postgres
 
 TARGETS = {

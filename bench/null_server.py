@@ -15,8 +15,8 @@ from typing import cast
 
 import msgspec
 
-from skep.loop import run
 from skep.model import PushStatus
+from skep.runtime.loop import run
 from skep.wire.messages import PushedMessage, PushResponse, QueueDepth
 
 ROOT = Path(__file__).resolve().parents[1]

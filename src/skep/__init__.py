@@ -3,13 +3,11 @@
 The names of the client are loaded when they are first used, so that importing `skep` costs nothing.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+from skep._lazy import lazy_names
 
+if TYPE_CHECKING:
     from skep.client import (
         AsyncClient,
         AsyncMessage,
@@ -38,20 +36,5 @@ _HOMES = dict.fromkeys(__all__, "skep.client") | {
 }  # fmt: skip
 
 
-def _loading(
-    package: "dict[str, Any]", homes: "Mapping[str, str]"
-) -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
-    """The `__getattr__` and `__dir__` of a package, given its globals, whose names are loaded from these modules when first used."""
-
-    def get(name: str) -> object:
-        home = homes.get(name)
-        if home is None:
-            raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
-        value = package[name] = getattr(import_module(home), name)
-        return value
-
-    return get, lambda: sorted({*package, *homes})
-
-
 if not TYPE_CHECKING:  # or every misspelt name would have a type
-    __getattr__, __dir__ = _loading(globals(), _HOMES)
+    __getattr__, __dir__ = lazy_names(globals(), _HOMES)

@@ -17,7 +17,7 @@ from skep.clock import Instant, ManualClock, seconds
 from skep.config import AccessSettings
 from skep.engine import Engine
 from skep.model.key import EVERY, Grant, Verb
-from skep.server import OPEN_ACCESS, open_engine, open_gate
+from skep.server.compose import OPEN_ACCESS, open_engine, open_gate
 from skep.store.migrate import load_migrations
 from tests.support.process import run_skep
 from tests.support.serving import serving

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skep.clock import ManualClock
-from skep.server import Opened, open_server
+from skep.server.compose import Opened, open_server
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 from skep.apps.applying import Application, apply
 from skep.engine import Engine
 from skep.model import NewMessage, QueueKey
-from skep.server import Opened
+from skep.server.compose import Opened
 from skep.spec import load
 
 SHOP = """app Shop {

@@ -13,7 +13,7 @@ from skep.apps.differences import PartAction
 from skep.clock import ManualClock
 from skep.errors import Code, SkepError
 from skep.model import QueueChanges, QueueKey, QueueSettings
-from skep.server import Opened, open_server
+from skep.server.compose import Opened, open_server
 from skep.spec import Action, App, SpecError
 from skep.spec.ir import Queue
 from tests.apps.driver import SHOP, apply_text, message

@@ -10,7 +10,7 @@ import pytest
 
 from skep.clock import ManualClock
 from skep.model import MessageFilter, QueueChanges, QueueKey
-from skep.server import Opened, open_server
+from skep.server.compose import Opened, open_server
 from tests.apps.driver import apply_text
 from tests.engine.driver import until
 

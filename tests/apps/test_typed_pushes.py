@@ -18,7 +18,7 @@ from skep.apps.fitting import fitted
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.model import NewMessage, PushStatus, QueueKey, QueueSettings, Seq
-from skep.server import Opened
+from skep.server.compose import Opened
 from tests.apps.driver import ORDERS, SHOP, apply_text, depth, message
 from tests.engine.driver import settlement
 

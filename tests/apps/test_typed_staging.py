@@ -8,7 +8,7 @@ from skep.engine.staging import Place
 from skep.errors import Code, SkepError
 from skep.model import NewMessage
 from skep.model.staging import Attempt, EpochKey
-from skep.server import Opened
+from skep.server.compose import Opened
 from tests.apps.driver import ORDERS, SHOP, apply_text
 
 GOOD = b'{"order":"o-1","customer":"c-1","cents":1250}'

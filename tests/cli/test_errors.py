@@ -190,7 +190,7 @@ def test_what_cannot_be_sent_is_the_mistake_of_whoever_typed_it(command: Command
 
 def test_an_error_at_the_store_keeps_its_details(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # It sets up the logging of the whole process, and later tests would find none of their records.
-    monkeypatch.setattr("skep.logs.configure_logs", lambda *_: None)
+    monkeypatch.setattr("skep.runtime.logs.configure_logs", lambda *_: None)
 
     async def work(_engine: Engine) -> None:
         raise SkepError(Code.STORE_BUSY, "not now", retry_after_seconds=7)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from skep.model import QueueKey
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.session import Session
 from skep.testing.server import RunningServer, running_server

@@ -26,9 +26,9 @@ from skep.config import (
     ServerSettings,
     SpoolSettings,
 )
+from skep.config.load import SECTIONS, load
 from skep.errors import Code
 from skep.model import QueueSettings
-from skep.settings import SECTIONS, load
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -8,10 +8,10 @@ from operator import attrgetter
 import pytest
 
 import skep
+from skep.config.load import all_settings
 from skep.http.peers import FORWARDED_FOR, FORWARDED_PROTO
 from skep.model import DeadReason
-from skep.server import open_engine
-from skep.settings import all_settings
+from skep.server.compose import open_engine
 from skep.testing.server import running_server
 from tests.docs.test_docs import PAGES, ROOT, name_of, prose
 from tests.http.driver import Api

@@ -10,7 +10,7 @@ import pytest
 from skep.clock import ManualClock, seconds
 from skep.config import EngineSettings
 from skep.model import QueueKey
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, EngineDriver, answer, message, until
 
 SAMPLE_SECONDS = EngineSettings().sample_seconds

@@ -12,7 +12,7 @@ from skep.clock import Instant, ManualClock, seconds
 from skep.engine import Engine
 from skep.errors import Code
 from skep.model import QueueSettings, Retry, Seq
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, EngineDriver, answer, message, settlement, until
 
 SETTINGS = QueueSettings(max_attempts=5, lease_seconds=30)

@@ -38,7 +38,7 @@ from skep.model import (
 )
 from skep.model.operation import Kind, NewOperations
 from skep.model.staging import Attempt, EpochKey
-from skep.server import open_engine, open_store
+from skep.server.compose import open_engine, open_store
 from tests.engine.driver import settlement, until
 
 PAYMENTS = QueueKey("payments")

@@ -8,7 +8,7 @@ import pytest
 
 from skep.engine import Engine
 from skep.errors import SkepError
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, message
 
 

@@ -15,7 +15,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.model import QueueSettings
 from skep.model.scheduled import Change, ScheduledFilter
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, answer, message, until
 
 WANTED = ScheduledFilter(tenant=ORDERS.tenant, queue=ORDERS.name)

@@ -23,7 +23,7 @@ from skep.model import (
     Seq,
 )
 from skep.model.history import Journey
-from skep.server import open_engine
+from skep.server.compose import open_engine
 
 PAYMENTS = QueueKey("payments")
 GRAVE = QueueKey("payments.dead")

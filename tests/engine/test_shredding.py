@@ -23,7 +23,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.model import DeadLetterFilter, NewMessage, Outcome, QueueKey, QueueSettings, Seq
 from skep.model.data_key import WrappedKey
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from skep.store.sqlite import SqliteStore
 from tests.engine.driver import settlement
 from tests.support.postgres import PostgresServer

@@ -17,7 +17,7 @@ from skep.engine import Engine
 from skep.engine.operations import TELL_SECONDS
 from skep.model import DeadLetterFilter, Delivery, Outcome, PopResult, QueueChanges, QueueKey, QueueSettings, Start
 from skep.model.operation import Kind, OperationStatus
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, answer, message, settlement, until
 from tests.support.owned_store import owned
 

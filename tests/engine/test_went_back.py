@@ -23,7 +23,7 @@ from skep.errors import Code, SkepError
 from skep.model import QueueChanges, QueueKey, QueueSettings
 from skep.model.key import Grant, Verb
 from skep.model.system_event import SystemEventKind
-from skep.server import Opened, open_engine, open_server
+from skep.server.compose import Opened, open_engine, open_server
 from skep.spec import load
 from skep.store.postgres import PostgresStore
 from tests.engine.driver import ORDERS, message, until

@@ -19,7 +19,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.model import QueueChanges, QueueKey
 from skep.model.key import Grant, Verb
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from tests.support.postgres import PostgresServer, running_postgres
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from skep.doctor import EXTRAS, extras
+from skep.server.doctor.machine import EXTRAS, extras
 
 ROOT = Path(__file__).resolve().parents[2]
 BARE = """
@@ -69,7 +69,8 @@ def test_doctor_names_every_extra_and_how_to_get_it() -> None:
 
 def test_doctor_says_what_a_missing_extra_is_for() -> None:
     text = (
-        BARE + "from skep.doctor import extras\nprint([one.hint for one in extras() if one.check == 'extra dashboard'])"
+        BARE
+        + "from skep.server.doctor.machine import extras\nprint([one.hint for one in extras() if one.check == 'extra dashboard'])"
     )
     run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
     assert "for the dashboard: pip install 'skep[dashboard]'" in run.stdout, run.stderr

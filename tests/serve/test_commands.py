@@ -17,8 +17,8 @@ import pytest
 
 from skep import Client as SkepClient
 from skep.clock import ManualClock
-from skep.doctor import is_skep
-from skep.settings import all_settings
+from skep.config.load import all_settings
+from skep.server.doctor.machine import is_skep
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore

@@ -15,9 +15,9 @@ import pytest
 
 from skep.cli.connection import Connection
 from skep.config import EncryptionSettings, ServerSettings
-from skep.private import opened_to_others
-from skep.server import open_engine
-from skep.settings import without_keys, without_password
+from skep.config.load import without_keys, without_password
+from skep.runtime.private_files import opened_to_others
+from skep.server.compose import open_engine
 from skep.spark.cached import write_program
 from skep.spark.running.lake import open_lake
 from skep.spec import parse_app, to_json

@@ -199,7 +199,7 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     )  # fmt: skip
 
     loaded = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
-    heavy = {"structlog", "uvicorn", "starlette", "apsw", "asyncpg", "msgspec", "skep.server", "skep.serving"}
+    heavy = {"structlog", "uvicorn", "starlette", "apsw", "asyncpg", "msgspec", "skep.server", "skep.server.process"}
     assert "skep" in loaded
     assert not loaded & heavy
     assert "serve" in run.stdout

@@ -46,11 +46,11 @@ def shared(shared_folder: Path) -> Iterator[tuple[ServeProcess, int]]:
 
 
 def workers_of(server: ServeProcess) -> list[psutil.Process]:
-    return children(server, "skep.serving")
+    return children(server, "skep.server.process")
 
 
 def owner_of(server: ServeProcess) -> psutil.Process:
-    [owner] = children(server, "skep.owning")
+    [owner] = children(server, "skep.server.owner")
     return owner
 
 

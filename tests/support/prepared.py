@@ -19,7 +19,14 @@ import time
 REQUEST_BYTES = 1_000_000
 LEFT_OUT = ("skep.cli.demo", "skep.cli.pipeline")
 """Commands that import what starts threads: the libraries of columns and of Spark."""
-ALSO = ("skep.server", "skep.serving", "skep.running", "skep.store.sqlite", "skep.store.postgres", "skep.client")
+ALSO = (
+    "skep.server.compose",
+    "skep.server.process",
+    "skep.server.run",
+    "skep.store.sqlite",
+    "skep.store.postgres",
+    "skep.client",
+)
 
 
 def prepare() -> None:

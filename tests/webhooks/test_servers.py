@@ -10,7 +10,7 @@ import pytest
 from skep.apps.applying import apply
 from skep.clock import ManualClock
 from skep.errors import Code, SkepError
-from skep.server import open_server
+from skep.server.compose import open_server
 from skep.spec import load
 from skep.testing.server import running_server
 from skep.webhooks.hooks import Hooks

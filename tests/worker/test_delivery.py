@@ -15,7 +15,7 @@ from standardwebhooks.webhooks import Webhook
 
 from skep.clock import ManualClock, SystemClock, seconds
 from skep.errors import Code, SkepError
-from skep.loop import run
+from skep.runtime.loop import run
 from skep.spec.endpoint import endpoint_name
 from skep.spec.ir import Deliver
 from skep.worker.addresses import address_of, is_public

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
-from skep.private import FILE_MODE, OTHERS
+from skep.runtime.private_files import FILE_MODE, OTHERS
 from skep.wire.access import HolderProof
 
 ENDING = ".server"

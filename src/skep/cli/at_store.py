@@ -36,7 +36,7 @@ def settings_of(place: Place) -> ServerSettings:
     """The settings of a server that would start here."""
     import os
 
-    from skep.settings import load
+    from skep.config.load import load
 
     flags = {"store": place.store, "data_folder": place.data_folder}
     return load(flags, os.environ, Path.cwd(), place.config).settings
@@ -47,10 +47,10 @@ def on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
     import asyncio
     import os
 
+    from skep.config.load import hide_password
     from skep.crypto.sources import load_master_keys
-    from skep.logs import configure_logs
-    from skep.server import open_engine, store_url
-    from skep.settings import hide_password
+    from skep.runtime.logs import configure_logs
+    from skep.server.compose import open_engine, store_url
 
     configure_logs("error", "auto")
     settings = settings_of(place)
@@ -72,8 +72,8 @@ def say_where(place: Place | None) -> None:
     import os
 
     from skep.cli import exits
-    from skep.server import sqlite_file
-    from skep.settings import without_password
+    from skep.config.load import without_password
+    from skep.server.compose import sqlite_file
 
     settings = settings_of(place or Place())
     file = sqlite_file(settings)
@@ -96,6 +96,6 @@ async def note(
 
 def me() -> str:
     """Who works here, as the audit log names them."""
-    from skep.private import account
+    from skep.runtime.private_files import account
 
     return f"cli:{account()}"

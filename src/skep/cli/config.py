@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from skep.cli.serve import Flags, load_settings
 
 if TYPE_CHECKING:
-    from skep.settings import Value
+    from skep.config.load import Value
 
 config_app = App(name="config", help="What the server is set to, and why.", help_format="plaintext")
 

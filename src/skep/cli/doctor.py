@@ -9,7 +9,7 @@ from skep.cli.config import Output
 from skep.cli.serve import Flags, load_settings
 
 if TYPE_CHECKING:
-    from skep.doctor import Finding
+    from skep.server.doctor.findings import Finding
 
 COLOURS = {"ok": "green", "info": "blue", "warn": "yellow", "fail": "bold red"}
 
@@ -25,9 +25,9 @@ def doctor(flags: Flags | None = None, *, output: Output = None) -> None:
     output
         A table, or JSON; JSON when the output is not a terminal.
     """
-    from skep.doctor import examine
     from skep.errors import SkepError
-    from skep.loop import run
+    from skep.runtime.loop import run
+    from skep.server.doctor.examine import examine
 
     try:
         loaded = load_settings(flags or Flags())

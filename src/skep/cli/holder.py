@@ -102,7 +102,7 @@ def on_keys(
 
     A variable names a server for whoever has a key for it. Without one, it does not count: that server may be somebody else's.
     """
-    from skep.server import sqlite_file
+    from skep.server.compose import sqlite_file
 
     if to.token is not None:
         with to.open() as client:

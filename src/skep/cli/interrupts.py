@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from skep.cli.exits import INTERRUPTED
-from skep.signals import heard_by
+from skep.runtime.signals import heard_by
 
 GRACE_SECONDS = 0.3
 """So long the main thread has to end in order, say to take a progress bar away."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from skep.settings import Loaded
+    from skep.config.load import Loaded
 
 GENERAL = ("config", "set_")
 
@@ -48,7 +48,7 @@ def load_settings(flags: Flags) -> Loaded:
     """The settings of this run, each with its origin."""
     import os
 
-    from skep.settings import load
+    from skep.config.load import load
 
     given: dict[str, object] = {f.name: getattr(flags, f.name) for f in fields(flags) if f.name not in GENERAL}
     for text in flags.set_ or []:
@@ -60,9 +60,9 @@ def load_settings(flags: Flags) -> Loaded:
 def serve(flags: Flags | None = None) -> None:
     """Serve queues over HTTP."""
     from skep.errors import SkepError
-    from skep.logs import configure_logs
-    from skep.server import warn_of_loose_secrets
-    from skep.serving import exit_status, serve_alone
+    from skep.runtime.logs import configure_logs
+    from skep.server.compose import warn_of_loose_secrets
+    from skep.server.process import exit_status, serve_alone
 
     try:
         loaded = load_settings(flags or Flags())
@@ -73,7 +73,7 @@ def serve(flags: Flags | None = None) -> None:
         if settings.workers == 1:
             serve_alone(settings)
         else:
-            from skep.supervisor import serve_with_workers
+            from skep.server.supervisor import serve_with_workers
 
             sys.exit(serve_with_workers(settings))
     except SkepError as error:

@@ -31,7 +31,7 @@ def vacuum(*, place: Place | None = None, output: Output = None) -> None:
     output
         Sentences, or JSON; JSON when the output is not a terminal.
     """
-    from skep.server import sqlite_file
+    from skep.server.compose import sqlite_file
     from skep.store.sqlite.vacuum import rewrite
 
     file = sqlite_file(settings_of(place or Place()))

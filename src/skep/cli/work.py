@@ -49,8 +49,8 @@ def work(
         Auto is console on a terminal and json (one object per line) otherwise.
     """
     from skep.client.settings import ClientOptions, client_settings
-    from skep.logs import configure_logs
-    from skep.loop import run as run_loop
+    from skep.runtime.logs import configure_logs
+    from skep.runtime.loop import run as run_loop
     from skep.worker.loading import load_app
     from skep.worker.working import Working, WorkOptions
 
@@ -97,9 +97,9 @@ def run(
         Let deliveries go to private and loopback addresses.
     """
     from skep.errors import SkepError
-    from skep.logs import configure_logs
-    from skep.running import run_app
-    from skep.serving import exit_status
+    from skep.runtime.logs import configure_logs
+    from skep.server.process import exit_status
+    from skep.server.run import run_app
 
     try:
         settings = load_settings(flags or Flags()).settings

@@ -7,7 +7,7 @@ the two, or a setting, does not wait for the rest.
 
 from typing import TYPE_CHECKING
 
-from skep import _loading
+from skep._lazy import lazy_names
 
 if TYPE_CHECKING:
     from skep.client.async_client import AsyncClient
@@ -36,4 +36,4 @@ _HOMES = {
 }  # fmt: skip
 
 if not TYPE_CHECKING:  # or every misspelt name would have a type
-    __getattr__, __dir__ = _loading(globals(), _HOMES)
+    __getattr__, __dir__ = lazy_names(globals(), _HOMES)

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from skep.private import make_folder
+from skep.runtime.private_files import make_folder
 
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:

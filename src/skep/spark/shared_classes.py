@@ -15,7 +15,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from skep.private import make_folder
+from skep.runtime.private_files import make_folder
 from skep.spark.cached import cache_folder
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"

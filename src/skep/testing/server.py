@@ -16,7 +16,7 @@ from skep.http.address import bind, resolve
 from skep.http.app import App
 from skep.http.hosts import Hosts
 from skep.http.listening import Listener
-from skep.server import Opened, open_gate, open_server, pages_of
+from skep.server.compose import Opened, open_gate, open_server, pages_of
 from skep.webhooks.functions import FunctionsByName
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from skep import spec
 from skep.client.settings import CLIENT_DEFAULTS, ClientOptions, client_settings
 from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
-from skep.loop import run
+from skep.runtime.loop import run
 from skep.spec.problems import nearest
 from skep.worker.functions import CommandFunction, command_function
 from skep.worker.working import Working, WorkOptions

@@ -12,8 +12,8 @@ from msgspec import Struct
 from skep.client.settings import client_settings
 from skep.config import LogFormat, LogLevel
 from skep.errors import SkepError
-from skep.logs import configure_logs
-from skep.loop import run
+from skep.runtime.logs import configure_logs
+from skep.runtime.loop import run
 from skep.worker.app import App
 from skep.worker.loading import load_app
 from skep.worker.working import Working, WorkOptions

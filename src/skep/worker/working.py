@@ -18,7 +18,7 @@ from skep.client.async_client import AsyncClient
 from skep.client.settings import ClientSettings
 from skep.clock import Clock, SystemClock
 from skep.errors import Code, SkepError
-from skep.signals import stop_signals
+from skep.runtime.signals import stop_signals
 from skep.spec import App, from_json
 from skep.spec.secrets import delivery_uses, secret_faults
 from skep.worker.access import Access

@@ -18,7 +18,7 @@ import structlog
 
 from skep.engine.spooling.segments import HEADER_BYTES, Damage, Found, SegmentReader, frame, new_header
 from skep.errors import Code, SkepError
-from skep.private import FILE_MODE, make_folder
+from skep.runtime.private_files import FILE_MODE, make_folder
 
 SUFFIX = ".spool"
 REFUSED = "refused"

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from skep.errors import Code, SkepError
-from skep.private import make_folder
+from skep.runtime.private_files import make_folder
 from skep.spark.pipelines.archive import (
     FIRST,
     LAKE_COLUMNS,

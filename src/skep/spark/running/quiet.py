@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from skep.private import FILE_MODE
+from skep.runtime.private_files import FILE_MODE
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from skep.client.failures import UnreachableError
 from skep.clock import SystemClock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint, id_text
-from skep.private import make_folder
+from skep.runtime.private_files import make_folder
 from skep.spark.options import Connection
 from skep.spark.running import lineage
 from skep.spark.running.catalogue import find

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 from skep.errors import Code, SkepError
-from skep.private import FILE_MODE
+from skep.runtime.private_files import FILE_MODE
 
 MOST_CHARACTERS = 1_000
 _CALL = "An error occurred while calling "

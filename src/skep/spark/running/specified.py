@@ -14,7 +14,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.errors import Code, SkepError
-from skep.private import make_folder
+from skep.runtime.private_files import make_folder
 from skep.spark.pipelines.archive import divided
 from skep.spark.pipelines.quality import quality, results
 from skep.spark.running.command_batches import NAME, NOTES, CommandBatches, taken_notes, write_table

@@ -17,7 +17,7 @@ import apsw
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
-from skep.private import FILE_MODE, make_file
+from skep.runtime.private_files import FILE_MODE, make_file
 from skep.store.migrate import load_migrations, missing_migrations, tell_upgrade
 
 MEMORY = ":memory:"

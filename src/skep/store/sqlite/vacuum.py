@@ -17,7 +17,7 @@ import apsw
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
-from skep.private import make_file
+from skep.runtime.private_files import make_file
 from skep.store.sqlite.connection import FileLock, Knobs, allow_shrinking, open_writer, store_error
 from skep.store.sqlite.session import Session
 

@@ -14,7 +14,7 @@ from skep.clock import ManualClock
 from skep.engine.spooling.spool import SpoolState
 from skep.errors import Code, SkepError
 from skep.model import NewMessage, PushStatus, QueueKey
-from skep.server import open_engine
+from skep.server.compose import open_engine
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.connection import translated
 from tests.contract.driver import Driver

@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 import pytest
 
-from skep.doctor_postgres import postgres, transport
 from skep.errors import Code, SkepError
 from skep.model import QueueKey, QueueSettings
-from skep.server import open_engine
+from skep.server.compose import open_engine
+from skep.server.doctor.postgres import postgres, transport
 from tests.support.tls_front import Authority, tls_front
 
 

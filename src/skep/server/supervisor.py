@@ -26,11 +26,11 @@ import structlog
 from skep.access import presence
 from skep.config import ServerSettings
 from skep.observe.tally import keep_of_ended
-from skep.owning import OwnerOrder
-from skep.private import FILE_MODE
-from skep.server import Owned, announce, sqlite_file
-from skep.serving import Order, describe, open_sockets
-from skep.signals import stop_signals
+from skep.runtime.private_files import FILE_MODE
+from skep.runtime.signals import stop_signals
+from skep.server.compose import Owned, announce, sqlite_file
+from skep.server.owner import OwnerOrder
+from skep.server.process import Order, describe, open_sockets
 
 STEADY_SECONDS = 10.0
 """A worker that lived this long did not die of its start; its successor is started at once."""
@@ -130,7 +130,7 @@ class Supervisor:
         numbers = [bound.fileno() for bound in self._sockets]
         name = f"worker-{next(self._numbers)}"
         order = Order(self._settings, numbers, name, str(self._tally_folder), self._owned)
-        worker = self._workers[name] = await _started(name, "skep.serving", numbers, order)
+        worker = self._workers[name] = await _started(name, "skep.server.process", numbers, order)
         if self._stopping.is_set():
             _stop_in_order(worker)
         return worker
@@ -139,7 +139,7 @@ class Supervisor:
         assert self._to_owner is not None
         number = self._to_owner.listening.fileno()
         order = OwnerOrder(self._settings, number)
-        self._owner = await _started("owner", "skep.owning", [number], order)
+        self._owner = await _started("owner", "skep.server.owner", [number], order)
         return self._owner
 
     async def _ended(self, worker: Worker) -> int:

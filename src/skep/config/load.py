@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from skep.config import (
+from skep.config.settings import (
     AccessSettings,
     AdmissionSettings,
     BufferSettings,

@@ -1,6 +1,6 @@
 """The process that has the SQLite file for the workers of a server: it serves the store's verbs to them, and nothing to anybody else.
 
-It is started by `skep.supervisor` before the workers: its order comes on stdin, and when stdin ends, the supervisor has gone. Told to
+It is started by `skep.server.supervisor` before the workers: its order comes on stdin, and when stdin ends, the supervisor has gone. Told to
 stop, it stays until the last worker has left, since each of them finishes first what it has begun.
 """
 
@@ -18,11 +18,11 @@ from msgspec import Struct
 from skep.clock import SystemClock
 from skep.config import ServerSettings
 from skep.errors import SkepError
-from skep.logs import configure_logs
-from skep.loop import run
-from skep.server import open_store, store_url
-from skep.serving import exit_status, stop_with_supervisor, tell_ready, tune_interpreter
-from skep.signals import stop_signals
+from skep.runtime.logs import configure_logs
+from skep.runtime.loop import run
+from skep.runtime.signals import stop_signals
+from skep.server.compose import open_store, store_url
+from skep.server.process import exit_status, stop_with_supervisor, tell_ready, tune_interpreter
 from skep.store.remote.owner import Owner
 
 log = structlog.get_logger("skep.server")

@@ -21,12 +21,12 @@ import structlog
 
 from skep.client.async_client import AsyncClient
 from skep.config import ServerSettings
+from skep.config.load import hide_password
 from skep.errors import Code, SkepError
 from skep.http.address import local_url
-from skep.server import serve
-from skep.serving import describe, open_sockets, with_room
-from skep.settings import hide_password
-from skep.signals import stop_signals
+from skep.runtime.signals import stop_signals
+from skep.server.compose import serve
+from skep.server.process import describe, open_sockets, with_room
 from skep.spec import secret_problems
 from skep.worker import App
 from skep.worker.at_once import at_once

@@ -1,6 +1,6 @@
 """One serving process, from settings to exit: addresses, open files, signals, and what it says about itself.
 
-Run as a module it is a worker of `skep.supervisor`: its order comes on stdin, and when stdin ends, the supervisor has gone.
+Run as a module it is a worker of `skep.server.supervisor`: its order comes on stdin, and when stdin ends, the supervisor has gone.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from msgspec import Struct
 
 import skep
 from skep.config import ServerSettings
+from skep.config.load import hide_password, without_password
 from skep.errors import Code, SkepError
 from skep.http.address import bind, check_exposure, resolve, url_of
-from skep.logs import configure_logs
-from skep.loop import run
 from skep.observe.tally import Tally
-from skep.server import MEMORY, Owned, is_shared, serve
-from skep.settings import hide_password, without_password
-from skep.signals import stop_signals
+from skep.runtime.logs import configure_logs
+from skep.runtime.loop import run
+from skep.runtime.signals import stop_signals
+from skep.server.compose import MEMORY, Owned, is_shared, serve
 
 FILES_FOR_OTHERS = 256
 """Open files that are not connections of clients: the store's, the program's own."""

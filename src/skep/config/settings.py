@@ -1,7 +1,7 @@
 """What the server, its engine and its edge may be told, with the defaults that hold when nobody tells them anything.
 
 Every bound has its name here; zero never means "no limit". Each field carries its meaning, which `skep config show` prints,
-and the range that the loader in `skep.settings` holds it to.
+and the range that the loader in `skep.config.load` holds it to.
 """
 
 from __future__ import annotations

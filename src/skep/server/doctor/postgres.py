@@ -9,9 +9,9 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-from skep.doctor import UNUSED_SECONDS, Finding, schema, unused_groups
+from skep.config.load import check_postgres_url, hide_password
 from skep.errors import SkepError
-from skep.settings import check_postgres_url, hide_password
+from skep.server.doctor.findings import UNUSED_SECONDS, Finding, schema, unused_groups
 
 if TYPE_CHECKING:
     import asyncpg

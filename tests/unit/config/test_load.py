@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from skep.config import EngineSettings, ServerSettings
+from skep.config.load import Loaded, all_settings, check_postgres_url, hide_password, load, without_password
 from skep.errors import Code, SkepError
-from skep.settings import Loaded, all_settings, check_postgres_url, hide_password, load, without_password
 
 
 def loaded(folder: Path, file: str | None = None, environ: Mapping[str, str] | None = None, **flags: object) -> Loaded:

@@ -23,6 +23,7 @@ from skep.apps.catalogue import Catalogue
 from skep.apps.schedules import Schedules
 from skep.clock import Clock, SystemClock
 from skep.config import AccessSettings, EngineSettings, ServerSettings
+from skep.config.load import check_postgres_url
 from skep.crypto.master import MasterKeys
 from skep.crypto.sources import load_master_keys
 from skep.engine import Engine
@@ -34,8 +35,7 @@ from skep.http.hosts import Hosts
 from skep.http.listening import Listener
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
-from skep.private import account, make_folder, opened_to_others
-from skep.settings import check_postgres_url
+from skep.runtime.private_files import account, make_folder, opened_to_others
 from skep.store.protocol import Store
 from skep.store.remote.store import remote_store
 from skep.webhooks.functions import FunctionsByName

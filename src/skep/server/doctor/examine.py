@@ -1,0 +1,70 @@
+"""Is this machine fit to serve? Each check looks at one thing, changes nothing, and says what to do when it is not well."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from skep.config import ServerSettings
+from skep.crypto.sources import load_master_keys
+from skep.errors import SkepError
+from skep.server.compose import is_shared, private_paths, secret_paths, sqlite_file
+from skep.server.doctor.findings import Finding
+from skep.server.doctor.machine import extras, folder, fsync, java, permissions, port, python
+from skep.server.doctor.sqlite import holder, sqlite, sqlite_apps, sqlite_groups, sqlite_schema, sqlite_sealed
+from skep.spec import App, SpecError, from_json
+from skep.spec.secrets import secret_files
+
+
+async def examine(settings: ServerSettings, secret_file: Path | None = None) -> list[Finding]:
+    """Everything that `skep serve` would need with these settings; ``secret_file`` is the settings file, when it holds a secret."""
+    secrets = secret_paths(settings) if secret_file is None else [secret_file, *secret_paths(settings)]
+    store, documents, sealed = settings.store or "", list[bytes](), False
+    findings = [*python(), *await asyncio.to_thread(lambda: list(sqlite()))]
+    if is_shared(store):
+        from skep.server.doctor.postgres import applied, postgres
+
+        found = await postgres(store)
+        findings += found
+        if settings.spool.enabled:  # where pushes are kept while the database is away
+            findings += await asyncio.to_thread(lambda: list(folder(Path(settings.data_folder))))
+        if not any(one.state == "fail" for one in found):
+            documents, sealed = await applied(store)
+    elif (database := sqlite_file(settings)) is not None:
+        findings += await asyncio.to_thread(file, database)
+        documents = await asyncio.to_thread(sqlite_apps, database)
+        sealed = await asyncio.to_thread(sqlite_sealed, database)
+    secrets += secret_files(apps_of(documents), os.environ)
+    findings += await asyncio.to_thread(lambda: list(permissions(private_paths(settings), secrets)))
+    findings += await asyncio.to_thread(lambda: list(master_keys(settings.encryption.master_keys, sealed)))
+    return [*findings, *await port(settings), *extras(), *await java()]
+
+
+def file(path: Path) -> list[Finding]:
+    """Everything about an SQLite file."""
+    return [*folder(path.parent), *fsync(path.parent), *sqlite_schema(path), *sqlite_groups(path), *holder(path)]
+
+
+def apps_of(documents: Iterable[bytes]) -> Iterator[App]:
+    """The apps that specs declare; those that this program cannot read are left out."""
+    for document in documents:
+        with suppress(SpecError):
+            yield from_json(document)
+
+
+def master_keys(source: str | None, needed: bool) -> Iterable[Finding]:
+    """That the server gets its master keys. A command that would print them is not run."""
+    if source is None and needed:
+        hint = "set encryption.master_keys: the server does not start without"
+        yield Finding("master keys", "fail", "queues are encrypted, and no master keys are named", hint)
+    if source is None or source.startswith("command:"):
+        return
+    try:
+        load_master_keys(source, os.environ)
+    except SkepError as error:
+        yield Finding("master keys", "fail", error.message, "the server does not start without its master keys")
+    else:
+        yield Finding("master keys", "ok", "there are some")

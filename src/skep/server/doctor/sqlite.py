@@ -1,0 +1,122 @@
+"""What `skep doctor` looks at in SQLite: the library, the file, its schema, its groups, and who holds it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from skep.access import presence
+from skep.errors import SkepError
+from skep.server.doctor.findings import UNUSED_SECONDS, Finding, schema, unused_groups
+
+OLDEST_SQLITE = (3, 45, 0)
+
+
+def sqlite() -> Iterable[Finding]:
+    """The SQLite that comes with Skep, and that its WAL works."""
+    version = apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")) < OLDEST_SQLITE:
+        yield Finding("sqlite", "warn", version, "upgrade apsw: older ones can damage a WAL in rare cases")
+    else:
+        yield Finding("sqlite", "ok", version)
+    with tempfile.TemporaryDirectory() as place:
+        db = apsw.Connection(str(Path(place) / "probe.db"))
+        mode = str(db.execute("PRAGMA journal_mode = WAL").fetchall()[0][0])
+        db.close()
+    if mode == "wal":
+        yield Finding("sqlite wal", "ok", "works")
+    else:
+        yield Finding("sqlite wal", "fail", f"journal mode {mode}", "is the temporary folder on a network file system?")
+
+
+def sqlite_apps(path: Path) -> list[bytes]:
+    """The specs that were applied; none of a database that cannot be read, or has no room for them yet."""
+    if not path.exists():
+        return []
+    try:
+        return [bytes(document) for (document,) in _rows(path, "SELECT document FROM app")]
+    except apsw.Error:
+        return []
+
+
+def sqlite_sealed(path: Path) -> bool:
+    """Whether there are keys of encrypted queues."""
+    if not path.exists():
+        return False
+    try:
+        return bool(_rows(path, "SELECT 1 FROM data_key LIMIT 1"))
+    except apsw.Error:
+        return False
+
+
+def sqlite_schema(path: Path) -> Iterable[Finding]:
+    """That the database can be read, and is none of a newer Skep. Read-only, so a server may be running on it."""
+    if not path.exists():
+        yield Finding("store", "ok", f"{path} is not there yet and will be made")
+        return
+    try:
+        rows = _rows(path, "SELECT number, checksum FROM migration")
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        yield Finding("store", "fail", f"{path}: {error}", "restore a backup, or move the file away")
+        return
+    except apsw.Error as error:
+        hint = "nothing says that the file is damaged: check its owner, its mode, the folder, and that the disk is not read-only"
+        yield Finding("store", "fail", f"{path}: {error}", hint)
+        return
+    yield schema("skep.store.sqlite", {int(str(number)): str(checksum) for number, checksum in rows}, str(path))
+
+
+def sqlite_groups(path: Path) -> Iterable[Finding]:
+    """Whether groups that nobody uses hold back their queues. Nothing is said of a database that is not up to date."""
+    if not path.exists():
+        return
+    try:
+        rows = _rows(path, _UNUSED_GROUPS, time.time_ns() // 1_000 - UNUSED_SECONDS * 1_000_000)
+    except apsw.Error:
+        return
+    yield unused_groups([(str(queue), str(group), int(str(held))) for queue, group, held in rows])
+
+
+def holder(path: Path) -> Iterable[Finding]:
+    """Which server holds the file, by the file that it wrote beside it."""
+    mark = presence.file_of(path)
+    if not mark.exists():
+        return
+    try:
+        found = presence.find(path)
+    except SkepError as error:
+        yield Finding("server", "warn", str(mark), error.message)
+        return
+    proved = None if found is None else presence.proved(found)
+    if found is None or proved is None:
+        hint = "it does no harm, and the next start replaces it; in a container, ask there"
+        yield Finding("server", "info", f"{mark} was left behind: no server here proves that it wrote it", hint)
+        return
+    proved.connection.close()
+    yield Finding("server", "ok", f"{found.address} holds the store")
+
+
+def _rows(path: Path, query: str, *bound: int) -> list[Any]:
+    """What a database says, read-only."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return db.execute(query, bound).fetchall()
+    finally:
+        db.close()
+
+
+_UNUSED_GROUPS = """
+    SELECT q.name, g.name, max(q.floor_seq, coalesce((
+               SELECT m.position & 1099511627775 FROM message AS m
+               WHERE m.position BETWEEN q.id << 40 AND (q.id << 40) + 1099511627775 ORDER BY m.position DESC LIMIT 1), 0))
+           - g.start_seq - g.skipped - g.completed - g.dead - g.expired AS held
+    FROM queue AS q JOIN consumer_group AS g ON g.queue_id = q.id
+    WHERE q.deleted_at IS NULL AND NOT g.idle AND g.active_at <= ?1
+      AND (q.max_depth > 0 OR q.retention_seconds > 0 OR q.completed_retention_seconds > 0)
+    ORDER BY held DESC
+"""
